@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Keys and values of the switch's maps: the interface between switch.bpf.c and whoever fills its maps
+ * (inaggd, bpftool, tests).  Map names are those of the sections in switch.bpf.c.
+ */
+#ifndef INAGG_SWITCH_MAPS_H
+#define INAGG_SWITCH_MAPS_H
+
+#include <inagg/core/job.h>
+
+#define INAGG_MAX_JOBS		64	/* rows of members, ports and stats */
+#define INAGG_STATS_NO_JOB	INAGG_MAX_JOBS	/* stats row of packets that belong to no job */
+#define INAGG_DEFAULT_SLOTS	4096	/* slot pairs of a switch; inaggd may choose another number */
+
+/* `settings`[0]: this switch. */
+struct inagg_switch_settings {
+	__u8	address6[16];	/* all zero: no IPv6 */
+	__u32	address4;	/* network byte order; 0: no IPv4 */
+	__u16	boot;		/* incarnation, not 0 */
+	__u16	reserved;
+};
+
+/* `jobs`: key __u32 job number (host byte order), value struct inagg_job. */
+
+/* `members`: index job.index * INAGG_MAX_RANKS + rank, value struct inagg_member. */
+
+/* `slots`: index (job.first_slot + slot) * 2 + pool version. */
+struct inagg_slot_memory {
+	__u32	lock;			/* struct bpf_spin_lock in BPF */
+	__u32	payload_checksum;	/* of the result, once complete */
+	struct inagg_slot state;
+	__u64	lanes[INAGG_MAX_ELEMENTS / 2];	/* 32-bit accumulators, two in a word */
+};
+
+/* `ports`: index job.index, an inner devmap with one entry per rank (broadcast goes to all of them). */
+
+/*
+ * `port_ranks`: which ranks a port leads to, for the egress program: one copy of a result leaves per
+ * rank, and the n-th copy through a port belongs to the n-th rank behind it.
+ */
+struct inagg_port_key {
+	__u32	job;		/* job.index */
+	__u32	ifindex;
+};
+struct inagg_port_ranks {
+	__u32	count;
+	__u8	rank[INAGG_MAX_RANKS];
+};
+
+/* `events`: ring buffer; one for each JOIN or LEAVE that the agent must decide. */
+struct inagg_event {
+	__u32	ifindex;	/* port it came through */
+	__u16	source_port;	/* UDP, network byte order */
+	__u8	family;		/* 4 or 6 */
+	__u8	type;		/* INAGG_JOIN or INAGG_LEAVE */
+	__u16	job;
+	__u16	rank;
+	__u16	generation;	/* LEAVE: of the incarnation that is left */
+	__u8	mac[6];
+	__u8	address[16];	/* IPv4 in the first 4 bytes */
+	struct inagg_join join;	/* as on the wire */
+};
+
+#endif /* INAGG_SWITCH_MAPS_H */

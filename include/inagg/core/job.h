@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A switch's record of a job and of the ranks in it, and the check every packet passes before it may
+ * touch a slot.
+ */
+#ifndef INAGG_CORE_JOB_H
+#define INAGG_CORE_JOB_H
+
+#include <inagg/core/fixed.h>
+#include <inagg/core/slot.h>
+#include <inagg/core/types.h>
+#include <inagg/reason.h>
+#include <inagg/wire.h>
+
+struct inagg_job {
+	__u64	all;		/* inagg_all_ranks(size) */
+	__u32	index;		/* this job's row in members, ports and stats */
+	__u32	first_slot;	/* its pool in the switch's slots */
+	__u32	slots;		/* data slots, a power of two */
+	__u32	control_slots;	/* behind them, a power of two */
+	__u16	generation;
+	__u16	size;		/* ranks */
+	__u16	elements;	/* 32-bit elements per packet */
+	__u16	group_port;	/* results go to this UDP port of `group`, network byte order; 0: no group */
+	__u8	algorithm;	/* enum inagg_algorithm */
+	__u8	flags;		/* enum inagg_join_flag */
+	__u8	fan_in_log2;	/* inagg_fan_in_log2(size) */
+	__u8	family;		/* of `group`: 4 or 6 */
+	__u8	group_mac[6];
+	__u8	reserved[2];
+	__u8	group[16];	/* IPv4 in the first 4 bytes */
+};
+
+INAGG_ASSERT(sizeof(struct inagg_job) == 64);
+
+/* One rank: where it may speak from and where its results go. */
+struct inagg_member {
+	__u64	nonce;		/* of its JOIN; 0 in a static job: any */
+	__u32	ifindex;	/* port; 0: nobody has joined */
+	__u16	receive_port;	/* UDP, network byte order */
+	__u8	family;		/* 4 or 6 */
+	__u8	flags;		/* enum inagg_member_flag */
+	__u8	mac[6];
+	__u8	reserved[2];
+	__u8	address[16];	/* IPv4 in the first 4 bytes */
+};
+
+enum inagg_member_flag {
+	INAGG_MEMBER_STATIC	= 1 << 0,	/* configured: the JOIN fills in nonce, MAC and receive port */
+};
+
+INAGG_ASSERT(sizeof(struct inagg_member) == 40);
+
+/* Counters of one job on one CPU; also the row of packets that belong to no job. */
+struct inagg_stats {
+	__u64	packets;	/* for this switch and intact */
+	__u64	additions;	/* contributions folded in: ranks x blocks */
+	__u64	completions;	/* blocks completed and multicast */
+	__u64	duplicates;	/* contributions that were already in */
+	__u64	replies;	/* results sent again to one rank */
+	__u64	waits;		/* WAITs sent */
+	__u64	restores;	/* results given back by a rank */
+	__u64	joins;		/* joins answered */
+	__u64	elements;	/* folded in */
+	__u64	reserved[7];
+	__u64	drops[INAGG_R_CAPACITY];	/* by enum inagg_reason */
+};
+
+/** The block of @h in host byte order; no check is made here. */
+INAGG_INLINE struct inagg_block inagg_block_of(const struct inagg_hdr *h)
+{
+	struct inagg_block b = {
+		.block = inagg_swap32(h->block),
+		.generation = inagg_swap16(h->generation),
+		.rank = inagg_swap16(h->source),
+		.elements = inagg_swap16(h->elements),
+		.dtype_op = h->dtype_op,
+		.scale = h->scale,
+		.next_scale = h->next_scale,
+		.saturated = (inagg_swap16(h->level_flags) & INAGG_F_SATURATED) != 0,
+	};
+	return b;
+}
+
+/** May the switch fold this encoding? */
+INAGG_INLINE int inagg_foldable(__u8 dtype, __u8 op)
+{
+	switch (dtype) {
+	case INAGG_WIRE_NONE:
+	case INAGG_WIRE_FIXED32:
+	case INAGG_WIRE_FLOAT16:
+	case INAGG_WIRE_BFLOAT16:
+		return op == INAGG_WIRE_SUM;
+	case INAGG_WIRE_INT32:
+		return op < INAGG_WIRE_OPS;
+	default:
+		return 0;
+	}
+}
+
+/**
+ * Is block @b for slot @slot_index acceptable to @job, given @payload bytes behind the header?
+ * Returns 0 or a negative reason.  The member (port, address) is the plane's to check.
+ */
+INAGG_INLINE int inagg_job_admits(const struct inagg_job *job, const struct inagg_block *b,
+				  __u32 slot_index, __u32 payload)
+{
+	__u8 dtype = b->dtype_op >> 4;
+
+	if (b->generation != job->generation)
+		return -INAGG_R_GENERATION;
+	if (b->rank >= job->size)
+		return -INAGG_R_RANK;
+	if (slot_index >= job->slots + job->control_slots)
+		return -INAGG_R_SLOT;
+	if (!inagg_foldable(dtype, b->dtype_op & 0xf))
+		return -INAGG_R_DTYPE;
+	if (b->elements % INAGG_CHUNK || b->elements > inagg_block_elements(job->elements, dtype))
+		return -INAGG_R_ELEMENTS;
+	if (payload != b->elements * inagg_element_bytes(dtype))
+		return -INAGG_R_LENGTH;
+	return 0;
+}
+
+#endif /* INAGG_CORE_JOB_H */

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What the portable core needs from its plane: fixed-size types and nothing else. */
+#ifndef INAGG_CORE_TYPES_H
+#define INAGG_CORE_TYPES_H
+
+#include <linux/types.h>
+
+#ifdef __bpf__
+#define INAGG_INLINE static __attribute__((always_inline)) inline
+#else
+#define INAGG_INLINE static inline
+#endif
+
+/* Byte order without libc: the compiler knows the machine's. */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define inagg_swap16(x) __builtin_bswap16(x)
+#define inagg_swap32(x) __builtin_bswap32(x)
+#define inagg_swap64(x) __builtin_bswap64(x)
+#else
+#define inagg_swap16(x) (x)
+#define inagg_swap32(x) (x)
+#define inagg_swap64(x) (x)
+#endif
+
+/** a is before b in serial number arithmetic (RFC 1982). */
+INAGG_INLINE int inagg_before(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) < 0;
+}
+
+INAGG_INLINE __u64 inagg_rank_bit(__u32 rank)
+{
+	return 1ULL << (rank & 63);
+}
+
+/** Bitmap of ranks 0 .. size-1; @size is 1 .. 64. */
+INAGG_INLINE __u64 inagg_all_ranks(__u32 size)
+{
+	return ~0ULL >> ((64 - size) & 63);
+}
+
+#endif /* INAGG_CORE_TYPES_H */

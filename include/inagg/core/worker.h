@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The worker of a stream of blocks (SwitchML §3.4, §3.5, Algorithm 4): window, per-slot timers,
+ * loss detection.
+ *
+ * A stream is a sequence of blocks 0, 1, 2, ... (mod 2^32): the job's tensors one behind the other in
+ * call order, the same on all ranks.  Block b belongs to slot b % slots, in pool version
+ * (b / slots) & 1.  A slot has at most one block in flight; its next is b + slots.  Slots are
+ * independent: threads, cores or BPF programs may own disjoint ones.
+ *
+ * The functions decide, the plane sends and stores.  Times are nanoseconds of any monotonic clock.
+ *
+ * Timers: RFC 6298 with a floor; Karn's rule; exponential back-off.  A WAIT that names this rank means
+ * that the block is not lost but late: from then on the rank asks (REQUEST, header only) instead of
+ * sending its elements again, so a sleeping straggler costs the others next to nothing.  Loss is also
+ * seen before the timer, as in RACK (RFC 8985): a block sent well before one whose result is here.
+ */
+#ifndef INAGG_CORE_WORKER_H
+#define INAGG_CORE_WORKER_H
+
+#include <inagg/core/types.h>
+#include <inagg/wire.h>
+
+#define INAGG_RTO_FLOOR_NS	1000000ULL	/* 1 ms: above a scheduler's wake-up */
+#define INAGG_RTO_START_NS	20000000ULL	/* before the first sample */
+#define INAGG_RTO_CEILING_NS	500000000ULL
+#define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
+
+enum inagg_wslot_state {
+	INAGG_WSLOT_IDLE	= 0,	/* `block` is next, not sent yet */
+	INAGG_WSLOT_SENT	= 1,	/* `block` is in flight */
+};
+
+struct inagg_wslot {
+	__u64	sent_ns;	/* last transmission of `block`'s elements */
+	__u64	due_ns;		/* when to act next, if SENT */
+	__u32	block;
+	__u8	state;		/* enum inagg_wslot_state */
+	__u8	acked;		/* the switch has our elements */
+	__u8	tries;		/* time-outs of this block */
+	__u8	resent;		/* elements were sent more than once: no RTT sample */
+};
+
+INAGG_ASSERT(sizeof(struct inagg_wslot) == 24);
+
+struct inagg_worker {
+	__u32	slots;		/* window: slots of the stream, a power of two */
+	__u32	limit;		/* blocks before this one may be sent */
+	__u64	srtt_ns;	/* 0: no sample yet */
+	__u64	rttvar_ns;
+	__u64	rto_ns;
+	__u64	floor_ns;
+};
+
+enum inagg_worker_action {
+	INAGG_W_NOTHING = 0,
+	INAGG_W_SEND,		/* CONTRIBUTION of slot->block */
+	INAGG_W_RESEND,		/* the same with INAGG_F_RESEND */
+	INAGG_W_REQUEST,	/* REQUEST for slot->block */
+	INAGG_W_REQUEST_ALL,	/* REQUEST with INAGG_F_MULTICAST */
+	INAGG_W_ACCEPT,		/* the payload is the result of that block: store it */
+	INAGG_W_RESTORE,	/* RESTORE of slot->block - slots, whose result this rank holds */
+};
+
+INAGG_INLINE void inagg_worker_init(struct inagg_worker *w, __u32 slots, __u64 floor_ns)
+{
+	w->slots = slots;
+	w->limit = 0;
+	w->srtt_ns = 0;
+	w->rttvar_ns = 0;
+	w->floor_ns = floor_ns ? floor_ns : INAGG_RTO_FLOOR_NS;
+	w->rto_ns = INAGG_RTO_START_NS;
+}
+
+INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
+{
+	s->sent_ns = 0;
+	s->due_ns = 0;
+	s->block = index;
+	s->state = INAGG_WSLOT_IDLE;
+	s->acked = 0;
+	s->tries = 0;
+	s->resent = 0;
+}
+
+/** Pool version of @block: which copy of its slot aggregates it. */
+INAGG_INLINE __u32 inagg_pool_version(const struct inagg_worker *w, __u32 block)
+{
+	return (block & w->slots) != 0;	/* slots is a power of two */
+}
+
+INAGG_INLINE __u32 inagg_slot_index(const struct inagg_worker *w, __u32 block)
+{
+	return block & (w->slots - 1);
+}
+
+/** This rank has received @block's result in slot @s and may be asked for it. */
+INAGG_INLINE int inagg_wslot_holds(const struct inagg_worker *w, const struct inagg_wslot *s, __u32 block)
+{
+	return block == s->block - w->slots;
+}
+
+/** May the slot's next block go?  SEND starts its timer. */
+INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	if (s->state != INAGG_WSLOT_IDLE || !inagg_before(s->block, w->limit))
+		return INAGG_W_NOTHING;
+	s->state = INAGG_WSLOT_SENT;
+	s->sent_ns = now;
+	s->due_ns = now + w->rto_ns;
+	s->acked = 0;
+	s->tries = 0;
+	s->resent = 0;
+	return INAGG_W_SEND;
+}
+
+/* RFC 6298 §2 in integers. */
+INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
+{
+	__u64 srtt = w->srtt_ns, var = w->rttvar_ns, rto;
+
+	if (!srtt) {
+		srtt = rtt;
+		var = rtt / 2;
+	} else {
+		var = var - var / 4 + (srtt > rtt ? srtt - rtt : rtt - srtt) / 4;
+		srtt = srtt - srtt / 8 + rtt / 8;
+	}
+	w->srtt_ns = srtt;
+	w->rttvar_ns = var;
+	rto = srtt + 4 * var;
+	if (rto < w->floor_ns)
+		rto = w->floor_ns;
+	if (rto > INAGG_RTO_CEILING_NS)
+		rto = INAGG_RTO_CEILING_NS;
+	w->rto_ns = rto;
+}
+
+/**
+ * A result for @block arrives in slot @s.  ACCEPT once per block: the plane stores the payload, keeps
+ * it until the slot's next result, and calls inagg_worker_open().
+ */
+INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u64 now)
+{
+	if (s->state != INAGG_WSLOT_SENT || s->block != block)
+		return INAGG_W_NOTHING;
+	if (!s->resent && !s->tries)
+		inagg_worker_sample(w, now - s->sent_ns);
+	s->block = block + w->slots;
+	s->state = INAGG_WSLOT_IDLE;
+	return INAGG_W_ACCEPT;
+}
+
+INAGG_INLINE __u64 inagg_worker_backoff(const struct inagg_worker *w, __u32 tries)
+{
+	__u64 wait = w->rto_ns << (tries < 9 ? tries : 9);
+
+	return wait < INAGG_RTO_CEILING_NS ? wait : INAGG_RTO_CEILING_NS;
+}
+
+INAGG_INLINE void inagg_wslot_resend(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	s->resent = 1;
+	s->acked = 0;
+	s->sent_ns = now;
+	s->due_ns = now + inagg_worker_backoff(w, s->tries);
+}
+
+/**
+ * A WAIT for @block: @contributors are in.  RESEND when ours is not, RESTORE when the block is behind
+ * us and others wait for it.
+ */
+INAGG_INLINE int inagg_worker_wait(const struct inagg_worker *w, struct inagg_wslot *s, __u32 block,
+				   __u64 contributors, __u32 rank, __u64 now)
+{
+	int in = (contributors & inagg_rank_bit(rank)) != 0;
+
+	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
+		if (in) {
+			s->acked = 1;
+			return INAGG_W_NOTHING;
+		}
+		if (now - s->sent_ns < w->floor_ns / 4)
+			return INAGG_W_NOTHING;	/* our elements crossed this WAIT */
+		inagg_wslot_resend(w, s, now);
+		return INAGG_W_RESEND;
+	}
+	if (contributors && !in && inagg_wslot_holds(w, s, block))
+		return INAGG_W_RESTORE;
+	return INAGG_W_NOTHING;
+}
+
+/** The slot's timer: call at or after due_ns. */
+INAGG_INLINE int inagg_worker_timeout(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns)
+		return INAGG_W_NOTHING;
+	if (s->tries < 255)
+		s->tries++;
+	if (!s->acked) {
+		inagg_wslot_resend(w, s, now);
+		return INAGG_W_RESEND;
+	}
+	s->due_ns = now + inagg_worker_backoff(w, s->tries);
+	return s->tries > INAGG_ASK_ALL_AFTER ? INAGG_W_REQUEST_ALL : INAGG_W_REQUEST;
+}
+
+/**
+ * RACK: slot @other is overdue if its block was sent a reordering window before @delivered_sent_ns, the
+ * transmission time of a block whose result just came.  Makes it due now and returns 1, once a
+ * transmission; the plane then runs inagg_worker_timeout().
+ */
+INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *other,
+					__u64 delivered_sent_ns, __u64 now)
+{
+	__u64 window = w->srtt_ns / 4;
+
+	if (other->state != INAGG_WSLOT_SENT || other->resent || other->tries || !w->srtt_ns)
+		return 0;
+	if (other->sent_ns + window >= delivered_sent_ns)
+		return 0;
+	other->due_ns = now;
+	return 1;
+}
+
+/**
+ * The switch restarted: what it had of this block is gone.  Sends it again soon, without waiting for
+ * a back-off that a straggler caused.
+ */
+INAGG_INLINE void inagg_worker_rebooted(struct inagg_wslot *s, __u64 now)
+{
+	if (s->state != INAGG_WSLOT_SENT)
+		return;
+	s->acked = 0;
+	s->tries = 0;
+	s->due_ns = now;
+}
+
+#endif /* INAGG_CORE_WORKER_H */

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/**
+ * libinagg: allreduce through an inagg switch.  C API; <inagg/inagg.hpp> is its C++ face.
+ *
+ * All ranks of a job make the same calls in the same order with the same counts and types.  Every
+ * function returns 0 or a negative enum inagg_error unless it says otherwise; inagg_message() then
+ * tells what went wrong, which value was bad and what to do.
+ *
+ * Threads: one communicator may be used by several threads, calls are serialised; different
+ * communicators are independent.
+ */
+#ifndef INAGG_H
+#define INAGG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A rank's membership of a job. */
+typedef struct inagg_comm inagg_comm;
+/** A collective operation under way. */
+typedef struct inagg_request inagg_request;
+
+typedef enum inagg_dtype {
+	INAGG_INT32 = 0,
+	INAGG_FLOAT32 = 1,  /* summed as 32-bit fixed point at a scale agreed for each tensor */
+	INAGG_FLOAT16 = 2,  /* IEEE binary16 */
+	INAGG_BFLOAT16 = 3, /* the upper half of binary32 */
+} inagg_dtype;
+
+typedef enum inagg_op {
+	INAGG_SUM = 0,
+	INAGG_MIN = 1,
+	INAGG_MAX = 2,
+} inagg_op;
+
+typedef enum inagg_error {
+	INAGG_OK = 0,
+	INAGG_EINVAL = -1,    /* an argument or environment variable is wrong */
+	INAGG_ENOSWITCH = -2, /* no switch answers at that address */
+	INAGG_EREFUSED = -3,  /* the switch refuses the join: the message has its reason */
+	INAGG_EDEADLINE = -4, /* a block did not complete in time: job, block and missing ranks in the message */
+	INAGG_ERANGE = -5,    /* a value does not fit the scale fixed by hand; all ranks get this error */
+	INAGG_ESYSTEM = -6,   /* a system call failed */
+	INAGG_EPRIVILEGE = -7,/* the transport needs privileges that the process lacks */
+	INAGG_ECLOSED = -8,   /* the job was ended or restarted, or an earlier error broke this communicator */
+} inagg_error;
+
+/** Keep the scale agreed over the wire (Theorem 2 of SwitchML). */
+#define INAGG_SCALE_AUTO INT32_MIN
+
+/** How to join.  Fill it with inagg_options_init() or inagg_options_from_env(), then change fields. */
+typedef struct inagg_options {
+	size_t struct_size;     /* sizeof(inagg_options): later versions append fields */
+	char switch_address[64];/* IPv4 or IPv6 address of the switch, in text */
+	uint16_t job;
+	uint16_t rank;
+	uint16_t size;          /* 1 .. 64 */
+	char algorithm[16];     /* "switchml" */
+	char transport[16];     /* "udp", "afxdp", "xdp", "auto" */
+	uint32_t timeout_ms;    /* deadline of joins and of each operation without progress; default 30000 */
+	int32_t scale;          /* k: float32 sums travel as round(x * 2^k); INAGG_SCALE_AUTO agrees on k */
+	int checked;            /* 1: payload checksums, for links that do not check frames */
+} inagg_options;
+
+/** Counters of one communicator since it joined. */
+typedef struct inagg_stats_t {
+	uint64_t blocks;          /* results received */
+	uint64_t contributions;   /* first transmissions */
+	uint64_t retransmissions; /* contributions sent again */
+	uint64_t requests;        /* header-only requests after time-outs */
+	uint64_t restores;        /* results given back to a switch that lost them */
+	uint64_t duplicates;      /* results that were already here */
+	uint64_t rejected;        /* packets with a wrong length, checksum, job or generation */
+	uint64_t reboots;         /* changes of the switch's boot id */
+	uint64_t srtt_ns;         /* smoothed round trip of a block */
+} inagg_stats_t;
+
+/** Defaults: algorithm switchml, transport auto, 30 s, automatic scale, no payload checksum. */
+void inagg_options_init(inagg_options *options);
+
+/**
+ * inagg_options_init(), then INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,
+ * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED.  Rank and size come from torchrun,
+ * Open MPI or Slurm when those two are absent.  INAGG_EINVAL names the variable that is missing or wrong.
+ */
+int inagg_options_from_env(inagg_options *options);
+
+/** Join the job: returns when the switch has accepted this rank.  *comm is the caller's to leave. */
+int inagg_join(const inagg_options *options, inagg_comm **comm);
+
+/**
+ * Leave the job and free @comm, also after errors.  Waits for operations under way, at most the
+ * timeout; their requests become invalid.  NULL is allowed.
+ */
+int inagg_leave(inagg_comm *comm);
+
+uint16_t inagg_rank(const inagg_comm *comm);
+uint16_t inagg_size(const inagg_comm *comm);
+/** Name of the transport in use. */
+const char *inagg_transport(const inagg_comm *comm);
+/** Why `auto` did not choose a faster transport; "" if it did.  Valid until inagg_leave(). */
+const char *inagg_transport_note(const inagg_comm *comm);
+void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats);
+
+/**
+ * Sum (minimum, maximum) @count elements over all ranks into @recv on every rank; @send == @recv is
+ * allowed, other overlap is not.  Same bits on all ranks and in every run on the same input.
+ *   INT32: exact, wraps.  FLOAT32 sum: fixed point, absolute error at most size * 2^(E-30+log2 size) with
+ *   2^E above the largest magnitude of any rank; infinities and NaN come out where they go in.
+ *   FLOAT16, BFLOAT16 sum: in fixed point in the switch.  Minimum and maximum are exact for all types.
+ */
+int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
+		    inagg_op op);
+/** The same without waiting: buffers belong to the operation until inagg_wait() or inagg_test(). */
+int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
+		     inagg_op op, inagg_request **request);
+/** Copy @count elements of rank @root to all ranks, bit for bit. */
+int inagg_broadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root);
+/** As inagg_allreduce(), but only @root's @recv is written; others may pass NULL. */
+int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
+		 inagg_op op, uint16_t root);
+/** Returns when all ranks have called it. */
+int inagg_barrier(inagg_comm *comm);
+
+/** Wait for and free @request; returns its outcome. */
+int inagg_wait(inagg_request *request);
+/** 1: finished (call inagg_wait() for outcome and memory), 0: not yet. */
+int inagg_test(inagg_request *request);
+
+/** Last error message of the calling thread; never NULL. */
+const char *inagg_message(void);
+/** Short text of an error number. */
+const char *inagg_strerror(int error);
+/** "1.0.0" */
+const char *inagg_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* INAGG_H */

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The seam between the communicator, which knows tensors, and the transports, which know packets.
+//
+//   Communicator (communicator.cpp)   tensors, scales, handles: implements BlockClient
+//   Transport                         moves blocks of two streams: udp, afxdp, xdp
+//     Engine (engine.cpp)             core/worker.h over a PacketIo: all of udp and afxdp, control of xdp
+//       PacketIo                      UdpIo (io_uring), AfxdpIo (AF_XDP rings)
+#pragma once
+
+#include <inagg/inagg.h>
+#include <inagg/wire.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace inagg {
+
+// A job has two streams of blocks. Control blocks carry scales and barriers, no elements; they have
+// slots of their own so that the next tensor's scale is agreed while this one's data flow.
+enum class Stream : uint8_t { data, control };
+inline constexpr int stream_count = 2;
+
+// What goes into a block's header beside its number.
+struct BlockMeta {
+    uint8_t dtype_op = 0;   // enum inagg_wire_dtype << 4 | enum inagg_wire_op
+    uint8_t scale = 0;      // agreed exponent, 0 where none is needed
+    uint8_t next_scale = 0; // control blocks: exponent asked for; results: the maximum
+    uint16_t elements = 0;  // multiple of INAGG_CHUNK; 0 contributes nothing
+    bool saturated = false;
+};
+
+// The owner of the tensors. Called from Transport::progress() and extend(), on the caller's thread.
+class BlockClient {
+public:
+    virtual ~BlockClient() = default;
+    // Write this rank's elements of `block` to `payload` (room for INAGG_MAX_PAYLOAD bytes, any
+    // alignment). May be called again for a retransmission, only until the block's result is stored.
+    virtual BlockMeta load(Stream stream, uint32_t block, std::byte *payload) = 0;
+    // The block's result; once per block, in any order. `payload` is gone after the call.
+    virtual void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) = 0;
+};
+
+// What the switch answered to the join: struct inagg_config in host byte order.
+struct JobConfig {
+    uint16_t job, rank, size, generation, boot;
+    uint16_t elements; // 32-bit elements per packet
+    uint32_t slots, control_slots;
+    bool checked;
+};
+
+// Which block a transport is waiting for, for the error message of a deadline.
+struct Stalled {
+    Stream stream;
+    uint32_t block;
+    bool heard;            // a WAIT came: `contributors` is what the switch knows
+    uint64_t contributors; // bitmap of ranks
+};
+
+class Transport {
+public:
+    virtual ~Transport() = default;
+    virtual std::string_view name() const = 0;
+    virtual const JobConfig &config() const = 0;
+    // Blocks of `stream` before `limit` may be sent from now on; limits only grow (mod 2^32).
+    virtual void extend(Stream stream, uint32_t limit) = 0;
+    // Handle what has arrived and every timer that is due. If nothing has, sleep up to `wait` for it.
+    // Throws inagg::Error when the job has ended (REFUSED) or the system fails.
+    virtual void progress(std::chrono::nanoseconds wait) = 0;
+    // The oldest block in flight; false if there is none.
+    virtual bool stalled(Stalled &out) const = 0;
+    virtual inagg_stats_t stats() const = 0;
+    // Tell the switch that this rank leaves; best effort, does not wait.
+    virtual void leave() = 0;
+};
+
+// Joins the job with the transport that options.transport names and returns when the switch has
+// accepted the rank. `note` receives why `auto` passed over faster transports. Throws inagg::Error.
+std::unique_ptr<Transport> make_transport(const inagg_options &options, BlockClient &client, std::string &note);
+
+} // namespace inagg
