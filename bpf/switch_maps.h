@@ -6,6 +6,8 @@
 #ifndef INAGG_SWITCH_MAPS_H
 #define INAGG_SWITCH_MAPS_H
 
+#include <linux/bpf.h>
+
 #include <inagg/core/job.h>
 
 #define INAGG_MAX_JOBS		64	/* rows of members, ports and stats */
@@ -26,10 +28,12 @@ struct inagg_switch_settings {
 
 /* `slots`: index (job.first_slot + slot) * 2 + pool version. */
 struct inagg_slot_memory {
-	__u32	lock;			/* struct bpf_spin_lock in BPF */
-	__u32	payload_checksum;	/* of the result, once complete */
+	struct bpf_spin_lock lock;
+	__u32	ready;			/* lanes hold the result, as on the wire */
 	struct inagg_slot state;
-	__u64	lanes[INAGG_MAX_ELEMENTS / 2];	/* 32-bit accumulators, two in a word */
+	__u64	reserved[4];
+	/* Until the block completes: 32-bit accumulators, two in a word.  Then: the result's payload. */
+	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
 };
 
 /* `ports`: index job.index, an inner devmap with one entry per rank (broadcast goes to all of them). */

@@ -110,7 +110,8 @@ struct inagg_hdr {
 	__be32	check[4];	/* 48: linear check, four 16-bit limbs */
 };
 
-/* INAGG_JOIN and INAGG_LEAVE: what a worker asks for. */
+/* INAGG_JOIN and INAGG_LEAVE: what a worker asks for.  As long as the answer, so that a switch can turn
+ * one into the other in place. */
 struct inagg_join {
 	__be64	nonce;		/*  0: names this incarnation of the worker; echoed in the answer */
 	__be16	size;		/*  8: ranks in the job */
@@ -118,6 +119,7 @@ struct inagg_join {
 	__be16	receive_port;	/* 12: UDP port for results */
 	__u8	algorithm;	/* 14: enum inagg_algorithm */
 	__u8	flags;		/* 15: enum inagg_join_flag */
+	__u8	reserved[24];	/* 16: zero */
 };
 
 enum inagg_join_flag {
@@ -176,7 +178,7 @@ INAGG_AT(inagg_hdr, elements, 40);
 INAGG_AT(inagg_hdr, checksum, 42);
 INAGG_AT(inagg_hdr, payload_checksum, 44);
 INAGG_AT(inagg_hdr, check, 48);
-INAGG_ASSERT(sizeof(struct inagg_join) == 16);
+INAGG_ASSERT(sizeof(struct inagg_join) == sizeof(struct inagg_config));
 INAGG_ASSERT(sizeof(struct inagg_config) == 40);
 INAGG_AT(inagg_config, group, 24);
 INAGG_ASSERT(INAGG_MAX_ELEMENTS % INAGG_CHUNK == 0);

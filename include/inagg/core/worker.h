@@ -25,6 +25,7 @@
 #define INAGG_RTO_START_NS	20000000ULL	/* before the first sample */
 #define INAGG_RTO_CEILING_NS	500000000ULL
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
+#define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header */
 
 enum inagg_wslot_state {
 	INAGG_WSLOT_IDLE	= 0,	/* `block` is next, not sent yet */
@@ -197,7 +198,7 @@ INAGG_INLINE int inagg_worker_timeout(const struct inagg_worker *w, struct inagg
 		return INAGG_W_NOTHING;
 	if (s->tries < 255)
 		s->tries++;
-	if (!s->acked) {
+	if (!s->acked || s->tries % INAGG_RESEND_EVERY == 0) {
 		inagg_wslot_resend(w, s, now);
 		return INAGG_W_RESEND;
 	}
