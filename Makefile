@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# The front door. CMake builds; this file names the commands.
+
+BUILD ?= build
+PREFIX ?= /usr/local
+# bpftool and ethtool live in /usr/sbin, which is not on every user's PATH.
+export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
+
+.NOTPARALLEL:
+.PHONY: all deps build demo test test-full simulation-long vm-test bench install uninstall clean \
+	format format-check help
+
+all: build ## build everything (the default)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+deps: ## install the Debian packages that are missing
+	@tools/deps
+
+build: $(BUILD)/build.ninja
+	@cmake --build $(BUILD)
+
+$(BUILD)/build.ninja: CMakeLists.txt
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+
+demo: deps build ## train a network on four workers through the XDP switch
+	@tools/demo/run $(BUILD)
+
+test: deps build ## run all tests (under 25 minutes on 2 cores)
+	@tests/run --build $(BUILD) --asan $(BUILD)-asan
+
+test-full: deps build ## the full matrices of every tier (hours)
+	@tests/run --build $(BUILD) --asan $(BUILD)-asan --full
+
+simulation-long: deps build ## only the simulated schedules, with many more seeds
+	@tests/run --build $(BUILD) --full simulation
+
+vm-test: deps build ## load the BPF objects on Debian's 6.1 and 6.12 kernels in QEMU
+	@tests/run --build $(BUILD) vm
+
+bench: deps build ## measure beside Open MPI and Gloo; writes $(BUILD)/bench/results.json
+	@tools/bench/run $(BUILD)
+
+install: build ## install under PREFIX (default /usr/local); DESTDIR is honoured
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+uninstall: ## remove what `make install` installed from this build
+	@sed 's|^|$(DESTDIR)|' $(BUILD)/install_manifest.txt | tr '\n' '\0' | xargs -0r rm -fv
+
+clean: ## remove the build directories
+	rm -rf $(BUILD) $(BUILD)-asan
+
+format_files = git ls-files '*.c' '*.h' '*.cpp' '*.hpp'
+format: ## format all sources (needs clang-format)
+	@$(format_files) | xargs clang-format -i
+format-check: ## say which sources are not formatted; changes nothing
+	@command -v clang-format >/dev/null || { echo "format-check: install clang-format first"; exit 1; }
+	@$(format_files) | xargs clang-format --dry-run -Werror
