@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the user asked for.
+#pragma once
+
+#include <inagg/inagg.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace perf {
+
+enum class Collective { allreduce, broadcast, reduce, barrier };
+
+struct Arguments {
+    Collective collective = Collective::allreduce;
+    inagg_dtype dtype = INAGG_FLOAT32;
+    inagg_op op = INAGG_SUM;
+    std::vector<size_t> counts; // elements of each row
+    int iterations = 20;
+    int warmup = 5;
+    int check_iterations = 2;
+    int inflight = 1;
+    uint64_t seed = 1;
+    bool check = false;
+    bool in_place = false;
+    bool json = false;
+};
+
+/** Bytes of one element. */
+size_t element_bytes(inagg_dtype dtype);
+const char *name_of(inagg_dtype dtype);
+const char *name_of(inagg_op op);
+const char *name_of(Collective collective);
+
+/**
+ * Parse the command line. Options that say how to join go to the environment, where
+ * inagg_options_from_env() finds them. Exits with a message on a wrong argument and on --help.
+ */
+Arguments parse_arguments(int argc, char **argv);
+
+} // namespace perf

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// inagg-perf: time of collective operations, and proof that their results are right.
+#include "arguments.hpp"
+#include "communicator.hpp"
+#include "pattern.hpp"
+#include "report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t guard_bytes = 64;
+constexpr int guard_value = 0xa5;
+
+// A tensor with a guard behind it, which no result may touch.
+class Buffer {
+public:
+    explicit Buffer(size_t bytes)
+        : bytes_(bytes), data_(static_cast<std::byte *>(operator new(bytes + guard_bytes, alignment))) {
+        std::memset(data_.get(), 0, bytes_);
+        std::memset(data_.get() + bytes_, guard_value, guard_bytes);
+    }
+    std::byte *data() { return data_.get(); }
+    size_t bytes() const { return bytes_; }
+    /** Fill with a value that no stale or missing result can hide behind. */
+    void poison() { std::memset(data_.get(), guard_value, bytes_); }
+    bool guard_intact() const {
+        return std::all_of(data_.get() + bytes_, data_.get() + bytes_ + guard_bytes,
+                           [](std::byte b) { return b == std::byte{guard_value}; });
+    }
+
+private:
+    static constexpr std::align_val_t alignment{64};
+    struct Free {
+        void operator()(std::byte *data) const { operator delete(data, alignment); }
+    };
+    size_t bytes_;
+    std::unique_ptr<std::byte, Free> data_;
+};
+
+// The input and output of one operation in flight.
+struct Tensor {
+    Tensor(size_t bytes, bool in_place) : send(bytes) {
+        if (!in_place)
+            separate = std::make_unique<Buffer>(bytes);
+    }
+    Buffer &recv() { return separate ? *separate : send; }
+
+    Buffer send;
+    std::unique_ptr<Buffer> separate;
+    inagg_request *request = nullptr;
+};
+
+class Bench {
+public:
+    Bench(const Arguments &args, Communicator &comm, size_t count) : args_(args), comm_(comm), count_(count) {
+        // A broadcast has one buffer only.
+        bool in_place = args.in_place || args.collective == Collective::broadcast;
+        for (int i = 0; i < args.inflight; i++)
+            tensors_.emplace_back(count * element_bytes(args.dtype), in_place);
+    }
+
+    Row run() {
+        Row row;
+        row.count = count_;
+        uint64_t before = comm_.stats().retransmissions;
+        if (args_.iterations)
+            time(row);
+        if (args_.check && args_.collective != Collective::barrier)
+            check(row);
+        row.retransmissions = comm_.sum({comm_.stats().retransmissions - before})[0];
+        return row;
+    }
+
+private:
+    static constexpr uint16_t root = 0;
+
+    bool has_result() const { return args_.collective != Collective::reduce || comm_.rank() == root; }
+
+    void blocking(Tensor &tensor) {
+        const std::byte *send = tensor.send.data();
+        std::byte *recv = has_result() ? tensor.recv().data() : nullptr;
+        switch (args_.collective) {
+        case Collective::allreduce:
+            return require(inagg_allreduce(comm_.get(), send, recv, count_, args_.dtype, args_.op));
+        case Collective::broadcast:
+            return require(inagg_broadcast(comm_.get(), recv, count_, args_.dtype, root));
+        case Collective::reduce:
+            return require(inagg_reduce(comm_.get(), send, recv, count_, args_.dtype, args_.op, root));
+        case Collective::barrier:
+            return comm_.barrier();
+        }
+    }
+
+    void start(Tensor &tensor) {
+        if (args_.inflight == 1)
+            return blocking(tensor);
+        require(inagg_iallreduce(comm_.get(), tensor.send.data(), tensor.recv().data(), count_, args_.dtype,
+                                 args_.op, &tensor.request));
+    }
+
+    void finish(Tensor &tensor) {
+        if (tensor.request)
+            require(inagg_wait(std::exchange(tensor.request, nullptr)));
+    }
+
+    // Keeps --inflight operations under way; returns the times between completions in microseconds.
+    std::vector<double> pipeline(int iterations) {
+        std::vector<double> times;
+        size_t window = tensors_.size(), total = iterations;
+        Clock::time_point last = Clock::now();
+        for (size_t i = 0; i < total + window; i++) {
+            Tensor &tensor = tensors_[i % window];
+            if (i >= window) {
+                finish(tensor);
+                Clock::time_point now = Clock::now();
+                times.push_back(std::chrono::duration<double, std::micro>(now - last).count());
+                last = now;
+            }
+            if (i < total)
+                start(tensor);
+        }
+        return times;
+    }
+
+    void time(Row &row) {
+        // In place, results become inputs: zeros stay what they are, where sums would overflow.
+        for (Tensor &tensor : tensors_)
+            if (tensor.separate)
+                Pattern(args_, comm_.size(), comm_.options().scale, 0)
+                    .fill(comm_.rank(), count_, tensor.send.data());
+        pipeline(args_.warmup);
+        comm_.barrier();
+        std::vector<double> times = pipeline(args_.iterations);
+        double mean = std::accumulate(times.begin(), times.end(), 0.0) / times.size();
+        std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+        // Completions of overlapping operations come in bursts: only their mean is a time of one.
+        double typical = tensors_.size() > 1 ? mean : times[times.size() / 2];
+        row.time_us = comm_.max(typical);
+        row.time_mean_us = comm_.max(mean);
+    }
+
+    void check(Row &row) {
+        uint64_t wrong = 0, hash = 0;
+        for (int round = 0; round < args_.check_iterations; round++) {
+            std::vector<Pattern> patterns;
+            for (size_t i = 0; i < tensors_.size(); i++)
+                patterns.emplace_back(args_, comm_.size(), comm_.options().scale,
+                                      round * tensors_.size() + i + 1);
+            for (size_t i = 0; i < tensors_.size(); i++)
+                prepare(tensors_[i], patterns[i]);
+            for (Tensor &tensor : tensors_)
+                start(tensor);
+            for (Tensor &tensor : tensors_)
+                finish(tensor);
+            for (size_t i = 0; i < tensors_.size() && has_result(); i++) {
+                Buffer &recv = tensors_[i].recv();
+                wrong += patterns[i].wrong(count_, recv.data()) + !recv.guard_intact();
+                hash = hash_bytes(hash, recv.data(), recv.bytes());
+            }
+        }
+        row.wrong = comm_.sum({wrong})[0];
+        row.hash = hash;
+        row.same = args_.collective == Collective::reduce || comm_.same(hash);
+    }
+
+    void prepare(Tensor &tensor, const Pattern &pattern) {
+        if (args_.collective == Collective::broadcast && comm_.rank() != root)
+            return tensor.send.poison();
+        pattern.fill(comm_.rank(), count_, tensor.send.data());
+        if (tensor.separate)
+            tensor.separate->poison();
+    }
+
+    const Arguments &args_;
+    Communicator &comm_;
+    size_t count_;
+    std::vector<Tensor> tensors_;
+};
+
+// True if every element of every size was right on every rank.
+bool run(const Arguments &args) {
+    Communicator comm;
+    Report report(args, comm);
+    bool printing = comm.rank() == 0, right = true;
+    uint64_t wrong = 0;
+
+    if (printing)
+        report.header();
+    for (size_t count : args.counts) {
+        Row row = Bench(args, comm, count).run();
+        if (printing)
+            report.row(row);
+        wrong += row.wrong.value_or(0);
+        right = right && row.same;
+    }
+    std::vector<uint64_t> totals = comm.sum(counters_of(comm.stats()));
+    if (printing)
+        report.counters(totals, wrong);
+    comm.leave();
+    return right && wrong == 0;
+}
+
+} // namespace
+} // namespace perf
+
+int main(int argc, char **argv) {
+    perf::Arguments args = perf::parse_arguments(argc, argv);
+    try {
+        return perf::run(args) ? 0 : 1;
+    } catch (const std::exception &error) {
+        fmt::print(stderr, "inagg-perf: {}\n", error.what());
+        return 1;
+    }
+}

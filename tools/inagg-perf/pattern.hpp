@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Random data whose collective result is known exactly.
+//
+// An element is a function of seed, rank, iteration and index, so every rank can compute every other
+// rank's data and the result. Sums of floats are exact because all ranks draw small integers times one
+// power of two, chosen so that the sum still fits the type's significand.
+#pragma once
+
+#include "arguments.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace perf {
+
+class Pattern {
+public:
+    // `scale` is inagg_options.scale: sums of float32 keep to it when it is fixed by hand.
+    Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t iteration);
+
+    /** Write `rank`'s elements 0 .. count-1. */
+    void fill(unsigned rank, size_t count, std::byte *out) const;
+    /** Number of elements among the first `count` of `result` that are not the exact result, bit for bit. */
+    size_t wrong(size_t count, const std::byte *result) const;
+
+private:
+    // Elements are integers until they are encoded: terms of a sum, ordered keys of a minimum or
+    // maximum, or bits that are only copied.
+    enum class Domain { exact, ordered, raw };
+
+    void values(unsigned rank, size_t first, size_t count, int32_t *out) const;
+    void combine(size_t first, size_t count, int32_t *out) const;
+    void encode(const int32_t *values, size_t count, std::byte *out) const;
+    void build_table(int exponent, int32_t largest);
+
+    Collective collective_;
+    inagg_dtype dtype_;
+    inagg_op op_;
+    unsigned ranks_;
+    uint64_t key_;
+    Domain domain_;
+    int32_t limit_ = 0;           // terms of exact sums lie in -limit .. limit
+    float unit_ = 1;              // what an exact float32 term of 1 stands for
+    std::vector<uint16_t> table_; // encodings of exact 16-bit sums -largest .. largest
+    int32_t largest_ = 0;
+};
+
+/** Continue `hash` over `bytes` bytes. */
+uint64_t hash_bytes(uint64_t hash, const std::byte *data, size_t bytes);
+
+} // namespace perf
