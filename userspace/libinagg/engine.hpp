@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// core/worker.h over a PacketIo: builds, verifies, stores and repeats packets of one or both streams.
+#pragma once
+
+#include "error.hpp"
+#include "join.hpp"
+#include "packet_io.hpp"
+#include "transport.hpp"
+
+#include <inagg/core/worker.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace inagg {
+
+// Nanoseconds of CLOCK_MONOTONIC.
+uint64_t monotonic_ns();
+
+class Engine final : public Transport, private PacketReceiver {
+public:
+    enum Owned : unsigned { own_data = 1, own_control = 2, own_both = own_data | own_control };
+
+    // `name` is the transport's. Streams that are not owned belong to someone else who shares the
+    // membership (the XDP worker's data): their packets are ignored.
+    Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership, BlockClient &client,
+           Owned owned = own_both);
+    ~Engine() override;
+
+    std::string_view name() const override { return name_; }
+    const JobConfig &config() const override { return membership_.config; }
+    void extend(Stream stream, uint32_t limit) override;
+    void progress(std::chrono::nanoseconds wait) override;
+    bool stalled(Stalled &out) const override;
+    inagg_stats_t stats() const override;
+    void leave() override;
+
+    // Boot id of the switch as last heard; another owner of the membership watches it for changes.
+    uint16_t boot() const { return membership_.config.boot; }
+    const Membership &membership() const { return membership_; }
+    PacketIo &io() { return *io_; }
+
+private:
+    // A result that this rank may have to give back to a switch that lost it.
+    struct Kept {
+        BlockMeta meta;
+        bool valid = false;
+    };
+    struct StreamState {
+        Stream stream;
+        bool owned = false;
+        uint32_t first_slot = 0; // of this stream in the job's pool
+        uint32_t cursor = 0;     // slot that is compared next for overtaking
+        uint32_t in_flight = 0;
+        uint64_t earliest_due = UINT64_MAX; // no timer is due before this
+        inagg_worker worker{};
+        std::vector<inagg_wslot> slots;
+        std::vector<Kept> kept;
+        std::vector<std::byte> kept_payload; // slots x payload_bytes_
+        uint32_t waiting_block = 0; // last WAIT: block and who is in
+        bool heard = false;
+        uint64_t contributors = 0;
+    };
+
+    void packet(std::span<const std::byte> payload) noexcept override;
+    bool verify(const inagg_hdr &header, std::span<const std::byte> body) const;
+    void on_boot(uint16_t boot);
+    void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, const std::byte *body);
+    void on_wait(StreamState &s, uint32_t block, uint64_t contributors);
+    void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
+    void detect_overtaken(StreamState &s, uint64_t delivered_sent_ns);
+    void run_timers(StreamState &s);
+    void act(StreamState &s, inagg_wslot &slot, int action);
+    void send_contribution(StreamState &s, uint32_t block, bool resend);
+    void send_request(StreamState &s, uint32_t block, bool everyone);
+    void send_restore(StreamState &s, uint32_t block);
+    void commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes);
+    inagg_hdr header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const;
+    StreamState *stream_of(uint32_t slot);
+    uint64_t earliest_due() const;
+
+    std::string name_;
+    std::unique_ptr<PacketIo> io_;
+    Membership membership_;
+    BlockClient &client_;
+    uint64_t now_ = 0; // read once for each batch of packets
+    uint64_t all_ranks_;
+    std::size_t payload_bytes_;
+    std::array<StreamState, stream_count> streams_;
+    inagg_stats_t stats_{};
+    int ended_ = 0; // reason of a REFUSED
+};
+
+} // namespace inagg

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Becoming and ceasing to be a member of a job, over any PacketIo.
+#pragma once
+
+#include "packet_io.hpp"
+#include "transport.hpp"
+
+namespace inagg {
+
+struct Membership {
+    JobConfig config;
+    uint64_t nonce; // names this incarnation of the worker
+};
+
+// 32-bit elements per packet that a UDP payload of `path_payload` bytes can carry.
+uint16_t elements_for(std::size_t path_payload);
+
+// Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after options.timeout_ms or
+// INAGG_EREFUSED. Joins the group of a static job on `io`.
+Membership join(PacketIo &io, const inagg_options &options);
+
+// Tell the switch that this rank leaves; sent once, nobody answers.
+void leave(PacketIo &io, const Membership &membership);
+
+// A sealed header of this member, network byte order; callers fill in the rest and seal it again.
+inagg_hdr header_for(const JobConfig &config, inagg_type type);
+
+} // namespace inagg

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The transports that make_transport() chooses from. Each joins the job and throws inagg::Error:
+// INAGG_EPRIVILEGE or INAGG_ESYSTEM before the join if this machine cannot run it, which lets `auto`
+// fall back.
+#pragma once
+
+#include "packet_io.hpp"
+#include "transport.hpp"
+
+namespace inagg {
+
+std::unique_ptr<PacketIo> make_udp_io(const inagg_options &options);
+
+std::unique_ptr<Transport> make_udp(const inagg_options &options, BlockClient &client);
+std::unique_ptr<Transport> make_afxdp(const inagg_options &options, BlockClient &client);
+std::unique_ptr<Transport> make_xdp(const inagg_options &options, BlockClient &client);
+
+} // namespace inagg
