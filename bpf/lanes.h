@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Moving and folding elements.  A chunk is 32 elements: 16 words of 64 bits, two 32-bit lanes in each.
+ *
+ * All loops are bounded by INAGG_MAX_CHUNKS and check the packet's end once a chunk, which is what the
+ * verifier can follow.  None calls anything, so that they may run under the slot's lock on 6.1.
+ */
+#ifndef INAGG_LANES_H
+#define INAGG_LANES_H
+
+#include "parse.h"
+#include "switch_maps.h"
+
+#define INAGG_MAX_CHUNKS	(INAGG_MAX_ELEMENTS / INAGG_CHUNK)
+#define CHUNK_WORDS		(INAGG_CHUNK / 2)
+#define LINE_WORDS		8	/* 64 bytes: a chunk of 16-bit elements */
+#define LANE_SIGNS		0x8000000080000000ULL
+#define LOW_LANE		0xffffffffULL
+
+/* Two 32-bit additions that do not carry into each other. */
+static __always_inline __u64 add_wrapping(__u64 a, __u64 b)
+{
+	return ((a & ~LANE_SIGNS) + (b & ~LANE_SIGNS)) ^ ((a ^ b) & LANE_SIGNS);
+}
+
+/* Offset binary: the job's sum fits each lane, so no carry can happen (core/fixed.h). */
+static __always_inline __u64 add_fixed(__u64 a, __u64 b)
+{
+	return a + b;
+}
+
+static __always_inline __u64 min_lanes(__u64 a, __u64 b)
+{
+	__u64 low = (__s32)a < (__s32)b ? a : b;
+	__u64 high = (__s64)a < (__s64)b ? a : b;	/* a tie in the high lane is the same lane */
+
+	return (high & ~LOW_LANE) | (low & LOW_LANE);
+}
+
+static __always_inline __u64 max_lanes(__u64 a, __u64 b)
+{
+	__u64 low = (__s32)a < (__s32)b ? b : a;
+	__u64 high = (__s64)a < (__s64)b ? b : a;
+
+	return (high & ~LOW_LANE) | (low & LOW_LANE);
+}
+
+/*
+ * For each word of the packet (p) and of the slot (a) in the first @chunks chunks.  `continue` and
+ * `break` mean nothing in @statement.
+ */
+#define FOR_EACH_WORD(payload, end, lanes, chunks, statement)                                         \
+	for (__u32 chunk_ = 0; chunk_ < INAGG_MAX_CHUNKS; chunk_++) {                                 \
+		__u64 *p_ = (__u64 *)(payload) + chunk_ * CHUNK_WORDS;                                \
+		__u64 *a_ = (lanes) + chunk_ * CHUNK_WORDS;                                           \
+                                                                                                      \
+		if (chunk_ >= (chunks) || (void *)(p_ + CHUNK_WORDS) > (end))                         \
+			break;                                                                        \
+		_Pragma("unroll") for (int word_ = 0; word_ < CHUNK_WORDS; word_++) {                 \
+			__u64 *p = p_ + word_, *a = a_ + word_;                                       \
+                                                                                                      \
+			statement;                                                                    \
+		}                                                                                     \
+	}
+
+static __always_inline void lanes_store(void *payload, void *end, __u64 *lanes, __u32 chunks)
+{
+	FOR_EACH_WORD(payload, end, lanes, chunks, *a = *p)
+}
+
+static __always_inline void lanes_add(void *payload, void *end, __u64 *lanes, __u32 chunks, __u8 dtype_op)
+{
+	switch (dtype_op) {
+	case INAGG_WIRE_FIXED32 << 4:
+		FOR_EACH_WORD(payload, end, lanes, chunks, *a = add_fixed(*a, *p))
+		break;
+	case INAGG_WIRE_INT32 << 4:
+		FOR_EACH_WORD(payload, end, lanes, chunks, *a = add_wrapping(*a, *p))
+		break;
+	case INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MIN:
+		FOR_EACH_WORD(payload, end, lanes, chunks, *a = min_lanes(*a, *p))
+		break;
+	case INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX:
+		FOR_EACH_WORD(payload, end, lanes, chunks, *a = max_lanes(*a, *p))
+		break;
+	}
+}
+
+/* The last contribution: the sum goes to the slot and into the packet, which becomes the result. */
+static __always_inline void lanes_complete(void *payload, void *end, __u64 *lanes, __u32 chunks, __u8 dtype_op)
+{
+	if (dtype_op == INAGG_WIRE_FIXED32 << 4) {
+		FOR_EACH_WORD(payload, end, lanes, chunks, *p = *a = add_fixed(*a, *p))
+	} else {
+		FOR_EACH_WORD(payload, end, lanes, chunks, *p = *a = add_wrapping(*a, *p))
+	}
+}
+
+/* Copy @lines lines of 64 bytes of a finished result between packet and slot. */
+#define FOR_EACH_LINE(payload, end, lanes, lines, statement)                                          \
+	for (__u32 line_ = 0; line_ < 2 * INAGG_MAX_CHUNKS; line_++) {                                \
+		__u64 *p_ = (__u64 *)(payload) + line_ * LINE_WORDS;                                  \
+		__u64 *a_ = (lanes) + line_ * LINE_WORDS;                                             \
+                                                                                                      \
+		if (line_ >= (lines) || (void *)(p_ + LINE_WORDS) > (end))                            \
+			break;                                                                        \
+		_Pragma("unroll") for (int word_ = 0; word_ < LINE_WORDS; word_++) {                  \
+			__u64 *p = p_ + word_, *a = a_ + word_;                                       \
+                                                                                                      \
+			statement;                                                                    \
+		}                                                                                     \
+	}
+
+static __always_inline void result_to_packet(__u64 *lanes, void *payload, void *end, __u32 lines)
+{
+	FOR_EACH_LINE(payload, end, lanes, lines, *p = *a)
+}
+
+static __always_inline void packet_to_result(void *payload, void *end, __u64 *lanes, __u32 lines)
+{
+	FOR_EACH_LINE(payload, end, lanes, lines, *a = *p)
+}
+
+/* Payload checksum as it goes into the header, over @lines lines of 64 bytes. */
+static __always_inline __u32 payload_checksum(void *payload, void *end, __u32 lines)
+{
+	__u64 sum = 0;
+
+	for (__u32 line = 0; line < 2 * INAGG_MAX_CHUNKS; line++) {
+		__u64 *p = (__u64 *)payload + line * LINE_WORDS;
+
+		if (line >= lines || (void *)(p + LINE_WORDS) > end)
+			break;
+#pragma unroll
+		for (int word = 0; word < LINE_WORDS; word++)
+			sum = inagg_payload_sum(sum, p[word]);
+	}
+	return inagg_payload_fold(sum);
+}
+
+/*
+ * 16-bit floats are added as fixed point: widened into offset binary lanes when a packet comes,
+ * narrowed once when the block completes.  Both run outside the slot's lock, on a per-CPU buffer.
+ */
+struct widened {
+	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
+};
+
+struct half_format {
+	__u32	mantissa_bits;	/* 10: binary16, 7: bfloat16 */
+	__u32	fan_in_log2;
+	__u32	scale;
+	__u32	bias;		/* of one contribution; of all of them when narrowing */
+};
+
+/*
+ * Two elements at a time, as global functions: the verifier looks at each once, not once an element.
+ * @halves is two 16-bit floats, a lane pair their offset binary.
+ */
+__attribute__((noinline)) __u64 widen_pair(__u32 halves, __u32 mantissa_bits, __u32 fan_in_log2, __u32 scale,
+					   __u32 bias)
+{
+	__u32 low, high;
+
+	if (mantissa_bits != 10)
+		mantissa_bits = 7;
+	low = bias + inagg_half_to_fixed((__u16)halves, mantissa_bits, fan_in_log2, scale);
+	high = bias + inagg_half_to_fixed((__u16)(halves >> 16), mantissa_bits, fan_in_log2, scale);
+	return low | (__u64)high << 32;
+}
+
+__attribute__((noinline)) __u32 narrow_pair(__u64 lanes, __u32 mantissa_bits, __u32 fan_in_log2, __u32 scale,
+					    __u32 bias)
+{
+	__s32 low = (__u32)lanes - bias, high = (__u32)(lanes >> 32) - bias;
+
+	if (mantissa_bits != 10)
+		mantissa_bits = 7;
+	return inagg_fixed_to_half(low, mantissa_bits, fan_in_log2, scale) |
+	       (__u32)inagg_fixed_to_half(high, mantissa_bits, fan_in_log2, scale) << 16;
+}
+
+static __always_inline void widen(void *payload, void *end, struct widened *to, __u32 chunks,
+				  const struct half_format *f)
+{
+	for (__u32 i = 0; i < INAGG_MAX_ELEMENTS / 2; i++) {
+		__u32 *p = (__u32 *)payload + i;
+
+		if (i >= chunks * CHUNK_WORDS || (void *)(p + 1) > end)
+			break;
+		to->lanes[i] = widen_pair(*p, f->mantissa_bits, f->fan_in_log2, f->scale, f->bias);
+	}
+}
+
+static __always_inline void narrow(const struct widened *from, void *payload, void *end, __u32 chunks,
+				   const struct half_format *f)
+{
+	for (__u32 i = 0; i < INAGG_MAX_ELEMENTS / 2; i++) {
+		__u32 *p = (__u32 *)payload + i;
+
+		if (i >= chunks * CHUNK_WORDS || (void *)(p + 1) > end)
+			break;
+		*p = narrow_pair(from->lanes[i], f->mantissa_bits, f->fan_in_log2, f->scale, f->bias);
+	}
+}
+
+/* Between slot and buffer, under the lock.  @chunks counts 32 elements, widened. */
+#define FOR_EACH_WIDE(wide, lanes, chunks, statement)                                                 \
+	for (__u32 chunk_ = 0; chunk_ < INAGG_MAX_CHUNKS; chunk_++) {                                 \
+		if (chunk_ >= (chunks))                                                               \
+			break;                                                                        \
+		_Pragma("unroll") for (int word_ = 0; word_ < CHUNK_WORDS; word_++) {                 \
+			__u64 *p = (wide) + chunk_ * CHUNK_WORDS + word_;                             \
+			__u64 *a = (lanes) + chunk_ * CHUNK_WORDS + word_;                            \
+                                                                                                      \
+			statement;                                                                    \
+		}                                                                                     \
+	}
+
+static __always_inline void wide_store(struct widened *w, __u64 *lanes, __u32 chunks)
+{
+	FOR_EACH_WIDE(w->lanes, lanes, chunks, *a = *p)
+}
+
+static __always_inline void wide_add(struct widened *w, __u64 *lanes, __u32 chunks)
+{
+	FOR_EACH_WIDE(w->lanes, lanes, chunks, *a = add_fixed(*a, *p))
+}
+
+static __always_inline void wide_load(__u64 *lanes, struct widened *w, __u32 chunks)
+{
+	FOR_EACH_WIDE(w->lanes, lanes, chunks, *p = *a)
+}
+
+#endif /* INAGG_LANES_H */

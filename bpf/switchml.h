@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * SwitchML in XDP (Algorithm 3): core/slot.h decides under the slot's lock, which also covers the
+ * elements: two ports' cores may meet in one slot, and a result must not leave before its last
+ * addition.  docs/ARCHITECTURE.md has the measurement that chose a lock.
+ */
+#ifndef INAGG_SWITCHML_H
+#define INAGG_SWITCHML_H
+
+static __always_inline struct inagg_hdr *header_of(const struct xdp_md *ctx, const struct scratch *sc, void **end)
+{
+	struct inagg_hdr *h = frame_data(ctx) + header_offset(sc->family);
+
+	*end = frame_end(ctx);
+	return (void *)(h + 1) > *end ? NULL : h;
+}
+
+static __always_inline int is_half(__u8 dtype_op)
+{
+	__u8 dtype = dtype_op >> 4;
+
+	return dtype == INAGG_WIRE_FLOAT16 || dtype == INAGG_WIRE_BFLOAT16;
+}
+
+static __always_inline int is_plain_sum(__u8 dtype_op)
+{
+	return dtype_op == INAGG_WIRE_FIXED32 << 4 || dtype_op == INAGG_WIRE_INT32 << 4;
+}
+
+static __always_inline struct half_format half_format_of(const struct scratch *sc, __u32 count)
+{
+	struct half_format f = {
+		.mantissa_bits = sc->block.dtype_op >> 4 == INAGG_WIRE_FLOAT16 ? 10 : 7,
+		.fan_in_log2 = sc->job.fan_in_log2,
+		.bias = count * inagg_fixed_bias(sc->job.fan_in_log2),
+		.scale = sc->block.scale,
+	};
+	return f;
+}
+
+/* The header of what the switch says about a slot; the frame's payload is final. */
+static __always_inline void answer(const struct xdp_md *ctx, const struct scratch *sc, __u8 type,
+				   const struct inagg_slot *s, __u64 contributors)
+{
+	__u16 flags = sc->flags & INAGG_F_VERSION;
+	__u32 checksum = 0;
+	struct inagg_hdr *h;
+	void *end;
+
+	h = header_of(ctx, sc, &end);
+	if (h && sc->payload && (sc->job.flags & INAGG_JOIN_CHECKED)) {
+		flags |= INAGG_F_CHECKED;
+		checksum = payload_checksum(h + 1, end, sc->payload / 64);
+	}
+	h = header_of(ctx, sc, &end);
+	if (!h)
+		return;
+	if (type == INAGG_RESULT && (s->flags & INAGG_SLOT_SATURATED))
+		flags |= INAGG_F_SATURATED;
+	h->payload_checksum = checksum;
+	h->version_type = INAGG_WIRE_VERSION << 4 | type;
+	h->level_flags = bpf_htons(flags);
+	h->boot = bpf_htons(sc->boot);
+	h->fan_in = bpf_htons(sc->job.size);
+	h->count = type == INAGG_RESULT ? bpf_htons(sc->job.size) : 0;
+	h->contributors = bpf_cpu_to_be64(contributors);
+	h->dtype_op = sc->block.dtype_op;
+	h->scale = sc->block.scale;
+	h->next_scale = type == INAGG_RESULT ? s->next_scale : 0;
+	h->elements = type == INAGG_RESULT ? bpf_htons(s->elements) : 0;
+	inagg_hdr_seal(h);
+}
+
+/* Tell one rank, or all, who is in. */
+static __always_inline int tell(struct xdp_md *ctx, struct scratch *sc, struct inagg_stats *count, __u64 seen,
+				int everyone)
+{
+	struct inagg_slot none = {};
+
+	if (resize(ctx, sc, 0)) {
+		count->drops[INAGG_R_RESIZE]++;
+		return XDP_DROP;
+	}
+	answer(ctx, sc, INAGG_WAIT, &none, seen);
+	count->waits++;
+	return send(ctx, sc, count, everyone);
+}
+
+/* Put the slot's result, which is ready, into the frame and send it. */
+static __always_inline int deliver(struct xdp_md *ctx, struct scratch *sc, struct inagg_slot_memory *m,
+				   struct inagg_stats *count, int everyone)
+{
+	struct inagg_slot state;
+	struct inagg_hdr *h;
+	__u32 bytes, ready;
+	void *end;
+
+	bpf_spin_lock(&m->lock);
+	state = m->state;
+	bpf_spin_unlock(&m->lock);
+	bytes = state.elements * inagg_element_bytes(state.dtype_op >> 4);
+	if (bytes > INAGG_MAX_PAYLOAD || resize(ctx, sc, bytes)) {
+		count->drops[INAGG_R_RESIZE]++;
+		return XDP_DROP;
+	}
+	h = header_of(ctx, sc, &end);
+	if (!h)
+		return XDP_ABORTED;
+	bpf_spin_lock(&m->lock);
+	ready = m->ready && inagg_slot_holds(&m->state, &sc->block);
+	if (ready)
+		result_to_packet(m->lanes, h + 1, end, bytes / 64);
+	bpf_spin_unlock(&m->lock);
+	if (!ready) {
+		count->drops[INAGG_R_STALE]++;
+		return XDP_DROP;
+	}
+	sc->block.dtype_op = state.dtype_op;
+	sc->block.scale = state.scale;
+	answer(ctx, sc, INAGG_RESULT, &state, state.seen);
+	return send(ctx, sc, count, everyone);
+}
+
+/* A block of 16-bit floats is complete: round its sums once, for the multicast and for every reply. */
+static __always_inline int narrow_result(struct xdp_md *ctx, struct scratch *sc, struct inagg_slot_memory *m)
+{
+	struct half_format f = half_format_of(sc, sc->job.size);
+	__u32 elements = m->state.elements;
+	struct inagg_hdr *h;
+	void *end;
+
+	if (elements > INAGG_MAX_ELEMENTS || resize(ctx, sc, elements * 2))
+		return -1;
+	h = header_of(ctx, sc, &end);
+	if (!h)
+		return -1;
+	narrow(&sc->wide, h + 1, end, elements / INAGG_CHUNK, &f);
+	h = header_of(ctx, sc, &end);
+	if (!h)
+		return -1;
+	bpf_spin_lock(&m->lock);
+	packet_to_result(h + 1, end, m->lanes, elements / INAGG_CHUNK);
+	m->ready = 1;
+	bpf_spin_unlock(&m->lock);
+	return 0;
+}
+
+static __always_inline int switchml_contribute(struct xdp_md *ctx, struct scratch *sc,
+					       struct inagg_slot_memory *m, struct inagg_stats *count)
+{
+	int half = is_half(sc->block.dtype_op), verdict, action, fused = 0;
+	__u32 chunks = sc->block.elements / INAGG_CHUNK;
+	struct inagg_slot state;
+	struct inagg_hdr *h;
+	void *end, *payload;
+
+	h = header_of(ctx, sc, &end);
+	if (!h)
+		return XDP_ABORTED;
+	payload = h + 1;
+	if (half) {
+		struct half_format f = half_format_of(sc, 1);
+
+		widen(payload, end, &sc->wide, chunks, &f);
+		h = header_of(ctx, sc, &end);
+		if (!h)
+			return XDP_ABORTED;
+		payload = h + 1;
+	}
+
+	bpf_spin_lock(&m->lock);
+	verdict = inagg_slot_contribute(&m->state, sc->job.all, &sc->block);
+	action = verdict & ~INAGG_COMPLETES;
+	if (verdict > 0 && action <= INAGG_COUNT) {
+		fused = verdict == (INAGG_ADD | INAGG_COMPLETES) && is_plain_sum(sc->block.dtype_op);
+		if (fused)
+			lanes_complete(payload, end, m->lanes, chunks, sc->block.dtype_op);
+		else if (action == INAGG_STORE && half)
+			wide_store(&sc->wide, m->lanes, chunks);
+		else if (action == INAGG_STORE)
+			lanes_store(payload, end, m->lanes, chunks);
+		else if (action == INAGG_ADD && half)
+			wide_add(&sc->wide, m->lanes, chunks);
+		else if (action == INAGG_ADD)
+			lanes_add(payload, end, m->lanes, chunks, sc->block.dtype_op);
+		m->ready = (verdict & INAGG_COMPLETES) && !(half && m->state.elements);
+		if (!m->ready && (verdict & INAGG_COMPLETES))
+			wide_load(m->lanes, &sc->wide, m->state.elements / INAGG_CHUNK);
+	}
+	state = m->state;
+	bpf_spin_unlock(&m->lock);
+
+	if (verdict < 0) {
+		count->drops[-verdict & (INAGG_R_CAPACITY - 1)]++;
+		return XDP_DROP;
+	}
+	if (action == INAGG_REPLY) {
+		count->duplicates++;
+		count->replies++;
+		return deliver(ctx, sc, m, count, 0);
+	}
+	if (action == INAGG_TELL) {
+		count->duplicates++;
+		return tell(ctx, sc, count, state.seen, 0);
+	}
+	count->additions++;
+	count->elements += sc->block.elements;
+	if (!(verdict & INAGG_COMPLETES))
+		return XDP_DROP;	/* folded in; nothing to say yet */
+
+	count->completions++;
+	if (fused) {
+		answer(ctx, sc, INAGG_RESULT, &state, state.seen);
+		return send(ctx, sc, count, 1);
+	}
+	if (half && state.elements && narrow_result(ctx, sc, m)) {
+		count->drops[INAGG_R_RESIZE]++;
+		return XDP_DROP;
+	}
+	return deliver(ctx, sc, m, count, 1);
+}
+
+static __always_inline int switchml_request(struct xdp_md *ctx, struct scratch *sc,
+					    struct inagg_slot_memory *m, struct inagg_stats *count)
+{
+	int verdict;
+	__u64 seen;
+
+	bpf_spin_lock(&m->lock);
+	verdict = inagg_slot_request(&m->state, &sc->block, sc->flags & INAGG_F_MULTICAST);
+	seen = inagg_slot_seen(&m->state, &sc->block);
+	bpf_spin_unlock(&m->lock);
+	if (verdict < 0) {
+		count->drops[-verdict & (INAGG_R_CAPACITY - 1)]++;
+		return XDP_DROP;
+	}
+	if (verdict == INAGG_REPLY) {
+		count->replies++;
+		return deliver(ctx, sc, m, count, 0);
+	}
+	return tell(ctx, sc, count, seen, verdict == INAGG_TELL_ALL);
+}
+
+static __always_inline int switchml_restore(struct xdp_md *ctx, struct scratch *sc,
+					    struct inagg_slot_memory *m, struct inagg_stats *count)
+{
+	struct inagg_slot state;
+	struct inagg_hdr *h;
+	int verdict;
+	void *end;
+
+	h = header_of(ctx, sc, &end);
+	if (!h)
+		return XDP_ABORTED;
+	bpf_spin_lock(&m->lock);
+	verdict = inagg_slot_restore(&m->state, sc->job.all, &sc->block);
+	if (verdict > 0) {
+		packet_to_result(h + 1, end, m->lanes, sc->payload / 64);
+		m->ready = 1;
+	}
+	state = m->state;
+	bpf_spin_unlock(&m->lock);
+	if (verdict < 0) {
+		count->drops[-verdict & (INAGG_R_CAPACITY - 1)]++;
+		return XDP_DROP;
+	}
+	count->restores++;
+	answer(ctx, sc, INAGG_RESULT, &state, state.seen);
+	return send(ctx, sc, count, 1);
+}
+
+#endif /* INAGG_SWITCHML_H */
