@@ -22,7 +22,7 @@ INAGG_INLINE __u16 inagg_fold16(__u64 sum)
 /** Ones' complement sum of the header as it lies in memory, `checksum` included. */
 INAGG_INLINE __u16 inagg_hdr_sum(const struct inagg_hdr *h)
 {
-	const __u32 *word = (const __u32 *)h;
+	const inagg_word *word = (const inagg_word *)h;
 	__u64 sum = 0;
 
 #ifdef __clang__

@@ -84,7 +84,7 @@ INAGG_INLINE __s32 inagg_half_to_fixed(__u16 bits, __u32 mantissa_bits, __u32 fa
 	/* value = mantissa * 2^(exponent - bias - mantissa_bits) */
 	shift = (__s32)exponent - bias - (__s32)mantissa_bits + inagg_fixed_point(fan_in_log2, scale);
 	magnitude = shift >= 0 ? mantissa << (shift & 31) : inagg_round_shift(mantissa, (__u32)-shift);
-	return bits & 0x8000 ? -(__s32)magnitude : (__s32)magnitude;
+	return (__s32)(bits & 0x8000 ? -magnitude : magnitude);
 }
 
 /** Fixed point back to a 16-bit float: round to nearest even, subnormals, overflow to infinity. */

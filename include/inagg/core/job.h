@@ -27,7 +27,8 @@ struct inagg_job {
 	__u8	fan_in_log2;	/* inagg_fan_in_log2(size) */
 	__u8	family;		/* of `group`: 4 or 6 */
 	__u8	group_mac[6];
-	__u8	reserved[2];
+	__u8	keep;		/* configured: stays when all its ranks have left */
+	__u8	reserved;
 	__u8	group[16];	/* IPv4 in the first 4 bytes */
 };
 
@@ -47,6 +48,8 @@ struct inagg_member {
 
 enum inagg_member_flag {
 	INAGG_MEMBER_STATIC	= 1 << 0,	/* configured: the JOIN fills in nonce, MAC and receive port */
+	INAGG_MEMBER_RESERVED	= 1 << 1,	/* the agent lets only this port and address join as this rank */
+	INAGG_MEMBER_LEFT	= 1 << 2,	/* has left this generation */
 };
 
 INAGG_ASSERT(sizeof(struct inagg_member) == 40);
@@ -115,7 +118,8 @@ INAGG_INLINE int inagg_job_admits(const struct inagg_job *job, const struct inag
 		return -INAGG_R_SLOT;
 	if (!inagg_foldable(dtype, b->dtype_op & 0xf))
 		return -INAGG_R_DTYPE;
-	if (b->elements % INAGG_CHUNK || b->elements > inagg_block_elements(job->elements, dtype))
+	if (b->elements % INAGG_CHUNK || b->elements > inagg_block_elements(job->elements, dtype) ||
+	    (dtype == INAGG_WIRE_NONE && b->elements))
 		return -INAGG_R_ELEMENTS;
 	if (payload != b->elements * inagg_element_bytes(dtype))
 		return -INAGG_R_LENGTH;

@@ -170,7 +170,7 @@ INAGG_INLINE int inagg_slot_restore(struct inagg_slot *s, __u64 all, const struc
 {
 	if (!inagg_slot_holds(s, b) || !s->seen || (s->flags & INAGG_SLOT_COMPLETE))
 		return -INAGG_R_UNSOLICITED;
-	if (s->dtype_op != b->dtype_op || s->scale != b->scale)
+	if (!inagg_slot_agrees(s, b) || (s->elements && !b->elements))
 		return -INAGG_R_MISMATCH;
 	s->seen = all;
 	s->elements = b->elements;

@@ -22,6 +22,9 @@
 #define inagg_swap64(x) (x)
 #endif
 
+/* A word of something else's memory: exempt from type-based alias analysis. */
+typedef __u32 __attribute__((may_alias)) inagg_word;
+
 /** a is before b in serial number arithmetic (RFC 1982). */
 INAGG_INLINE int inagg_before(__u32 a, __u32 b)
 {

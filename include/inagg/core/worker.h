@@ -169,19 +169,24 @@ INAGG_INLINE void inagg_wslot_resend(const struct inagg_worker *w, struct inagg_
 
 /**
  * A WAIT for @block: @contributors are in.  RESEND when ours is not, RESTORE when the block is behind
- * us and others wait for it.
+ * us and others wait for it.  A WAIT also puts our next request off, longer for higher ranks: then the
+ * lowest rank that waits asks for all of them, and n ranks never cause n * n WAITs.
  */
 INAGG_INLINE int inagg_worker_wait(const struct inagg_worker *w, struct inagg_wslot *s, __u32 block,
 				   __u64 contributors, __u32 rank, __u64 now)
 {
 	int in = (contributors & inagg_rank_bit(rank)) != 0;
+	__u64 crossing = w->srtt_ns > w->floor_ns / 4 ? w->srtt_ns : w->floor_ns / 4;
+	__u64 wait;
 
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
 		if (in) {
+			wait = inagg_worker_backoff(w, s->tries);
 			s->acked = 1;
+			s->due_ns = now + wait + wait / INAGG_MAX_RANKS * (rank % INAGG_MAX_RANKS);
 			return INAGG_W_NOTHING;
 		}
-		if (now - s->sent_ns < w->floor_ns / 4)
+		if (now - s->sent_ns < crossing)
 			return INAGG_W_NOTHING;	/* our elements crossed this WAIT */
 		inagg_wslot_resend(w, s, now);
 		return INAGG_W_RESEND;

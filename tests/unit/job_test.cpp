@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <inagg/core/job.h>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+inagg_job example_job() {
+    inagg_job job{};
+    job.all = inagg_all_ranks(4);
+    job.slots = 128;
+    job.control_slots = 8;
+    job.generation = 7;
+    job.size = 4;
+    job.elements = 352;
+    job.fan_in_log2 = 2;
+    return job;
+}
+
+constexpr __u8 type_of(__u8 dtype, __u8 op = INAGG_WIRE_SUM) { return dtype << 4 | op; }
+
+inagg_block example_block() {
+    inagg_block b{};
+    b.generation = 7;
+    b.rank = 3;
+    b.elements = 352;
+    b.dtype_op = type_of(INAGG_WIRE_INT32);
+    return b;
+}
+
+int admits(const inagg_block &b, __u32 slot = 0, int payload = -1) {
+    const inagg_job job = example_job();
+    const __u32 bytes = b.elements * inagg_element_bytes(b.dtype_op >> 4);
+    return inagg_job_admits(&job, &b, slot, payload < 0 ? bytes : static_cast<__u32>(payload));
+}
+
+} // namespace
+
+TEST(Job, AdmitsWhatItShould) {
+    inagg_block b = example_block();
+    EXPECT_EQ(admits(b), 0);
+    EXPECT_EQ(admits(b, 127), 0);
+    EXPECT_EQ(admits(b, 135), 0);
+    for (__u16 elements : {0, 32, 320}) {
+        b.elements = elements;
+        EXPECT_EQ(admits(b), 0);
+    }
+    for (__u8 op : {INAGG_WIRE_SUM, INAGG_WIRE_MIN, INAGG_WIRE_MAX}) {
+        b.dtype_op = type_of(INAGG_WIRE_INT32, op);
+        EXPECT_EQ(admits(b), 0);
+    }
+    for (__u8 dtype : {INAGG_WIRE_FLOAT16, INAGG_WIRE_BFLOAT16}) {
+        b.dtype_op = type_of(dtype);
+        b.elements = 704;
+        EXPECT_EQ(admits(b), 0);
+    }
+    b.dtype_op = type_of(INAGG_WIRE_NONE);
+    b.elements = 0;
+    EXPECT_EQ(admits(b, 128), 0);
+}
+
+TEST(Job, Generation) {
+    inagg_block b = example_block();
+    for (__u16 generation : {6, 8, 0, 0xffff}) {
+        b.generation = generation;
+        EXPECT_EQ(admits(b), -INAGG_R_GENERATION);
+    }
+}
+
+TEST(Job, Rank) {
+    inagg_block b = example_block();
+    for (__u16 rank : {4, 63, 64, 0xffff}) {
+        b.rank = rank;
+        EXPECT_EQ(admits(b), -INAGG_R_RANK);
+    }
+}
+
+TEST(Job, Slot) {
+    for (__u32 slot : {136u, 1u << 31, 0xffffffffu})
+        EXPECT_EQ(admits(example_block(), slot), -INAGG_R_SLOT);
+}
+
+TEST(Job, DtypeAndOperator) {
+    inagg_block b = example_block();
+    for (int dtype = 0; dtype < 16; dtype++)
+        for (int op = 0; op < 16; op++) {
+            b.dtype_op = type_of(static_cast<__u8>(dtype), static_cast<__u8>(op));
+            b.elements = 0;
+            const bool sums = dtype == INAGG_WIRE_NONE || dtype == INAGG_WIRE_FIXED32 ||
+                              dtype == INAGG_WIRE_FLOAT16 || dtype == INAGG_WIRE_BFLOAT16;
+            const bool good = dtype == INAGG_WIRE_INT32 ? op <= INAGG_WIRE_MAX : sums && op == INAGG_WIRE_SUM;
+            EXPECT_EQ(admits(b), good ? 0 : -INAGG_R_DTYPE) << dtype << " " << op;
+        }
+}
+
+TEST(Job, Elements) {
+    inagg_block b = example_block();
+    for (__u16 elements : {1, 31, 33, 384, 0xffe0, 0xffff}) {
+        b.elements = elements;
+        EXPECT_EQ(admits(b), -INAGG_R_ELEMENTS) << elements;
+    }
+    b.dtype_op = type_of(INAGG_WIRE_FLOAT16);
+    b.elements = 736;
+    EXPECT_EQ(admits(b), -INAGG_R_ELEMENTS);
+}
+
+// A header that promises elements of no type has no payload to take them from.
+TEST(Job, ControlBlocksHaveNoElements) {
+    inagg_block b = example_block();
+    b.dtype_op = type_of(INAGG_WIRE_NONE);
+    b.elements = 32;
+    EXPECT_EQ(admits(b), -INAGG_R_ELEMENTS);
+}
+
+TEST(Job, Length) {
+    inagg_block b = example_block();
+    for (int payload : {0, 4, 351 * 4, 353 * 4, 3000})
+        EXPECT_EQ(admits(b, 0, payload), -INAGG_R_LENGTH);
+    b.elements = 0;
+    EXPECT_EQ(admits(b, 0, 4), -INAGG_R_LENGTH);
+}
+
+TEST(Job, BlockOfHeaderIsInHostOrder) {
+    inagg_hdr h{};
+    h.block = inagg_swap32(0x01020304);
+    h.generation = inagg_swap16(0x0506);
+    h.source = inagg_swap16(3);
+    h.elements = inagg_swap16(352);
+    h.dtype_op = 0x21;
+    h.scale = 9;
+    h.next_scale = 10;
+    h.level_flags = inagg_swap16(INAGG_F_VERSION | INAGG_F_RESEND);
+    inagg_block b = inagg_block_of(&h);
+    EXPECT_EQ(b.block, 0x01020304u);
+    EXPECT_EQ(b.generation, 0x0506);
+    EXPECT_EQ(b.rank, 3);
+    EXPECT_EQ(b.elements, 352);
+    EXPECT_EQ(b.dtype_op, 0x21);
+    EXPECT_EQ(b.scale, 9);
+    EXPECT_EQ(b.next_scale, 10);
+    EXPECT_EQ(b.saturated, 0);
+    h.level_flags = inagg_swap16(INAGG_F_SATURATED);
+    b = inagg_block_of(&h);
+    EXPECT_EQ(b.saturated, 1);
+}

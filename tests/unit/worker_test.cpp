@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <inagg/core/worker.h>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+constexpr __u64 us = 1000, ms = 1000 * us;
+
+struct Worker : testing::Test {
+    inagg_worker w;
+    inagg_wslot s;
+
+    Worker() {
+        inagg_worker_init(&w, 4, 0);
+        inagg_wslot_init(&s, 1);
+        w.limit = 100;
+    }
+    int open(__u64 now) { return inagg_worker_open(&w, &s, now); }
+    int result(__u32 block, __u64 now) { return inagg_worker_result(&w, &s, block, now); }
+    int wait(__u32 block, __u64 contributors, __u64 now, __u32 rank = 0) {
+        return inagg_worker_wait(&w, &s, block, contributors, rank, now);
+    }
+    int timeout(__u64 now) { return inagg_worker_timeout(&w, &s, now); }
+    // Sends the slot's block and gets its result `rtt` later.
+    void round_trip(__u64 now, __u64 rtt) {
+        ASSERT_EQ(open(now), INAGG_W_SEND);
+        ASSERT_EQ(result(s.block, now + rtt), INAGG_W_ACCEPT);
+    }
+};
+
+} // namespace
+
+TEST_F(Worker, WindowFollowsTheLimit) {
+    w.limit = 1;
+    EXPECT_EQ(open(0), INAGG_W_NOTHING);
+    w.limit = 2;
+    EXPECT_EQ(open(0), INAGG_W_SEND);
+    EXPECT_EQ(open(0), INAGG_W_NOTHING) << "one block of a slot in flight";
+    EXPECT_EQ(result(1, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(s.block, 5u);
+    EXPECT_EQ(open(2), INAGG_W_NOTHING);
+    w.limit = 6;
+    EXPECT_EQ(open(2), INAGG_W_SEND);
+}
+
+TEST_F(Worker, NothingMayGoBeforeALimitIsSet) {
+    inagg_worker_init(&w, 4, 0);
+    for (__u32 index = 0; index < 4; index++) {
+        inagg_wslot_init(&s, index);
+        EXPECT_EQ(open(0), INAGG_W_NOTHING);
+    }
+}
+
+TEST_F(Worker, VersionsAlternateAndSlotsRepeat) {
+    for (__u32 block = 0; block < 64; block++) {
+        EXPECT_EQ(inagg_slot_index(&w, block), block % 4);
+        EXPECT_EQ(inagg_pool_version(&w, block), block / 4 % 2);
+    }
+    EXPECT_NE(inagg_pool_version(&w, 0xffffffff), inagg_pool_version(&w, 3)) << "also across the wrap";
+    inagg_worker_init(&w, 1, 0);
+    EXPECT_EQ(inagg_pool_version(&w, 7), 1u);
+    EXPECT_EQ(inagg_slot_index(&w, 7), 0u);
+}
+
+TEST_F(Worker, BlockNumbersWrap) {
+    s.block = 0xfffffffd;
+    w.limit = 0xfffffffd;
+    EXPECT_EQ(open(0), INAGG_W_NOTHING);
+    w.limit = 2;
+    EXPECT_EQ(open(0), INAGG_W_SEND);
+    EXPECT_EQ(result(0xfffffffd, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(s.block, 1u);
+    EXPECT_TRUE(inagg_wslot_holds(&w, &s, 0xfffffffd));
+    EXPECT_EQ(open(2), INAGG_W_SEND);
+}
+
+TEST_F(Worker, AcceptsEachResultOnce) {
+    open(0);
+    EXPECT_EQ(result(5, 1), INAGG_W_NOTHING);
+    EXPECT_EQ(result(0xfffffffd, 1), INAGG_W_NOTHING);
+    EXPECT_EQ(result(1, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(result(1, 2), INAGG_W_NOTHING);
+    open(3);
+    EXPECT_EQ(result(1, 4), INAGG_W_NOTHING);
+}
+
+TEST_F(Worker, Rfc6298) {
+    EXPECT_EQ(w.rto_ns, INAGG_RTO_START_NS);
+    round_trip(0, 8 * ms);
+    EXPECT_EQ(w.srtt_ns, 8 * ms);
+    EXPECT_EQ(w.rttvar_ns, 4 * ms);
+    EXPECT_EQ(w.rto_ns, 24 * ms);
+    round_trip(100 * ms, 16 * ms);
+    EXPECT_EQ(w.rttvar_ns, 5 * ms); // 3/4 * 4 + 1/4 * |8 - 16|, with the old average
+    EXPECT_EQ(w.srtt_ns, 9 * ms);   // 7/8 * 8 + 1/8 * 16
+    EXPECT_EQ(w.rto_ns, 29 * ms);
+    round_trip(200 * ms, 1 * ms);
+    EXPECT_EQ(w.rttvar_ns, 5750 * us);
+    EXPECT_EQ(w.srtt_ns, 8 * ms);
+}
+
+TEST_F(Worker, RtoHasAFloorAndACeiling) {
+    round_trip(0, 10 * us);
+    EXPECT_EQ(w.rto_ns, INAGG_RTO_FLOOR_NS);
+    for (int i = 0; i < 20; i++)
+        round_trip((i + 1) * 10000 * ms, 400 * ms);
+    EXPECT_LE(w.rto_ns, INAGG_RTO_CEILING_NS);
+    inagg_worker_init(&w, 4, 3 * ms);
+    inagg_worker_sample(&w, 1);
+    EXPECT_EQ(w.rto_ns, 3 * ms);
+    inagg_worker_sample(&w, 3600000 * ms);
+    EXPECT_EQ(w.rto_ns, INAGG_RTO_CEILING_NS);
+}
+
+TEST_F(Worker, TimerBacksOffToTheCeiling) {
+    open(0);
+    __u64 now = 0, wait = INAGG_RTO_START_NS;
+    for (int i = 0; i < 300; i++) {
+        EXPECT_EQ(timeout(s.due_ns - 1), INAGG_W_NOTHING);
+        EXPECT_EQ(s.due_ns, now + wait);
+        now = s.due_ns;
+        ASSERT_EQ(timeout(now), INAGG_W_RESEND);
+        wait = std::min<__u64>(wait * 2, INAGG_RTO_CEILING_NS);
+    }
+    EXPECT_EQ(s.tries, 255);
+}
+
+TEST_F(Worker, KarnTakesNoSampleOfWhatWasSentTwice) {
+    open(0);
+    timeout(20 * ms);
+    EXPECT_EQ(result(1, 21 * ms), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 0u);
+    open(30 * ms);
+    wait(5, 2, 31 * ms); // the switch lacks ours
+    EXPECT_EQ(result(5, 32 * ms), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 0u);
+    round_trip(40 * ms, ms);
+    EXPECT_EQ(w.srtt_ns, ms);
+}
+
+TEST_F(Worker, AcknowledgedElementsAreAskedForNotSentAgain) {
+    open(0);
+    EXPECT_EQ(timeout(20 * ms), INAGG_W_RESEND);
+    EXPECT_EQ(wait(1, 1, 21 * ms), INAGG_W_NOTHING);
+    EXPECT_TRUE(s.acked);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST_ALL);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND)
+        << "every fourth time, for switches that cannot answer requests";
+    wait(1, 1, s.sent_ns + ms);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST_ALL);
+    EXPECT_EQ(wait(1, 2, s.due_ns), INAGG_W_RESEND) << "the switch lost them";
+    EXPECT_FALSE(s.acked);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND);
+}
+
+// One of the ranks that wait asks for all; its answer, heard by everyone, makes the others wait on.
+TEST_F(Worker, AWaitPutsOffTheNextRequestLongerForHigherRanks) {
+    inagg_wslot slots[3];
+    const __u32 ranks[] = {0, 1, 63};
+    for (int i = 0; i < 3; i++) {
+        inagg_wslot_init(&slots[i], 1);
+        inagg_worker_open(&w, &slots[i], 0);
+        slots[i].tries = 3;
+        slots[i].due_ns = 11 * ms;
+        inagg_worker_wait(&w, &slots[i], 1, ~inagg_rank_bit(2), ranks[i], 10 * ms);
+    }
+    EXPECT_EQ(slots[0].due_ns, 10 * ms + inagg_worker_backoff(&w, 3));
+    EXPECT_GT(slots[1].due_ns, slots[0].due_ns + w.floor_ns / 4);
+    EXPECT_GT(slots[2].due_ns, slots[1].due_ns);
+    EXPECT_LT(slots[2].due_ns, 10 * ms + 2 * inagg_worker_backoff(&w, 3));
+}
+
+TEST_F(Worker, AWaitThatCrossedOurElementsIsIgnored) {
+    open(10 * ms);
+    EXPECT_EQ(wait(1, 2, 10 * ms + w.floor_ns / 4 - 1), INAGG_W_NOTHING);
+    EXPECT_EQ(wait(1, 2, 10 * ms + w.floor_ns / 4), INAGG_W_RESEND);
+    EXPECT_EQ(s.sent_ns, 10 * ms + w.floor_ns / 4);
+}
+
+TEST_F(Worker, OnALongPathAWaitCrossesForARoundTrip) {
+    round_trip(0, 10 * ms);
+    open(100 * ms);
+    EXPECT_EQ(wait(5, 2, 105 * ms), INAGG_W_NOTHING);
+    EXPECT_EQ(wait(5, 2, 110 * ms), INAGG_W_RESEND);
+}
+
+TEST_F(Worker, HolderRestoresWhatOthersWaitFor) {
+    round_trip(0, ms);
+    EXPECT_EQ(wait(1, 2, 2 * ms), INAGG_W_RESTORE) << "idle";
+    EXPECT_EQ(wait(1, 0, 2 * ms), INAGG_W_NOTHING) << "nobody waits";
+    EXPECT_EQ(wait(1, 3, 2 * ms), INAGG_W_NOTHING) << "the switch has our old contribution";
+    EXPECT_EQ(wait(5, 2, 2 * ms), INAGG_W_NOTHING) << "not sent yet";
+    EXPECT_EQ(wait(9, 2, 2 * ms), INAGG_W_NOTHING);
+    open(3 * ms);
+    EXPECT_EQ(wait(1, 2, 9 * ms), INAGG_W_RESTORE) << "the next block is in flight";
+    EXPECT_EQ(result(5, 10 * ms), INAGG_W_ACCEPT);
+    EXPECT_EQ(wait(1, 2, 11 * ms), INAGG_W_NOTHING) << "overwritten by now";
+}
+
+TEST_F(Worker, OvertakenBlockIsDueAtOnce) {
+    round_trip(0, 4 * ms); // reordering window: 1 ms
+    open(100 * ms);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 101 * ms, 103 * ms), 0) << "within the reordering window";
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 101 * ms + 1, 103 * ms), 1);
+    EXPECT_EQ(timeout(103 * ms), INAGG_W_RESEND);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 200 * ms, 201 * ms), 0) << "once a transmission";
+}
+
+TEST_F(Worker, OvertakingNeedsASampleAndABlockInFlight) {
+    open(0);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 50 * ms, 51 * ms), 0);
+    result(1, 4 * ms);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 50 * ms, 51 * ms), 0);
+}
+
+TEST_F(Worker, RebootSendsAgainWithoutBackOff) {
+    open(0);
+    timeout(20 * ms);
+    timeout(60 * ms);
+    wait(1, 1, 61 * ms);
+    inagg_worker_rebooted(&s, 70 * ms);
+    EXPECT_FALSE(s.acked);
+    EXPECT_EQ(timeout(70 * ms), INAGG_W_RESEND);
+    EXPECT_EQ(s.due_ns, 70 * ms + 2 * w.rto_ns);
+    result(1, 71 * ms);
+    inagg_worker_rebooted(&s, 72 * ms);
+    EXPECT_EQ(s.state, INAGG_WSLOT_IDLE);
+    EXPECT_EQ(timeout(1000 * ms), INAGG_W_NOTHING);
+}
+
+TEST_F(Worker, IdleSlotsHaveNoTimer) { EXPECT_EQ(timeout(1000 * ms), INAGG_W_NOTHING); }
