@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// inagg-netns: a network of namespaces, a switch in the middle, and one command on all its workers.
+#include "network.hpp"
+#include "options.hpp"
+#include "sandbox.hpp"
+#include "supervisor.hpp"
+
+#include <fmt/core.h>
+
+#include <exception>
+
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    const netns::Options options = netns::parse_options(argc, argv);
+    if (geteuid() != 0) {
+        fmt::print(stderr,
+                   "inagg-netns: user {} cannot create network namespaces: run it as root, with sudo\n",
+                   geteuid());
+        return 125;
+    }
+    if (options.impairments.any()) {
+        fmt::print(stderr, "inagg-netns: this build cannot impair links yet: leave those options out\n");
+        return 125;
+    }
+    try {
+        return netns::run_isolated([&options] {
+            const netns::Network network(options);
+            return netns::Supervisor(options, network).run();
+        });
+    } catch (const std::exception &error) {
+        fmt::print(stderr, "inagg-netns: {}\n", error.what());
+        return 125;
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "network.hpp"
+
+#include <fmt/core.h>
+
+namespace netns {
+namespace {
+
+void ip_batch(const Namespace &space, const std::string &commands) {
+    run_checked(space, {"ip", "-batch", "-"}, commands);
+}
+
+// XDP may send to a veth only if its other end has GRO or an XDP program.
+void enable_gro(const Namespace &space, const std::string &device) {
+    run_checked(space, {"ethtool", "-K", device, "gro", "on"});
+}
+
+} // namespace
+
+Network::Network(const Options &options) : options_(options), switch_(Namespace::current()) {
+    build_bridge(switch_, "br0");
+    ip_batch(switch_, fmt::format("addr add {}/24 dev br0\naddr add {}/64 dev br0 nodad\n", switch_address4,
+                                  switch_address6));
+    const bool rack = options.topology == "bridge";
+    if (rack) {
+        between_.push_back(Namespace::create());
+        build_bridge(between_[0], "rack0");
+        connect(switch_, "br0", "p0", between_[0], "uplink");
+        ip_batch(between_[0], "link set uplink master rack0\n");
+        ports_.push_back("p0");
+    }
+    for (unsigned host = 0; host < options.hosts(); ++host) {
+        if (rack) {
+            build_host(host, between_[0], "rack0", fmt::format("w{}", host));
+        } else {
+            ports_.push_back(fmt::format("p{}", host));
+            build_host(host, switch_, "br0", ports_.back());
+        }
+    }
+}
+
+std::string Network::host_address(unsigned host) const {
+    return fmt::format("{}{}", options_.ipv6 ? "fd77::" : "10.77.0.", 10 + host);
+}
+
+std::string Network::switch_address() const { return options_.ipv6 ? switch_address6 : switch_address4; }
+
+void Network::build_bridge(const Namespace &space, const std::string &name) {
+    ip_batch(space,
+             fmt::format("link set lo up\n"
+                         "link add {0} mtu {1} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n"
+                         "link set {0} up\n",
+                         name, options_.mtu));
+}
+
+// A veth pair from `port` of the bridge here to `peer` there.
+void Network::connect(const Namespace &here, const std::string &bridge, const std::string &port,
+                      const Namespace &there, const std::string &peer) {
+    ip_batch(here, fmt::format("link add {0} mtu {1} type veth peer name {2} mtu {1} netns {3}\n"
+                               "link set {0} master {4} up\n",
+                               port, options_.mtu, peer, there.path(), bridge));
+    ip_batch(there, fmt::format("link set {} up\n", peer));
+    enable_gro(here, port);
+    enable_gro(there, peer);
+}
+
+void Network::build_host(unsigned host, const Namespace &fabric, const std::string &bridge,
+                         const std::string &port) {
+    hosts_.push_back(Namespace::create());
+    const Namespace &space = hosts_.back();
+    connect(fabric, bridge, port, space, "eth0");
+    ip_batch(space, fmt::format("link set lo up\naddr add 10.77.0.{0}/24 dev eth0\n"
+                                "addr add fd77::{0}/64 dev eth0 nodad\n",
+                                10 + host));
+    if (options_.with_inaggd()) {
+        // XDP cannot parse a frame of many datagrams; TCP may stay large, it passes the switch unread.
+        run_checked(space, {"ethtool", "-K", "eth0", "tx-udp-segmentation", "off"});
+    }
+}
+
+} // namespace netns

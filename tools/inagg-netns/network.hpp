@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The run's network: a switch, hosts, and what lies between them.
+#pragma once
+
+#include "options.hpp"
+#include "process.hpp"
+
+#include <string>
+#include <vector>
+
+namespace netns {
+
+inline constexpr const char *switch_address4 = "10.77.0.1";
+inline constexpr const char *switch_address6 = "fd77::1";
+
+// Builds the network in the current network namespace, which becomes the switch's:
+//
+//   star    host 0: eth0 -- p0 \                    bridge   host 0: eth0 -- w0 \                          .
+//           host 1: eth0 -- p1 -- br0 (switch)               host 1: eth0 -- w1 -- rack0 -- p0 -- br0
+class Network {
+public:
+    explicit Network(const Options &options);
+
+    const Namespace &switch_space() const { return switch_; }
+    const Namespace &host_space(unsigned host) const { return hosts_[host]; }
+    // Ports of the switch: p0, p1, ...
+    const std::vector<std::string> &ports() const { return ports_; }
+    // Address of a host in the family that the ranks use.
+    std::string host_address(unsigned host) const;
+    std::string switch_address() const;
+
+private:
+    void build_bridge(const Namespace &space, const std::string &name);
+    void build_host(unsigned host, const Namespace &fabric, const std::string &bridge,
+                    const std::string &port);
+    void connect(const Namespace &here, const std::string &bridge, const std::string &port,
+                 const Namespace &there, const std::string &peer);
+
+    const Options &options_;
+    Namespace switch_;
+    std::vector<Namespace> hosts_;
+    std::vector<Namespace> between_; // the rack of topology bridge
+    std::vector<std::string> ports_;
+};
+
+} // namespace netns

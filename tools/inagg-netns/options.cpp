@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+
+namespace netns {
+namespace {
+
+constexpr int usage_error = 2;
+
+// An option whose text one of the parsers of units.hpp turns into a value.
+template <class Value, class Parser>
+void add_unit(CLI::App &app, const std::string &name, Value &value, Parser parser, const std::string &help) {
+    app.add_option_function<std::string>(
+           name,
+           [&value, parser, name](const std::string &text) {
+               try {
+                   value = parser(text);
+               } catch (const std::invalid_argument &error) {
+                   throw CLI::ValidationError(name, error.what());
+               }
+           },
+           help)
+        ->expected(1);
+}
+
+// "RANK@TIME"
+std::pair<unsigned, Nanoseconds> parse_kill(const std::string &text) {
+    const size_t at = text.find('@');
+    const std::string rank = text.substr(0, at);
+    if (at == std::string::npos || rank.empty() || rank.size() > 2 ||
+        rank.find_first_not_of("0123456789") != std::string::npos) {
+        throw std::invalid_argument(fmt::format("'{}' is not RANK@TIME: write it like 2@500ms", text));
+    }
+    return {static_cast<unsigned>(std::stoul(rank)), parse_duration(text.substr(at + 1))};
+}
+
+void add_impairments(CLI::App &run, Impairments &impairments) {
+    const std::string group = "Impairments, each way between a host and its port";
+    run.option_defaults()->group(group);
+    add_unit(run, "--rate", impairments.rate, parse_rate, "Limit of the link, like 1gbit");
+    add_unit(run, "--loss", impairments.loss, parse_fraction, "Fraction of frames that are dropped");
+    add_unit(run, "--dup", impairments.duplicate, parse_fraction, "Fraction of frames that are doubled");
+    add_unit(run, "--reorder", impairments.reorder, parse_fraction, "Fraction of frames that are overtaken");
+    add_unit(run, "--corrupt", impairments.corrupt, parse_fraction,
+             "Fraction of frames with flipped bits; implies --checked");
+    run.add_option("--corrupt-offset", impairments.corrupt_offset,
+                   "First byte of a frame that may be damaged")
+        ->check(CLI::Range(0, 1000))
+        ->capture_default_str();
+    run.add_option("--corrupt-bits", impairments.corrupt_bits, "Most bits that are flipped in a frame")
+        ->check(CLI::Range(1, 64))
+        ->capture_default_str();
+    add_unit(run, "--delay", impairments.delay, parse_duration, "Time a frame is held, like 200us");
+    run.add_option("--seed", impairments.seed, "Start of the random choices")->capture_default_str();
+    run.option_defaults()->group("OPTIONS");
+}
+
+void add_failures(CLI::App &run, Options &options) {
+    run.option_defaults()->group("Failures on purpose, times from the start of the commands");
+    run.add_option_function<std::vector<std::string>>(
+           "--kill",
+           [&options](const std::vector<std::string> &values) {
+               for (const std::string &text : values) {
+                   try {
+                       options.kill.push_back(parse_kill(text));
+                   } catch (const std::invalid_argument &error) {
+                       throw CLI::ValidationError("--kill", error.what());
+                   }
+               }
+           },
+           "RANK@TIME: kill -9 that rank then")
+        ->allow_extra_args(false);
+    add_unit(run, "--kill-inaggd", options.kill_inaggd, parse_duration, "kill -9 the switch agent then");
+    add_unit(run, "--restart-inaggd", options.restart_inaggd, parse_duration, "Start it again then");
+    run.option_defaults()->group("OPTIONS");
+}
+
+void add_run(CLI::App &run, Options &options) {
+    run.add_option(
+           "--topology", options.topology,
+           "star: each host has a port of the switch; bridge: all are behind a plain bridge on one port")
+        ->check(CLI::IsMember({"star", "bridge"}))
+        ->capture_default_str();
+    run.add_option("--workers,-n", options.workers, "Number of ranks")->required()->check(CLI::Range(1, 64));
+    run.add_option("--ranks-per-host", options.ranks_per_host,
+                   "Ranks that share a host, its address and port")
+        ->check(CLI::Range(1, 64))
+        ->capture_default_str();
+    run.add_option("--mtu", options.mtu, "MTU of all links")
+        ->check(CLI::Range(1280, 3498))
+        ->capture_default_str();
+    run.add_flag("--ipv6", options.ipv6, "Give the ranks IPv6 addresses of switch and master");
+    add_impairments(run, options.impairments);
+    run.add_option("--algorithm", options.algorithm, "INAGG_ALGORITHM of the ranks")
+        ->check(CLI::IsMember({"switchml", "trio", "atp", "panama", "canary"}))
+        ->capture_default_str();
+    run.add_option("--transport", options.transport, "INAGG_TRANSPORT of the ranks")
+        ->check(CLI::IsMember({"udp", "afxdp", "xdp", "kernel", "auto"}))
+        ->capture_default_str();
+    run.add_option("--job", options.job, "INAGG_JOB of the ranks")
+        ->check(CLI::Range(0, 65535))
+        ->capture_default_str();
+    run.add_option("--switch", options.switch_kind,
+                   "none: a plain bridge, for peers that do not use the switch")
+        ->check(CLI::IsMember({"inaggd", "none"}))
+        ->capture_default_str();
+    run.add_flag("--checked", options.checked, "Ask for payload checksums");
+    run.add_option("--inaggd-arg", options.inaggd_arguments, "Argument passed on to inaggd")
+        ->allow_extra_args(false);
+    run.add_option("--also-in-switch", options.also_in_switch,
+                   "Shell command that runs beside the ranks in the switch's namespace")
+        ->allow_extra_args(false);
+    add_failures(run, options);
+    add_unit(run, "--timeout", options.timeout, parse_duration,
+             "End the run after this time, with status 124");
+    add_unit(run, "--grace", options.grace, parse_duration,
+             "How long the others may go on after a rank has failed (10 s)");
+    run.add_flag("!--no-prefix", options.prefix, "Output lines as they are, without [rank]");
+    run.add_flag("--quiet-ranks", options.quiet_ranks, "Of standard output show only rank 0's");
+    run.add_option("--json-summary", options.json_summary, "File for the counters of the impairments");
+    run.add_option("command", options.command, "Command and arguments, after --")->required();
+}
+
+void check_ranks(const Options &options) {
+    for (const auto &[rank, when] : options.kill) {
+        if (rank >= options.workers) {
+            throw CLI::ValidationError("--kill", fmt::format("there is no rank {}: give one from 0 to {}",
+                                                             rank, options.workers - 1));
+        }
+    }
+}
+
+} // namespace
+
+Options parse_options(int argc, char **argv) {
+    Options options;
+    CLI::App app("Runs one command per worker around an inagg switch, in network namespaces of its own.");
+    app.require_subcommand(1);
+    CLI::App *run = app.add_subcommand("run", "Build the network, run COMMAND once per worker, remove all");
+    run->footer(
+        "Example: inagg-netns run --workers 4 --loss 0.01 -- inagg-perf allreduce -b 4K -e 64M --check\n"
+        "Status: the first failing rank's (128 + signal if killed), 124 after --timeout, 125 if the\n"
+        "network or the switch failed, 2 for a wrong command line.\n"
+        "Each rank sees INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,\n"
+        "INAGG_TRANSPORT, WORKER_ADDRESS, and RANK, WORLD_SIZE, MASTER_ADDR, ... as from torchrun.");
+    add_run(*run, options);
+    try {
+        app.parse(argc, argv);
+        check_ranks(options);
+    } catch (const CLI::ParseError &error) {
+        std::exit(app.exit(error, std::cout, std::cerr) == 0 ? 0 : usage_error);
+    }
+    options.checked |= options.impairments.corrupt > 0;
+    return options;
+}
+
+} // namespace netns

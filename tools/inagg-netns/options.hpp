@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#pragma once
+
+#include "units.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace netns {
+
+// What happens to frames between a host and its port, in both directions.
+struct Impairments {
+    uint64_t rate = 0; // bits per second, 0: unlimited
+    double loss = 0;
+    double duplicate = 0;
+    double reorder = 0;
+    double corrupt = 0;
+    unsigned corrupt_offset = 0; // first byte of a frame that may be damaged
+    unsigned corrupt_bits = 4;   // at most so many flipped bits
+    Nanoseconds delay{0};
+    uint64_t seed = 1;
+
+    bool any() const { return rate > 0 || loss > 0 || duplicate > 0 || corrupt > 0 || needs_relay(); }
+    bool needs_relay() const { return reorder > 0 || delay.count() > 0; }
+};
+
+// One run, as asked for on the command line.
+struct Options {
+    std::string topology = "star";
+    unsigned workers = 0;
+    unsigned ranks_per_host = 1;
+    unsigned mtu = 1500;
+    bool ipv6 = false;
+    Impairments impairments;
+    std::string algorithm = "switchml";
+    std::string transport = "auto";
+    unsigned job = 1;
+    std::string switch_kind = "inaggd";
+    bool checked = false;
+    Nanoseconds timeout{0}; // 0: none
+    Nanoseconds grace = std::chrono::seconds(10);
+    std::vector<std::string> inaggd_arguments;
+    std::vector<std::string> also_in_switch;
+    std::vector<std::pair<unsigned, Nanoseconds>> kill; // rank, when
+    std::optional<Nanoseconds> kill_inaggd;
+    std::optional<Nanoseconds> restart_inaggd;
+    bool prefix = true;
+    bool quiet_ranks = false;
+    std::string json_summary;
+    std::vector<std::string> command;
+
+    bool with_inaggd() const { return switch_kind == "inaggd"; }
+    unsigned hosts() const { return (workers + ranks_per_host - 1) / ranks_per_host; }
+    unsigned host_of(unsigned rank) const { return rank / ranks_per_host; }
+};
+
+// Reads the command line. On --help, --version or an error prints it and exits (2 on errors).
+Options parse_options(int argc, char **argv);
+
+} // namespace netns

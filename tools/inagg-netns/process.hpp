@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// File descriptors, network namespaces and child processes.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace netns {
+
+// Throws std::system_error for the current errno.
+[[noreturn]] void fail(const std::string &what);
+
+// Owns a file descriptor.
+class Fd {
+public:
+    explicit Fd(int fd = -1) : fd_(fd) {}
+    Fd(Fd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Fd &operator=(Fd &&other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
+    ~Fd() { reset(); }
+    int get() const { return fd_; }
+    explicit operator bool() const { return fd_ >= 0; }
+    void reset() {
+        if (fd_ >= 0) {
+            close(std::exchange(fd_, -1));
+        }
+    }
+
+private:
+    int fd_;
+};
+
+struct Pipe {
+    Pipe();
+    Fd read, write;
+};
+
+// A network namespace. Nothing names it: it lives as long as a descriptor or a process holds it.
+class Namespace {
+public:
+    static Namespace current();
+    // Makes a new one; the caller stays where it is.
+    static Namespace create();
+    void enter() const;
+    // For `ip link ... netns PATH`.
+    std::string path() const;
+
+private:
+    explicit Namespace(Fd fd) : fd_(std::move(fd)) {}
+    Fd fd_;
+};
+
+// Enters a namespace and returns when the scope ends.
+class Inside {
+public:
+    explicit Inside(const Namespace &space) : home_(Namespace::current()) { space.enter(); }
+    ~Inside() { home_.enter(); }
+
+private:
+    Namespace home_;
+};
+
+struct Spawn {
+    const Namespace *space;
+    std::vector<std::string> command;
+    std::vector<std::string> environment = {}; // NAME=value, beside the inherited ones
+    int input = -1;                            // -1: /dev/null
+    int output = -1;                           // -1: inherited
+    int error = -1;
+    int keep = -1; // a further descriptor that the command inherits
+};
+
+// Starts a command in a process group of its own. A command that cannot be executed ends with 127 or 126
+// and a message, as in a shell.
+pid_t spawn(const Spawn &spec);
+
+// 0 .. 255 as a shell reports it: 128 + signal for a killed process.
+int exit_code(int wait_status);
+
+// Runs `command` to its end with `input` as standard input. Throws with what it printed if it fails.
+void run_checked(const Namespace &space, const std::vector<std::string> &command,
+                 const std::string &input = "");
+
+} // namespace netns

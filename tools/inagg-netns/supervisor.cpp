@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "supervisor.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+namespace netns {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr int setup_failed = 125;
+constexpr int timed_out = 124;
+constexpr auto kill_after = seconds(2);      // between SIGTERM and SIGKILL
+constexpr auto agent_deadline = seconds(30); // for the switch agent to be ready
+constexpr size_t longest_line = 64 * 1024;
+
+// Signals that end a run arrive here as data.
+Fd open_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+        sigaddset(&set, signal);
+    }
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    signal(SIGPIPE, SIG_IGN);
+    Fd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd) {
+        fail("signalfd");
+    }
+    return fd;
+}
+
+std::filesystem::path own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
+
+// A program of this project: beside this one, else on the PATH.
+std::string sibling(const std::string &name) {
+    const std::filesystem::path path = own_folder() / name;
+    return std::filesystem::exists(path) ? path.string() : name;
+}
+
+} // namespace
+
+Supervisor::Supervisor(const Options &options, const Network &network)
+    : options_(options), network_(network), signals_(open_signals()) {
+    const char *path = std::getenv("PATH");
+    setenv("PATH",
+           fmt::format("{}:{}", own_folder().string(), path ? path : "/usr/sbin:/usr/bin:/sbin:/bin").c_str(),
+           1);
+    setenv("INAGG_NETNS", "1", 1);
+}
+
+int Supervisor::run() {
+    if (options_.with_inaggd()) {
+        start_agent();
+        if (stopping_) {
+            return status_;
+        }
+    }
+    for (unsigned rank = 0; rank < options_.workers; ++rank) {
+        start_rank(rank);
+    }
+    for (const std::string &command : options_.also_in_switch) {
+        start_side(command);
+    }
+    schedule();
+    while (ranks_running() && !killed_) {
+        wait_for_events();
+    }
+    if (!stopping_) {
+        stop(0);
+    }
+    while (!children_.empty() && !killed_) {
+        wait_for_events();
+    }
+    for (Stream &stream : streams_) {
+        read_stream(stream); // what is left, without waiting for others that hold the pipe
+    }
+    return status_;
+}
+
+// Starting
+
+pid_t Supervisor::start(Role role, const std::string &name, Spawn spec, bool hide_output) {
+    const std::string prefix = options_.prefix || role != Role::rank ? fmt::format("[{}] ", name) : "";
+    Pipe output, error;
+    spec.output = output.write.get();
+    spec.error = error.write.get();
+    const pid_t pid = spawn(spec);
+    for (Fd *fd : {&output.read, &error.read}) {
+        fcntl(fd->get(), F_SETFL, O_NONBLOCK);
+    }
+    streams_.push_back({std::move(output.read), STDOUT_FILENO, prefix, hide_output});
+    streams_.push_back({std::move(error.read), STDERR_FILENO, prefix, false});
+    children_.push_back({role, pid, Exit::counts, name});
+    return pid;
+}
+
+void Supervisor::start_agent() {
+    Pipe ready;
+    std::vector<std::string> command = {sibling("inaggd")};
+    for (const std::string &port : network_.ports()) {
+        command.insert(command.end(), {"--port", port});
+    }
+    command.insert(command.end(), {"--address4", switch_address4, "--address6", switch_address6, "--ready-fd",
+                                   std::to_string(ready.write.get())});
+    command.insert(command.end(), options_.inaggd_arguments.begin(), options_.inaggd_arguments.end());
+    start(Role::agent, "inaggd",
+          {.space = &network_.switch_space(), .command = command, .keep = ready.write.get()}, false);
+    ready.write.reset();
+    await_ready(std::move(ready.read));
+}
+
+// The agent writes a newline once the switch is attached; its end closes the pipe.
+void Supervisor::await_ready(Fd ready) {
+    const auto deadline = Clock::now() + agent_deadline;
+    fcntl(ready.get(), F_SETFL, O_NONBLOCK);
+    while (!stopping_) {
+        char byte;
+        const ssize_t got = read(ready.get(), &byte, 1);
+        if (got == 1) {
+            return;
+        }
+        if (got == 0 || Clock::now() > deadline) {
+            fmt::print(stderr, "netns: inaggd {}; its messages are above\n",
+                       got == 0 ? "did not start" : "was not ready in time");
+            stop(setup_failed);
+            return;
+        }
+        pollfd wait{ready.get(), POLLIN, 0};
+        poll(&wait, 1, 20);
+        wait_for_events();
+    }
+}
+
+std::vector<std::string> Supervisor::rank_environment(unsigned rank) const {
+    const unsigned host = options_.host_of(rank);
+    const unsigned first = host * options_.ranks_per_host;
+    const unsigned local_size = std::min(options_.ranks_per_host, options_.workers - first);
+    std::vector<std::string> variables = {
+        fmt::format("WORKER_ADDRESS={}", network_.host_address(host)),
+        fmt::format("RANK={}", rank),
+        fmt::format("WORLD_SIZE={}", options_.workers),
+        fmt::format("LOCAL_RANK={}", rank - first),
+        fmt::format("LOCAL_WORLD_SIZE={}", local_size),
+        fmt::format("MASTER_ADDR={}", network_.host_address(0)),
+        "MASTER_PORT=29500",
+        fmt::format("INAGG_JOB={}", options_.job),
+        fmt::format("INAGG_RANK={}", rank),
+        fmt::format("INAGG_SIZE={}", options_.workers),
+        fmt::format("INAGG_ALGORITHM={}", options_.algorithm),
+        fmt::format("INAGG_TRANSPORT={}", options_.transport),
+    };
+    if (options_.with_inaggd()) {
+        variables.push_back(fmt::format("INAGG_SWITCH={}", network_.switch_address()));
+    }
+    if (options_.checked) {
+        variables.push_back("INAGG_CHECKED=1");
+    }
+    return variables;
+}
+
+void Supervisor::start_rank(unsigned rank) {
+    start(Role::rank, std::to_string(rank),
+          {.space = &network_.host_space(options_.host_of(rank)),
+           .command = options_.command,
+           .environment = rank_environment(rank)},
+          options_.quiet_ranks && rank > 0);
+}
+
+void Supervisor::start_side(const std::string &command) {
+    start(Role::side, "switch",
+          {.space = &network_.switch_space(),
+           .command = {"sh", "-c", command},
+           .environment = {"INAGG_SWITCH=" + network_.switch_address(),
+                           fmt::format("INAGG_JOB={}", options_.job)}},
+          false);
+}
+
+// Timers
+
+void Supervisor::at(Nanoseconds delay, std::function<void()> action) {
+    timers_.emplace(Clock::now() + delay, std::move(action));
+}
+
+void Supervisor::schedule() {
+    for (const auto &[rank, when] : options_.kill) {
+        at(when, [this, name = std::to_string(rank)] {
+            if (const Child *child = find(Role::rank, name)) {
+                kill(-child->pid, SIGKILL);
+            }
+        });
+    }
+    if (options_.kill_inaggd) {
+        at(*options_.kill_inaggd, [this] {
+            if (Child *agent = find(Role::agent)) {
+                agent->on_exit = Exit::expected;
+                kill(agent->pid, SIGKILL);
+            }
+        });
+    }
+    if (options_.restart_inaggd) {
+        at(*options_.restart_inaggd, [this] { start_agent(); });
+    }
+    if (options_.timeout.count() > 0) {
+        at(options_.timeout, [this] {
+            fmt::print(stderr, "netns: not finished in {:.3g} s: ending the run\n",
+                       options_.timeout.count() / 1e9);
+            stop(timed_out);
+        });
+    }
+}
+
+void Supervisor::run_due_timers() {
+    while (!timers_.empty() && timers_.begin()->first <= Clock::now()) {
+        const auto action = std::move(timers_.begin()->second);
+        timers_.erase(timers_.begin());
+        action();
+    }
+}
+
+int Supervisor::poll_timeout() const {
+    if (timers_.empty()) {
+        return -1;
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first - Clock::now());
+    return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000));
+}
+
+// Events
+
+void Supervisor::wait_for_events() {
+    std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
+    for (const Stream &stream : streams_) {
+        polled.push_back({stream.fd.get(), POLLIN, 0});
+    }
+    if (poll(polled.data(), polled.size(), poll_timeout()) < 0 && errno != EINTR) {
+        fail("poll");
+    }
+    for (size_t i = 1; i < polled.size(); ++i) {
+        if (polled[i].revents != 0) {
+            read_stream(streams_[i - 1]);
+        }
+    }
+    std::erase_if(streams_, [](const Stream &stream) { return !stream.fd; });
+    read_signals();
+    reap();
+    run_due_timers();
+}
+
+// Shows whole lines; a carriage return ends a line too, so that progress bars move.
+void Supervisor::read_stream(Stream &stream) {
+    char buffer[65536];
+    for (;;) {
+        const ssize_t got = read(stream.fd.get(), buffer, sizeof buffer);
+        if (got < 0) {
+            if (errno != EAGAIN) {
+                stream.fd.reset();
+            }
+            return;
+        }
+        if (got == 0) {
+            break;
+        }
+        stream.partial.append(buffer, got);
+        size_t end;
+        while ((end = stream.partial.find_first_of("\n\r")) != std::string::npos ||
+               stream.partial.size() > longest_line) {
+            end = std::min(end, stream.partial.size() - 1) + 1;
+            show(stream, std::string_view(stream.partial).substr(0, end));
+            stream.partial.erase(0, end);
+        }
+    }
+    if (!stream.partial.empty()) {
+        show(stream, stream.partial + "\n");
+    }
+    stream.fd.reset();
+}
+
+void Supervisor::show(const Stream &stream, std::string_view text) {
+    if (stream.hidden) {
+        return;
+    }
+    const std::string line = stream.prefix + std::string(text);
+    for (size_t done = 0; done < line.size();) {
+        const ssize_t wrote = write(stream.target, line.data() + done, line.size() - done);
+        if (wrote < 0) {
+            if (errno == EPIPE) {
+                stop(128 + SIGPIPE); // nobody reads any more, as at the end of `| head`
+            }
+            return;
+        }
+        done += wrote;
+    }
+}
+
+void Supervisor::read_signals() {
+    signalfd_siginfo info;
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo != SIGCHLD) {
+            stop(128 + static_cast<int>(info.ssi_signo));
+        }
+    }
+}
+
+void Supervisor::reap() {
+    int wait_status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+        const auto child = std::find_if(children_.begin(), children_.end(),
+                                        [pid](const Child &candidate) { return candidate.pid == pid; });
+        if (child != children_.end()) { // else an orphan that process 1 inherited
+            const Child done = *child;
+            children_.erase(child);
+            ended(done, exit_code(wait_status));
+        }
+    }
+}
+
+// Ending
+
+void Supervisor::ended(const Child &child, int code) {
+    if (stopping_ || child.on_exit == Exit::expected) {
+        return;
+    }
+    if (child.role == Role::agent) {
+        fmt::print(stderr, "netns: inaggd ended with status {} during the run\n", code);
+        failed(setup_failed);
+    } else if (code != 0) {
+        fmt::print(stderr, "netns: {} {} ended with status {}\n",
+                   child.role == Role::rank ? "rank" : "command in", child.name, code);
+        failed(code);
+    }
+}
+
+// The first failure decides the status; the others get a grace period to end by themselves.
+void Supervisor::failed(int code) {
+    if (status_ != 0) {
+        return;
+    }
+    status_ = code;
+    at(options_.grace, [this] {
+        if (ranks_running()) {
+            fmt::print(stderr, "netns: a rank has failed and others still run: ending them\n");
+            stop(status_);
+        }
+    });
+}
+
+void Supervisor::stop(int code) {
+    if (stopping_) {
+        return;
+    }
+    stopping_ = true;
+    status_ = status_ != 0 ? status_ : code;
+    signal_all(SIGTERM);
+    at(kill_after, [this] {
+        signal_all(SIGKILL);
+        killed_ = true;
+    });
+}
+
+void Supervisor::signal_all(int signal) {
+    for (const Child &child : children_) {
+        kill(-child.pid, signal);
+    }
+}
+
+Supervisor::Child *Supervisor::find(Role role, const std::string &name) {
+    const auto child = std::find_if(children_.begin(), children_.end(), [&](const Child &candidate) {
+        return candidate.role == role && (name.empty() || candidate.name == name);
+    });
+    return child == children_.end() ? nullptr : &*child;
+}
+
+bool Supervisor::ranks_running() const {
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const Child &child) { return child.role == Role::rank; });
+}
+
+} // namespace netns

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Process 1 of a run: starts the switch agent and the ranks, shows what they print, ends them.
+#pragma once
+
+#include "network.hpp"
+#include "options.hpp"
+#include "process.hpp"
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace netns {
+
+class Supervisor {
+public:
+    Supervisor(const Options &options, const Network &network);
+
+    // Runs the command on all ranks; returns the status of the run.
+    int run();
+
+private:
+    using Clock = std::chrono::steady_clock;
+    enum class Role { rank, agent, side };
+    enum class Exit { none, expected, counts };
+
+    struct Child {
+        Role role;
+        pid_t pid;
+        Exit on_exit; // what its end means for the run
+        std::string name;
+    };
+
+    // One output of one child, cut into lines.
+    struct Stream {
+        Fd fd;
+        int target;
+        std::string prefix;
+        bool hidden;
+        std::string partial = {};
+    };
+
+    void start_agent();
+    void await_ready(Fd ready);
+    void start_rank(unsigned rank);
+    void start_side(const std::string &command);
+    pid_t start(Role role, const std::string &name, Spawn spec, bool hide_output);
+    std::vector<std::string> rank_environment(unsigned rank) const;
+
+    void schedule();
+    void at(Nanoseconds delay, std::function<void()> action);
+    void run_due_timers();
+    int poll_timeout() const;
+    void wait_for_events();
+    void read_stream(Stream &stream);
+    void show(const Stream &stream, std::string_view text);
+    void read_signals();
+    void reap();
+    void ended(const Child &child, int code);
+    void failed(int code);
+    void stop(int code);
+    void signal_all(int signal);
+    Child *find(Role role, const std::string &name = "");
+    bool ranks_running() const;
+
+    const Options &options_;
+    const Network &network_;
+    Fd signals_;
+    std::vector<Child> children_;
+    std::vector<Stream> streams_;
+    std::multimap<Clock::time_point, std::function<void()>> timers_;
+    int status_ = 0;
+    bool stopping_ = false;
+    bool killed_ = false;
+};
+
+} // namespace netns
