@@ -7,7 +7,7 @@
  * window of blocks comes from one rank after the other) and tail-calls the program to be measured:
  *
  *   the switch itself, as it is attached to ports
- *   inagg_bench_copy, which only copies the payload to a map value chosen by the same slot
+ *   inagg_bench_copy, which only copies header and elements to a map value chosen by the same slot
  *   inagg_bench_nothing, whose time is the driver's own
  */
 #include "parse.h"
@@ -30,7 +30,7 @@ struct {
 
 /* As large as the switch's slots, without their lock. */
 struct copy {
-	__u64	state[8];
+	struct inagg_hdr hdr;
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
 };
 _Static_assert(sizeof(struct copy) == sizeof(struct inagg_slot_memory), "the spread is the same");
@@ -55,10 +55,8 @@ int inagg_bench_driver(struct xdp_md *ctx)
 	n = plan.next[target]++;
 	in_window = (__u32)n & (plan.slots - 1);
 	n /= plan.slots;
-	rank = n % plan.ranks;
+	rank = n % plan.ranks & (INAGG_MAX_RANKS - 1);
 	block = (__u32)(n / plan.ranks) * plan.slots + in_window;
-	if (rank >= INAGG_MAX_RANKS)
-		return XDP_ABORTED;
 
 	__builtin_memcpy(data, &frames[rank], sizeof(frames[rank]));
 	h->block = bpf_htonl(block);
@@ -66,9 +64,10 @@ int inagg_bench_driver(struct xdp_md *ctx)
 	if (block & plan.slots)
 		h->level_flags |= bpf_htons(INAGG_F_VERSION);
 	inagg_hdr_seal(h);
-	/* The last rank's packets come back as results: give them their own elements again. */
-	if (rank == plan.ranks - 1)
+	/* The last rank's contribution may have become a result: give the frame its elements again. */
+	if (plan.restore)
 		result_to_packet(payload, h + 1, end, plan.lines);
+	plan.restore = rank == plan.ranks - 1;
 	bpf_tail_call(ctx, &targets, target);
 	return XDP_ABORTED;
 }
@@ -87,6 +86,7 @@ int inagg_bench_copy(struct xdp_md *ctx)
 	to = bpf_map_lookup_elem(&copies, &key);
 	if (!to)
 		return XDP_ABORTED;
+	to->hdr = *h;
 	bytes = bpf_ntohs(h->elements) * inagg_element_bytes(inagg_hdr_dtype(h));
 	if (bytes % 128)
 		packet_to_result(h + 1, end, to->lanes, bytes / 64);

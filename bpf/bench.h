@@ -22,6 +22,8 @@ struct bench_plan {
 	__u32	ranks;
 	__u32	slots;		/* window of each rank, a power of two */
 	__u32	lines;		/* 64-byte lines of payload */
+	__u32	restore;	/* the frame's payload may not be a contribution's */
+	__u32	reserved;
 	__u64	next[BENCH_TARGETS];	/* contributions so far */
 };
 
