@@ -3,7 +3,7 @@
  * Moving and folding elements.  A chunk is 32 elements: 16 words of 64 bits, two 32-bit lanes in each.
  *
  * All loops are bounded by INAGG_MAX_CHUNKS and check the packet's end once a chunk, which is what the
- * verifier can follow.  None calls anything, so that they may run under the slot's lock on 6.1.
+ * verifier can follow.
  */
 #ifndef INAGG_LANES_H
 #define INAGG_LANES_H

@@ -6,6 +6,7 @@
  *                   (length, checksums, job, rank, port, address); then a tail call by algorithm
  *   inagg_switchml  SwitchML's slots (switchml.h)
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
+ *   inagg_clear     run by the agent: forgets slots, safely beside traffic
  *
  * Loads with bpftool alone; inaggd does the same through libbpf.  Maps: switch_maps.h.
  */
@@ -23,8 +24,8 @@ struct {
 } settings SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, INAGG_MAX_JOBS);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_JOB_NUMBERS);
 	__type(key, __u32);
 	__type(value, struct inagg_job);
 } jobs SEC(".maps");
@@ -145,6 +146,14 @@ static __always_inline int refuse(__u32 row, __u32 reason)
 	if (count)
 		count->drops[reason & (INAGG_R_CAPACITY - 1)]++;
 	return XDP_DROP;
+}
+
+static __always_inline struct inagg_job *get_job(const struct inagg_hdr *h)
+{
+	__u32 number = bpf_ntohs(h->job);
+	struct inagg_job *job = bpf_map_lookup_elem(&jobs, &number);
+
+	return job && job->size ? job : NULL;
 }
 
 static __always_inline int same_address(const __u8 *a, const __u8 *b, int family)
@@ -363,11 +372,11 @@ int inagg_switch(struct xdp_md *ctx)
 	struct scratch *sc;
 	struct inagg_hdr *h;
 	struct inagg_job *job;
-	__u32 number = 0;
+	__u32 zero = 0;
 
 	if (!family)
 		return XDP_PASS;
-	set = bpf_map_lookup_elem(&settings, &number);
+	set = bpf_map_lookup_elem(&settings, &zero);
 	sc = get_scratch();
 	if (!set || !sc || !for_us(data, end, family, set, sc))
 		return XDP_PASS;
@@ -386,8 +395,7 @@ int inagg_switch(struct xdp_md *ctx)
 	sc->type = inagg_hdr_type(h);
 	sc->flags = bpf_ntohs(h->level_flags) & INAGG_FLAGS_MASK;
 	sc->boot = set->boot;
-	number = bpf_ntohs(h->job);
-	job = bpf_map_lookup_elem(&jobs, &number);
+	job = get_job(h);
 
 	switch (sc->type) {
 	case INAGG_JOIN:
@@ -468,7 +476,7 @@ int inagg_egress(struct xdp_md *ctx)
 	struct ethhdr *eth = data;
 	struct inagg_hdr *h;
 	struct inagg_job *job;
-	__u32 number, row;
+	__u32 row;
 
 	if (!family)
 		return XDP_PASS;
@@ -476,8 +484,7 @@ int inagg_egress(struct xdp_md *ctx)
 	h = data + header_offset(family);
 	if (payload < 0 || (void *)(h + 1) > end)
 		return XDP_PASS;
-	number = bpf_ntohs(h->job);
-	job = bpf_map_lookup_elem(&jobs, &number);
+	job = get_job(h);
 	if (!job)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_JOB);
 	key.job = job->index;
@@ -506,4 +513,32 @@ int inagg_egress(struct xdp_md *ctx)
 	if (write_headers(data, end, family, payload, &us, &rank))
 		return XDP_ABORTED;
 	return XDP_PASS;
+}
+
+static long clear_one(__u32 i, void *context)
+{
+	struct inagg_clear_args *args = context;
+	__u32 key = args->first + i;
+	struct inagg_slot_memory *m = bpf_map_lookup_elem(&slots, &key);
+
+	if (!m)
+		return 1;
+	if (!lock_slot(m))
+		return 0;
+	__builtin_memset(&m->state, 0, sizeof(m->state));
+	m->ready = 0;
+	unlock_slot(m);
+	args->cleared++;
+	return 0;
+}
+
+/* Writing zeros into `slots` from user space could tear a sum; this takes each slot's lock. */
+SEC("syscall")
+int inagg_clear(struct inagg_clear_args *args)
+{
+	struct inagg_clear_args work = { .first = args->first };
+
+	bpf_loop(args->count, clear_one, &work, 0);
+	args->cleared = work.cleared;
+	return 0;
 }

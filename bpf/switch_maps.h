@@ -6,8 +6,6 @@
 #ifndef INAGG_SWITCH_MAPS_H
 #define INAGG_SWITCH_MAPS_H
 
-#include <linux/bpf.h>
-
 #include <inagg/core/job.h>
 
 #define INAGG_MAX_JOBS		64	/* rows of members, ports and stats */
@@ -22,18 +20,29 @@ struct inagg_switch_settings {
 	__u16	reserved;
 };
 
-/* `jobs`: key __u32 job number (host byte order), value struct inagg_job. */
+/*
+ * `jobs`: index job number, value struct inagg_job; size 0: no such job.  An array of all 65,536 numbers
+ * (4 MiB) because its lookup is inlined, where a hash costs 20 ns a packet.
+ */
+#define INAGG_JOB_NUMBERS	65536
 
 /* `members`: index job.index * INAGG_MAX_RANKS + rank, value struct inagg_member. */
 
 /* `slots`: index (job.first_slot + slot) * 2 + pool version. */
 struct inagg_slot_memory {
-	struct bpf_spin_lock lock;
+	__u32	busy;			/* a CPU is in this slot: see lock_slot() */
 	__u32	ready;			/* lanes hold the result, as on the wire */
 	struct inagg_slot state;
 	__u64	reserved[4];
 	/* Until the block completes: 32-bit accumulators, two in a word.  Then: the result's payload. */
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
+};
+
+/* Context of the syscall program `inagg_clear`: entries of `slots` to forget. */
+struct inagg_clear_args {
+	__u32	first;
+	__u32	count;
+	__u32	cleared;	/* out: less than count if a slot stayed busy; repeat */
 };
 
 /* `ports`: index job.index, an inner devmap with one entry per rank (broadcast goes to all of them). */

@@ -34,7 +34,8 @@
 	X(24, POLICY, "the switch does not create jobs on request")                                   \
 	X(25, REPLACED, "the job was restarted by another run")                                       \
 	X(26, PARSE, "headers cannot be parsed")                                                      \
-	X(27, MULTICAST, "no port to send the result to")
+	X(27, MULTICAST, "no port to send the result to")                                             \
+	X(28, BUSY, "slot is in use by another CPU")
 
 enum inagg_reason {
 #define INAGG_REASON_ENUM(number, name, text) INAGG_R_##name = number,
