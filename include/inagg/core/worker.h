@@ -191,7 +191,8 @@ INAGG_INLINE int inagg_worker_wait(const struct inagg_worker *w, struct inagg_ws
 		inagg_wslot_resend(w, s, now);
 		return INAGG_W_RESEND;
 	}
-	if (contributors && !in && inagg_wslot_holds(w, s, block))
+	/* also if an old copy of our contribution is in: the rank that is not may be dead */
+	if (contributors && inagg_wslot_holds(w, s, block))
 		return INAGG_W_RESTORE;
 	return INAGG_W_NOTHING;
 }

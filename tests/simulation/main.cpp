@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// simulate --seeds A..B          run the seeds; stop at the first violation and tell how to replay it
+// simulate --seed N --verbose    replay one
+// simulate --seeds A..B --mutation NAME   succeed if a seed in the range notices the broken rule
+#include "simulation.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <map>
+
+using namespace simulation;
+
+namespace {
+
+const std::map<std::string, Mutation> mutations = {
+    {"none", Mutation::none},
+    {"ignore-seen", Mutation::ignore_seen},
+    {"one-copy", Mutation::one_copy},
+    {"ignore-block", Mutation::ignore_block},
+    {"complete-early", Mutation::complete_early},
+    {"no-restore", Mutation::no_restore},
+    {"no-resend", Mutation::no_resend},
+    {"accept-any-result", Mutation::accept_any_result},
+    {"no-put-off", Mutation::no_put_off},
+    {"forget-result", Mutation::forget_result},
+};
+
+struct Range {
+    uint64_t first = 1, last = 1000;
+};
+
+// "A..B" or "A".
+Range parse_range(const std::string &text) {
+    Range range;
+    const size_t dots = text.find("..");
+    try {
+        range.first = std::stoull(text);
+        range.last = dots == std::string::npos ? range.first : std::stoull(text.substr(dots + 2));
+    } catch (const std::exception &) {
+        throw CLI::ValidationError("--seeds", fmt::format("'{}' is not a range like 1..1000", text));
+    }
+    if (range.last < range.first)
+        throw CLI::ValidationError("--seeds", fmt::format("'{}' ends before it begins", text));
+    return range;
+}
+
+void accumulate(Outcome &total, const Outcome &one) {
+    total.events += one.events;
+    total.packets += one.packets;
+    total.dropped += one.dropped;
+    total.blocks += one.blocks;
+    total.restores += one.restores;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    CLI::App app("The portable core under seeded schedules of an adversarial network.");
+    std::string seeds = "1..1000";
+    Options options;
+    app.add_option("--seeds", seeds, "Range A..B of seeds")->capture_default_str();
+    auto *one = app.add_option("--seed", options.seed, "One seed");
+    app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
+        ->check(CLI::Range(1, 64));
+    app.add_option("--mutation", options.mutation, "Break this rule; succeed if it is noticed")
+        ->transform(CLI::CheckedTransformer(mutations));
+    app.add_flag("--verbose", options.verbose, "Print every event");
+    Range range;
+    try {
+        app.parse(argc, argv);
+        range = *one ? Range{options.seed, options.seed} : parse_range(seeds);
+    } catch (const CLI::ParseError &error) {
+        return app.exit(error);
+    }
+
+    Outcome total{};
+    for (uint64_t seed = range.first; seed <= range.last; seed++) {
+        options.seed = seed;
+        try {
+            accumulate(total, simulate(options));
+        } catch (const Violation &violation) {
+            fmt::print("seed {}: {}\n", seed, violation.what());
+            if (options.mutation != Mutation::none)
+                return 0;
+            fmt::print("replay: simulate --seed {}{} --verbose\n", seed,
+                       options.ranks ? fmt::format(" --workers {}", *options.ranks) : "");
+            return 1;
+        }
+    }
+    fmt::print("{} seeds, {} blocks, {} packets ({} lost), {} restores, {} events: no violation\n",
+               range.last - range.first + 1, total.blocks, total.packets, total.dropped, total.restores,
+               total.events);
+    return options.mutation == Mutation::none ? 0 : 1;
+}

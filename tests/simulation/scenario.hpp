@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a seed stands for: the job, the tensors, how bad the network is and what breaks when.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace simulation {
+
+using Time = uint64_t; // nanoseconds
+inline constexpr Time us = 1000, ms = 1000 * us, s = 1000 * ms;
+
+// splitmix64: the same sequence on every machine.
+class Random {
+public:
+    explicit Random(uint64_t seed) : state(seed) {}
+    uint64_t next();
+    // 0 .. n-1; n > 0.
+    uint64_t below(uint64_t n) { return next() % n; }
+    uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }
+    bool chance(double probability) { return static_cast<double>(next() >> 11) * 0x1p-53 < probability; }
+
+private:
+    uint64_t state;
+};
+
+struct Fault {
+    enum Kind { restart, clear_all, clear_one, sleep, kill } kind;
+    Time at;
+    uint32_t rank; // sleep, kill
+    Time duration; // sleep
+};
+
+struct Scenario {
+    uint32_t ranks;
+    uint32_t slots;                // of the stream under test
+    bool control;                  // it is the job's control stream
+    uint32_t first_slot;           // of the job's pool
+    uint32_t base;                 // first block: streams in the middle of their life, also next to the wrap
+    std::vector<uint32_t> tensors; // blocks in each
+    uint32_t depth;                // tensors in flight
+    Time pause;                    // at most, between a tensor's end and the call that follows
+    double loss, duplicate, reorder;
+    Time delay, jitter, late; // late: at most, for a reordered packet
+    std::vector<Fault> faults;
+    std::optional<uint32_t> killed;
+    bool quiet; // nothing is lost and one rank sleeps: the others must not flood the switch
+
+    std::string describe() const;
+};
+
+Scenario make_scenario(Random &random, std::optional<uint32_t> ranks);
+
+} // namespace simulation
