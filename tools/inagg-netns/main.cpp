@@ -19,13 +19,9 @@ int main(int argc, char **argv) {
                    geteuid());
         return 125;
     }
-    if (options.impairments.any()) {
-        fmt::print(stderr, "inagg-netns: this build cannot impair links yet: leave those options out\n");
-        return 125;
-    }
     try {
         return netns::run_isolated([&options] {
-            const netns::Network network(options);
+            netns::Network network(options);
             return netns::Supervisor(options, network).run();
         });
     } catch (const std::exception &error) {

@@ -18,6 +18,9 @@ void enable_gro(const Namespace &space, const std::string &device) {
 } // namespace
 
 Network::Network(const Options &options) : options_(options), switch_(Namespace::current()) {
+    if (options.impairments.any()) {
+        links_.emplace(options.impairments);
+    }
     build_bridge(switch_, "br0");
     ip_batch(switch_, fmt::format("addr add {}/24 dev br0\naddr add {}/64 dev br0 nodad\n", switch_address4,
                                   switch_address6));
@@ -25,7 +28,8 @@ Network::Network(const Options &options) : options_(options), switch_(Namespace:
     if (rack) {
         between_.push_back(Namespace::create());
         build_bridge(between_[0], "rack0");
-        connect(switch_, "br0", "p0", between_[0], "uplink");
+        connect(switch_, "p0", between_[0], "uplink");
+        ip_batch(switch_, "link set p0 master br0\n");
         ip_batch(between_[0], "link set uplink master rack0\n");
         ports_.push_back("p0");
     }
@@ -53,14 +57,14 @@ void Network::build_bridge(const Namespace &space, const std::string &name) {
                          name, options_.mtu));
 }
 
-// A veth pair from `port` of the bridge here to `peer` there.
-void Network::connect(const Namespace &here, const std::string &bridge, const std::string &port,
-                      const Namespace &there, const std::string &peer) {
-    ip_batch(here, fmt::format("link add {0} mtu {1} type veth peer name {2} mtu {1} netns {3}\n"
-                               "link set {0} master {4} up\n",
-                               port, options_.mtu, peer, there.path(), bridge));
+// A veth pair from `device` here to `peer` there.
+void Network::connect(const Namespace &here, const std::string &device, const Namespace &there,
+                      const std::string &peer) {
+    ip_batch(here,
+             fmt::format("link add {0} mtu {1} type veth peer name {2} mtu {1} netns {3}\nlink set {0} up\n",
+                         device, options_.mtu, peer, there.path()));
     ip_batch(there, fmt::format("link set {} up\n", peer));
-    enable_gro(here, port);
+    enable_gro(here, device);
     enable_gro(there, peer);
 }
 
@@ -68,13 +72,29 @@ void Network::build_host(unsigned host, const Namespace &fabric, const std::stri
                          const std::string &port) {
     hosts_.push_back(Namespace::create());
     const Namespace &space = hosts_.back();
-    connect(fabric, bridge, port, space, "eth0");
+    if (links_) {
+        const std::string host_end = fmt::format("host{}", host), switch_end = fmt::format("port{}", host);
+        connect(fabric, port, links_->space(), switch_end);
+        connect(links_->space(), host_end, space, "eth0");
+        links_->join(host_end, switch_end);
+    } else {
+        connect(fabric, port, space, "eth0");
+    }
+    ip_batch(fabric, fmt::format("link set {} master {}\n", port, bridge));
     ip_batch(space, fmt::format("link set lo up\naddr add 10.77.0.{0}/24 dev eth0\n"
                                 "addr add fd77::{0}/64 dev eth0 nodad\n",
                                 10 + host));
+    set_offloads(space);
+}
+
+void Network::set_offloads(const Namespace &space) {
     if (options_.with_inaggd()) {
         // XDP cannot parse a frame of many datagrams; TCP may stay large, it passes the switch unread.
         run_checked(space, {"ethtool", "-K", "eth0", "tx-udp-segmentation", "off"});
+    }
+    if (options_.impairments.needs_relay()) {
+        // Frames as a wire would carry them, so that each one can be overtaken.
+        run_checked(space, {"ethtool", "-K", "eth0", "tso", "off", "gso", "off"});
     }
 }
 

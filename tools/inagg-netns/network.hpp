@@ -2,9 +2,11 @@
 // The run's network: a switch, hosts, and what lies between them.
 #pragma once
 
+#include "link.hpp"
 #include "options.hpp"
 #include "process.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,8 @@ inline constexpr const char *switch_address6 = "fd77::1";
 //
 //   star    host 0: eth0 -- p0 \                    bridge   host 0: eth0 -- w0 \                          .
 //           host 1: eth0 -- p1 -- br0 (switch)               host 1: eth0 -- w1 -- rack0 -- p0 -- br0
+//
+// With impairments each host's link passes through the LinkSpace.
 class Network {
 public:
     explicit Network(const Options &options);
@@ -28,19 +32,23 @@ public:
     // Address of a host in the family that the ranks use.
     std::string host_address(unsigned host) const;
     std::string switch_address() const;
+    // nullptr: links are perfect.
+    LinkSpace *links() { return links_ ? &*links_ : nullptr; }
 
 private:
     void build_bridge(const Namespace &space, const std::string &name);
     void build_host(unsigned host, const Namespace &fabric, const std::string &bridge,
                     const std::string &port);
-    void connect(const Namespace &here, const std::string &bridge, const std::string &port,
-                 const Namespace &there, const std::string &peer);
+    void set_offloads(const Namespace &space);
+    void connect(const Namespace &here, const std::string &device, const Namespace &there,
+                 const std::string &peer);
 
     const Options &options_;
     Namespace switch_;
     std::vector<Namespace> hosts_;
     std::vector<Namespace> between_; // the rack of topology bridge
     std::vector<std::string> ports_;
+    std::optional<LinkSpace> links_;
 };
 
 } // namespace netns

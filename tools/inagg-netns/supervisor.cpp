@@ -2,12 +2,14 @@
 #include "supervisor.hpp"
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 #include <fcntl.h>
@@ -50,9 +52,30 @@ std::string sibling(const std::string &name) {
     return std::filesystem::exists(path) ? path.string() : name;
 }
 
+nlohmann::json to_json(const Counters &counters) {
+    return {{"frames", counters.frames},         {"dropped", counters.dropped},
+            {"duplicated", counters.duplicated}, {"corrupted", counters.corrupted},
+            {"reordered", counters.reordered},   {"overflowed", counters.overflowed}};
+}
+
+// What the links did, on standard error and in `file`.
+void report(const LinkSpace &links, const std::string &file) {
+    Counters all = links.to_switch();
+    all += links.to_hosts();
+    fmt::print(stderr, "netns: dropped {} duplicated {} corrupted {} reordered {} of {} frames\n",
+               all.dropped, all.duplicated, all.corrupted, all.reordered, all.frames);
+    if (!file.empty()) {
+        std::ofstream(file) << nlohmann::json{{"to_switch", to_json(links.to_switch())},
+                                              {"to_hosts", to_json(links.to_hosts())},
+                                              {"total", to_json(all)}}
+                                   .dump()
+                            << '\n';
+    }
+}
+
 } // namespace
 
-Supervisor::Supervisor(const Options &options, const Network &network)
+Supervisor::Supervisor(const Options &options, Network &network)
     : options_(options), network_(network), signals_(open_signals()) {
     const char *path = std::getenv("PATH");
     setenv("PATH",
@@ -62,6 +85,15 @@ Supervisor::Supervisor(const Options &options, const Network &network)
 }
 
 int Supervisor::run() {
+    const int status = supervise();
+    if (const LinkSpace *links = network_.links()) {
+        report(*links, options_.json_summary);
+    }
+    return status;
+}
+
+int Supervisor::supervise() {
+    start_relay();
     if (options_.with_inaggd()) {
         start_agent();
         if (stopping_) {
@@ -105,6 +137,13 @@ pid_t Supervisor::start(Role role, const std::string &name, Spawn spec, bool hid
     streams_.push_back({std::move(error.read), STDERR_FILENO, prefix, false});
     children_.push_back({role, pid, Exit::counts, name});
     return pid;
+}
+
+void Supervisor::start_relay() {
+    const pid_t pid = network_.links() ? network_.links()->start_relay() : 0;
+    if (pid > 0) {
+        children_.push_back({Role::relay, pid, Exit::counts, "relay"});
+    }
 }
 
 void Supervisor::start_agent() {
@@ -333,8 +372,8 @@ void Supervisor::ended(const Child &child, int code) {
     if (stopping_ || child.on_exit == Exit::expected) {
         return;
     }
-    if (child.role == Role::agent) {
-        fmt::print(stderr, "netns: inaggd ended with status {} during the run\n", code);
+    if (child.role == Role::agent || child.role == Role::relay) {
+        fmt::print(stderr, "netns: {} ended with status {} during the run\n", child.name, code);
         failed(setup_failed);
     } else if (code != 0) {
         fmt::print(stderr, "netns: {} {} ended with status {}\n",

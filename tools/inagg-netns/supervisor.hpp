@@ -16,14 +16,14 @@ namespace netns {
 
 class Supervisor {
 public:
-    Supervisor(const Options &options, const Network &network);
+    Supervisor(const Options &options, Network &network);
 
     // Runs the command on all ranks; returns the status of the run.
     int run();
 
 private:
     using Clock = std::chrono::steady_clock;
-    enum class Role { rank, agent, side };
+    enum class Role { rank, agent, relay, side };
     enum class Exit { none, expected, counts };
 
     struct Child {
@@ -42,6 +42,8 @@ private:
         std::string partial = {};
     };
 
+    int supervise();
+    void start_relay();
     void start_agent();
     void await_ready(Fd ready);
     void start_rank(unsigned rank);
@@ -66,7 +68,7 @@ private:
     bool ranks_running() const;
 
     const Options &options_;
-    const Network &network_;
+    Network &network_;
     Fd signals_;
     std::vector<Child> children_;
     std::vector<Stream> streams_;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "link.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <system_error>
+
+#include <net/if.h>
+
+#include "impair.h"
+#include "impair.skel.h"
+
+namespace netns {
+namespace {
+
+unsigned index_of(const std::string &device) {
+    const unsigned index = if_nametoindex(device.c_str());
+    if (index == 0) {
+        fail("no device " + device);
+    }
+    return index;
+}
+
+uint64_t threshold(double probability) {
+    return std::llround(probability * static_cast<double>(IMPAIR_ALWAYS));
+}
+
+void attach(impair_bpf *program, unsigned interface) {
+    LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = static_cast<int>(interface), .attach_point = BPF_TC_INGRESS);
+    LIBBPF_OPTS(bpf_tc_opts, options, .prog_fd = bpf_program__fd(program->progs.inagg_impair));
+    int error = bpf_tc_hook_create(&hook);
+    if (error == 0 || error == -EEXIST) {
+        error = bpf_tc_attach(&hook, &options);
+    }
+    if (error != 0) {
+        throw std::system_error(-error, std::generic_category(),
+                                "cannot attach the program that impairs links");
+    }
+}
+
+} // namespace
+
+Counters &Counters::operator+=(const Counters &other) {
+    frames += other.frames;
+    dropped += other.dropped;
+    duplicated += other.duplicated;
+    corrupted += other.corrupted;
+    reordered += other.reordered;
+    overflowed += other.overflowed;
+    return *this;
+}
+
+LinkSpace::LinkSpace(const Impairments &impairments)
+    : impairments_(impairments), space_(Namespace::create()),
+      program_(impair_bpf__open_and_load(), impair_bpf__destroy), relay_(impairments) {
+    if (!program_) {
+        fail("cannot load the program that impairs links");
+    }
+}
+
+LinkSpace::~LinkSpace() = default;
+
+void LinkSpace::join(const std::string &host_end, const std::string &switch_end) {
+    const Inside inside(space_);
+    connect(host_end, switch_end, to_switch_);
+    connect(switch_end, host_end, to_hosts_);
+}
+
+void LinkSpace::connect(const std::string &from, const std::string &to, std::vector<Direction> &directions) {
+    Direction direction{.from = index_of(from)};
+    impair_link link = {};
+    link.target = index_of(to);
+    if (impairments_.needs_relay()) {
+        direction.relay = relay_.directions();
+        link.target = through_relay(link.target);
+    }
+    link.corrupt_offset = impairments_.corrupt_offset;
+    link.corrupt_bits = impairments_.corrupt_bits;
+    link.drop = threshold(impairments_.loss);
+    link.duplicate = threshold(impairments_.duplicate);
+    link.corrupt = threshold(impairments_.corrupt);
+    // Far apart in the generator's period for every direction of a run.
+    link.random = (impairments_.seed << 16 | directions.size() << 1 | (&directions == &to_hosts_)) << 32;
+    if (bpf_map__update_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link,
+                             BPF_ANY) != 0) {
+        fail("cannot describe a link to the program that impairs it");
+    }
+    attach(program_.get(), direction.from);
+    if (impairments_.rate > 0) {
+        limit_rate(to);
+    }
+    directions.push_back(direction);
+}
+
+// A veth pair to the relay, which reads one end and sends to `to`; returns the other end.
+unsigned LinkSpace::through_relay(unsigned to) {
+    const std::string in = fmt::format("relay{}", relay_.directions()), out = "r" + in;
+    run_checked(space_, {"ip", "-batch", "-"},
+                fmt::format("link add {0} mtu 65535 type veth peer name {1} mtu 65535\n"
+                            "link set {0} addrgenmode none up\nlink set {1} addrgenmode none up\n",
+                            out, in));
+    relay_.add(index_of(in), to);
+    return index_of(out);
+}
+
+// A token bucket that never lets more than 1 ms worth of frames out at once and queues 10 ms.
+void LinkSpace::limit_rate(const std::string &device) {
+    const uint64_t bytes_per_second = impairments_.rate / 8;
+    const uint64_t burst = std::max<uint64_t>(bytes_per_second / 1000, 16 * 1024);
+    const uint64_t queue = std::max<uint64_t>(bytes_per_second / 100, 256 * 1024);
+    run_checked(space_, {"tc", "qdisc", "add", "dev", device, "root", "tbf", "rate",
+                         fmt::format("{}bit", impairments_.rate), "burst", std::to_string(burst), "limit",
+                         std::to_string(queue)});
+}
+
+pid_t LinkSpace::start_relay() { return impairments_.needs_relay() ? relay_.start(space_) : 0; }
+
+Counters LinkSpace::counters(const std::vector<Direction> &directions) const {
+    Counters sum;
+    for (const Direction &direction : directions) {
+        impair_link link = {};
+        bpf_map__lookup_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link,
+                             0);
+        sum += {link.frames, link.dropped, link.duplicated, link.corrupted, 0, 0};
+        if (impairments_.needs_relay()) {
+            const RelayCounters relayed = relay_.counters(direction.relay);
+            sum += {0, 0, 0, 0, relayed.reordered, relayed.overflowed};
+        }
+    }
+    return sum;
+}
+
+} // namespace netns

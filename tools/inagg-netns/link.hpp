@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Impaired links: they run through a namespace of their own, between the hosts and the switch.
+#pragma once
+
+#include "options.hpp"
+#include "process.hpp"
+#include "relay.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+struct impair_bpf;
+
+namespace netns {
+
+// What happened to the frames of one direction, all links together.
+struct Counters {
+    uint64_t frames = 0, dropped = 0, duplicated = 0, corrupted = 0;
+    uint64_t reordered = 0;  // held back longer than those behind them
+    uint64_t overflowed = 0; // dropped because the relay was full
+
+    Counters &operator+=(const Counters &other);
+};
+
+class LinkSpace {
+public:
+    explicit LinkSpace(const Impairments &impairments);
+    ~LinkSpace();
+
+    const Namespace &space() const { return space_; }
+
+    // Frames that come in by one of two devices in the namespace leave by the other, impaired.
+    void join(const std::string &host_end, const std::string &switch_end);
+
+    // Starts the process that delays and reorders, after the last join(); 0 if it is not needed.
+    pid_t start_relay();
+
+    Counters to_switch() const { return counters(to_switch_); }
+    Counters to_hosts() const { return counters(to_hosts_); }
+
+private:
+    // One direction of one link.
+    struct Direction {
+        unsigned from;    // interface that frames come in by: their key in the map
+        size_t relay = 0; // index in the relay's directions
+    };
+
+    void connect(const std::string &from, const std::string &to, std::vector<Direction> &directions);
+    unsigned through_relay(unsigned to);
+    void limit_rate(const std::string &device);
+    Counters counters(const std::vector<Direction> &directions) const;
+
+    const Impairments &impairments_;
+    Namespace space_;
+    std::unique_ptr<impair_bpf, void (*)(impair_bpf *)> program_;
+    Relay relay_;
+    std::vector<Direction> to_switch_, to_hosts_;
+};
+
+} // namespace netns
