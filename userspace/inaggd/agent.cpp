@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "agent.hpp"
+
+#include "error.hpp"
+
+#include <arpa/inet.h>
+#include <bpf/bpf.h>
+#include <inagg/core/checksum.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace inaggd {
+namespace {
+
+using Kind = Outcome::Change::Kind;
+
+// Ranks repeat a JOIN every few milliseconds, and 64 of them may be behind one port.
+constexpr double events_per_second = 4000, events_burst = 4000;
+
+uint16_t random_generation() {
+    uint16_t value = 0;
+    if (getrandom(&value, sizeof value, 0) != sizeof value)
+        throw Error("getrandom: {}", system_text(errno));
+    return value;
+}
+
+sockaddr_storage socket_address(const Address &address, uint16_t network_port, socklen_t &length) {
+    sockaddr_storage storage{};
+    if (address.family == 4) {
+        auto *to = reinterpret_cast<sockaddr_in *>(&storage);
+        to->sin_family = AF_INET;
+        to->sin_port = network_port;
+        std::memcpy(&to->sin_addr, address.bytes.data(), 4);
+        length = sizeof *to;
+    } else {
+        auto *to = reinterpret_cast<sockaddr_in6 *>(&storage);
+        to->sin6_family = AF_INET6;
+        to->sin6_port = network_port;
+        std::memcpy(&to->sin6_addr, address.bytes.data(), 16);
+        length = sizeof *to;
+    }
+    return storage;
+}
+
+void set_option(int fd, int level, int option, int value) {
+    if (setsockopt(fd, level, option, &value, sizeof value))
+        throw Error("UDP socket option {}: {}", option, system_text(errno));
+}
+
+std::string port_name(uint32_t ifindex) {
+    char name[IF_NAMESIZE];
+    return if_indextoname(ifindex, name) ? name : fmt::format("port {}", ifindex);
+}
+
+} // namespace
+
+bool TokenBucket::take(Time now) {
+    double elapsed = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    tokens_ = std::min(burst_, tokens_ + elapsed * rate_);
+    if (tokens_ < 1)
+        return false;
+    tokens_ -= 1;
+    return true;
+}
+
+Agent::Agent(SwitchMaps maps, int egress, const Policy &policy)
+    : maps_(std::move(maps)), egress_(egress), book_(policy, random_generation) {
+    inagg_switch_settings settings = maps_.settings();
+    Address four{.family = 4}, six{.family = 6};
+    std::memcpy(four.bytes.data(), &settings.address4, 4);
+    std::memcpy(six.bytes.data(), settings.address6, 16);
+    if (settings.address4)
+        open_socket(socket4_, four);
+    if (six.is_host())
+        open_socket(socket6_, six);
+
+    for (const auto &[number, record] : maps_.jobs()) {
+        if (record.index >= INAGG_MAX_JOBS || uint64_t{record.first_slot} + pool_slots(record) > maps_.slot_count()) {
+            spdlog::warn("job {}: its record does not fit this switch; ignored", number);
+            continue;
+        }
+        book_.restore(number, record, maps_.members(record.index), Clock::now());
+        if (!record.group_port) // a group's devmap was filled by hand
+            write_ports(book_.jobs().at(number));
+        spdlog::info("job {}: taken over, {} of {} ranks", number,
+                     joined_count(book_.jobs().at(number).members), record.size);
+    }
+}
+
+// Refusals leave from the address and port that the workers asked. Zero UDP checksum as in RFC 6935.
+void Agent::open_socket(Fd &out, const Address &address) {
+    bool four = address.family == 4;
+    Fd fd(socket(four ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd)
+        throw Error("UDP socket: {}", system_text(errno));
+    set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    set_option(fd.get(), SOL_SOCKET, SO_NO_CHECK, 1);
+    set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, 4096); // nothing is ever read
+    // The address may be assigned, or pass duplicate address detection, later.
+    if (four) {
+        set_option(fd.get(), IPPROTO_IP, IP_FREEBIND, 1);
+        set_option(fd.get(), IPPROTO_IP, IP_TOS, INAGG_TOS);
+    } else {
+        set_option(fd.get(), IPPROTO_IPV6, IPV6_FREEBIND, 1);
+        set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+        set_option(fd.get(), IPPROTO_IPV6, IPV6_TCLASS, INAGG_TOS);
+        set_option(fd.get(), IPPROTO_UDP, 101 /* UDP_NO_CHECK6_TX */, 1);
+    }
+    socklen_t length = 0;
+    sockaddr_storage storage = socket_address(address, htons(INAGG_PORT), length);
+    if (bind(fd.get(), reinterpret_cast<sockaddr *>(&storage), length))
+        throw Error("{} UDP port {}: {}; is another program using it? (ss -lunp)", address.text(), INAGG_PORT,
+                    system_text(errno));
+    out = std::move(fd);
+}
+
+void Agent::event(const void *data, size_t bytes) {
+    if (bytes < sizeof(inagg_event))
+        return;
+    inagg_event event;
+    std::memcpy(&event, data, sizeof event);
+    Time now = Clock::now();
+    auto bucket = buckets_.try_emplace(event.ifindex, events_per_second, events_burst).first;
+    if (!bucket->second.take(now))
+        return; // workers repeat
+
+    bool join = event.type == INAGG_JOIN;
+    Address from{.family = event.family};
+    std::copy_n(event.address, event.family == 4 ? 4 : 16, from.bytes.begin());
+    Outcome outcome = join ? book_.join(event, now) : book_.leave(event, now);
+    auto level = outcome.verdict == Outcome::Verdict::ignored ? spdlog::level::debug : spdlog::level::info;
+    spdlog::log(level, "job {}: rank {} at {}/{} {}{}{}{}", event.job, event.rank, port_name(event.ifindex),
+                from.text(), join ? "joins" : "leaves",
+                outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"
+                : outcome.verdict == Outcome::Verdict::refused ? ", refused " + reason_name(outcome.reason)
+                                                               : "",
+                outcome.detail.empty() ? "" : ": ", outcome.detail);
+    apply(outcome);
+    if (outcome.verdict == Outcome::Verdict::refused)
+        tell(from, event.join.receive_port, event.job, event.rank, event.generation, outcome.reason, event.join);
+}
+
+void Agent::apply(const Outcome &outcome) {
+    for (const Outcome::Change &change : outcome.changes) {
+        if (change.kind == Kind::remove) {
+            apply_remove(change);
+            continue;
+        }
+        if (!book_.jobs().contains(change.job))
+            continue; // a later change of this outcome removes it
+        if (change.kind == Kind::renew) {
+            apply_renew(change);
+            continue;
+        }
+        const JobState &job = book_.jobs().at(change.job);
+        // The ports first: whoever gets its CONFIG is reachable.
+        write_ports(job);
+        write_members(job);
+    }
+    for (const Displaced &gone : outcome.displaced) {
+        inagg_join join{};
+        join.nonce = gone.member.nonce;
+        join.receive_port = gone.member.receive_port;
+        tell(Address::of(gone.member), gone.member.receive_port, gone.job, gone.rank, gone.generation,
+             INAGG_R_REPLACED, join);
+    }
+}
+
+// No packet may find the job before anything of it goes.
+void Agent::apply_remove(const Outcome::Change &change) {
+    uint32_t index = change.record.index;
+    maps_.delete_job(change.job);
+    maps_.delete_ports(index);
+    devmaps_.erase(index);
+    last_packets_.erase(change.job);
+    for (const inagg_port_key &key : maps_.port_keys(index))
+        maps_.delete_port_ranks(key);
+    for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
+        maps_.put_member(index, rank, {});
+    spdlog::info("job {}: removed", change.job);
+}
+
+// A packet of the new generation must find empty slots, and none of the old one may find a member.
+void Agent::apply_renew(const Outcome::Change &change) {
+    const JobState &job = book_.jobs().at(change.job);
+    bool is_new = !devmaps_.contains(job.record.index);
+    for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
+        maps_.put_member(job.record.index, rank, {});
+    if (is_new)
+        maps_.clear_stats(job.record.index);
+    else
+        maps_.delete_job(change.job);
+    write_ports(job);
+    maps_.zero_slots(job.record.first_slot, pool_slots(job.record));
+    write_members(job);
+    maps_.put_job(change.job, job.record);
+    spdlog::info("job {}: generation {}, {} ranks, {}+{} slots from {}, {} elements per packet{}", change.job,
+                 job.record.generation, job.record.size, job.record.slots, job.record.control_slots,
+                 job.record.first_slot, job.record.elements,
+                 job.record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "");
+}
+
+void Agent::write_members(const JobState &job) {
+    for (uint32_t rank = 0; rank < job.record.size; rank++)
+        maps_.put_member(job.record.index, rank, job.members[rank]);
+}
+
+Fd Agent::make_devmap() const {
+    Fd fd(bpf_map_create(BPF_MAP_TYPE_DEVMAP, "job_ports", sizeof(uint32_t), sizeof(bpf_devmap_val),
+                         INAGG_MAX_RANKS, nullptr));
+    if (!fd)
+        throw Error("devmap: {}", system_text(errno));
+    return fd;
+}
+
+void Agent::write_ports(const JobState &job) {
+    uint32_t index = job.record.index;
+    auto [devmap, is_new] = devmaps_.try_emplace(index);
+    if (is_new)
+        devmap->second = make_devmap();
+    std::map<uint32_t, inagg_port_ranks> behind;
+    for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++) {
+        const inagg_member &member = job.members[rank];
+        if (!has_joined(member)) {
+            bpf_map_delete_elem(devmap->second.get(), &rank); // absent is as good
+            continue;
+        }
+        bpf_devmap_val entry{.ifindex = member.ifindex, .bpf_prog = {.fd = egress_}};
+        if (bpf_map_update_elem(devmap->second.get(), &rank, &entry, BPF_ANY)) {
+            spdlog::warn("rank {}: {}: {}", rank, port_name(member.ifindex), system_text(errno));
+            continue;
+        }
+        inagg_port_ranks &ranks = behind[member.ifindex];
+        ranks.rank[ranks.count++] = static_cast<uint8_t>(rank);
+    }
+    for (const auto &[ifindex, ranks] : behind)
+        maps_.put_port_ranks({.job = index, .ifindex = ifindex}, ranks);
+    for (const inagg_port_key &key : maps_.port_keys(index))
+        if (!behind.contains(key.ifindex))
+            maps_.delete_port_ranks(key);
+    if (is_new)
+        maps_.put_ports(index, devmap->second.get());
+}
+
+void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
+                 inagg_reason reason, const inagg_join &join) {
+    struct {
+        inagg_hdr header;
+        inagg_join join;
+    } packet{};
+    packet.header.version_type = INAGG_WIRE_VERSION << 4 | INAGG_REFUSED;
+    packet.header.job = htons(job);
+    packet.header.source = htons(rank);
+    packet.header.generation = htons(generation);
+    packet.header.slot = htonl(reason);
+    packet.header.boot = htons(maps_.settings().boot);
+    packet.join = join;
+    inagg_hdr_seal(&packet.header);
+
+    const Fd &socket = to.family == 4 ? socket4_ : socket6_;
+    if (!socket || !port || !to.is_host())
+        return;
+    socklen_t length = 0;
+    sockaddr_storage storage = socket_address(to, port, length);
+    if (sendto(socket.get(), &packet, sizeof packet, 0, reinterpret_cast<sockaddr *>(&storage), length) < 0)
+        spdlog::debug("refusal to {}: {}", to.text(), system_text(errno));
+}
+
+void Agent::add_job(const JobSpec &spec) {
+    auto port_index = [](const std::string &name) {
+        uint32_t ifindex = if_nametoindex(name.c_str());
+        if (!ifindex)
+            throw Error("job: member's port {}: no such interface (ip link)", name);
+        return ifindex;
+    };
+    apply(book_.add(spec, port_index, Clock::now()));
+}
+
+void Agent::remove_job(uint16_t number) { apply(book_.remove(number)); }
+
+void Agent::port_gone(uint32_t ifindex) {
+    buckets_.erase(ifindex);
+    apply(book_.port_gone(ifindex));
+}
+
+void Agent::poll_activity() {
+    for (const auto &[number, job] : book_.jobs()) {
+        uint64_t packets = maps_.stats(job.record.index).packets;
+        uint64_t &last = last_packets_[number];
+        if (packets != last)
+            book_.heard(number, Clock::now());
+        last = packets;
+    }
+}
+
+} // namespace inaggd

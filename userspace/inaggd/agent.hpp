@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Carries the book's decisions into the switch's maps and tells the ranks that are refused.
+#pragma once
+
+#include "job_book.hpp"
+#include "loader.hpp"
+#include "maps.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace inaggd {
+
+// Lets `rate` events a second through, `burst` at once.
+class TokenBucket {
+public:
+    TokenBucket(double rate, double burst) : rate_(rate), burst_(burst), tokens_(burst) {}
+    bool take(Time now);
+
+private:
+    double rate_, burst_, tokens_;
+    Time last_{};
+};
+
+class Agent {
+public:
+    // Takes over the jobs that the maps hold. `egress` is the program of devmap entries.
+    Agent(SwitchMaps maps, int egress, const Policy &policy);
+
+    // One record of the `events` ring buffer; whatever it holds.
+    void event(const void *data, size_t bytes);
+    void add_job(const JobSpec &spec);
+    void remove_job(uint16_t number);
+    void port_gone(uint32_t ifindex);
+    // Notes which jobs have been heard since the last call.
+    void poll_activity();
+
+    const SwitchMaps &maps() const { return maps_; }
+    JobBook &book() { return book_; }
+
+private:
+    void apply(const Outcome &outcome);
+    void apply_remove(const Outcome::Change &change);
+    void apply_renew(const Outcome::Change &change);
+    void write_members(const JobState &job);
+    void write_ports(const JobState &job);
+    Fd make_devmap() const;
+    void tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
+              inagg_reason reason, const inagg_join &join);
+    void open_socket(Fd &socket, const Address &address);
+
+    SwitchMaps maps_;
+    int egress_;
+    JobBook book_;
+    Fd socket4_, socket6_;
+    std::map<uint32_t, Fd> devmaps_;            // by job index
+    std::map<uint32_t, TokenBucket> buckets_;   // by port
+    std::map<uint16_t, uint64_t> last_packets_; // by job
+};
+
+} // namespace inaggd

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The control socket: SOCK_SEQPACKET, one JSON object a message, one answer each.
+#pragma once
+
+#include "fd.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+struct pollfd;
+
+namespace inaggd {
+
+class ControlServer {
+public:
+    using Handler = std::function<nlohmann::json(const nlohmann::json &request)>;
+
+    // Listens at `path`; only root and this process's user are heard.
+    ControlServer(std::string path, Handler handler);
+    ~ControlServer();
+    // Descriptors to wait for, and what to do when one is readable.
+    void add_to(std::vector<pollfd> &poll) const;
+    void serve(int fd);
+
+private:
+    void accept_client();
+    bool answer(int fd);
+
+    std::string path_;
+    Handler handler_;
+    Fd listener_;
+    std::vector<Fd> clients_;
+};
+
+// Asks a running inaggd. Throws Error when there is none, or when it says no.
+nlohmann::json ask_daemon(const std::string &run_dir, const nlohmann::json &request);
+bool daemon_answers(const std::string &run_dir);
+
+} // namespace inaggd

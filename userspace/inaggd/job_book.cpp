@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "job_book.hpp"
+
+#include "error.hpp"
+#include "slot_pool.hpp"
+
+#include <endian.h>
+
+#include <algorithm>
+
+namespace inaggd {
+namespace {
+
+using Kind = Outcome::Change::Kind;
+using Verdict = Outcome::Verdict;
+
+constexpr size_t retired_capacity = 4096, waiters_capacity = 1024;
+
+// A JOIN in host byte order; the nonce stays as it is on the wire.
+struct Request {
+    uint16_t size, elements;
+};
+
+Request request_of(const inagg_event &event) {
+    return {.size = be16toh(event.join.size), .elements = be16toh(event.join.elements)};
+}
+
+Address address_of(const inagg_event &event) {
+    Address address{.family = event.family};
+    std::copy_n(event.address, event.family == 4 ? 4 : 16, address.bytes.begin());
+    return address;
+}
+
+bool same_place(const inagg_member &member, const inagg_event &event) {
+    return member.ifindex == event.ifindex && Address::of(member) == address_of(event);
+}
+
+Outcome ignored(std::string detail) { return {.detail = std::move(detail)}; }
+
+Outcome refused(inagg_reason reason, std::string detail, Outcome so_far = {}) {
+    so_far.verdict = Verdict::refused;
+    so_far.reason = reason;
+    so_far.detail = std::move(detail);
+    return so_far;
+}
+
+// An answer to a sender that cannot be a worker would only help whoever forged it.
+bool can_be_answered(const inagg_event &event) {
+    bool unicast = !(event.mac[0] & 1) && std::any_of(event.mac, event.mac + 6, [](auto b) { return b; });
+    return (event.family == 4 || event.family == 6) && address_of(event).is_host() && unicast &&
+           event.join.receive_port && event.join.nonce && event.ifindex;
+}
+
+inagg_job new_record(uint16_t size, uint32_t slots, uint32_t control, uint16_t elements, uint8_t flags) {
+    inagg_job record{};
+    record.all = inagg_all_ranks(size);
+    record.slots = slots;
+    record.control_slots = control;
+    record.size = size;
+    record.elements = elements;
+    record.algorithm = INAGG_SWITCHML;
+    record.flags = flags;
+    record.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(size));
+    return record;
+}
+
+void forget_run(Members &members) {
+    for (inagg_member &member : members) {
+        inagg_member blank{};
+        if (member.flags & INAGG_MEMBER_RESERVED) {
+            blank = member;
+            blank.nonce = 0;
+            blank.receive_port = 0;
+            blank.flags &= static_cast<uint8_t>(~INAGG_MEMBER_LEFT);
+        }
+        member = blank;
+    }
+}
+
+bool same_job(const inagg_job &a, const inagg_job &b) {
+    return a.size == b.size && a.slots == b.slots && a.control_slots == b.control_slots &&
+           a.elements == b.elements && a.algorithm == b.algorithm && a.flags == b.flags;
+}
+
+} // namespace
+
+uint16_t elements_for_mtu(uint32_t mtu, uint8_t family) {
+    uint32_t headers = (family == 6 ? 40 : 20) + 8 + sizeof(inagg_hdr);
+    uint32_t elements = mtu > headers ? (mtu - headers) / 4 : 0;
+    elements -= elements % INAGG_CHUNK;
+    return static_cast<uint16_t>(std::min<uint32_t>(elements, INAGG_MAX_ELEMENTS));
+}
+
+uint32_t joined_count(const Members &members) {
+    return static_cast<uint32_t>(std::count_if(members.begin(), members.end(), has_joined));
+}
+
+void JobBook::restore(uint16_t number, const inagg_job &record, const Members &members, Time now) {
+    jobs_[number] = {.record = record, .members = members, .heard = now};
+    generations_[number] = record.generation;
+}
+
+Outcome JobBook::join(const inagg_event &event, Time now) {
+    Request want = request_of(event);
+    if (!can_be_answered(event))
+        return ignored("sender, receive port or nonce is not one of a worker");
+    if (retired(event.join.nonce))
+        return ignored("late copy of a JOIN of a run that has ended");
+    if (want.size == 0 || want.size > INAGG_MAX_RANKS)
+        return refused(INAGG_R_SIZE, fmt::format("size {} is not 1 to {}", want.size, INAGG_MAX_RANKS));
+    if (event.rank >= want.size)
+        return refused(INAGG_R_RANK, fmt::format("rank {} is outside a job of {}", event.rank, want.size));
+    if (event.join.algorithm != INAGG_SWITCHML)
+        return refused(INAGG_R_ALGORITHM, fmt::format("algorithm {} is not available, only switchml is",
+                                                      algorithm_name(event.join.algorithm)));
+    auto job = jobs_.find(event.job);
+    if (job == jobs_.end())
+        return join_new(event, {}, now);
+    // Nobody can be seated beyond the job; a restart with another size is the holder of the rank's to make.
+    if (has_joined(job->second.members[event.rank]))
+        return join_held(job->second, event, now);
+    return join_empty(job->second, event, now);
+}
+
+// No such job yet.
+Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
+    Request want = request_of(event);
+    if (!policy_.auto_jobs)
+        return refused(INAGG_R_POLICY, "no such job, and --no-auto-jobs is set", std::move(so_far));
+    uint16_t fits = elements_for_mtu(policy_.mtu, event.family);
+    uint16_t elements = std::min<uint16_t>(want.elements - want.elements % INAGG_CHUNK, fits);
+    if (elements == 0)
+        return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
+                       std::move(so_far));
+    uint8_t flags = event.join.flags & INAGG_JOIN_CHECKED;
+    inagg_job record = new_record(want.size, policy_.job_slots, policy_.job_control, elements, flags);
+    JobState *job = create(event.job, record, so_far, now);
+    if (!job)
+        return refused(INAGG_R_FULL,
+                       fmt::format("{} of {} job numbers in use, or no {} slots in a row of {}", jobs_.size(),
+                                   INAGG_MAX_JOBS, pool_slots(record), policy_.slots),
+                       std::move(so_far));
+    return seat(*job, event, std::move(so_far), now);
+}
+
+// The rank's seat is free.
+Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
+    Request want = request_of(event);
+    const inagg_member &member = job.members[event.rank];
+    if (member.flags & INAGG_MEMBER_RESERVED) {
+        if (member.ifindex != event.ifindex)
+            return refused(INAGG_R_PORT, "rank is configured for another port");
+        if (!same_place(member, event))
+            return refused(INAGG_R_ADDRESS, "rank is configured for " + Address::of(member).text());
+    }
+    if (!job.record.keep && idle(job, now) && joined_count(job.members)) {
+        Outcome outcome;
+        erase(event.job, outcome);
+        return join_new(event, std::move(outcome), now);
+    }
+    if (want.size != job.record.size)
+        return refuse_late(event, INAGG_R_SIZE, fmt::format("job has {} ranks, not {}", job.record.size, want.size),
+                           now);
+    if (want.elements < job.record.elements)
+        return refuse_late(event, INAGG_R_MTU,
+                           fmt::format("job has {} elements per packet, this rank's MTU allows {}",
+                                       job.record.elements, want.elements),
+                           now);
+    if (member.flags & INAGG_MEMBER_LEFT) {
+        // The next run's rank, while others still finish this one.
+        if (!waited(event, now))
+            return ignored("waits for the ranks of the last run to leave");
+        return restart_for(job, event, {}, now);
+    }
+    for (const inagg_member &other : job.members)
+        if (has_joined(other) && Address::of(other) == address_of(event) &&
+            other.receive_port == event.join.receive_port)
+            return refuse_late(event, INAGG_R_TAKEN, "another rank of the job has this receive port", now);
+    return seat(job, event, {}, now);
+}
+
+// Somebody is this rank already.
+Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
+    inagg_member &member = job.members[event.rank];
+    bool same_address = Address::of(member) == address_of(event);
+    if (member.nonce == event.join.nonce && same_address) {
+        bool moved = member.ifindex != event.ifindex || member.receive_port != event.join.receive_port;
+        if (!moved)
+            return ignored("has joined already");
+        if (member.flags & INAGG_MEMBER_RESERVED && member.ifindex != event.ifindex)
+            return refused(INAGG_R_PORT, "rank is configured for another port");
+        return seat(job, event, {.detail = "moved"}, now);
+    }
+    if (same_place(member, event) && member.nonce != event.join.nonce)
+        return restart_for(job, event, {}, now);
+    if (!job.record.keep && idle(job, now)) {
+        Outcome outcome;
+        erase(event.job, outcome);
+        return join_new(event, std::move(outcome), now);
+    }
+    return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
+}
+
+// A new run of the same job begins with this rank.
+Outcome JobBook::restart_for(JobState &job, const inagg_event &event, Outcome so_far, Time now) {
+    Request want = request_of(event);
+    bool fits = want.size == job.record.size && want.elements >= job.record.elements;
+    if (!fits && !job.record.keep) {
+        erase(event.job, so_far);
+        return join_new(event, std::move(so_far), now);
+    }
+    if (want.size != job.record.size)
+        return refused(INAGG_R_SIZE, fmt::format("job is configured for {} ranks, not {}", job.record.size, want.size));
+    if (!fits)
+        return refused(INAGG_R_MTU, fmt::format("job is configured for {} elements per packet, not {}",
+                                                job.record.elements, want.elements));
+    renew(event.job, job, so_far);
+    so_far.detail = "a new run restarts the job";
+    return seat(job, event, std::move(so_far), now);
+}
+
+Outcome JobBook::seat(JobState &job, const inagg_event &event, Outcome so_far, Time now) {
+    inagg_member &member = job.members[event.rank];
+    uint8_t reserved = member.flags & INAGG_MEMBER_RESERVED;
+    Address address = address_of(event);
+    member = {};
+    member.nonce = event.join.nonce;
+    member.ifindex = event.ifindex;
+    member.receive_port = event.join.receive_port;
+    member.family = event.family;
+    member.flags = reserved;
+    std::copy_n(event.mac, sizeof member.mac, member.mac);
+    std::copy(address.bytes.begin(), address.bytes.end(), member.address);
+    job.heard = now;
+    waiters_.erase({event.job, event.rank, event.join.nonce});
+    so_far.verdict = Verdict::done;
+    so_far.changes.push_back({Kind::members, event.job, job.record});
+    return so_far;
+}
+
+// Refuses what a restart of the job may still cure only after a while.
+Outcome JobBook::refuse_late(const inagg_event &event, inagg_reason reason, std::string detail, Time now) {
+    if (!waited(event, now))
+        return ignored("waits: " + detail);
+    return refused(reason, std::move(detail));
+}
+
+Outcome JobBook::leave(const inagg_event &event, Time now) {
+    auto found = jobs_.find(event.job);
+    if (found == jobs_.end() || event.rank >= INAGG_MAX_RANKS)
+        return ignored("no such job or rank");
+    JobState &job = found->second;
+    const inagg_member &member = job.members[event.rank];
+    if (member.flags & INAGG_MEMBER_STATIC)
+        return ignored("the member is configured in the maps");
+    if (event.generation != job.record.generation)
+        return ignored("leaves another generation");
+    if (!has_joined(member) || member.nonce != event.join.nonce || !same_place(member, event))
+        return ignored("not from the rank's own port, address and nonce");
+    Outcome outcome{.verdict = Verdict::done};
+    job.heard = now;
+    vacate(event.job, job, event.rank, outcome);
+    return outcome;
+}
+
+// The rank's seat becomes free; with the last one the run ends.
+void JobBook::vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome) {
+    inagg_member &member = job.members[rank];
+    retire(member.nonce);
+    if (member.flags & INAGG_MEMBER_RESERVED) {
+        member.nonce = 0;
+        member.receive_port = 0;
+    } else {
+        member = {};
+    }
+    member.flags |= INAGG_MEMBER_LEFT;
+    if (joined_count(job.members))
+        outcome.changes.push_back({Kind::members, number, job.record});
+    else if (job.record.keep)
+        renew(number, job, outcome);
+    else
+        erase(number, outcome);
+}
+
+Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index,
+                     Time now) {
+    uint16_t elements = spec.elements ? spec.elements : elements_for_mtu(policy_.mtu, 6);
+    inagg_job record = new_record(spec.size, spec.slots ? spec.slots : policy_.job_slots,
+                                  spec.control ? spec.control : policy_.job_control, elements,
+                                  spec.checked ? INAGG_JOIN_CHECKED : 0);
+    record.keep = 1;
+    if (elements == 0 || elements > elements_for_mtu(policy_.mtu, 4))
+        throw Error("job {}: elements={} do not fit the ports' MTU of {}; the most is {}", spec.number, elements,
+                    policy_.mtu, elements_for_mtu(policy_.mtu, 4));
+    auto found = jobs_.find(spec.number);
+    if (found != jobs_.end() && found->second.record.keep && same_job(found->second.record, record))
+        return ignored("runs already as configured");
+    if (found != jobs_.end())
+        throw Error("job {} exists with another configuration; remove it first: inaggctl job del {}", spec.number,
+                    spec.number);
+
+    Members members{};
+    for (const MemberSpec &member : spec.members) {
+        inagg_member &row = members[member.rank];
+        row.ifindex = port_index(member.port);
+        row.family = member.address.family;
+        row.flags = INAGG_MEMBER_RESERVED;
+        std::copy(member.address.bytes.begin(), member.address.bytes.end(), row.address);
+    }
+    Outcome outcome{.verdict = Verdict::done};
+    JobState *job = create(spec.number, record, outcome, now);
+    if (!job)
+        throw Error("job {}: no room: {} of {} job numbers in use, {} slots wanted in a row of {}; "
+                    "remove jobs or start inaggd with more --slots",
+                    spec.number, jobs_.size(), INAGG_MAX_JOBS, pool_slots(record), policy_.slots);
+    job->members = members;
+    return outcome;
+}
+
+Outcome JobBook::remove(uint16_t number) {
+    if (!jobs_.contains(number))
+        throw Error("job {}: no such job on this switch (inaggctl job list)", number);
+    Outcome outcome{.verdict = Verdict::done};
+    erase(number, outcome);
+    return outcome;
+}
+
+Outcome JobBook::port_gone(uint32_t ifindex) {
+    Outcome outcome{.verdict = Verdict::done};
+    std::vector<std::pair<uint16_t, uint32_t>> gone;
+    for (const auto &[number, job] : jobs_)
+        for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
+            if (has_joined(job.members[rank]) && job.members[rank].ifindex == ifindex)
+                gone.emplace_back(number, rank);
+    for (auto [number, rank] : gone)
+        if (auto job = jobs_.find(number); job != jobs_.end() && has_joined(job->second.members[rank]))
+            vacate(number, job->second, rank, outcome);
+    return outcome;
+}
+
+void JobBook::heard(uint16_t number, Time now) {
+    if (auto job = jobs_.find(number); job != jobs_.end())
+        job->second.heard = now;
+}
+
+JobState *JobBook::create(uint16_t number, inagg_job record, Outcome &outcome, Time now) {
+    if (!make_room(pool_slots(record), outcome, now))
+        return nullptr;
+    record.index = *free_index();
+    record.first_slot = *free_slots(pool_slots(record));
+    record.generation = next_generation(number);
+    outcome.changes.push_back({Kind::renew, number, record});
+    return &(jobs_[number] = {.record = record, .members = {}, .heard = now});
+}
+
+// Also by removing jobs that nobody has used for long, the oldest first.
+bool JobBook::make_room(uint32_t slots, Outcome &outcome, Time now) {
+    while (!free_index() || !free_slots(slots)) {
+        auto oldest = jobs_.end();
+        for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
+            if (!job->second.record.keep && idle(job->second, now) &&
+                (oldest == jobs_.end() || job->second.heard < oldest->second.heard))
+                oldest = job;
+        if (oldest == jobs_.end())
+            return false;
+        erase(oldest->first, outcome);
+    }
+    return true;
+}
+
+void JobBook::erase(uint16_t number, Outcome &outcome) {
+    auto job = jobs_.find(number);
+    const inagg_job &record = job->second.record;
+    for (uint16_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
+        if (const inagg_member &member = job->second.members[rank]; has_joined(member)) {
+            retire(member.nonce);
+            outcome.displaced.push_back({number, rank, record.generation, member});
+        }
+    outcome.changes.push_back({Kind::remove, number, record});
+    jobs_.erase(job);
+}
+
+void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome) {
+    for (uint16_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
+        if (const inagg_member &member = job.members[rank]; has_joined(member)) {
+            retire(member.nonce);
+            outcome.displaced.push_back({number, rank, job.record.generation, member});
+        }
+    forget_run(job.members);
+    job.record.generation = next_generation(number);
+    outcome.changes.push_back({Kind::renew, number, job.record});
+}
+
+std::optional<uint32_t> JobBook::free_index() const {
+    uint64_t taken = 0;
+    for (const auto &[number, job] : jobs_)
+        taken |= uint64_t{1} << job.record.index;
+    if (taken == ~uint64_t{0})
+        return std::nullopt;
+    return static_cast<uint32_t>(__builtin_ctzll(~taken));
+}
+
+std::optional<uint32_t> JobBook::free_slots(uint32_t count) const {
+    std::vector<SlotRange> taken;
+    for (const auto &[number, job] : jobs_)
+        taken.push_back({job.record.first_slot, pool_slots(job.record)});
+    return first_fit(std::move(taken), count, policy_.slots);
+}
+
+uint16_t JobBook::next_generation(uint16_t number) {
+    auto [last, is_new] = generations_.try_emplace(number, 0);
+    last->second = is_new ? random_() : static_cast<uint16_t>(last->second + 1);
+    return last->second;
+}
+
+bool JobBook::waited(const inagg_event &event, Time now) {
+    if (waiters_.size() >= waiters_capacity)
+        std::erase_if(waiters_, [&](const auto &waiter) { return now - waiter.second > 10 * patience; });
+    if (waiters_.size() >= waiters_capacity)
+        return true; // a flood of joins waits for nothing
+    auto [since, is_new] = waiters_.try_emplace({event.job, event.rank, event.join.nonce}, now);
+    return now - since->second >= patience;
+}
+
+void JobBook::retire(uint64_t nonce) {
+    retired_.push_back(nonce);
+    if (retired_.size() > retired_capacity)
+        retired_.pop_front();
+}
+
+bool JobBook::retired(uint64_t nonce) const {
+    return std::find(retired_.begin(), retired_.end(), nonce) != retired_.end();
+}
+
+} // namespace inaggd

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Who may join what: the agent's decisions, without any I/O.
+#pragma once
+
+#include "job_spec.hpp"
+#include "maps.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+namespace inaggd {
+
+using Clock = std::chrono::steady_clock;
+using Time = Clock::time_point;
+
+struct Policy {
+    uint32_t slots = INAGG_DEFAULT_SLOTS; // of the switch
+    uint32_t job_slots = 128;             // of a job that names no number
+    uint32_t job_control = 8;
+    bool auto_jobs = true; // the first rank's JOIN creates its job
+    uint32_t mtu = 1500;   // smallest of all ports
+    std::chrono::seconds idle{600};
+};
+
+// How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept
+// waiting before it is refused or the job is restarted for it.
+inline constexpr std::chrono::milliseconds patience{1500};
+
+struct JobState {
+    inagg_job record{};
+    Members members{};
+    Time heard{};
+};
+
+// A member that a restart or removal has put out; it is told so.
+struct Displaced {
+    uint16_t job, rank, generation;
+    inagg_member member;
+};
+
+// What the agent has to do about an event, in this order.
+struct Outcome {
+    enum class Verdict { ignored, done, refused };
+    Verdict verdict = Verdict::ignored;
+    inagg_reason reason = INAGG_R_NONE; // of a refusal
+    std::string detail{};               // for the log
+
+    struct Change {
+        enum class Kind {
+            remove,  // the job has gone: `record` is what it was
+            renew,   // new job or new generation: its slots hold nothing
+            members, // ranks came or went
+        };
+        Kind kind;
+        uint16_t job;
+        inagg_job record;
+    };
+    std::vector<Change> changes{};
+    std::vector<Displaced> displaced{};
+};
+
+// 32-bit elements that fit a packet of `mtu` bytes; 0 if not even a chunk does.
+uint16_t elements_for_mtu(uint32_t mtu, uint8_t family);
+
+class JobBook {
+public:
+    // `random` gives the first generation of each job number.
+    JobBook(Policy policy, std::function<uint16_t()> random)
+        : policy_(policy), random_(std::move(random)) {}
+
+    // Takes over what the maps say.
+    void restore(uint16_t number, const inagg_job &record, const Members &members, Time now);
+
+    Outcome join(const inagg_event &event, Time now);
+    Outcome leave(const inagg_event &event, Time now);
+    // `ports` resolves names; throws Error when the job cannot be.
+    Outcome add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index, Time now);
+    Outcome remove(uint16_t number);
+    // The device has gone, and who was behind it.
+    Outcome port_gone(uint32_t ifindex);
+    // Packets for the job have been counted.
+    void heard(uint16_t number, Time now);
+
+    Policy &policy() { return policy_; }
+    const std::map<uint16_t, JobState> &jobs() const { return jobs_; }
+
+private:
+    using Waiter = std::tuple<uint16_t, uint16_t, uint64_t>; // job, rank, nonce
+
+    Outcome join_new(const inagg_event &event, Outcome so_far, Time now);
+    Outcome join_empty(JobState &job, const inagg_event &event, Time now);
+    Outcome join_held(JobState &job, const inagg_event &event, Time now);
+    Outcome restart_for(JobState &job, const inagg_event &event, Outcome so_far, Time now);
+    Outcome seat(JobState &job, const inagg_event &event, Outcome so_far, Time now);
+    Outcome refuse_late(const inagg_event &event, inagg_reason reason, std::string detail, Time now);
+
+    JobState *create(uint16_t number, inagg_job record, Outcome &outcome, Time now);
+    void erase(uint16_t number, Outcome &outcome);
+    void renew(uint16_t number, JobState &job, Outcome &outcome);
+    void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
+    bool make_room(uint32_t slots, Outcome &outcome, Time now);
+    bool idle(const JobState &job, Time now) const { return now - job.heard > policy_.idle; }
+    std::optional<uint32_t> free_index() const;
+    std::optional<uint32_t> free_slots(uint32_t count) const;
+    uint16_t next_generation(uint16_t number);
+    bool waited(const inagg_event &event, Time now);
+    void retire(uint64_t nonce);
+    bool retired(uint64_t nonce) const;
+
+    Policy policy_;
+    std::function<uint16_t()> random_;
+    std::map<uint16_t, JobState> jobs_;
+    std::unordered_map<uint16_t, uint16_t> generations_; // last one of each number, also of jobs that went
+    std::map<Waiter, Time> waiters_;                     // since when
+    std::deque<uint64_t> retired_;                       // nonces whose late copies mean nothing
+};
+
+// A member is a rank that has joined; the others' rows are empty or only reserved.
+inline bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
+uint32_t joined_count(const Members &members);
+
+} // namespace inaggd

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "job_spec.hpp"
+
+#include "error.hpp"
+#include "slot_pool.hpp"
+
+#include <charconv>
+#include <sstream>
+
+namespace inaggd {
+namespace {
+
+constexpr uint32_t max_pool = 1u << 20;
+
+uint32_t parse_number(const std::string &text, const std::string &what, uint32_t low, uint32_t high) {
+    uint32_t value = 0;
+    const char *end = text.data() + text.size();
+    auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc{} || stop != end || value < low || value > high)
+        throw Error("job: {} must be a number from {} to {}, not '{}'", what, low, high, text);
+    return value;
+}
+
+uint32_t parse_pool(const std::string &text, const std::string &what) {
+    uint32_t slots = parse_number(text, what, 1, max_pool);
+    if (!is_pool_size(slots))
+        throw Error("job: {} must be a power of two, not {}", what, slots);
+    return slots;
+}
+
+MemberSpec parse_member(const std::string &text) {
+    size_t at = text.find('@'), slash = text.find('/');
+    if (at == std::string::npos || slash == std::string::npos || slash < at + 2)
+        throw Error("job: member must be RANK@PORT/ADDRESS such as 0@p0/10.77.0.10, not '{}'", text);
+    auto address = Address::parse(text.substr(slash + 1));
+    if (!address || !address->is_host())
+        throw Error("job: member {} has '{}' for a host's IP address", text, text.substr(slash + 1));
+    return {.rank = static_cast<uint16_t>(
+                parse_number(text.substr(0, at), "member's rank", 0, INAGG_MAX_RANKS - 1)),
+            .port = text.substr(at + 1, slash - at - 1),
+            .address = *address};
+}
+
+uint16_t parse_elements(const std::string &text) {
+    uint32_t elements = parse_number(text, "elements", INAGG_CHUNK, INAGG_MAX_ELEMENTS);
+    if (elements % INAGG_CHUNK)
+        throw Error("job: elements must be a multiple of {}, not {}", INAGG_CHUNK, elements);
+    return static_cast<uint16_t>(elements);
+}
+
+void apply_setting(JobSpec &spec, const std::string &key, const std::string &value) {
+    if (key == "size")
+        spec.size = static_cast<uint16_t>(parse_number(value, "size", 1, INAGG_MAX_RANKS));
+    else if (key == "slots")
+        spec.slots = parse_pool(value, "slots");
+    else if (key == "control")
+        spec.control = parse_pool(value, "control");
+    else if (key == "elements")
+        spec.elements = parse_elements(value);
+    else if (key == "algorithm" && value == "switchml")
+        spec.algorithm = INAGG_SWITCHML;
+    else if (key == "algorithm")
+        throw Error("job: algorithm '{}' is not available on this switch, only switchml is", value);
+    else if (key == "checked" && value.empty())
+        spec.checked = true;
+    else if (key == "member")
+        spec.members.push_back(parse_member(value));
+    else
+        throw Error("job: unknown setting '{}'; known are size, slots, control, elements, algorithm, checked, "
+                    "member",
+                    key);
+}
+
+} // namespace
+
+JobSpec parse_job_spec(const std::string &text) {
+    size_t colon = text.find(':');
+    if (colon == std::string::npos)
+        throw Error("job: '{}' must be NUMBER:size=N[,slots=N,...]", text);
+    JobSpec spec;
+    spec.number = static_cast<uint16_t>(parse_number(text.substr(0, colon), "number", 0, UINT16_MAX));
+
+    std::istringstream settings(text.substr(colon + 1));
+    for (std::string setting; std::getline(settings, setting, ',');) {
+        size_t equals = setting.find('=');
+        bool has_value = equals != std::string::npos;
+        apply_setting(spec, setting.substr(0, equals), has_value ? setting.substr(equals + 1) : "");
+    }
+    if (!spec.size)
+        throw Error("job: '{}' lacks size=N, the number of ranks", text);
+    for (const MemberSpec &member : spec.members)
+        if (member.rank >= spec.size)
+            throw Error("job: member {} is outside a job of {} ranks", member.rank, spec.size);
+    return spec;
+}
+
+} // namespace inaggd

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the kernel says about network interfaces.
+#pragma once
+
+#include "fd.hpp"
+#include "names.hpp"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace inaggd {
+
+// Tells when interfaces come and go.
+class LinkWatch {
+public:
+    LinkWatch();
+    int fd() const { return fd_.get(); }
+    // Calls `seen(gone, ifindex, name)` for what has happened since.
+    void read(const std::function<void(bool gone, uint32_t ifindex, const std::string &name)> &seen) const;
+
+private:
+    Fd fd_;
+};
+
+uint32_t mtu_of(const std::string &port);
+// The first address of `family` on the port, or on the bridge that the port belongs to.
+Address address_near(const std::string &port, uint8_t family);
+
+} // namespace inaggd

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "loader.hpp"
+
+#include "error.hpp"
+#include "maps.hpp"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/if_link.h>
+#include <linux/magic.h>
+#include <net/if.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+#include <switch.skel.h>
+
+namespace inaggd {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The switch's state. The other maps (scratch space, the table of algorithms) belong to one set of
+// programs, so that an old and a new set never meet while ports change over.
+constexpr std::array state_maps = {"settings", "jobs",       "members", "slots",
+                                   "ports",    "port_ranks", "stats",   "events"};
+constexpr std::array programs = {"inagg_switch", "inagg_switchml", "inagg_egress", "inagg_clear"};
+
+// libbpf explains a refused program over many lines; they belong to the log.
+int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) {
+    if (level == LIBBPF_DEBUG && !spdlog::should_log(spdlog::level::trace))
+        return 0;
+    char line[4096];
+    int length = std::vsnprintf(line, sizeof line, format, args);
+    std::string_view text(line, std::min<size_t>(std::max(length, 0), sizeof line - 1));
+    while (text.ends_with('\n'))
+        text.remove_suffix(1);
+    spdlog::log(level == LIBBPF_WARN ? spdlog::level::warn : spdlog::level::trace, "{}", text);
+    return length;
+}
+
+void need_bpffs(const fs::path &dir) {
+    struct statfs info {};
+    fs::path parent = dir.parent_path();
+    if (statfs(parent.c_str(), &info))
+        throw Error("{}: {}; --bpffs must lie in a mounted bpf file system", parent.string(), system_text(errno));
+    if (static_cast<unsigned long>(info.f_type) != BPF_FS_MAGIC)
+        throw Error("{} is not a bpf file system: mount -t bpf bpf /sys/fs/bpf, or name another with --bpffs",
+                    parent.string());
+    if (mkdir(dir.c_str(), 0700) && errno != EEXIST)
+        throw Error("{}: {}", dir.string(), system_text(errno));
+}
+
+bool pinned(const fs::path &path) {
+    std::error_code ignored;
+    return fs::exists(path, ignored);
+}
+
+void unpin(const fs::path &path) {
+    std::error_code ignored;
+    fs::remove(path, ignored);
+}
+
+void unpin_all(const fs::path &dir) {
+    for (const AttachedPort &port : attached_ports(dir))
+        unpin(port.pin);
+    std::error_code ignored;
+    for (const auto &entry : fs::directory_iterator(dir, ignored))
+        unpin(entry.path());
+    unpin(dir);
+}
+
+bpf_map_info map_info(int fd, const fs::path &path) {
+    bpf_map_info info{};
+    uint32_t length = sizeof info;
+    if (bpf_obj_get_info_by_fd(fd, &info, &length))
+        throw Error("{} is not a map: {}; remove it, or start with --fresh", path.string(), system_text(errno));
+    return info;
+}
+
+// A pinned map serves the new programs if it has their idea of keys and values.
+void need_compatible(const bpf_map *map, const bpf_map_info &info, const fs::path &path) {
+    if (info.type == static_cast<uint32_t>(bpf_map__type(map)) && info.key_size == bpf_map__key_size(map) &&
+        info.value_size == bpf_map__value_size(map))
+        return;
+    throw Error("{} is of another version of inagg (value of {} bytes, this inaggd needs {}): end the running "
+                "jobs and start with --fresh, or use the inaggd that made it",
+                path.string(), info.value_size, bpf_map__value_size(map));
+}
+
+int create_link(int program, uint32_t ifindex, uint32_t mode) {
+    LIBBPF_OPTS(bpf_link_create_opts, options, .flags = mode);
+    return bpf_link_create(program, static_cast<int>(ifindex), BPF_XDP, &options);
+}
+
+} // namespace
+
+Loader::Loader(std::string dir, uint32_t slots, bool fresh) : dir_(std::move(dir)) {
+    libbpf_set_print(log_libbpf);
+    need_bpffs(dir_);
+    if (fresh) {
+        unpin_all(dir_);
+        need_bpffs(dir_);
+    }
+    skeleton_ = switch_bpf__open();
+    if (!skeleton_)
+        throw Error("switch program: {}", system_text(errno));
+    reuse_or_create(slots);
+    if (int error = switch_bpf__load(skeleton_)) {
+        switch_bpf__destroy(skeleton_);
+        throw Error("the kernel refuses the switch program: {}{}", system_text(error),
+                    error == -EPERM ? "; run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" : "");
+    }
+    pin_new_maps();
+    pin_programs();
+}
+
+Loader::~Loader() { switch_bpf__destroy(skeleton_); }
+
+void Loader::reuse_or_create(uint32_t slots) {
+    for (const char *name : state_maps) {
+        bpf_map *map = bpf_object__find_map_by_name(skeleton_->obj, name);
+        fs::path path = fs::path(dir_) / name;
+        if (!pinned(path)) {
+            if (map == skeleton_->maps.slots)
+                bpf_map__set_max_entries(map, slots * 2);
+            continue;
+        }
+        Fd fd(bpf_obj_get(path.c_str()));
+        if (!fd)
+            throw Error("{}: {}; remove it, or start with --fresh", path.string(), system_text(errno));
+        bpf_map_info info = map_info(fd.get(), path);
+        need_compatible(map, info, path);
+        if (map == skeleton_->maps.slots && info.max_entries != slots * 2)
+            spdlog::warn("{} has {} slots and keeps them; --slots {} takes a --fresh start", path.string(),
+                         info.max_entries / 2, slots);
+        if (bpf_map__reuse_fd(map, fd.get()))
+            throw Error("{}: {}", path.string(), system_text(errno));
+        resumed_ = true;
+    }
+}
+
+void Loader::pin_new_maps() {
+    for (const char *name : state_maps) {
+        fs::path path = fs::path(dir_) / name;
+        bpf_map *map = bpf_object__find_map_by_name(skeleton_->obj, name);
+        if (!pinned(path) && bpf_obj_pin(bpf_map__fd(map), path.c_str()))
+            throw Error("{}: {}", path.string(), system_text(errno));
+    }
+}
+
+int Loader::egress() const { return bpf_program__fd(skeleton_->progs.inagg_egress); }
+
+uint32_t Loader::attach(const std::string &port) {
+    uint32_t ifindex = if_nametoindex(port.c_str());
+    if (!ifindex)
+        throw Error("port {}: no such interface in this network namespace (ip link)", port);
+    std::string pin = port_pin(dir_, port);
+    int program = bpf_program__fd(skeleton_->progs.inagg_switch);
+    for (const AttachedPort &old : attached_ports(dir_)) {
+        if (old.pin != pin)
+            continue;
+        Fd link(bpf_obj_get(pin.c_str()));
+        if (old.ifindex == ifindex && bpf_link_update(link.get(), program, nullptr) == 0)
+            return ifindex;
+        unpin(pin); // of a device that has gone
+    }
+    int link = create_link(program, ifindex, XDP_FLAGS_DRV_MODE);
+    if (link < 0 && link != -EBUSY && link != -EPERM) {
+        spdlog::warn("port {}: its driver does not take native XDP ({}); generic XDP is slower", port,
+                     system_text(link));
+        link = create_link(program, ifindex, XDP_FLAGS_SKB_MODE);
+    }
+    if (link == -EBUSY || link == -EEXIST)
+        throw Error("port {}: another XDP program is attached; remove it: ip link set dev {} xdp off", port, port);
+    if (link < 0)
+        throw Error("port {}: cannot attach XDP: {}", port, system_text(link));
+    Fd owner(link);
+    unpin(pin);
+    if (bpf_obj_pin(link, pin.c_str()))
+        throw Error("{}: {}", pin, system_text(errno));
+    return ifindex;
+}
+
+void Loader::detach(const std::string &port) { unpin(port_pin(dir_, port)); }
+
+void Loader::replace_pin(const char *name, int fd) const {
+    fs::path path = fs::path(dir_) / name;
+    unpin(path);
+    if (bpf_obj_pin(fd, path.c_str()))
+        throw Error("{}: {}", path.string(), system_text(errno));
+}
+
+void Loader::pin_programs() const {
+    for (const char *name : programs)
+        replace_pin(name, bpf_program__fd(bpf_object__find_program_by_name(skeleton_->obj, name)));
+}
+
+void Loader::publish() { replace_pin("algorithms", bpf_map__fd(skeleton_->maps.algorithms)); }
+
+void Loader::remove_all() { unpin_all(dir_); }
+
+} // namespace inaggd

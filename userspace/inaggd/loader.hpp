@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Brings the switch program into the kernel: loads, pins, attaches, and takes over what an earlier
+// agent left.
+#pragma once
+
+#include "fd.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+struct switch_bpf;
+
+namespace inaggd {
+
+class Loader {
+public:
+    // Loads the programs. Maps that hold the switch's state are taken from the pins in `dir` if there
+    // are any, unless `fresh`; `slots` (pairs) counts only for new ones. Throws Error.
+    Loader(std::string dir, uint32_t slots, bool fresh);
+    ~Loader();
+    Loader(const Loader &) = delete;
+    Loader &operator=(const Loader &) = delete;
+
+    // Attaches the switch to a port, or gives it the new program if an earlier agent attached it.
+    // Returns the interface index.
+    uint32_t attach(const std::string &port);
+    void detach(const std::string &port);
+    // Pins the new table of algorithms, which ends the old programs. Call when all ports are attached.
+    void publish();
+    // Detaches every port and removes all pins: nothing is left.
+    void remove_all();
+    // Maps were taken over from an earlier agent.
+    bool resumed() const { return resumed_; }
+    // The egress program of devmap entries.
+    int egress() const;
+
+private:
+    void reuse_or_create(uint32_t slots);
+    void pin_new_maps();
+    void pin_programs() const;
+    void replace_pin(const char *name, int fd) const;
+
+    std::string dir_;
+    switch_bpf *skeleton_ = nullptr;
+    bool resumed_ = false;
+};
+
+} // namespace inaggd

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// inaggd: the agent of an XDP switch. Loads and attaches the switch, creates and removes jobs, decides
+// joins. Packets do not need it: they go on while it is away.
+#include "agent.hpp"
+#include "control.hpp"
+#include "error.hpp"
+#include "links.hpp"
+#include "loader.hpp"
+
+#include <CLI/CLI.hpp>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+namespace inaggd {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+    std::vector<std::string> ports, jobs;
+    std::string address4, address6;
+    std::string bpffs = default_bpffs, run_dir = default_run_dir;
+    uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
+    uint32_t idle_seconds = 600;
+    bool no_auto_jobs = false, fresh = false, keep = false, verbose = false;
+    int ready_fd = -1;
+};
+
+void power_of_two_check(CLI::Option *option) {
+    option->check(CLI::Validator(
+        [](const std::string &text) {
+            uint32_t value = 0;
+            bool ok = CLI::detail::lexical_cast(text, value) && value <= (1u << 20) && std::has_single_bit(value);
+            return ok ? std::string() : "must be a power of two, not " + text;
+        },
+        "POWER OF TWO"));
+}
+
+void describe(CLI::App &app, Options &o) {
+    app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
+    app.add_option("-p,--port", o.ports, "interface to serve; repeat for more")->required()->take_all();
+    app.add_option("--address4", o.address4, "IPv4 address of the switch [that of the port or its bridge]");
+    app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");
+    app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
+    app.add_option("--run-dir", o.run_dir, "directory of the control socket")->capture_default_str();
+    app.add_option("--slots", o.slots, "slots of the switch (6.6 KB each)")
+        ->check(CLI::Range(16u, 1u << 20))
+        ->capture_default_str();
+    power_of_two_check(
+        app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")->capture_default_str());
+    power_of_two_check(app.add_option("--control-slots", o.control_slots, "control slots, likewise")
+                           ->capture_default_str());
+    app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
+    app.add_option("--job", o.jobs,
+                   "configure a job: 7:size=4,slots=256,control=8,elements=352,checked,member=0@p0/10.77.0.10,...")
+        ->take_all();
+    app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
+        ->capture_default_str();
+    app.add_flag("--fresh", o.fresh, "discard what an earlier inaggd left")->configurable(false);
+    app.add_flag("--keep", o.keep, "leave the switch running on exit");
+    app.add_option("--ready-fd", o.ready_fd, "write a newline here once all ports are attached")->configurable(false);
+    app.add_flag("-v,--verbose", o.verbose, "log every event");
+}
+
+// One agent per run directory; the kernel drops the lock with the process.
+Fd lock_run_dir(const std::string &dir) {
+    std::error_code error;
+    std::filesystem::create_directories(dir, error);
+    Fd fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd)
+        throw Error("{}: {}; choose another --run-dir", dir, system_text(errno));
+    if (flock(fd.get(), LOCK_EX | LOCK_NB))
+        throw Error("{}: another inaggd runs here; stop it or choose another --run-dir and --bpffs", dir);
+    return fd;
+}
+
+Fd signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int number : {SIGTERM, SIGINT, SIGHUP})
+        sigaddset(&set, number);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    Fd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd)
+        throw Error("signalfd: {}", system_text(errno));
+    return fd;
+}
+
+Address own_address(const Options &o, uint8_t family) {
+    const std::string &text = family == 4 ? o.address4 : o.address6;
+    if (!text.empty()) {
+        auto address = Address::parse(text);
+        if (!address || address->family != family || !address->is_host())
+            throw Error("--address{} {}: not an IPv{} address of a host", family, text, family);
+        return *address;
+    }
+    for (const std::string &port : o.ports)
+        if (Address address = address_near(port, family); address.family)
+            return address;
+    return {};
+}
+
+class Daemon {
+public:
+    Daemon(const Options &options, std::vector<std::string> arguments)
+        : o_(options), arguments_(std::move(arguments)), lock_(lock_run_dir(o_.run_dir)), signals_(signals()),
+          loader_(o_.bpffs, o_.slots, o_.fresh) {}
+
+    void start() {
+        SwitchMaps maps = SwitchMaps::open(o_.bpffs);
+        write_settings(maps);
+        Policy policy{.slots = maps.slot_count(),
+                      .job_slots = o_.job_slots,
+                      .job_control = o_.control_slots,
+                      .auto_jobs = !o_.no_auto_jobs,
+                      .mtu = smallest_mtu(),
+                      .idle = std::chrono::seconds(o_.idle_seconds)};
+        agent_ = std::make_unique<Agent>(std::move(maps), loader_.egress(), policy);
+        for (const AttachedPort &old : attached_ports(o_.bpffs))
+            if (std::find(o_.ports.begin(), o_.ports.end(), old.name) == o_.ports.end()) {
+                spdlog::info("port {}: no longer configured, detached", old.name);
+                loader_.detach(old.name);
+            }
+        for (const std::string &port : o_.ports)
+            attach(port);
+        loader_.publish();
+        for (const std::string &job : o_.jobs)
+            agent_->add_job(parse_job_spec(job));
+        events_.reset(ring_buffer__new(agent_->maps().events(), on_event, this, nullptr));
+        if (!events_)
+            throw Error("events: {}", system_text(errno));
+        control_ = std::make_unique<ControlServer>(o_.run_dir + "/" + control_socket_name,
+                                                   [this](const json &request) { return command(request); });
+    }
+
+    void announce() const {
+        if (o_.ready_fd < 0)
+            return;
+        if (write(o_.ready_fd, "\n", 1) != 1)
+            throw Error("--ready-fd {}: {}", o_.ready_fd, system_text(errno));
+        close(o_.ready_fd);
+    }
+
+    // Until a signal ends it, or asks for a reload.
+    void run() {
+        Time next_poll = Clock::now();
+        while (!stop_ && !reload_) {
+            std::vector<pollfd> fds = {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
+                                       {.fd = links_.fd(), .events = POLLIN, .revents = 0},
+                                       {.fd = ring_buffer__epoll_fd(events_.get()), .events = POLLIN, .revents = 0}};
+            size_t first_control = fds.size();
+            control_->add_to(fds);
+            poll(fds.data(), fds.size(), 2000);
+            if (fds[0].revents)
+                read_signals();
+            if (fds[1].revents)
+                links_.read([this](bool gone, uint32_t ifindex, const std::string &name) { link(gone, ifindex, name); });
+            ring_buffer__consume(events_.get());
+            for (size_t i = first_control; i < fds.size(); i++)
+                if (fds[i].revents)
+                    control_->serve(fds[i].fd);
+            if (Clock::now() >= next_poll) {
+                agent_->poll_activity();
+                next_poll = Clock::now() + std::chrono::seconds(2);
+            }
+        }
+        if (reload_)
+            execute_again();
+    }
+
+    ~Daemon() {
+        if (stop_ && o_.keep)
+            spdlog::info("the switch goes on without an agent; pins are in {}", o_.bpffs);
+        else if (stop_ || !agent_started())
+            loader_.remove_all();
+        control_.reset();
+        std::error_code not_empty;
+        std::filesystem::remove(o_.run_dir, not_empty);
+    }
+
+private:
+    struct RingDeleter {
+        void operator()(ring_buffer *ring) const { ring_buffer__free(ring); }
+    };
+
+    // A first start that fails leaves nothing; one that found a running switch leaves it as it was.
+    bool agent_started() const { return control_ || loader_.resumed(); }
+
+    static int on_event(void *self, void *data, size_t bytes) {
+        try {
+            static_cast<Daemon *>(self)->agent_->event(data, bytes);
+        } catch (const std::exception &error) {
+            spdlog::error("event: {}", error.what());
+        }
+        return 0;
+    }
+
+    void write_settings(const SwitchMaps &maps) const {
+        Address four = own_address(o_, 4), six = own_address(o_, 6);
+        if (!four.family && !six.family)
+            throw Error("no address on {} or its bridge: give the switch one (ip addr add ADDRESS/LEN dev IF), or "
+                        "name it with --address4 or --address6",
+                        fmt::join(o_.ports, ", "));
+        inagg_switch_settings settings = maps.settings();
+        std::memcpy(&settings.address4, four.bytes.data(), 4);
+        std::memcpy(settings.address6, six.bytes.data(), 16);
+        if (!settings.boot) // kept slots keep their boot id
+            settings.boot = random_boot();
+        maps.set_settings(settings);
+        spdlog::info("switch {} {} port {}, boot id {:#06x}", four.text(), six.text(), INAGG_PORT, settings.boot);
+    }
+
+    uint32_t smallest_mtu() const {
+        uint32_t mtu = UINT32_MAX;
+        for (const std::string &port : o_.ports)
+            mtu = std::min(mtu, mtu_of(port));
+        return mtu;
+    }
+
+    void attach(const std::string &port) {
+        uint32_t ifindex = loader_.attach(port);
+        attached_[ifindex] = port;
+        spdlog::info("port {}: attached, MTU {}", port, mtu_of(port));
+    }
+
+    void link(bool gone, uint32_t ifindex, const std::string &name) {
+        auto port = attached_.find(ifindex);
+        if (gone && port != attached_.end()) {
+            spdlog::warn("port {}: the interface has gone; its ranks are forgotten", port->second);
+            loader_.detach(port->second);
+            attached_.erase(port);
+            agent_->port_gone(ifindex);
+        } else if (!gone && port == attached_.end() &&
+                   std::find(o_.ports.begin(), o_.ports.end(), name) != o_.ports.end()) {
+            try {
+                attach(name);
+            } catch (const std::exception &error) {
+                spdlog::error("{}", error.what());
+            }
+        } else if (!gone && port != attached_.end()) {
+            try {
+                agent_->book().policy().mtu = smallest_mtu();
+            } catch (const Error &) {
+                // another port is just going; its own message follows
+            }
+        }
+    }
+
+    void read_signals() {
+        signalfd_siginfo info;
+        while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+            if (info.ssi_signo == SIGHUP)
+                reload_ = true;
+            else
+                stop_ = true;
+        }
+    }
+
+    json command(const json &request) {
+        std::string name = request.at("command");
+        spdlog::info("control: {}", request.dump());
+        if (name == "job add") {
+            JobSpec spec = parse_job_spec(request.at("spec"));
+            agent_->add_job(spec);
+            return {{"job", spec.number}};
+        }
+        if (name == "job del") {
+            agent_->remove_job(request.at("job"));
+            return json::object();
+        }
+        if (name == "reload") {
+            reload_ = true;
+            return json::object();
+        }
+        throw Error("unknown command '{}'", name);
+    }
+
+    // The new program, with the configuration as it is now, takes over like after a restart.
+    [[noreturn]] void execute_again() {
+        spdlog::info("reload: starting again");
+        std::vector<char *> argv;
+        for (std::string &argument : arguments_)
+            argv.push_back(argument.data());
+        argv.push_back(nullptr);
+        std::string self = std::filesystem::read_symlink("/proc/self/exe");
+        if (size_t mark = self.find(" (deleted)"); mark != std::string::npos)
+            self.erase(mark); // replaced by an upgrade
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, nullptr);
+        execv(self.c_str(), argv.data());
+        throw Error("reload: {}: {}", self, system_text(errno));
+    }
+
+    Options o_;
+    std::vector<std::string> arguments_; // of a reload
+    Fd lock_, signals_;
+    LinkWatch links_;
+    Loader loader_;
+    std::unique_ptr<Agent> agent_;
+    std::unique_ptr<ring_buffer, RingDeleter> events_;
+    std::unique_ptr<ControlServer> control_;
+    std::map<uint32_t, std::string> attached_; // by ifindex
+    bool stop_ = false, reload_ = false;
+};
+
+// The command line without what is meant for the first start only.
+std::vector<std::string> reload_arguments(int argc, char **argv) {
+    std::vector<std::string> kept;
+    for (int i = 0; i < argc; i++) {
+        std::string argument = argv[i];
+        if (argument == "--fresh" || argument.starts_with("--ready-fd=") )
+            continue;
+        if (argument == "--ready-fd")
+            i++;
+        else
+            kept.push_back(argument);
+    }
+    return kept;
+}
+
+} // namespace
+} // namespace inaggd
+
+int main(int argc, char **argv) {
+    using namespace inaggd;
+    Options options;
+    CLI::App app("The agent of an inagg XDP switch");
+    describe(app, options);
+    CLI11_PARSE(app, argc, argv);
+    spdlog::set_default_logger(spdlog::stderr_color_mt("inaggd"));
+    spdlog::set_level(options.verbose ? spdlog::level::debug : spdlog::level::info);
+    try {
+        Daemon daemon(options, reload_arguments(argc, argv));
+        daemon.start();
+        daemon.announce();
+        daemon.run();
+        return 0;
+    } catch (const std::exception &error) {
+        spdlog::error("{}", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "maps.hpp"
+
+#include "error.hpp"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace inaggd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *port_prefix = "link_";
+
+Fd open_pin(const fs::path &path) {
+    Fd fd(bpf_obj_get(path.c_str()));
+    if (!fd)
+        throw Error("{}: {}; is a switch running here? (inaggd --port IF, or --bpffs DIR)", path.string(),
+                    system_text(errno));
+    return fd;
+}
+
+// Map operations fail only when kernel and program disagree about the map; say which.
+void check(int result, const char *what) {
+    if (result < 0)
+        throw Error("map {}: {}", what, system_text(errno));
+}
+
+void fill_random(void *to, size_t bytes) {
+    if (getrandom(to, bytes, 0) != static_cast<ssize_t>(bytes))
+        throw Error("getrandom: {}", system_text(errno));
+}
+
+} // namespace
+
+SwitchMaps SwitchMaps::open(const std::string &dir) {
+    SwitchMaps maps;
+    fs::path base(dir);
+    maps.settings_ = open_pin(base / "settings");
+    maps.jobs_ = open_pin(base / "jobs");
+    maps.members_ = open_pin(base / "members");
+    maps.slots_ = open_pin(base / "slots");
+    maps.ports_ = open_pin(base / "ports");
+    maps.port_ranks_ = open_pin(base / "port_ranks");
+    maps.stats_ = open_pin(base / "stats");
+    maps.events_ = open_pin(base / "events");
+    maps.clear_ = open_pin(base / "inagg_clear");
+
+    bpf_map_info info{};
+    uint32_t length = sizeof info;
+    check(bpf_obj_get_info_by_fd(maps.slots_.get(), &info, &length), "slots");
+    if (info.value_size != sizeof(inagg_slot_memory))
+        throw Error("{}/slots is of another version of inagg ({} bytes a slot, this program knows {}): use the "
+                    "tools of that version, or start inaggd with --fresh",
+                    dir, info.value_size, sizeof(inagg_slot_memory));
+    maps.slot_count_ = info.max_entries / 2;
+    return maps;
+}
+
+inagg_switch_settings SwitchMaps::settings() const {
+    inagg_switch_settings settings{};
+    uint32_t zero = 0;
+    check(bpf_map_lookup_elem(settings_.get(), &zero, &settings), "settings");
+    return settings;
+}
+
+void SwitchMaps::set_settings(const inagg_switch_settings &settings) const {
+    uint32_t zero = 0;
+    check(bpf_map_update_elem(settings_.get(), &zero, &settings, BPF_ANY), "settings");
+}
+
+std::map<uint16_t, inagg_job> SwitchMaps::jobs() const {
+    std::vector<inagg_job> rows(INAGG_JOB_NUMBERS);
+    std::vector<uint32_t> numbers(INAGG_JOB_NUMBERS);
+    uint32_t count = INAGG_JOB_NUMBERS, position = 0;
+    int result = bpf_map_lookup_batch(jobs_.get(), nullptr, &position, numbers.data(), rows.data(), &count, nullptr);
+    if (result != -ENOENT) // the end
+        check(result, "jobs");
+    std::map<uint16_t, inagg_job> jobs;
+    for (uint32_t i = 0; i < count; i++)
+        if (rows[i].size)
+            jobs[static_cast<uint16_t>(numbers[i])] = rows[i];
+    return jobs;
+}
+
+// A row is copied while packets read it, so the size, which makes it valid, comes last and goes first.
+void SwitchMaps::put_job(uint16_t number, const inagg_job &job) const {
+    delete_job(number);
+    uint32_t key = number;
+    inagg_job row = job;
+    row.size = 0;
+    check(bpf_map_update_elem(jobs_.get(), &key, &row, BPF_ANY), "jobs");
+    check(bpf_map_update_elem(jobs_.get(), &key, &job, BPF_ANY), "jobs");
+}
+
+void SwitchMaps::delete_job(uint16_t number) const {
+    uint32_t key = number;
+    inagg_job row{};
+    check(bpf_map_lookup_elem(jobs_.get(), &key, &row), "jobs");
+    row.size = 0;
+    check(bpf_map_update_elem(jobs_.get(), &key, &row, BPF_ANY), "jobs");
+}
+
+Members SwitchMaps::members(uint32_t index) const {
+    Members members{};
+    for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++) {
+        uint32_t row = index * INAGG_MAX_RANKS + rank;
+        check(bpf_map_lookup_elem(members_.get(), &row, &members[rank]), "members");
+    }
+    return members;
+}
+
+void SwitchMaps::put_member(uint32_t index, uint32_t rank, const inagg_member &member) const {
+    uint32_t row = index * INAGG_MAX_RANKS + rank;
+    check(bpf_map_update_elem(members_.get(), &row, &member, BPF_ANY), "members");
+}
+
+void SwitchMaps::put_ports(uint32_t index, int devmap) const {
+    check(bpf_map_update_elem(ports_.get(), &index, &devmap, BPF_ANY), "ports");
+}
+
+void SwitchMaps::delete_ports(uint32_t index) const {
+    bpf_map_delete_elem(ports_.get(), &index); // absent is as good
+}
+
+void SwitchMaps::put_port_ranks(const inagg_port_key &key, const inagg_port_ranks &ranks) const {
+    check(bpf_map_update_elem(port_ranks_.get(), &key, &ranks, BPF_ANY), "port_ranks");
+}
+
+std::vector<inagg_port_key> SwitchMaps::port_keys(uint32_t index) const {
+    std::vector<inagg_port_key> keys;
+    inagg_port_key key{}, next{};
+    for (inagg_port_key *from = nullptr; bpf_map_get_next_key(port_ranks_.get(), from, &next) == 0;
+         from = &key) {
+        key = next;
+        if (key.job == index)
+            keys.push_back(key);
+    }
+    return keys;
+}
+
+void SwitchMaps::delete_port_ranks(const inagg_port_key &key) const {
+    bpf_map_delete_elem(port_ranks_.get(), &key); // absent is as good
+}
+
+inagg_stats SwitchMaps::stats(uint32_t index) const {
+    std::vector<inagg_stats> cpus(libbpf_num_possible_cpus());
+    check(bpf_map_lookup_elem(stats_.get(), &index, cpus.data()), "stats");
+    constexpr size_t words = sizeof(inagg_stats) / sizeof(uint64_t);
+    std::array<uint64_t, words> sum{};
+    for (const inagg_stats &cpu : cpus) {
+        std::array<uint64_t, words> counters;
+        std::memcpy(counters.data(), &cpu, sizeof cpu);
+        std::transform(sum.begin(), sum.end(), counters.begin(), sum.begin(), std::plus<>());
+    }
+    inagg_stats total;
+    std::memcpy(&total, sum.data(), sizeof total);
+    return total;
+}
+
+void SwitchMaps::clear_stats(uint32_t index) const {
+    std::vector<inagg_stats> zero(libbpf_num_possible_cpus());
+    check(bpf_map_update_elem(stats_.get(), &index, zero.data(), BPF_ANY), "stats");
+}
+
+void SwitchMaps::zero_slots(uint32_t first, uint32_t count) const {
+    constexpr int attempts = 100; // a slot is busy for a microsecond
+    uint32_t row = first * 2, end = (first + count) * 2;
+    for (int attempt = 0; attempt < attempts; attempt++) {
+        inagg_clear_args args{.first = row, .count = end - row, .cleared = 0};
+        LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &args, .ctx_size_in = sizeof args);
+        if (bpf_prog_test_run_opts(clear_.get(), &options))
+            throw Error("program inagg_clear: {}", system_text(errno));
+        if (args.cleared == end - row)
+            return;
+    }
+    throw Error("slots {} to {} stay busy; a processor hangs in one, restart inaggd with --fresh", first,
+                first + count - 1);
+}
+
+uint16_t random_boot(uint16_t previous) {
+    uint16_t boot = 0;
+    while (boot == 0 || boot == previous)
+        fill_random(&boot, sizeof boot);
+    return boot;
+}
+
+void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot) {
+    if (!number) {
+        maps.zero_slots(0, maps.slot_count());
+    } else {
+        auto jobs = maps.jobs();
+        auto job = jobs.find(*number);
+        if (job == jobs.end())
+            throw Error("job {}: no such job on this switch (inaggctl job list)", *number);
+        maps.zero_slots(job->second.first_slot, pool_slots(job->second));
+    }
+    if (keep_boot)
+        return;
+    // After the slots: whoever sees the new boot id must find them empty.
+    inagg_switch_settings settings = maps.settings();
+    settings.boot = random_boot(settings.boot);
+    maps.set_settings(settings);
+}
+
+// Interface names may hold dots, which bpffs does not allow, and never colons.
+std::string port_pin(const std::string &dir, const std::string &name) {
+    std::string file = port_prefix + name;
+    std::replace(file.begin(), file.end(), '.', ':');
+    return fs::path(dir) / file;
+}
+
+std::vector<AttachedPort> attached_ports(const std::string &dir) {
+    std::vector<AttachedPort> ports;
+    std::error_code ignored;
+    for (const auto &entry : fs::directory_iterator(dir, ignored)) {
+        std::string name = entry.path().filename();
+        if (!name.starts_with(port_prefix))
+            continue;
+        Fd link(bpf_obj_get(entry.path().c_str()));
+        bpf_link_info info{};
+        uint32_t length = sizeof info;
+        if (!link || bpf_obj_get_info_by_fd(link.get(), &info, &length) || info.type != BPF_LINK_TYPE_XDP)
+            continue;
+        name.erase(0, std::strlen(port_prefix));
+        std::replace(name.begin(), name.end(), ':', '.');
+        ports.push_back({.name = name, .pin = entry.path(), .ifindex = info.xdp.ifindex});
+    }
+    std::sort(ports.begin(), ports.end(),
+              [](const AttachedPort &a, const AttachedPort &b) { return a.name < b.name; });
+    return ports;
+}
+
+} // namespace inaggd

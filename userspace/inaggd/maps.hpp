@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The switch's maps, as the agent and the tools see them. Layouts: bpf/switch_maps.h.
+#pragma once
+
+#include "fd.hpp"
+#include "names.hpp"
+
+#include <switch_maps.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace inaggd {
+
+inline constexpr const char *default_bpffs = "/sys/fs/bpf/inagg";
+inline constexpr const char *default_run_dir = "/run/inagg";
+inline constexpr const char *control_socket_name = "inaggd.sock";
+
+using Members = std::array<inagg_member, INAGG_MAX_RANKS>;
+
+// A port the switch program is attached to, by its pinned link.
+struct AttachedPort {
+    std::string name, pin;
+    uint32_t ifindex; // 0: the device is gone
+};
+
+class SwitchMaps {
+public:
+    // Opens the maps pinned in `dir`, by inaggd or bpftool. Throws Error when there is no switch.
+    static SwitchMaps open(const std::string &dir);
+
+    inagg_switch_settings settings() const;
+    void set_settings(const inagg_switch_settings &settings) const;
+    uint32_t slot_count() const { return slot_count_; }
+
+    std::map<uint16_t, inagg_job> jobs() const;
+    void put_job(uint16_t number, const inagg_job &job) const;
+    void delete_job(uint16_t number) const;
+
+    Members members(uint32_t index) const;
+    void put_member(uint32_t index, uint32_t rank, const inagg_member &member) const;
+
+    // Replaces the job's inner map; no program uses the old one after the call.
+    void put_ports(uint32_t index, int devmap) const;
+    void delete_ports(uint32_t index) const;
+    void put_port_ranks(const inagg_port_key &key, const inagg_port_ranks &ranks) const;
+    std::vector<inagg_port_key> port_keys(uint32_t index) const;
+    void delete_port_ranks(const inagg_port_key &key) const;
+
+    // Row `index` (a job's, or INAGG_STATS_NO_JOB), summed over CPUs.
+    inagg_stats stats(uint32_t index) const;
+    void clear_stats(uint32_t index) const;
+
+    // Forgets what slots hold, safely beside traffic.
+    void zero_slots(uint32_t first, uint32_t count) const;
+    int events() const { return events_.get(); }
+
+private:
+    Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
+    uint32_t slot_count_ = 0;
+};
+
+// A random boot id, never 0 and never `previous`.
+uint16_t random_boot(uint16_t previous = 0);
+
+// Forgets what the slots hold, of all jobs or of one, as a restarted switch would have. With a new boot
+// id the ranks learn of it at once; otherwise they find out.
+void clear_slots(const SwitchMaps &maps, const uint16_t *job, bool keep_boot);
+
+// Path of the pinned link of the port `name`.
+std::string port_pin(const std::string &dir, const std::string &name);
+std::vector<AttachedPort> attached_ports(const std::string &dir);
+
+inline uint32_t pool_slots(const inagg_job &job) { return job.slots + job.control_slots; }
+
+} // namespace inaggd

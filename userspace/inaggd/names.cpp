@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "names.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace inaggd {
+namespace {
+
+constexpr ReasonName reason_table[] = {
+#define ROW(number, name, text) {number, #name, text},
+    INAGG_REASONS(ROW)
+#undef ROW
+};
+
+constexpr std::string_view algorithm_table[INAGG_ALGORITHMS] = {"switchml", "trio", "atp", "panama",
+                                                                "canary"};
+
+const ReasonName *find_reason(int number) {
+    auto row = std::find_if(std::begin(reason_table), std::end(reason_table),
+                            [&](const ReasonName &r) { return r.number == number; });
+    return row == std::end(reason_table) ? nullptr : row;
+}
+
+} // namespace
+
+std::span<const ReasonName> reasons() { return reason_table; }
+
+std::string reason_name(int number) {
+    const ReasonName *row = find_reason(number);
+    return row ? std::string(row->name) : fmt::format("{}", number);
+}
+
+std::string_view reason_text(int number) {
+    const ReasonName *row = find_reason(number);
+    return row ? row->text : "unknown to this version";
+}
+
+std::string algorithm_name(int algorithm) {
+    if (algorithm >= 0 && algorithm < INAGG_ALGORITHMS)
+        return std::string(algorithm_table[algorithm]);
+    return fmt::format("{}", algorithm);
+}
+
+std::optional<uint8_t> algorithm_number(std::string_view name) {
+    auto row = std::find(std::begin(algorithm_table), std::end(algorithm_table), name);
+    if (row == std::end(algorithm_table))
+        return std::nullopt;
+    return static_cast<uint8_t>(row - std::begin(algorithm_table));
+}
+
+std::optional<Address> Address::parse(const std::string &text) {
+    Address address;
+    if (inet_pton(AF_INET, text.c_str(), address.bytes.data()) == 1)
+        address.family = 4;
+    else if (inet_pton(AF_INET6, text.c_str(), address.bytes.data()) == 1)
+        address.family = 6;
+    else
+        return std::nullopt;
+    return address;
+}
+
+Address Address::of(const inagg_member &member) {
+    Address address{.family = member.family};
+    std::memcpy(address.bytes.data(), member.address, sizeof member.address);
+    return address;
+}
+
+std::string Address::text() const {
+    char buffer[INET6_ADDRSTRLEN] = "none";
+    if (family)
+        inet_ntop(family == 4 ? AF_INET : AF_INET6, bytes.data(), buffer, sizeof buffer);
+    return buffer;
+}
+
+bool Address::is_host() const {
+    if (family == 4)
+        return bytes[0] != 0 && bytes[0] != 127 && bytes[0] < 224;
+    if (family != 6 || bytes[0] == 0xff)
+        return false;
+    return std::any_of(bytes.begin(), bytes.end() - 1, [](uint8_t byte) { return byte != 0; });
+}
+
+std::string mac_text(const uint8_t (&mac)[6]) { return fmt::format("{:02x}", fmt::join(mac, ":")); }
+
+} // namespace inaggd
