@@ -321,7 +321,8 @@ private:
                 {"switch_ns", full},
                 {"copy_ns_per_element", (copy - driver) / c.elements},
                 {"switch_ns_per_element", (full - driver) / c.elements},
-                {"ratio", (full - driver) / (copy - driver)}};
+                {"ratio", (full - driver) / (copy - driver)},
+                {"ratio_with_driver", full / copy}};
     }
 
     std::unique_ptr<switch_bpf, Destroy<switch_bpf, switch_bpf::destroy>> switch_;
@@ -340,15 +341,24 @@ void pin_to_one_cpu() {
         fail("sched_setaffinity");
 }
 
-std::vector<Configuration> configurations() {
-    std::vector<Configuration> all;
-    for (uint32_t elements : {256U, 352U, 832U})
-        for (uint32_t ranks : {4U, 8U})
-            for (const Encoding &encoding : encodings)
-                for (bool checked : {false, true})
-                    all.push_back({encoding, elements, ranks, checked});
-    return all;
-}
+// What to measure: all combinations of these.
+struct Selection {
+    std::vector<uint32_t> elements = {256, 352, 832}, ranks = {4, 8};
+    std::vector<std::string> dtypes = {"int32", "fixed32", "float16", "bfloat16"};
+    bool unchecked_only = false;
+
+    std::vector<Configuration> configurations() const {
+        std::vector<Configuration> all;
+        for (uint32_t count : elements)
+            for (uint32_t size : ranks)
+                for (const Encoding &encoding : encodings)
+                    for (bool checked : {false, true})
+                        if (std::count(dtypes.begin(), dtypes.end(), encoding.name) &&
+                            !(checked && unchecked_only))
+                            all.push_back({encoding, count, size, checked});
+        return all;
+    }
+};
 
 } // namespace
 
@@ -358,6 +368,16 @@ int main(int argc, char **argv) {
     std::string program = "inagg_switch";
     CLI::App app{"Nanoseconds per element of the XDP switch beside a program that only copies; one JSON "
                  "object a line."};
+    Selection selection;
+    app.add_option("--elements", selection.elements, "Per packet, multiples of 32; default 256,352,832")
+        ->delimiter(',')
+        ->check(CLI::Range(32, INAGG_MAX_ELEMENTS));
+    app.add_option("--ranks", selection.ranks, "In the job; default 4,8")
+        ->delimiter(',')
+        ->check(CLI::Range(2, INAGG_MAX_RANKS));
+    app.add_option("--dtype", selection.dtypes, "Of int32, fixed32, float16, bfloat16; default all")
+        ->delimiter(',');
+    app.add_flag("--unchecked", selection.unchecked_only, "Leave out payload checksums");
     app.add_option("--rounds", rounds, "Rounds of each configuration; default 31")
         ->check(CLI::PositiveNumber);
     app.add_option("--windows", windows, "Windows of 128 blocks in a round; default 16")
@@ -367,7 +387,7 @@ int main(int argc, char **argv) {
     try {
         pin_to_one_cpu();
         Bench bench(program);
-        for (const Configuration &configuration : configurations()) {
+        for (const Configuration &configuration : selection.configurations()) {
             fmt::print("{}\n", bench.measure(configuration, rounds, windows).dump());
             std::fflush(stdout);
         }
