@@ -43,10 +43,13 @@ public:
     PacketIo &io() { return *io_; }
 
 private:
-    // A result that this rank may have to give back to a switch that lost it.
-    struct Kept {
-        BlockMeta meta;
-        bool valid = false;
+    // What is remembered of a slot beside its timers.
+    struct SlotRecord {
+        bool kept = false; // the last result is in kept_payload, in case the switch loses it
+        BlockMeta kept_meta;
+        bool heard = false; // a WAIT came for heard_block
+        uint32_t heard_block = 0;
+        uint64_t contributors = 0;
     };
     struct StreamState {
         Stream stream;
@@ -57,37 +60,36 @@ private:
         uint64_t earliest_due = UINT64_MAX; // no timer is due before this
         inagg_worker worker{};
         std::vector<inagg_wslot> slots;
-        std::vector<Kept> kept;
+        std::vector<SlotRecord> records;
         std::vector<std::byte> kept_payload; // slots x payload_bytes_
-        uint32_t waiting_block = 0; // last WAIT: block and who is in
-        bool heard = false;
-        uint64_t contributors = 0;
     };
 
     void packet(std::span<const std::byte> payload) noexcept override;
-    bool verify(const inagg_hdr &header, std::span<const std::byte> body) const;
+    bool is_ours(const inagg_hdr &header, std::span<const std::byte> body) const;
+    bool is_whole(const inagg_hdr &header, std::span<const std::byte> body) const;
+    void on_block(StreamState &s, const inagg_hdr &header, std::span<const std::byte> body);
     void on_boot(uint16_t boot);
-    void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, const std::byte *body);
+    void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body);
     void on_wait(StreamState &s, uint32_t block, uint64_t contributors);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
     void detect_overtaken(StreamState &s, uint64_t delivered_sent_ns);
     void run_timers(StreamState &s);
-    void act(StreamState &s, inagg_wslot &slot, int action);
+    void open(StreamState &s, inagg_wslot &slot);
+    void act(StreamState &s, const inagg_wslot &slot, int action);
     void send_contribution(StreamState &s, uint32_t block, bool resend);
     void send_request(StreamState &s, uint32_t block, bool everyone);
     void send_restore(StreamState &s, uint32_t block);
     void commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes);
     inagg_hdr header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const;
     StreamState *stream_of(uint32_t slot);
-    uint64_t earliest_due() const;
 
     std::string name_;
     std::unique_ptr<PacketIo> io_;
     Membership membership_;
     BlockClient &client_;
-    uint64_t now_ = 0; // read once for each batch of packets
+    uint64_t now_ = 0;
     uint64_t all_ranks_;
-    std::size_t payload_bytes_;
+    std::size_t payload_bytes_; // of the largest block
     std::array<StreamState, stream_count> streams_;
     inagg_stats_t stats_{};
     int ended_ = 0; // reason of a REFUSED

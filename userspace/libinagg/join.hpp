@@ -22,7 +22,7 @@ Membership join(PacketIo &io, const inagg_options &options);
 // Tell the switch that this rank leaves; sent once, nobody answers.
 void leave(PacketIo &io, const Membership &membership);
 
-// A sealed header of this member, network byte order; callers fill in the rest and seal it again.
+// A header with what all packets of this member share, in network byte order; not sealed yet.
 inagg_hdr header_for(const JobConfig &config, inagg_type type);
 
 } // namespace inagg

@@ -36,8 +36,9 @@ public:
     virtual void commit(std::size_t bytes) noexcept = 0;
     // Send what is queued.
     virtual void flush() = 0;
-    // Send what is queued, hand every packet that has arrived to `receiver`, and send what that queued.
-    // If nothing has arrived, sleep up to `wait` for it. Throws inagg::Error if the system fails.
+    // Send what is queued and hand every packet that has arrived to `receiver`; if none has, sleep up to
+    // `wait` for one. What the receiver queues may stay queued until the next receive() or flush().
+    // Throws inagg::Error if the system fails.
     virtual void receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) = 0;
     // Results of this job come to this group address (network byte order, IPv4 in the first 4 bytes)
     // and UDP port (host byte order) instead of receive_port().

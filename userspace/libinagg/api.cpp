@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The C API: handles, error numbers and messages around Communicator.
+#pragma GCC visibility push(default) // these declarations, and nothing else, leave the library
+#include <inagg/inagg.h>
+#pragma GCC visibility pop
+
+#include "communicator.hpp"
+#include "error.hpp"
+#include "options.hpp"
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+
+using inagg::Communicator;
+using inagg::Error;
+
+struct inagg_comm {
+    explicit inagg_comm(const inagg_options &options) : communicator(options) {}
+    Communicator communicator;
+};
+
+struct inagg_request {
+    inagg_comm *comm;
+    Communicator::Handle operation;
+};
+
+namespace {
+
+thread_local std::string last_message;
+
+int fail(int code, const char *message) noexcept {
+    try {
+        last_message = message;
+    } catch (...) { // out of memory: an older message stays
+    }
+    return code;
+}
+
+// Run `body`; what it throws becomes an error number and this thread's message.
+template <typename Body> int guarded(Body body) noexcept {
+    try {
+        body();
+        return INAGG_OK;
+    } catch (const Error &error) {
+        return fail(error.code(), error.what());
+    } catch (const std::bad_alloc &) {
+        return fail(INAGG_ESYSTEM, "out of memory");
+    } catch (const std::exception &error) {
+        return fail(INAGG_ESYSTEM, error.what());
+    }
+}
+
+void require(bool condition, const char *message) {
+    if (!condition)
+        throw Error(INAGG_EINVAL, std::string(message));
+}
+
+void check_dtype(inagg_dtype dtype) {
+    if (dtype < INAGG_INT32 || dtype > INAGG_BFLOAT16)
+        throw Error(INAGG_EINVAL, "data type {}: use an inagg_dtype", static_cast<int>(dtype));
+}
+
+void check_root(const inagg_comm *comm, uint16_t root) {
+    if (root >= comm->communicator.size())
+        throw Error(INAGG_EINVAL, "root {}: with {} ranks it must be 0 to {}", root, comm->communicator.size(),
+                    comm->communicator.size() - 1);
+}
+
+// Blocks are numbered in 32 bits; half of them, minus some, may be in flight.
+void check_count(std::size_t count) {
+    constexpr std::size_t most = std::size_t{1} << 35;
+    if (count > most)
+        throw Error(INAGG_EINVAL, "{} elements in one call: at most {}", count, most);
+}
+
+void check_reduction(const inagg_comm *comm, const void *send, const void *recv, std::size_t count,
+                     inagg_dtype dtype, inagg_op op) {
+    require(comm, "the communicator is NULL");
+    require(count == 0 || (send && recv), "a buffer is NULL");
+    check_count(count);
+    check_dtype(dtype);
+    if (op < INAGG_SUM || op > INAGG_MAX)
+        throw Error(INAGG_EINVAL, "operator {}: use an inagg_op", static_cast<int>(op));
+}
+
+} // namespace
+
+extern "C" {
+
+void inagg_options_init(inagg_options *options) {
+    *options = inagg::default_options();
+}
+
+int inagg_options_from_env(inagg_options *options) {
+    return guarded([&] {
+        require(options, "the options are NULL");
+        *options = inagg::options_from_env();
+    });
+}
+
+int inagg_join(const inagg_options *options, inagg_comm **comm) {
+    return guarded([&] {
+        require(options && comm, "the options or the result are NULL");
+        *comm = nullptr;
+        *comm = new inagg_comm(*options);
+    });
+}
+
+int inagg_leave(inagg_comm *comm) {
+    const std::unique_ptr<inagg_comm> owned(comm);
+    if (!owned)
+        return INAGG_OK;
+    return guarded([&] { owned->communicator.leave(); });
+}
+
+uint16_t inagg_rank(const inagg_comm *comm) {
+    return comm->communicator.rank();
+}
+
+uint16_t inagg_size(const inagg_comm *comm) {
+    return comm->communicator.size();
+}
+
+const char *inagg_transport(const inagg_comm *comm) {
+    return comm->communicator.transport_name();
+}
+
+const char *inagg_transport_note(const inagg_comm *comm) {
+    return comm->communicator.transport_note();
+}
+
+void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats) {
+    *stats = comm->communicator.stats();
+}
+
+int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op) {
+    return guarded([&] {
+        check_reduction(comm, send, recv, count, dtype, op);
+        const auto operation = comm->communicator.allreduce(send, recv, count, dtype, op);
+        comm->communicator.wait(*operation);
+    });
+}
+
+int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
+                     inagg_request **request) {
+    return guarded([&] {
+        require(request, "the request is NULL");
+        *request = nullptr;
+        check_reduction(comm, send, recv, count, dtype, op);
+        auto handle = std::make_unique<inagg_request>(inagg_request{comm, nullptr});
+        handle->operation = comm->communicator.allreduce(send, recv, count, dtype, op);
+        comm->communicator.test(*handle->operation); // sends the first blocks
+        *request = handle.release();
+    });
+}
+
+int inagg_broadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root) {
+    return guarded([&] {
+        require(comm, "the communicator is NULL");
+        require(count == 0 || data, "the buffer is NULL");
+        check_count(count);
+        check_dtype(dtype);
+        check_root(comm, root);
+        const auto operation = comm->communicator.broadcast(data, count, dtype, root);
+        comm->communicator.wait(*operation);
+    });
+}
+
+int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
+                 uint16_t root) {
+    return guarded([&] {
+        require(comm, "the communicator is NULL");
+        check_root(comm, root);
+        const bool is_root = comm->communicator.rank() == root;
+        check_reduction(comm, send, is_root ? recv : send, count, dtype, op);
+        const auto operation = comm->communicator.reduce(send, recv, count, dtype, op, root);
+        comm->communicator.wait(*operation);
+    });
+}
+
+int inagg_barrier(inagg_comm *comm) {
+    return guarded([&] {
+        require(comm, "the communicator is NULL");
+        const auto operation = comm->communicator.barrier();
+        comm->communicator.wait(*operation);
+    });
+}
+
+int inagg_wait(inagg_request *request) {
+    return guarded([&] {
+        require(request, "the request is NULL");
+        const std::unique_ptr<inagg_request> owned(request);
+        owned->comm->communicator.wait(*owned->operation);
+    });
+}
+
+int inagg_test(inagg_request *request) {
+    int finished = 1; // also after an error: inagg_wait() tells it
+    guarded([&] {
+        if (request)
+            finished = request->comm->communicator.test(*request->operation);
+    });
+    return finished;
+}
+
+const char *inagg_message(void) {
+    return last_message.c_str();
+}
+
+const char *inagg_strerror(int error) {
+    switch (error) {
+    case INAGG_OK:
+        return "success";
+    case INAGG_EINVAL:
+        return "invalid argument or environment";
+    case INAGG_ENOSWITCH:
+        return "no switch answers";
+    case INAGG_EREFUSED:
+        return "the switch refuses the join";
+    case INAGG_EDEADLINE:
+        return "deadline passed without progress";
+    case INAGG_ERANGE:
+        return "a value does not fit the fixed scale";
+    case INAGG_ESYSTEM:
+        return "a system call failed";
+    case INAGG_EPRIVILEGE:
+        return "the transport needs privileges";
+    case INAGG_ECLOSED:
+        return "the communicator is closed";
+    default:
+        return "unknown error";
+    }
+}
+
+const char *inagg_version(void) {
+    return INAGG_VERSION;
+}
+
+} // extern "C"

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "convert.cpp" // compiled once for each instruction set
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "convert.hpp"
+
+#include <inagg/wire.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace inagg::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most a chunk wide, so that chunks are whole vectors also where vectors are longer.
+template <typename T> using Tag = hn::CappedTag<T, INAGG_CHUNK>;
+
+// Largest of the bit patterns without their sign.
+template <typename T> T MaxMagnitude(const T *in, std::size_t count) {
+    const Tag<T> d;
+    const std::size_t lanes = hn::Lanes(d);
+    constexpr T magnitude = static_cast<T>(T(~T{0}) >> 1);
+    const auto mask = hn::Set(d, magnitude);
+    auto a = hn::Zero(d), b = a;
+    std::size_t i = 0;
+    for (; i + 2 * lanes <= count; i += 2 * lanes) {
+        a = hn::Max(a, hn::And(hn::LoadU(d, in + i), mask));
+        b = hn::Max(b, hn::And(hn::LoadU(d, in + i + lanes), mask));
+    }
+    T buffer[INAGG_CHUNK] = {};
+    hn::StoreU(hn::Max(a, b), d, buffer);
+    T largest = 0;
+    for (const T lane : buffer)
+        largest = lane > largest ? lane : largest;
+    for (; i < count; i++) {
+        T bits;
+        __builtin_memcpy(&bits, in + i, sizeof(bits));
+        bits = static_cast<T>(bits & magnitude);
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+uint32_t MaxMagnitude32(const uint32_t *in, std::size_t count) { return MaxMagnitude(in, count); }
+uint16_t MaxMagnitude16(const uint16_t *in, std::size_t count) { return MaxMagnitude(in, count); }
+
+bool ToFixed(const float *in, uint32_t *out, std::size_t count, float scale1, float scale2, float limit,
+             float largest, uint32_t bias) {
+    const Tag<float> d;
+    const Tag<uint32_t> du;
+    const auto s1 = hn::Set(d, scale1), s2 = hn::Set(d, scale2), top = hn::Set(d, limit);
+    const auto most = hn::Set(d, largest);
+    const auto offset = hn::Set(du, bias);
+    auto fits = hn::Eq(s1, s1);
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+        const auto scaled = hn::Mul(hn::Mul(hn::LoadU(d, in + i), s1), s2);
+        const auto fit = hn::Lt(hn::Abs(scaled), top); // false for NaN
+        fits = hn::And(fits, fit);
+        const auto clamped = hn::IfThenElse(fit, scaled, hn::CopySign(most, scaled));
+        hn::StoreU(hn::Add(hn::BitCast(du, hn::NearestInt(clamped)), offset), du, out + i);
+    }
+    return !hn::AllTrue(d, fits);
+}
+
+void FromFixed(const uint32_t *in, float *out, std::size_t count, float scale1, float scale2, uint32_t bias) {
+    const Tag<float> d;
+    const Tag<uint32_t> du;
+    const Tag<int32_t> di;
+    const auto s1 = hn::Set(d, scale1), s2 = hn::Set(d, scale2);
+    const auto offset = hn::Set(du, bias);
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+        const auto fixed = hn::BitCast(di, hn::Sub(hn::LoadU(du, in + i), offset));
+        hn::StoreU(hn::Mul(hn::Mul(hn::ConvertTo(d, fixed), s1), s2), d, out + i);
+    }
+}
+
+// A negative float's magnitude bits are flipped: two's complement order is then the floats' order.
+template <class V> V Flip(V bits) {
+    const hn::DFromV<V> d;
+    return hn::Xor(bits, hn::And(hn::BroadcastSignBit(bits), hn::Set(d, INT32_MAX)));
+}
+
+void ToOrdered(const int32_t *in, int32_t *out, std::size_t count, int32_t nan) {
+    const Tag<int32_t> d;
+    const auto magnitude = hn::Set(d, INT32_MAX), infinity = hn::Set(d, 0x7f800000), instead = hn::Set(d, nan);
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+        const auto bits = hn::LoadU(d, in + i);
+        const auto is_nan = hn::Gt(hn::And(bits, magnitude), infinity);
+        hn::StoreU(hn::IfThenElse(is_nan, instead, Flip(bits)), d, out + i);
+    }
+}
+
+void FromOrdered(const int32_t *in, int32_t *out, std::size_t count) {
+    const Tag<int32_t> d;
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d))
+        hn::StoreU(Flip(hn::LoadU(d, in + i)), d, out + i);
+}
+
+} // namespace inagg::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <inagg/core/fixed.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace inagg {
+
+HWY_EXPORT(MaxMagnitude32);
+HWY_EXPORT(MaxMagnitude16);
+HWY_EXPORT(ToFixed);
+HWY_EXPORT(FromFixed);
+HWY_EXPORT(ToOrdered);
+HWY_EXPORT(FromOrdered);
+
+namespace {
+
+// Biased binary32 exponent of a non-negative value given by its bit pattern.
+uint8_t exponent_of(uint32_t magnitude, inagg_dtype dtype) {
+    switch (dtype) {
+    case INAGG_FLOAT32:
+        return static_cast<uint8_t>(magnitude >> 23);
+    case INAGG_BFLOAT16:
+        return static_cast<uint8_t>(magnitude >> 7);
+    default:
+        break;
+    }
+    if (magnitude >= 0x7c00)
+        return INAGG_SCALE_NONFINITE;
+    if (magnitude >= 0x0400)
+        return static_cast<uint8_t>((magnitude >> 10) - 15 + 127);
+    if (magnitude == 0)
+        return 0;
+    return static_cast<uint8_t>(std::bit_width(magnitude) - 1 - 24 + 127); // subnormal: m * 2^-24
+}
+
+template <typename T> T max_finite_magnitude(const T *in, std::size_t count, T infinity) {
+    T largest = 0;
+    for (std::size_t i = 0; i < count; i++) {
+        const T magnitude = static_cast<T>(in[i] & (T(~T{0}) >> 1));
+        if (magnitude < infinity)
+            largest = std::max(largest, magnitude);
+    }
+    return largest;
+}
+
+} // namespace
+
+uint8_t max_exponent(const void *data, std::size_t count, inagg_dtype dtype) {
+    if (dtype == INAGG_FLOAT32)
+        return exponent_of(HWY_DYNAMIC_DISPATCH(MaxMagnitude32)(static_cast<const uint32_t *>(data), count), dtype);
+    return exponent_of(HWY_DYNAMIC_DISPATCH(MaxMagnitude16)(static_cast<const uint16_t *>(data), count), dtype);
+}
+
+uint8_t max_finite_exponent(const void *data, std::size_t count, inagg_dtype dtype) {
+    if (dtype == INAGG_FLOAT32)
+        return exponent_of(max_finite_magnitude<uint32_t>(static_cast<const uint32_t *>(data), count, 0x7f800000),
+                           dtype);
+    const uint16_t infinity = dtype == INAGG_FLOAT16 ? 0x7c00 : 0x7f80;
+    return exponent_of(max_finite_magnitude<uint16_t>(static_cast<const uint16_t *>(data), count, infinity), dtype);
+}
+
+bool to_fixed(const float *in, uint32_t *out, std::size_t count, int point, uint32_t bias) {
+    // 2^point may lie outside binary32, its two halves never do; both products are exact or round to 0.
+    const float scale1 = std::ldexp(1.0F, point / 2), scale2 = std::ldexp(1.0F, point - point / 2);
+    const auto limit = static_cast<float>(bias);
+    return HWY_DYNAMIC_DISPATCH(ToFixed)(in, out, count, scale1, scale2, limit, std::nextafter(limit, 0.0F), bias);
+}
+
+void from_fixed(const uint32_t *in, float *out, std::size_t count, int point, uint32_t total_bias) {
+    const float scale1 = std::ldexp(1.0F, -(point / 2)), scale2 = std::ldexp(1.0F, -(point - point / 2));
+    HWY_DYNAMIC_DISPATCH(FromFixed)(in, out, count, scale1, scale2, total_bias);
+}
+
+void to_ordered(const float *in, int32_t *out, std::size_t count, int32_t nan) {
+    HWY_DYNAMIC_DISPATCH(ToOrdered)(reinterpret_cast<const int32_t *>(in), out, count, nan);
+}
+
+void from_ordered(const int32_t *in, float *out, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(FromOrdered)(in, reinterpret_cast<int32_t *>(out), count);
+}
+
+void to_ordered16(const uint16_t *in, int32_t *out, std::size_t count, uint16_t infinity, int32_t nan) {
+    for (std::size_t i = 0; i < count; i++) {
+        const int32_t bits = static_cast<int16_t>(in[i]);
+        out[i] = (bits & 0x7fff) > infinity ? nan : bits ^ ((bits >> 31) & 0x7fff);
+    }
+}
+
+// An int32 minimum or maximum of NaN is cut to 0x0000 or 0xffff here: give it a NaN of both types.
+void from_ordered16(const int32_t *in, uint16_t *out, std::size_t count) {
+    for (std::size_t i = 0; i < count; i++) {
+        const bool nan = in[i] == INT32_MAX || in[i] == INT32_MIN;
+        out[i] = nan ? 0x7fff : static_cast<uint16_t>(in[i] ^ ((in[i] >> 31) & 0x7fff));
+    }
+}
+
+} // namespace inagg
+
+#endif // HWY_ONCE

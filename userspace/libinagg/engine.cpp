@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "engine.hpp"
+
+#include "reasons.hpp"
+
+#include <inagg/core/checksum.h>
+#include <inagg/core/fixed.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+namespace inagg {
+
+uint64_t monotonic_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership, BlockClient &client,
+               Owned owned)
+    : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
+      all_ranks_(inagg_all_ranks(membership.config.size)),
+      payload_bytes_(std::size_t{membership.config.elements} * 4) {
+    const JobConfig &job = membership_.config;
+    const uint32_t counts[stream_count] = {job.slots, job.control_slots};
+    const unsigned owners[stream_count] = {own_data, own_control};
+    uint32_t first_slot = 0;
+    for (int i = 0; i < stream_count; i++) {
+        StreamState &s = streams_[i];
+        s.stream = static_cast<Stream>(i);
+        s.owned = owned & owners[i];
+        s.first_slot = first_slot;
+        first_slot += counts[i];
+        inagg_worker_init(&s.worker, counts[i], 0);
+        if (!s.owned)
+            continue;
+        s.slots.resize(counts[i]);
+        for (uint32_t index = 0; index < counts[i]; index++)
+            inagg_wslot_init(&s.slots[index], index);
+        s.records.resize(counts[i]);
+        s.kept_payload.resize(counts[i] * payload_bytes_);
+    }
+}
+
+Engine::~Engine() = default;
+
+void Engine::extend(Stream stream, uint32_t limit) {
+    StreamState &s = streams_[static_cast<int>(stream)];
+    now_ = monotonic_ns();
+    const uint32_t from = s.worker.limit;
+    s.worker.limit = limit;
+    const uint32_t candidates = std::min(limit - from, s.worker.slots);
+    for (uint32_t block = from; block != from + candidates; block++) {
+        inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, block)];
+        if (slot.block == block)
+            open(s, slot);
+    }
+}
+
+void Engine::progress(std::chrono::nanoseconds wait) {
+    now_ = monotonic_ns();
+    for (StreamState &s : streams_)
+        if (now_ >= s.earliest_due)
+            run_timers(s);
+    const uint64_t due = std::min(streams_[0].earliest_due, streams_[1].earliest_due);
+    const uint64_t until_due = due > now_ ? due - now_ : 0;
+    const auto longest = static_cast<uint64_t>(std::max<int64_t>(wait.count(), 0));
+    io_->receive(*this, std::chrono::nanoseconds(std::min(longest, until_due)));
+    if (longest == 0) // nobody may come back soon to send what was queued
+        io_->flush();
+    if (ended_)
+        throw Error(INAGG_ECLOSED, "the switch ended job {}: {}", membership_.config.job, reason_text(ended_));
+}
+
+bool Engine::stalled(Stalled &out) const {
+    for (const StreamState &s : streams_) {
+        const inagg_wslot *oldest = nullptr;
+        for (const inagg_wslot &slot : s.slots)
+            if (slot.state == INAGG_WSLOT_SENT && (!oldest || inagg_before(slot.block, oldest->block)))
+                oldest = &slot;
+        if (!oldest)
+            continue;
+        const SlotRecord &record = s.records[oldest - s.slots.data()];
+        const bool heard = record.heard && record.heard_block == oldest->block;
+        out = {s.stream, oldest->block, heard, heard ? record.contributors : 0};
+        return true;
+    }
+    return false;
+}
+
+inagg_stats_t Engine::stats() const {
+    inagg_stats_t stats = stats_;
+    const StreamState &busiest = streams_[streams_[0].worker.srtt_ns ? 0 : 1];
+    stats.srtt_ns = busiest.worker.srtt_ns;
+    return stats;
+}
+
+void Engine::leave() {
+    inagg::leave(*io_, membership_);
+}
+
+// Receiving.
+
+void Engine::packet(std::span<const std::byte> payload) noexcept {
+    now_ = monotonic_ns();
+    inagg_hdr header;
+    if (payload.size() < sizeof(header)) {
+        stats_.rejected++;
+        return;
+    }
+    std::memcpy(&header, payload.data(), sizeof(header));
+    const auto body = payload.subspan(sizeof(header));
+    if (!inagg_hdr_intact(&header) || !is_ours(header, body)) {
+        stats_.rejected++;
+        return;
+    }
+    switch (inagg_hdr_type(&header)) {
+    case INAGG_RESULT:
+    case INAGG_WAIT:
+        if (StreamState *s = stream_of(inagg_swap32(header.slot)))
+            on_block(*s, header, body);
+        else
+            stats_.rejected++;
+        break;
+    case INAGG_REFUSED:
+        on_refused(header, body);
+        break;
+    case INAGG_CONFIG: // the answer to a repeated JOIN
+        break;
+    default:
+        stats_.rejected++;
+    }
+}
+
+bool Engine::is_ours(const inagg_hdr &header, std::span<const std::byte> body) const {
+    const JobConfig &job = membership_.config;
+    if (inagg_hdr_version(&header) != INAGG_WIRE_VERSION || inagg_swap16(header.job) != job.job)
+        return false;
+    const uint8_t type = inagg_hdr_type(&header);
+    if (type == INAGG_CONFIG || type == INAGG_REFUSED) // an ended job has another generation by then
+        return true;
+    return inagg_swap16(header.generation) == job.generation && is_whole(header, body);
+}
+
+// Is the length right, and the payload undamaged?
+bool Engine::is_whole(const inagg_hdr &header, std::span<const std::byte> body) const {
+    const std::size_t elements = inagg_swap16(header.elements);
+    if (inagg_hdr_type(&header) == INAGG_WAIT)
+        return body.empty();
+    if (elements % INAGG_CHUNK || body.size() != elements * inagg_element_bytes(inagg_hdr_dtype(&header)) ||
+        body.size() > payload_bytes_)
+        return false;
+    if (!membership_.config.checked || body.empty())
+        return true;
+    return inagg_swap16(header.level_flags) & INAGG_F_CHECKED &&
+           header.payload_checksum == inagg_payload_checksum(body.data(), body.size());
+}
+
+Engine::StreamState *Engine::stream_of(uint32_t slot) {
+    for (StreamState &s : streams_)
+        if (s.owned && slot - s.first_slot < s.worker.slots)
+            return &s;
+    return nullptr;
+}
+
+void Engine::on_block(StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) {
+    const uint32_t block = inagg_swap32(header.block);
+    const uint64_t contributors = inagg_swap64(header.contributors);
+    const bool version = inagg_swap16(header.level_flags) & INAGG_F_VERSION;
+    const bool is_result = inagg_hdr_type(&header) == INAGG_RESULT;
+    if (s.first_slot + inagg_slot_index(&s.worker, block) != inagg_swap32(header.slot) ||
+        inagg_pool_version(&s.worker, block) != version || (is_result && contributors != all_ranks_)) {
+        stats_.rejected++;
+        return;
+    }
+    on_boot(inagg_swap16(header.boot));
+    if (is_result)
+        on_result(s, block, header, body);
+    else
+        on_wait(s, block, contributors);
+}
+
+void Engine::on_boot(uint16_t boot) {
+    if (boot == membership_.config.boot)
+        return;
+    membership_.config.boot = boot;
+    stats_.reboots++;
+    for (StreamState &s : streams_) {
+        for (inagg_wslot &slot : s.slots)
+            inagg_worker_rebooted(&slot, now_);
+        s.earliest_due = now_;
+    }
+}
+
+void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body) {
+    const uint32_t index = inagg_slot_index(&s.worker, block);
+    inagg_wslot &slot = s.slots[index];
+    const uint64_t sent_ns = slot.sent_ns;
+    if (inagg_worker_result(&s.worker, &slot, block, now_) != INAGG_W_ACCEPT) {
+        stats_.duplicates++;
+        return;
+    }
+    const BlockMeta meta = {
+        .dtype_op = header.dtype_op,
+        .scale = header.scale,
+        .next_scale = header.next_scale,
+        .elements = inagg_swap16(header.elements),
+        .saturated = (inagg_swap16(header.level_flags) & INAGG_F_SATURATED) != 0,
+    };
+    SlotRecord &record = s.records[index];
+    record.kept = true;
+    record.kept_meta = meta;
+    std::byte *copy = s.kept_payload.data() + index * payload_bytes_;
+    std::memcpy(copy, body.data(), body.size());
+    s.in_flight--;
+    stats_.blocks++;
+    client_.store(s.stream, block, meta, copy);
+    open(s, slot);
+    detect_overtaken(s, sent_ns);
+}
+
+void Engine::on_wait(StreamState &s, uint32_t block, uint64_t contributors) {
+    const uint32_t index = inagg_slot_index(&s.worker, block);
+    inagg_wslot &slot = s.slots[index];
+    SlotRecord &record = s.records[index];
+    record.heard = true;
+    record.heard_block = block;
+    record.contributors = contributors;
+    const int action =
+        inagg_worker_wait(&s.worker, &slot, block, contributors, membership_.config.rank, now_);
+    if (action == INAGG_W_RESTORE)
+        send_restore(s, block);
+    else
+        act(s, slot, action);
+}
+
+void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
+    struct inagg_join asked;
+    if (body.size() != sizeof(asked)) {
+        stats_.rejected++;
+        return;
+    }
+    std::memcpy(&asked, body.data(), sizeof(asked));
+    if (inagg_swap64(asked.nonce) == membership_.nonce)
+        ended_ = static_cast<int>(inagg_swap32(header.slot));
+}
+
+// A result came for a block sent at `delivered_sent_ns`: were others sent well before it lost? Two slots
+// for each result visit all of them twice in a window.
+void Engine::detect_overtaken(StreamState &s, uint64_t delivered_sent_ns) {
+    for (int i = 0; i < 2; i++) {
+        inagg_wslot &other = s.slots[s.cursor++ & (s.worker.slots - 1)];
+        if (inagg_worker_overtaken(&s.worker, &other, delivered_sent_ns, now_))
+            act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
+    }
+}
+
+// Timers and sending.
+
+void Engine::run_timers(StreamState &s) {
+    uint64_t earliest = UINT64_MAX;
+    for (inagg_wslot &slot : s.slots) {
+        act(s, slot, inagg_worker_timeout(&s.worker, &slot, now_));
+        if (slot.state == INAGG_WSLOT_SENT)
+            earliest = std::min<uint64_t>(earliest, slot.due_ns);
+    }
+    s.earliest_due = earliest;
+}
+
+void Engine::open(StreamState &s, inagg_wslot &slot) {
+    const int action = inagg_worker_open(&s.worker, &slot, now_);
+    if (action == INAGG_W_NOTHING)
+        return;
+    s.in_flight++;
+    act(s, slot, action);
+}
+
+void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
+    switch (action) {
+    case INAGG_W_SEND:
+        stats_.contributions++;
+        send_contribution(s, slot.block, false);
+        break;
+    case INAGG_W_RESEND:
+        stats_.retransmissions++;
+        send_contribution(s, slot.block, true);
+        break;
+    case INAGG_W_REQUEST:
+    case INAGG_W_REQUEST_ALL:
+        stats_.requests++;
+        send_request(s, slot.block, action == INAGG_W_REQUEST_ALL);
+        break;
+    default:
+        return;
+    }
+    s.earliest_due = std::min<uint64_t>(s.earliest_due, slot.due_ns);
+}
+
+inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const {
+    inagg_hdr header = header_for(membership_.config, type);
+    if (inagg_pool_version(&s.worker, block))
+        flags |= INAGG_F_VERSION;
+    header.level_flags = inagg_swap16(flags);
+    header.block = inagg_swap32(block);
+    header.slot = inagg_swap32(s.first_slot + inagg_slot_index(&s.worker, block));
+    return header;
+}
+
+static void set_meta(inagg_hdr &header, const BlockMeta &meta) {
+    header.dtype_op = meta.dtype_op;
+    header.scale = meta.scale;
+    header.next_scale = meta.next_scale;
+    header.elements = inagg_swap16(meta.elements);
+    if (meta.saturated)
+        header.level_flags |= inagg_swap16(INAGG_F_SATURATED);
+}
+
+void Engine::send_contribution(StreamState &s, uint32_t block, bool resend) {
+    std::byte *frame = io_->reserve();
+    const BlockMeta meta = client_.load(s.stream, block, frame + sizeof(inagg_hdr));
+    inagg_hdr h = header(s, INAGG_CONTRIBUTION, block, resend ? INAGG_F_RESEND : 0);
+    set_meta(h, meta);
+    commit(h, frame, meta.elements * inagg_element_bytes(meta.dtype_op >> 4));
+}
+
+void Engine::send_request(StreamState &s, uint32_t block, bool everyone) {
+    inagg_hdr h = header(s, INAGG_REQUEST, block, everyone ? INAGG_F_MULTICAST : 0);
+    commit(h, io_->reserve(), 0);
+}
+
+void Engine::send_restore(StreamState &s, uint32_t block) {
+    const uint32_t index = inagg_slot_index(&s.worker, block);
+    const SlotRecord &record = s.records[index];
+    if (!record.kept)
+        return;
+    stats_.restores++;
+    const BlockMeta &meta = record.kept_meta;
+    const std::size_t bytes = meta.elements * inagg_element_bytes(meta.dtype_op >> 4);
+    std::byte *frame = io_->reserve();
+    std::memcpy(frame + sizeof(inagg_hdr), s.kept_payload.data() + index * payload_bytes_, bytes);
+    inagg_hdr h = header(s, INAGG_RESTORE, block, 0);
+    h.contributors = inagg_swap64(all_ranks_);
+    h.count = inagg_swap16(membership_.config.size);
+    set_meta(h, meta);
+    commit(h, frame, bytes);
+}
+
+// Completes the header and queues the frame; the payload is in place.
+void Engine::commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes) {
+    if (membership_.config.checked && payload_bytes) {
+        header.level_flags |= inagg_swap16(INAGG_F_CHECKED);
+        header.payload_checksum = inagg_payload_checksum(frame + sizeof(header), payload_bytes);
+    }
+    inagg_hdr_seal(&header);
+    std::memcpy(frame, &header, sizeof(header));
+    io_->commit(sizeof(header) + payload_bytes);
+}
+
+} // namespace inagg

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "join.hpp"
+
+#include "engine.hpp"
+#include "error.hpp"
+#include "options.hpp"
+#include "reasons.hpp"
+
+#include <inagg/core/checksum.h>
+#include <inagg/core/types.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <random>
+
+namespace inagg {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// Waits for the CONFIG or REFUSED that answers one nonce.
+class JoinReceiver : public PacketReceiver {
+public:
+    JoinReceiver(uint16_t job, uint64_t nonce) : job_(job), nonce_(nonce) {}
+
+    void packet(std::span<const std::byte> payload) noexcept override {
+        inagg_hdr header;
+        if (payload.size() < sizeof(header))
+            return;
+        std::memcpy(&header, payload.data(), sizeof(header));
+        if (!inagg_hdr_intact(&header) || inagg_hdr_version(&header) != INAGG_WIRE_VERSION ||
+            inagg_swap16(header.job) != job_)
+            return;
+        const auto body = payload.subspan(sizeof(header));
+        if (inagg_hdr_type(&header) == INAGG_CONFIG && body.size() == sizeof(inagg_config))
+            on_config(header, body);
+        else if (inagg_hdr_type(&header) == INAGG_REFUSED && body.size() == sizeof(struct inagg_join))
+            on_refused(header, body);
+    }
+
+    std::optional<inagg_config> config;
+    std::optional<int> refused;
+    uint16_t generation = 0, boot = 0;
+
+private:
+    void on_config(const inagg_hdr &header, std::span<const std::byte> body) {
+        inagg_config answer;
+        std::memcpy(&answer, body.data(), sizeof(answer));
+        if (inagg_swap64(answer.nonce) != nonce_)
+            return;
+        config = answer;
+        generation = inagg_swap16(header.generation);
+        boot = inagg_swap16(header.boot);
+    }
+
+    void on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
+        struct inagg_join asked;
+        std::memcpy(&asked, body.data(), sizeof(asked));
+        if (inagg_swap64(asked.nonce) == nonce_)
+            refused = static_cast<int>(inagg_swap32(header.slot));
+    }
+
+    uint16_t job_;
+    uint64_t nonce_;
+};
+
+uint64_t random_nonce() {
+    std::random_device device;
+    const uint64_t nonce = (uint64_t{device()} << 32) | device();
+    return nonce ? nonce : 1; // 0 means "any" in a switch's tables
+}
+
+void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t nonce, uint8_t algorithm) {
+    inagg_hdr header = header_for(job, type);
+    struct inagg_join body{};
+    body.nonce = inagg_swap64(nonce);
+    body.size = inagg_swap16(job.size);
+    body.elements = inagg_swap16(job.elements);
+    body.receive_port = inagg_swap16(io.receive_port());
+    body.algorithm = algorithm;
+    body.flags = job.checked ? INAGG_JOIN_CHECKED : 0;
+    // Always with its checksum: a damaged JOIN would name another port or size.
+    header.level_flags = inagg_swap16(INAGG_F_CHECKED);
+    header.payload_checksum = inagg_payload_checksum(&body, sizeof(body));
+    inagg_hdr_seal(&header);
+    std::byte *frame = io.reserve();
+    std::memcpy(frame, &header, sizeof(header));
+    std::memcpy(frame + sizeof(header), &body, sizeof(body));
+    io.commit(sizeof(header) + sizeof(body));
+    io.flush();
+}
+
+// The switch's answer as a JobConfig, or an error if no sane switch would give it.
+JobConfig accept(const inagg_config &answer, JobConfig job, uint8_t algorithm) {
+    const uint16_t offered = job.elements;
+    job.elements = inagg_swap16(answer.elements);
+    job.slots = inagg_swap32(answer.slots);
+    job.control_slots = inagg_swap32(answer.control_slots);
+    job.checked = answer.flags & INAGG_JOIN_CHECKED;
+    if (inagg_swap16(answer.size) != job.size || answer.algorithm != algorithm)
+        throw Error(INAGG_EREFUSED, "job {} on this switch has {} ranks and algorithm {}, not {} and {}", job.job,
+                    inagg_swap16(answer.size), algorithm_name(answer.algorithm), job.size,
+                    algorithm_name(algorithm));
+    if (job.elements == 0 || job.elements % INAGG_CHUNK || job.elements > offered)
+        throw Error(INAGG_EREFUSED,
+                    "job {} uses packets of {} elements, the MTU of this rank's path allows {}: "
+                    "give all ranks the same MTU",
+                    job.job, job.elements, offered);
+    if (!std::has_single_bit(job.slots) || !std::has_single_bit(job.control_slots) || job.slots > 1u << 20 ||
+        job.control_slots > 1u << 20)
+        throw Error(INAGG_EREFUSED, "the switch offers {} data and {} control slots; both must be powers of two",
+                    job.slots, job.control_slots);
+    return job;
+}
+
+} // namespace
+
+uint16_t elements_for(std::size_t path_payload) {
+    const std::size_t room = std::min(path_payload, max_packet);
+    const std::size_t elements = room > sizeof(inagg_hdr) ? (room - sizeof(inagg_hdr)) / 4 : 0;
+    return static_cast<uint16_t>(elements / INAGG_CHUNK * INAGG_CHUNK);
+}
+
+inagg_hdr header_for(const JobConfig &config, inagg_type type) {
+    inagg_hdr header{};
+    header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);
+    header.job = inagg_swap16(config.job);
+    header.generation = inagg_swap16(config.generation);
+    header.source = inagg_swap16(config.rank);
+    header.count = inagg_swap16(1);
+    header.fan_in = inagg_swap16(config.size);
+    header.contributors = inagg_swap64(inagg_rank_bit(config.rank));
+    header.boot = inagg_swap16(config.boot);
+    return header;
+}
+
+Membership join(PacketIo &io, const inagg_options &options) {
+    const uint8_t algorithm = algorithm_number(options.algorithm);
+    JobConfig job{};
+    job.job = options.job;
+    job.rank = options.rank;
+    job.size = options.size;
+    job.checked = options.checked != 0;
+    job.elements = elements_for(io.path_payload());
+    if (job.elements == 0)
+        throw Error(INAGG_EINVAL, "the path to {} carries only {} bytes of UDP payload, at least {} are needed: "
+                    "raise the MTU", options.switch_address, io.path_payload(),
+                    sizeof(inagg_hdr) + INAGG_CHUNK * 4);
+
+    const uint64_t nonce = random_nonce();
+    JoinReceiver receiver(options.job, nonce);
+    const uint64_t deadline = monotonic_ns() + uint64_t{options.timeout_ms} * 1'000'000;
+    for (std::chrono::nanoseconds pause = 5ms;; pause = std::min<std::chrono::nanoseconds>(pause * 2, 200ms)) {
+        send_join(io, job, INAGG_JOIN, nonce, algorithm);
+        const uint64_t repeat = monotonic_ns() + static_cast<uint64_t>(pause.count());
+        for (uint64_t now = monotonic_ns(); now < repeat; now = monotonic_ns()) {
+            io.receive(receiver, std::chrono::nanoseconds(repeat - now));
+            if (receiver.refused)
+                throw Error(INAGG_EREFUSED, "the switch at {} refuses rank {} of job {} (size {}): {}",
+                            options.switch_address, options.rank, options.job, options.size,
+                            reason_text(*receiver.refused));
+            if (!receiver.config)
+                continue;
+            job.generation = receiver.generation;
+            job.boot = receiver.boot;
+            job = accept(*receiver.config, job, algorithm);
+            if (receiver.config->group_port)
+                io.join_group(receiver.config->group, inagg_swap16(receiver.config->group_port));
+            return {job, nonce};
+        }
+        if (monotonic_ns() >= deadline)
+            throw Error(INAGG_ENOSWITCH,
+                        "no switch answers for job {} at {} port {} within {} ms: check INAGG_SWITCH, that inaggd "
+                        "runs there, and that this port of the switch is given to it",
+                        options.job, options.switch_address, INAGG_PORT, options.timeout_ms);
+    }
+}
+
+void leave(PacketIo &io, const Membership &membership) {
+    send_join(io, membership.config, INAGG_LEAVE, membership.nonce, INAGG_SWITCHML);
+}
+
+} // namespace inagg

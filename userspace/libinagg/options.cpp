@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "options.hpp"
+
+#include "error.hpp"
+
+#include <inagg/core/fixed.h>
+#include <inagg/wire.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <initializer_list>
+#include <optional>
+
+namespace inagg {
+
+namespace {
+
+constexpr std::array<std::string_view, INAGG_ALGORITHMS> algorithms = {"switchml", "trio", "atp", "panama",
+                                                                       "canary"};
+constexpr std::array<std::string_view, 4> transports = {"udp", "afxdp", "xdp", "auto"};
+
+struct Variable {
+    const char *name;
+    std::string_view value;
+};
+
+// The first of `names` that is set and not empty.
+std::optional<Variable> first_set(std::initializer_list<const char *> names) {
+    for (const char *name : names)
+        if (const char *value = std::getenv(name); value && *value)
+            return Variable{name, value};
+    return std::nullopt;
+}
+
+int64_t parse_number(const Variable &variable, int64_t low, int64_t high) {
+    int64_t number = 0;
+    const char *end = variable.value.data() + variable.value.size();
+    const auto [stop, error] = std::from_chars(variable.value.data(), end, number);
+    if (error != std::errc() || stop != end || number < low || number > high)
+        throw Error(INAGG_EINVAL, "{}='{}': set it to a whole number from {} to {}", variable.name,
+                    variable.value, low, high);
+    return number;
+}
+
+template <typename Number>
+void read_number(std::initializer_list<const char *> names, Number &number, int64_t low, int64_t high) {
+    if (const auto variable = first_set(names))
+        number = static_cast<Number>(parse_number(*variable, low, high));
+}
+
+template <std::size_t size> void read_text(const char *name, char (&text)[size]) {
+    const auto variable = first_set({name});
+    if (!variable)
+        return;
+    if (variable->value.size() >= size)
+        throw Error(INAGG_EINVAL, "{}='{}': longer than {} characters", name, variable->value, size - 1);
+    std::fill_n(text, size, '\0');
+    variable->value.copy(text, size - 1);
+}
+
+// A rank without a size, or a size without a rank, is half a mistake: ask for the pair.
+void read_rank_and_size(inagg_options &options) {
+    const std::initializer_list<const char *> ranks = {"INAGG_RANK", "RANK", "OMPI_COMM_WORLD_RANK",
+                                                       "SLURM_PROCID"};
+    const std::initializer_list<const char *> sizes = {"INAGG_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
+                                                       "SLURM_NTASKS"};
+    const auto *rank_name = ranks.begin();
+    for (const char *size_name : sizes) {
+        const auto rank = first_set({*rank_name}), size = first_set({size_name});
+        if (rank && size) {
+            options.size = static_cast<uint16_t>(parse_number(*size, 1, INAGG_MAX_RANKS));
+            options.rank = static_cast<uint16_t>(parse_number(*rank, 0, options.size - 1));
+            return;
+        }
+        if ((rank || size) && rank_name == ranks.begin())
+            throw Error(INAGG_EINVAL, "{} is set but {} is not: set both, or neither and start with torchrun, "
+                        "mpirun or srun", rank ? *rank_name : size_name, rank ? size_name : *rank_name);
+        ++rank_name;
+    }
+    throw Error(INAGG_EINVAL, "rank and size are unknown: set INAGG_RANK and INAGG_SIZE, or start with torchrun, "
+                "mpirun or srun");
+}
+
+template <std::size_t size> bool is_terminated(const char (&text)[size]) {
+    return std::find(text, text + size, '\0') != text + size;
+}
+
+} // namespace
+
+inagg_options default_options() {
+    inagg_options options{};
+    options.struct_size = sizeof(options);
+    options.size = 1;
+    std::string_view("switchml").copy(options.algorithm, sizeof(options.algorithm) - 1);
+    std::string_view("auto").copy(options.transport, sizeof(options.transport) - 1);
+    options.timeout_ms = 30000;
+    options.scale = INAGG_SCALE_AUTO;
+    return options;
+}
+
+inagg_options options_from_env() {
+    inagg_options options = default_options();
+    read_text("INAGG_SWITCH", options.switch_address);
+    if (!options.switch_address[0])
+        throw Error(INAGG_EINVAL, "INAGG_SWITCH is not set: set it to the IPv4 or IPv6 address of the switch");
+    read_number({"INAGG_JOB"}, options.job, 0, 65535);
+    read_rank_and_size(options);
+    read_text("INAGG_ALGORITHM", options.algorithm);
+    read_text("INAGG_TRANSPORT", options.transport);
+    read_number({"INAGG_TIMEOUT_MS"}, options.timeout_ms, 1, UINT32_MAX);
+    if (const auto scale = first_set({"INAGG_SCALE"}); scale && scale->value != "auto")
+        options.scale = static_cast<int32_t>(parse_number(*scale, -128, 157));
+    read_number({"INAGG_CHECKED"}, options.checked, 0, 1);
+    validate(options);
+    return options;
+}
+
+void validate(const inagg_options &options) {
+    if (options.struct_size != sizeof(options))
+        throw Error(INAGG_EINVAL, "options.struct_size is {}, not {}: call inagg_options_init() first",
+                    options.struct_size, sizeof(options));
+    if (!is_terminated(options.switch_address) || !is_terminated(options.algorithm) ||
+        !is_terminated(options.transport))
+        throw Error(INAGG_EINVAL, "a text in the options has no terminating 0");
+    if (!options.switch_address[0])
+        throw Error(INAGG_EINVAL, "the switch's address is empty: set options.switch_address or INAGG_SWITCH");
+    if (options.size < 1 || options.size > INAGG_MAX_RANKS)
+        throw Error(INAGG_EINVAL, "size {}: a job has 1 to {} ranks", options.size, INAGG_MAX_RANKS);
+    if (options.rank >= options.size)
+        throw Error(INAGG_EINVAL, "rank {}: with {} ranks it must be 0 to {}", options.rank, options.size,
+                    options.size - 1);
+    if (options.timeout_ms == 0)
+        throw Error(INAGG_EINVAL, "timeout 0 ms: set at least 1");
+    algorithm_number(options.algorithm);
+    const std::string_view transport = options.transport;
+    if (std::find(transports.begin(), transports.end(), transport) == transports.end())
+        throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));
+    if (options.scale == INAGG_SCALE_AUTO)
+        return;
+    const int low = inagg_fixed_point(inagg_fan_in_log2(options.size), 254);
+    const int high = inagg_fixed_point(inagg_fan_in_log2(options.size), 0);
+    if (options.scale < low || options.scale > high)
+        throw Error(INAGG_EINVAL, "scale {}: with {} ranks it must be {} to {}, or 'auto'", options.scale,
+                    options.size, low, high);
+}
+
+uint8_t algorithm_number(std::string_view name) {
+    const auto found = std::find(algorithms.begin(), algorithms.end(), name);
+    if (found == algorithms.end())
+        throw Error(INAGG_EINVAL, "algorithm '{}': set one of {}", name, fmt::join(algorithms, ", "));
+    return static_cast<uint8_t>(found - algorithms.begin());
+}
+
+std::string_view algorithm_name(uint8_t number) {
+    return number < algorithms.size() ? algorithms[number] : "unknown";
+}
+
+} // namespace inagg

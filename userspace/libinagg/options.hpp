@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Options: defaults, environment, validation.
+#pragma once
+
+#include <inagg/inagg.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace inagg {
+
+inagg_options default_options();
+
+// default_options() changed by the environment; throws INAGG_EINVAL naming the variable and the fix.
+inagg_options options_from_env();
+
+// Throws INAGG_EINVAL for values that no job can have.
+void validate(const inagg_options &options);
+
+// Number of the algorithm called `name`; throws INAGG_EINVAL if there is none.
+uint8_t algorithm_number(std::string_view name);
+std::string_view algorithm_name(uint8_t number);
+
+} // namespace inagg

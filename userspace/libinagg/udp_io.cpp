@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "udp_io.hpp"
+
+#include "engine.hpp"
+#include "error.hpp"
+#include "transports.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace inagg {
+
+namespace {
+
+constexpr unsigned tx_frames = 256;
+constexpr unsigned rx_buffers = 256; // a power of two
+constexpr unsigned completion_entries = 2048;
+constexpr int buffer_group = 0;
+constexpr int socket_buffer_bytes = 4 << 20;
+constexpr uint64_t send_tag = 0, cancel_tag = 1, first_receive_tag = 2;
+constexpr std::size_t alignment = 64;
+
+void set_option(int fd, int level, int name, int value, const char *text) {
+    if (setsockopt(fd, level, name, &value, sizeof(value)))
+        throw system_error(text);
+}
+
+// As much as the system allows: with CAP_NET_ADMIN everything, else up to net.core.{r,w}mem_max.
+void enlarge(int fd, int forced, int plain) {
+    if (setsockopt(fd, SOL_SOCKET, forced, &socket_buffer_bytes, sizeof(socket_buffer_bytes)))
+        setsockopt(fd, SOL_SOCKET, plain, &socket_buffer_bytes, sizeof(socket_buffer_bytes));
+}
+
+// What every socket of the transport needs: no UDP checksums (veth leaves them unfinished and XDP could
+// not use them), never a fragment, room for a whole window.
+Fd udp_socket(int family) {
+    Fd socket(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int fd = socket.get();
+    if (fd < 0)
+        throw system_error("socket");
+    if (family == AF_INET) {
+        set_option(fd, SOL_SOCKET, SO_NO_CHECK, 1, "SO_NO_CHECK");
+        set_option(fd, IPPROTO_IP, IP_TOS, INAGG_TOS, "IP_TOS");
+        set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "IP_MTU_DISCOVER");
+    } else {
+        set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_TX, 1, "UDP_NO_CHECK6_TX");
+        set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX");
+        set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, INAGG_TOS, "IPV6_TCLASS");
+        set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, "IPV6_MTU_DISCOVER");
+    }
+    enlarge(fd, SO_RCVBUFFORCE, SO_RCVBUF);
+    enlarge(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+    return socket;
+}
+
+uint16_t port_of(const sockaddr_storage &address) {
+    return ntohs(address.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in &>(address).sin_port
+                                              : reinterpret_cast<const sockaddr_in6 &>(address).sin6_port);
+}
+
+bool same_address(const sockaddr &a, const sockaddr_storage &b) {
+    if (a.sa_family != b.ss_family)
+        return false;
+    if (a.sa_family == AF_INET)
+        return reinterpret_cast<const sockaddr_in &>(a).sin_addr.s_addr ==
+               reinterpret_cast<const sockaddr_in &>(b).sin_addr.s_addr;
+    return !std::memcmp(&reinterpret_cast<const sockaddr_in6 &>(a).sin6_addr,
+                        &reinterpret_cast<const sockaddr_in6 &>(b).sin6_addr, sizeof(in6_addr));
+}
+
+// Index of the interface that carries the local address of socket `fd`; 0 if none does.
+unsigned interface_of(int fd) {
+    sockaddr_storage local{};
+    socklen_t length = sizeof(local);
+    if (getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length))
+        throw system_error("getsockname");
+    ifaddrs *all = nullptr;
+    if (getifaddrs(&all))
+        throw system_error("getifaddrs");
+    unsigned index = 0;
+    for (const ifaddrs *one = all; one && !index; one = one->ifa_next)
+        if (one->ifa_addr && same_address(*one->ifa_addr, local))
+            index = if_nametoindex(one->ifa_name);
+    freeifaddrs(all);
+    return index;
+}
+
+// A send that failed like this may succeed when it is repeated; the engine's timers see to that.
+bool is_passing(int error) {
+    return error == EAGAIN || error == ENOBUFS || error == ECONNREFUSED || error == ENETUNREACH ||
+           error == EHOSTUNREACH || error == ENETDOWN || error == ENOMEM || error == EINTR || error == EPERM;
+}
+
+} // namespace
+
+Fd::~Fd() {
+    if (fd_ >= 0)
+        close(fd_);
+}
+
+UdpIo::UdpIo(const inagg_options &options) : address_(options.switch_address) {
+    open_socket();
+    open_ring();
+}
+
+UdpIo::~UdpIo() {
+    if (rx_ring_)
+        io_uring_unregister_buf_ring(&ring_, buffer_group);
+    io_uring_queue_exit(&ring_);
+    if (rx_ring_)
+        munmap(rx_ring_, rx_buffers * sizeof(io_uring_buf));
+}
+
+void UdpIo::open_socket() {
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo *found = nullptr;
+    if (getaddrinfo(address_.c_str(), std::to_string(INAGG_PORT).c_str(), &hints, &found))
+        throw Error(INAGG_EINVAL, "switch address '{}': give an IPv4 or IPv6 address", address_);
+    std::memcpy(&peer_, found->ai_addr, found->ai_addrlen);
+    peer_length_ = found->ai_addrlen;
+    freeaddrinfo(found);
+
+    const bool ipv4 = peer_.ss_family == AF_INET;
+    unicast_.socket = udp_socket(peer_.ss_family);
+    const int fd = unicast_.socket.get();
+    if (connect(fd, reinterpret_cast<sockaddr *>(&peer_), peer_length_))
+        throw Error(INAGG_ENOSWITCH, "no route to the switch at {}: {}", address_, std::strerror(errno));
+    sockaddr_storage local{};
+    socklen_t length = sizeof(local);
+    if (getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length))
+        throw system_error("getsockname");
+    receive_port_ = port_of(local);
+
+    int mtu = 0;
+    length = sizeof(mtu);
+    if (getsockopt(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MTU : IPV6_MTU, &mtu, &length))
+        throw system_error("IP_MTU");
+    const std::size_t headers = (ipv4 ? 20 : 40) + 8;
+    path_payload_ = std::max<std::size_t>(mtu, headers) - headers;
+}
+
+void UdpIo::open_ring() {
+    // Whoever drives the communicator reaps; nobody is interrupted for a completion.
+    io_uring_params params{};
+    params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CQSIZE;
+    params.cq_entries = completion_entries;
+    if (const int error = io_uring_queue_init_params(tx_frames * 2, &ring_, &params))
+        throw Error(INAGG_ESYSTEM,
+                    "io_uring: {}: the udp transport needs Linux 6.0 and io_uring allowed "
+                    "(sysctl kernel.io_uring_disabled=0, no seccomp filter against it)",
+                    std::strerror(-error));
+
+    const std::size_t packet = std::min(path_payload_, max_packet);
+    // One word more than a packet: a longer one shows by its length.
+    rx_stride_ = frame_stride_ = (packet + 8 + alignment - 1) / alignment * alignment;
+    frame_stride_ = std::max(frame_stride_, (max_packet + alignment - 1) / alignment * alignment);
+    tx_frames_ = allocate(tx_frames * frame_stride_);
+    rx_buffers_ = allocate(rx_buffers * rx_stride_);
+
+    void *memory = mmap(nullptr, rx_buffers * sizeof(io_uring_buf), PROT_READ | PROT_WRITE,
+                        MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
+    if (memory == MAP_FAILED)
+        throw system_error("mmap");
+    io_uring_buf_reg registration{};
+    registration.ring_addr = reinterpret_cast<uint64_t>(memory);
+    registration.ring_entries = rx_buffers;
+    registration.bgid = buffer_group;
+    if (const int error = io_uring_register_buf_ring(&ring_, &registration, 0)) {
+        munmap(memory, rx_buffers * sizeof(io_uring_buf));
+        io_uring_queue_exit(&ring_);
+        throw system_error("io_uring buffer ring", -error);
+    }
+    rx_ring_ = static_cast<io_uring_buf_ring *>(memory);
+    io_uring_buf_ring_init(rx_ring_);
+    for (unsigned id = 0; id < rx_buffers; id++)
+        give_buffer(id);
+}
+
+UdpIo::Buffers UdpIo::allocate(std::size_t bytes) const {
+    void *memory = std::aligned_alloc(alignment, bytes);
+    if (!memory)
+        throw system_error("memory for packets", ENOMEM);
+    return Buffers(static_cast<std::byte *>(memory));
+}
+
+// Sending. Sends never block (MSG_DONTWAIT), so a frame is free again as soon as it is submitted, and a
+// send that worked leaves no completion behind.
+
+std::byte *UdpIo::reserve() noexcept {
+    if (queued_ == tx_frames) {
+        io_uring_submit(&ring_);
+        queued_ = 0;
+    }
+    return tx_frames_.get() + next_frame_ * frame_stride_;
+}
+
+void UdpIo::commit(std::size_t bytes) noexcept {
+    io_uring_sqe *sqe = next_sqe();
+    if (!sqe)
+        return; // lost, as in a network; the timer repeats it
+    io_uring_prep_send(sqe, unicast_.socket.get(), tx_frames_.get() + next_frame_ * frame_stride_, bytes,
+                       MSG_DONTWAIT);
+    sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    io_uring_sqe_set_data64(sqe, send_tag);
+    next_frame_ = (next_frame_ + 1) % tx_frames;
+    queued_++;
+}
+
+void UdpIo::flush() {
+    if (!queued_)
+        return;
+    io_uring_submit(&ring_);
+    queued_ = 0;
+}
+
+io_uring_sqe *UdpIo::next_sqe() {
+    io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
+    if (sqe)
+        return sqe;
+    io_uring_submit(&ring_);
+    queued_ = 0;
+    return io_uring_get_sqe(&ring_);
+}
+
+// Receiving.
+
+void UdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
+    arm();
+    if (io_uring_cq_ready(&ring_))
+        wait = std::chrono::nanoseconds(0);
+    wait_for_events(wait);
+    while (reap(receiver) == completion_entries / 2)
+        ;
+    if (failure_)
+        throw system_error(fmt::format("sending {} bytes to the switch at {}", path_payload_, address_), failure_);
+}
+
+// The kernel completes a request on the thread that made it. When another thread takes over (the
+// keeper, a second thread of the application) it asks for packets anew.
+void UdpIo::arm() {
+    const bool moved = owner_ != std::this_thread::get_id();
+    owner_ = std::this_thread::get_id();
+    for (Listener *listener : {&unicast_, &group_}) {
+        if (listener->socket.get() < 0)
+            continue;
+        if (moved && listener->armed) {
+            if (io_uring_sqe *sqe = next_sqe()) {
+                io_uring_prep_cancel64(sqe, listener->tag, 0);
+                io_uring_sqe_set_data64(sqe, cancel_tag);
+            }
+            listener->armed = false;
+        }
+        if (!listener->armed)
+            arm(*listener);
+    }
+}
+
+void UdpIo::arm(Listener &listener) {
+    io_uring_sqe *sqe = next_sqe();
+    if (!sqe)
+        return;
+    if (multishot_)
+        io_uring_prep_recv_multishot(sqe, listener.socket.get(), nullptr, 0, 0);
+    else
+        io_uring_prep_recv(sqe, listener.socket.get(), nullptr, rx_stride_, 0);
+    sqe->flags |= IOSQE_BUFFER_SELECT;
+    sqe->buf_group = buffer_group;
+    listener.tag = first_receive_tag + last_tag_++;
+    listener.armed = true;
+    io_uring_sqe_set_data64(sqe, listener.tag);
+}
+
+void UdpIo::wait_for_events(std::chrono::nanoseconds wait) {
+    __kernel_timespec timeout{};
+    timeout.tv_sec = wait.count() / 1'000'000'000;
+    timeout.tv_nsec = wait.count() % 1'000'000'000;
+    io_uring_cqe *cqe = nullptr;
+    const int result = wait.count() > 0 ? io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr)
+                                        : io_uring_submit_and_get_events(&ring_);
+    queued_ = 0;
+    if (result < 0 && result != -ETIME && result != -EINTR && result != -EAGAIN && result != -EBUSY)
+        throw system_error("io_uring_enter", -result);
+}
+
+// Handles at most half a completion queue, then returns how many.
+unsigned UdpIo::reap(PacketReceiver &receiver) {
+    unsigned head, count = 0;
+    io_uring_cqe *cqe;
+    io_uring_for_each_cqe(&ring_, head, cqe) {
+        const uint64_t tag = io_uring_cqe_get_data64(cqe);
+        if (tag == send_tag)
+            on_send_failed(-cqe->res);
+        else if (tag != cancel_tag)
+            on_received(*cqe, receiver);
+        if (++count == completion_entries / 2)
+            break;
+    }
+    io_uring_cq_advance(&ring_, count);
+    return count;
+}
+
+void UdpIo::on_received(const io_uring_cqe &cqe, PacketReceiver &receiver) {
+    if (cqe.flags & IORING_CQE_F_BUFFER) {
+        const unsigned id = cqe.flags >> IORING_CQE_BUFFER_SHIFT;
+        if (cqe.res > 0)
+            receiver.packet({rx_buffers_.get() + id * rx_stride_, static_cast<std::size_t>(cqe.res)});
+        give_buffer(id);
+    }
+    if (cqe.res == -EINVAL)
+        multishot_ = false; // an older kernel
+    if (!(cqe.flags & IORING_CQE_F_MORE))
+        for (Listener *listener : {&unicast_, &group_})
+            if (listener->tag == io_uring_cqe_get_data64(&cqe))
+                listener->armed = false;
+}
+
+void UdpIo::give_buffer(unsigned id) {
+    io_uring_buf_ring_add(rx_ring_, rx_buffers_.get() + id * rx_stride_, rx_stride_, id,
+                          io_uring_buf_ring_mask(rx_buffers), 0);
+    io_uring_buf_ring_advance(rx_ring_, 1);
+}
+
+void UdpIo::on_send_failed(int error) {
+    if (error > 0 && !is_passing(error))
+        failure_ = error;
+}
+
+// A static job's results come by multicast, on the interface that leads to the switch.
+void UdpIo::join_group(std::span<const uint8_t, 16> group, uint16_t port) {
+    const bool ipv4 = peer_.ss_family == AF_INET;
+    const unsigned interface = interface_of(unicast_.socket.get());
+    Fd socket = udp_socket(peer_.ss_family);
+    const int fd = socket.get();
+    set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR");
+    sockaddr_storage address{};
+    socklen_t length;
+    if (ipv4) {
+        auto &in = reinterpret_cast<sockaddr_in &>(address);
+        in.sin_family = AF_INET;
+        in.sin_port = htons(port);
+        std::memcpy(&in.sin_addr, group.data(), 4);
+        length = sizeof(in);
+    } else {
+        auto &in6 = reinterpret_cast<sockaddr_in6 &>(address);
+        in6.sin6_family = AF_INET6;
+        in6.sin6_port = htons(port);
+        in6.sin6_scope_id = interface;
+        std::memcpy(&in6.sin6_addr, group.data(), 16);
+        length = sizeof(in6);
+    }
+    if (bind(fd, reinterpret_cast<sockaddr *>(&address), length))
+        throw system_error(fmt::format("binding to the job's group, UDP port {}", port));
+    group_req request{};
+    request.gr_interface = interface;
+    std::memcpy(&request.gr_group, &address, length);
+    if (setsockopt(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_JOIN_GROUP, &request, sizeof(request)))
+        throw system_error("joining the job's group");
+    if (connect(fd, reinterpret_cast<sockaddr *>(&peer_), peer_length_)) // only the switch may speak
+        throw system_error("connecting the group's socket");
+    group_.socket = std::move(socket);
+}
+
+std::unique_ptr<PacketIo> make_udp_io(const inagg_options &options) {
+    return std::make_unique<UdpIo>(options);
+}
+
+std::unique_ptr<Transport> make_udp(const inagg_options &options, BlockClient &client) {
+    auto io = make_udp_io(options);
+    const Membership membership = join(*io, options);
+    return std::make_unique<Engine>("udp", std::move(io), membership, client);
+}
+
+} // namespace inagg

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// UDP datagrams through io_uring: one system call sends a batch and waits for the next.
+#pragma once
+
+#include "packet_io.hpp"
+
+#include <inagg/inagg.h>
+
+#include <liburing.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace inagg {
+
+// A file descriptor that closes itself.
+class Fd {
+public:
+    explicit Fd(int fd = -1) : fd_(fd) {}
+    Fd(Fd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Fd &operator=(Fd &&other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
+    ~Fd();
+    int get() const { return fd_; }
+
+private:
+    int fd_;
+};
+
+class UdpIo final : public PacketIo {
+public:
+    explicit UdpIo(const inagg_options &options);
+    ~UdpIo() override;
+
+    std::byte *reserve() noexcept override;
+    void commit(std::size_t bytes) noexcept override;
+    void flush() override;
+    void receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) override;
+    void join_group(std::span<const uint8_t, 16> group, uint16_t port) override;
+    uint16_t receive_port() const override { return receive_port_; }
+    std::size_t path_payload() const override { return path_payload_; }
+
+private:
+    // One socket's receive request; each arming has a tag of its own, so that the end of a cancelled
+    // request is not taken for the end of its successor.
+    struct Listener {
+        Fd socket;
+        uint64_t tag = 0;
+        bool armed = false;
+    };
+    struct Free {
+        void operator()(std::byte *memory) const { std::free(memory); }
+    };
+    using Buffers = std::unique_ptr<std::byte[], Free>;
+
+    void open_socket();
+    void open_ring();
+    Buffers allocate(std::size_t bytes) const;
+    io_uring_sqe *next_sqe();
+    void arm();
+    void arm(Listener &listener);
+    void give_buffer(unsigned id);
+    void wait_for_events(std::chrono::nanoseconds wait);
+    unsigned reap(PacketReceiver &receiver);
+    void on_received(const io_uring_cqe &cqe, PacketReceiver &receiver);
+    void on_send_failed(int error);
+
+    std::string address_;       // of the switch, in text
+    sockaddr_storage peer_{};
+    socklen_t peer_length_ = 0;
+    uint16_t receive_port_ = 0;
+    std::size_t path_payload_ = 0;
+
+    io_uring ring_{};
+    std::thread::id owner_;     // thread that armed the listeners
+    Listener unicast_, group_;
+    uint64_t last_tag_ = 0;
+    bool multishot_ = true;
+    int failure_ = 0;           // errno of a send that cannot succeed later
+
+    Buffers tx_frames_;
+    std::size_t frame_stride_ = 0;
+    unsigned next_frame_ = 0;
+    unsigned queued_ = 0;       // frames whose sends are not submitted yet
+
+    io_uring_buf_ring *rx_ring_ = nullptr;
+    Buffers rx_buffers_;
+    std::size_t rx_stride_ = 0;
+};
+
+} // namespace inagg
