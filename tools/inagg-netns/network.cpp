@@ -15,6 +15,17 @@ void enable_gro(const Namespace &space, const std::string &device) {
     run_checked(space, {"ethtool", "-K", device, "gro", "on"});
 }
 
+// Addresses by number: hosts count from 10, the switch is 1.
+unsigned host_number(unsigned host) { return 10 + host; }
+
+std::string mac(unsigned number) { return fmt::format("02:00:0a:4d:00:{:02x}", number); }
+
+std::string neighbour(unsigned number, const std::string &device) {
+    return fmt::format("neigh replace 10.77.0.{0} lladdr {1} nud permanent dev {2}\n"
+                       "neigh replace fd77::{0} lladdr {1} nud permanent dev {2}\n",
+                       number, mac(number), device);
+}
+
 } // namespace
 
 Network::Network(const Options &options) : options_(options), switch_(Namespace::current()) {
@@ -22,8 +33,9 @@ Network::Network(const Options &options) : options_(options), switch_(Namespace:
         links_.emplace(options.impairments);
     }
     build_bridge(switch_, "br0");
-    ip_batch(switch_, fmt::format("addr add {}/24 dev br0\naddr add {}/64 dev br0 nodad\n", switch_address4,
-                                  switch_address6));
+    ip_batch(switch_,
+             fmt::format("link set br0 address {}\naddr add {}/24 dev br0\naddr add {}/64 dev br0 nodad\n",
+                         mac(1), switch_address4, switch_address6));
     const bool rack = options.topology == "bridge";
     if (rack) {
         between_.push_back(Namespace::create());
@@ -41,10 +53,13 @@ Network::Network(const Options &options) : options_(options), switch_(Namespace:
             build_host(host, switch_, "br0", ports_.back());
         }
     }
+    if (links_) {
+        introduce_neighbours();
+    }
 }
 
 std::string Network::host_address(unsigned host) const {
-    return fmt::format("{}{}", options_.ipv6 ? "fd77::" : "10.77.0.", 10 + host);
+    return fmt::format("{}{}", options_.ipv6 ? "fd77::" : "10.77.0.", host_number(host));
 }
 
 std::string Network::switch_address() const { return options_.ipv6 ? switch_address6 : switch_address4; }
@@ -81,10 +96,27 @@ void Network::build_host(unsigned host, const Namespace &fabric, const std::stri
         connect(fabric, port, space, "eth0");
     }
     ip_batch(fabric, fmt::format("link set {} master {}\n", port, bridge));
-    ip_batch(space, fmt::format("link set lo up\naddr add 10.77.0.{0}/24 dev eth0\n"
-                                "addr add fd77::{0}/64 dev eth0 nodad\n",
-                                10 + host));
+    ip_batch(space, fmt::format("link set lo up\nlink set eth0 address {1}\n"
+                                "addr add 10.77.0.{0}/24 dev eth0\naddr add fd77::{0}/64 dev eth0 nodad\n",
+                                host_number(host), mac(host_number(host))));
     set_offloads(space);
+}
+
+// On bad links everybody knows everybody's hardware address from the start: a lost ARP request costs a second
+// and would hide what the loss does to the traffic itself.
+void Network::introduce_neighbours() {
+    std::string everybody;
+    for (unsigned host = 0; host < hosts_.size(); ++host) {
+        everybody += neighbour(host_number(host), "br0");
+    }
+    ip_batch(switch_, everybody);
+    for (unsigned host = 0; host < hosts_.size(); ++host) {
+        std::string others = neighbour(1, "eth0");
+        for (unsigned other = 0; other < hosts_.size(); ++other) {
+            others += other != host ? neighbour(host_number(other), "eth0") : "";
+        }
+        ip_batch(hosts_[host], others);
+    }
 }
 
 void Network::set_offloads(const Namespace &space) {

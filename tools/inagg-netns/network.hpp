@@ -39,6 +39,7 @@ private:
     void build_bridge(const Namespace &space, const std::string &name);
     void build_host(unsigned host, const Namespace &fabric, const std::string &bridge,
                     const std::string &port);
+    void introduce_neighbours();
     void set_offloads(const Namespace &space);
     void connect(const Namespace &here, const std::string &device, const Namespace &there,
                  const std::string &peer);
