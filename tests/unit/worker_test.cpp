@@ -172,6 +172,20 @@ TEST_F(Worker, AWaitPutsOffTheNextRequestLongerForHigherRanks) {
     EXPECT_LT(slots[2].due_ns, 10 * ms + 2 * inagg_worker_backoff(&w, 3));
 }
 
+TEST_F(Worker, AnotherRanksRequestCountsAsOurTryWhenOursWasNear) {
+    open(0);
+    s.tries = 3;
+    wait(1, 1, 10 * ms);
+    EXPECT_EQ(s.tries, 3) << "the answer to our elements";
+    wait(1, 1, 11 * ms);
+    EXPECT_EQ(s.tries, 3) << "long before our turn";
+    wait(1, 1, s.due_ns - ms);
+    EXPECT_EQ(s.tries, 4);
+    s.tries = 255;
+    wait(1, 1, s.due_ns);
+    EXPECT_EQ(s.tries, 255);
+}
+
 TEST_F(Worker, AWaitThatCrossedOurElementsIsIgnored) {
     open(10 * ms);
     EXPECT_EQ(wait(1, 2, 10 * ms + w.floor_ns / 4 - 1), INAGG_W_NOTHING);

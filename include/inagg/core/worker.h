@@ -167,23 +167,34 @@ INAGG_INLINE void inagg_wslot_resend(const struct inagg_worker *w, struct inagg_
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
 }
 
+/*
+ * A WAIT puts our next request off, longer for higher ranks: then the lowest rank that waits asks for
+ * all of them, and n ranks never cause n * n WAITs.  What another rank asked when our own turn was near
+ * counts as our try, so that all of them back off together.
+ */
+INAGG_INLINE void inagg_wslot_put_off(const struct inagg_worker *w, struct inagg_wslot *s, __u32 rank, __u64 now)
+{
+	__u64 wait = inagg_worker_backoff(w, s->tries);
+
+	if (s->acked && s->due_ns < now + wait / 2 && s->tries < 255)
+		wait = inagg_worker_backoff(w, ++s->tries);
+	s->acked = 1;
+	s->due_ns = now + wait + wait / (2 * INAGG_MAX_RANKS) * (rank % INAGG_MAX_RANKS);
+}
+
 /**
  * A WAIT for @block: @contributors are in.  RESEND when ours is not, RESTORE when the block is behind
- * us and others wait for it.  A WAIT also puts our next request off, longer for higher ranks: then the
- * lowest rank that waits asks for all of them, and n ranks never cause n * n WAITs.
+ * us and others wait for it.
  */
 INAGG_INLINE int inagg_worker_wait(const struct inagg_worker *w, struct inagg_wslot *s, __u32 block,
 				   __u64 contributors, __u32 rank, __u64 now)
 {
 	int in = (contributors & inagg_rank_bit(rank)) != 0;
 	__u64 crossing = w->srtt_ns > w->floor_ns / 4 ? w->srtt_ns : w->floor_ns / 4;
-	__u64 wait;
 
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
 		if (in) {
-			wait = inagg_worker_backoff(w, s->tries);
-			s->acked = 1;
-			s->due_ns = now + wait + wait / INAGG_MAX_RANKS * (rank % INAGG_MAX_RANKS);
+			inagg_wslot_put_off(w, s, rank, now);
 			return INAGG_W_NOTHING;
 		}
 		if (now - s->sent_ns < crossing)
