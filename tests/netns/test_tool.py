@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""inagg-netns itself: statuses, output, environment, and that nothing is left of a run however it ends."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from netns import netns, netns_command
+
+NO_SWITCH = ("--switch", "none")
+
+
+def shell(*arguments):
+    *options, script = arguments
+    return (*NO_SWITCH, *options, "--", "sh", "-c", script)
+
+
+# Statuses
+
+
+def test_success(tmp_path):
+    assert netns(tmp_path, "--workers", 3, *shell("true")).status == 0
+
+
+@pytest.mark.parametrize("script, status", [
+    ("test $RANK != 1 || exit 7", 7),
+    ("test $RANK != 2 || kill -TERM $$; exit 0", 128 + signal.SIGTERM),
+    ("test $RANK != 0 || kill -KILL $$; exit 0", 128 + signal.SIGKILL),
+])
+def test_status_of_a_failing_rank(tmp_path, script, status):
+    run = netns(tmp_path, "--workers", 3, *shell(script))
+    assert run.status == status
+    assert f"ended with status {status}" in run.error
+
+
+def test_first_failure_decides_and_grace_ends_the_others(tmp_path):
+    run = netns(tmp_path, "--workers", 2, "--grace", "100ms", *shell("test $RANK = 1 && exit 5; sleep 1000"))
+    assert run.status == 5
+    assert "others still run" in run.error
+
+
+def test_others_may_finish_within_the_grace(tmp_path):
+    run = netns(tmp_path, "--workers", 2, *shell("test $RANK = 1 && exit 5; sleep 0.5; echo finished"))
+    assert run.status == 5
+    assert run.lines(0) == ["finished"]
+
+
+def test_timeout(tmp_path):
+    run = netns(tmp_path, "--workers", 2, *shell("trap '' TERM; sleep 1000"), limit=1)
+    assert run.status == 124
+
+
+def test_kill_at_a_time(tmp_path):
+    run = netns(tmp_path, "--workers", 2, "--kill", "1@200ms", "--grace", "0s", *shell("sleep 1000"))
+    assert run.status == 128 + signal.SIGKILL
+    assert "rank 1 ended" in run.error
+
+
+def test_command_that_does_not_exist(tmp_path):
+    run = netns(tmp_path, "--workers", 1, *NO_SWITCH, "--", "no-such-command")
+    assert run.status == 127
+    assert "no-such-command" in run.error
+
+
+def test_switch_that_does_not_start(tmp_path):
+    run = netns(tmp_path, "--workers", 1, "--inaggd-arg", "--no-such-flag", "--", "echo", "started")
+    assert run.status == 125
+    assert "inaggd did not start" in run.error
+    assert "started" not in run.output
+
+
+@pytest.mark.parametrize("option, value", [
+    ("--rate", "5"), ("--rate", "1gbits"), ("--rate", "0gbit"), ("--loss", "2"), ("--loss", "-0.1"), ("--dup", "x"),
+    ("--delay", "1h"), ("--corrupt", "nan"), ("--mtu", "9000"), ("--topology", "ring"), ("--algorithm", "magic"),
+    ("--transport", "pigeon"), ("--workers", "0"), ("--workers", "65"), ("--kill", "1"), ("--kill", "5@1s"),
+])
+def test_bad_values_are_named(tmp_path, option, value):
+    others = () if option == "--workers" else ("--workers", 2)
+    run = netns(tmp_path, *others, *NO_SWITCH, option, value, "--", "true")
+    assert run.status == 2
+    assert option in run.error and value.split("@")[0] in run.error
+
+
+def test_side_command_runs_in_the_switch_and_counts(tmp_path):
+    run = netns(tmp_path, "--workers", 1, "--also-in-switch", "ip -br link show p0; exit 9", *shell("sleep 0.5"))
+    assert run.status == 9
+    assert any(line.startswith("p0@") for line in run.lines("switch"))
+
+
+# Output
+
+
+def test_output_is_prefixed_by_rank_and_line(tmp_path):
+    run = netns(tmp_path, "--workers", 2, *shell("echo out $RANK; echo err $RANK >&2; printf unfinished"))
+    for rank in range(2):
+        assert run.lines(rank) == [f"out {rank}", "unfinished"]
+        assert f"[{rank}] err {rank}\n" in run.error
+
+
+def test_lines_stay_whole(tmp_path):
+    script = 'i=0; while [ $i -lt 500 ]; do echo "start-$RANK-$i-end"; i=$((i+1)); done'
+    run = netns(tmp_path, "--workers", 4, *shell(script))
+    assert len(run.output.splitlines()) == 2000
+    assert all(re.fullmatch(r"\[(\d)\] start-\1-\d+-end", line) for line in run.output.splitlines())
+
+
+def test_no_prefix_and_quiet_ranks(tmp_path):
+    run = netns(tmp_path, "--workers", 3, "--no-prefix", "--quiet-ranks", *shell("echo rank $RANK; echo err >&2"))
+    assert run.output == "rank 0\n"
+    assert run.error.count("err\n") == 3
+
+
+def test_standard_input_is_empty(tmp_path):
+    assert netns(tmp_path, "--workers", 1, *shell("cat; echo done")).lines(0) == ["done"]
+
+
+def test_reader_that_goes_away_ends_the_run():
+    command = " ".join(netns_command("--workers", 2, *NO_SWITCH, "--timeout", 60, "--", "yes"))
+    started = time.monotonic()
+    assert subprocess.run(["bash", "-c", f"{command} | head -1"], capture_output=True, text=True).stdout.endswith("] y\n")
+    assert time.monotonic() - started < 60
+
+
+# What a rank sees
+
+
+def test_environment(tmp_path):
+    run = netns(tmp_path, "--workers", 5, "--ranks-per-host", 2, "--job", 9, "--transport", "udp", "--checked",
+                *shell('echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $WORKER_ADDRESS '
+                       '$INAGG_RANK $INAGG_SIZE $INAGG_JOB $INAGG_TRANSPORT $INAGG_ALGORITHM $INAGG_CHECKED"'))
+    assert run.lines(3) == ["3 5 1 2 10.77.0.10 10.77.0.11 3 5 9 udp switchml 1"]
+    assert run.lines(4) == ["4 5 0 1 10.77.0.10 10.77.0.12 4 5 9 udp switchml 1"]
+
+
+def test_addresses_mtu_and_namespaces(tmp_path):
+    run = netns(tmp_path, "--workers", 4, "--ranks-per-host", 2, "--mtu", 3498, "--ipv6",
+                *shell("echo $(cat /proc/self/net/if_inet6 | grep -c fd77) $MASTER_ADDR; readlink /proc/self/ns/net; "
+                       "ip -o link show eth0 | grep -o 'mtu [0-9]*'"))
+    ranks = [run.lines(rank) for rank in range(4)]
+    assert all(lines[0] == "1 fd77::10" and lines[2] == "mtu 3498" for lines in ranks)
+    assert ranks[0][1] == ranks[1][1] != ranks[2][1] == ranks[3][1]
+    assert os.readlink("/proc/self/ns/net") not in [lines[1] for lines in ranks]
+
+
+def test_own_run_directory_and_bpf_file_system(tmp_path):
+    run = netns(tmp_path, "--workers", 1, *shell("touch /run/inagg/x /run/y; mkdir /sys/fs/bpf/z; ls /run/inagg /sys/fs/bpf"))
+    assert run.status == 0
+    assert {"x", "z"} <= set(run.lines(0))
+    assert not Path("/run/inagg/x").exists() and not Path("/run/y").exists() and not Path("/sys/fs/bpf/z").exists()
+
+
+@pytest.mark.parametrize("topology", ["star", "bridge"])
+@pytest.mark.parametrize("family", [(), ("--ipv6",)])
+def test_ranks_reach_each_other(tmp_path, topology, family):
+    probe = Path(__file__).with_name("udp_probe.py")
+    run = netns(tmp_path, "--workers", 3, "--topology", topology, *family, *NO_SWITCH,
+                "--", "/usr/bin/python3", probe, 20, 0.001)
+    assert run.status == 0
+    assert run.json(1)[0]["unique"] == 20
+
+
+# What is left
+
+
+def processes_of(launcher):
+    """Host process ids of the launcher's descendants."""
+    children = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = entry.read_text()
+        except OSError:
+            continue
+        children.setdefault(int(text.rsplit(")", 1)[1].split()[1]), []).append(int(text.split(" ", 1)[0]))
+    found, queue = [], [launcher]
+    while queue:
+        for child in children.get(queue.pop(), []):
+            found.append(child)
+            queue.append(child)
+    return found
+
+
+def traces_of(launcher):
+    """Everything of a run that could outlive it: processes, network namespaces, BPF programs and maps."""
+    traces = set()
+    for pid in processes_of(launcher):
+        traces.add(("process", pid))
+        traces.add(("netns", os.stat(f"/proc/{pid}/ns/net").st_ino))
+        for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+            found = re.search(r"^(prog|map)_id:\t(\d+)$", info.read_text(), re.M)
+            if found:
+                traces.add((found[1], int(found[2])))
+    return traces
+
+
+def used_namespaces():
+    for link in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            yield os.stat(link).st_ino
+        except OSError:
+            pass
+
+
+def still_there(traces):
+    """Those of `traces` that exist."""
+    spaces = set(used_namespaces())
+    for kind, number in traces:
+        if kind == "process":
+            try:
+                zombie = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+            except OSError:
+                continue
+            if not zombie:
+                yield kind, number
+        elif kind == "netns":
+            if number in spaces:
+                yield kind, number
+        elif subprocess.run(["bpftool", kind, "show", "id", str(number)], capture_output=True).returncode == 0:
+            yield kind, number
+
+
+def start_and_trace(*options):
+    """A run under way, with links that need a BPF program and a relay; and its traces."""
+    command = netns_command("--workers", 3, *NO_SWITCH, "--loss", 0.01, "--delay", "1ms", *options, "--timeout", 90, "--",
+                            "sh", "-c", "trap '' TERM INT HUP; setsid sleep 1000 & echo up; sleep 1000; sleep 1000")
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    for _ in range(3):
+        assert launcher.stdout.readline().endswith("up\n")
+    traces = traces_of(launcher.pid)
+    kinds = [kind for kind, number in traces]
+    assert kinds.count("process") >= 5 and kinds.count("netns") >= 5 and "prog" in kinds and "map" in kinds
+    assert set(still_there(traces)) == traces
+    return launcher, traces
+
+
+def assert_gone(traces):
+    deadline = time.monotonic() + 20  # the kernel frees namespaces in the background
+    while left := set(still_there(traces)):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def named_namespaces():
+    return set(os.listdir("/run/netns")) if Path("/run/netns").exists() else set()
+
+
+@pytest.mark.parametrize("number, status", [
+    (signal.SIGKILL, -signal.SIGKILL),
+    (signal.SIGINT, 128 + signal.SIGINT),
+    (signal.SIGTERM, 128 + signal.SIGTERM),
+    (signal.SIGHUP, 128 + signal.SIGHUP),
+])
+def test_nothing_is_left_after_a_signal(number, status):
+    interfaces, names = set(os.listdir("/sys/class/net")), named_namespaces()
+    launcher, traces = start_and_trace()
+    assert set(os.listdir("/sys/class/net")) == interfaces
+    launcher.send_signal(number)
+    assert launcher.wait(timeout=30) == status
+    assert_gone(traces)
+    assert set(os.listdir("/sys/class/net")) == interfaces and named_namespaces() == names
+
+
+def test_nothing_is_left_when_the_first_process_is_killed():
+    launcher, traces = start_and_trace()
+    first = min(number for kind, number in traces if kind == "process")
+    os.kill(first, signal.SIGKILL)
+    assert launcher.wait(timeout=30) == 128 + signal.SIGKILL
+    assert_gone(traces)
+
+
+def test_two_runs_at_once(tmp_path):
+    one, traces_of_one = start_and_trace()
+    other, traces_of_other = start_and_trace()
+    spaces = [{number for kind, number in traces if kind == "netns"} for traces in (traces_of_one, traces_of_other)]
+    host = {os.stat("/proc/self/ns/net").st_ino}
+    assert not (spaces[0] & spaces[1]) - host
+    one.kill()
+    one.wait()
+    assert_gone({trace for trace in traces_of_one if trace[0] != "netns" or trace[1] not in host})
+    assert set(still_there(traces_of_other)) == traces_of_other
+    other.kill()
+    other.wait()
+    assert_gone(traces_of_other - {("netns", number) for number in host})
