@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The block streams of one communicator, wholly in XDP: stores a result in its cell, turns the same
+ * frame into the slot's next contribution and sends it back.  No skb, no system call per packet.
+ *
+ * inagg_stream runs for received packets (tail call from worker.bpf.c), inagg_kick for ticks that user
+ * space injects to start idle slots and to serve timers.  Decisions are made under the slot's lock by
+ * core/worker.h; payload is copied outside it.  That is safe because a cell changes hands only when its
+ * slot moves on: a copy that might have raced with that is recognised afterwards and not sent.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "worker_maps.h"
+#include <inagg/core/checksum.h>
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define barrier() asm volatile("" ::: "memory")
+#define KICK_HEADROOM 128 /* a live frame's room behind the headroom is short of the largest packet */
+
+const volatile struct inagg_stream_settings settings = {};
+struct inagg_stream_shared shared = {};
+
+struct slot_lock {
+	struct bpf_spin_lock lock;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot_lock);
+} locks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inagg_wslot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inagg_cell);
+} cells SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} doorbell SEC(".maps");
+
+#define COUNT(counter) __sync_fetch_and_add(&shared.counters.counter, 1)
+
+/* A slot with everything that belongs to it. */
+struct place {
+	struct inagg_stream_state *stream;
+	struct inagg_wslot *slot;
+	struct slot_lock *lock;
+	__u32 is_control;
+};
+
+static __always_inline int find_slot(__u32 index, struct place *at)
+{
+	if (index < settings.slots) {
+		at->is_control = 0;
+		at->stream = &shared.streams[0];
+	} else {
+		at->is_control = 1;
+		at->stream = &shared.streams[1];
+	}
+	at->slot = bpf_map_lookup_elem(&slots, &index);
+	at->lock = bpf_map_lookup_elem(&locks, &index);
+	return at->slot && at->lock;
+}
+
+static __always_inline struct inagg_cell *find_cell(const struct place *at, __u32 block)
+{
+	__u32 index;
+
+	if (at->is_control)
+		index = settings.cells + (block & (settings.control_cells - 1));
+	else
+		index = block & (settings.cells - 1);
+	return bpf_map_lookup_elem(&cells, &index);
+}
+
+static __always_inline void ring(void)
+{
+	__u64 anything = 0;
+
+	bpf_ringbuf_output(&doorbell, &anything, sizeof(anything), BPF_RB_FORCE_WAKEUP);
+}
+
+/* The frame's linear part becomes @bytes long. */
+static __always_inline int resize(struct xdp_md *ctx, __u32 bytes)
+{
+	__u32 have = (__u32)(ctx->data_end - ctx->data);
+
+	return bytes == have ? 0 : (int)bpf_xdp_adjust_tail(ctx, (int)bytes - (int)have);
+}
+
+/* Write the lengths and the IPv4 checksum of a frame with @bytes behind UDP's header. */
+static __always_inline int set_lengths(struct xdp_md *ctx, __u32 bytes)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 header = settings.header_bytes;
+	struct udphdr *udp;
+
+	if (header < sizeof(*udp) || header > INAGG_FRAME_ROOM || data + INAGG_FRAME_ROOM > end)
+		return -1;
+	udp = data + header - sizeof(*udp);
+	udp->len = bpf_htons(bytes + sizeof(*udp));
+	if (settings.family == 6) {
+		struct ipv6hdr *ip = (void *)udp - sizeof(*ip);
+
+		ip->payload_len = udp->len;
+	} else {
+		struct iphdr *ip = (void *)udp - sizeof(*ip);
+		__u16 *word = (__u16 *)ip;
+		__u64 sum = 0;
+
+		ip->tot_len = bpf_htons(bytes + sizeof(*udp) + sizeof(*ip));
+		ip->check = 0;
+#pragma unroll
+		for (int i = 0; i < 10; i++)
+			sum += word[i];
+		ip->check = ~inagg_fold16(sum);
+	}
+	return 0;
+}
+
+/* Turn the image of a contribution or result, already in the frame, into what @action wants. */
+static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct inagg_hdr *h = data + settings.header_bytes;
+	__u16 flags;
+
+	if ((void *)(h + 1) > end)
+		return -1;
+	flags = bpf_ntohs(h->level_flags);
+	if (action == INAGG_W_RESEND) {
+		flags |= INAGG_F_RESEND;
+	} else if (action == INAGG_W_RESTORE) {
+		h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
+		h->source = bpf_htons(settings.rank);
+		flags &= INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED;
+	} else {
+		h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_REQUEST;
+		h->dtype_op = 0;
+		h->scale = 0;
+		h->next_scale = 0;
+		h->elements = 0;
+		h->payload_checksum = 0;
+		flags &= INAGG_F_VERSION;
+		if (action == INAGG_W_REQUEST_ALL)
+			flags |= INAGG_F_MULTICAST;
+	}
+	h->level_flags = bpf_htons(flags);
+	h->boot = shared.boot;
+	inagg_hdr_seal(h);
+	return set_lengths(ctx, sizeof(*h) + bytes);
+}
+
+static __always_inline int write_cell(struct xdp_md *ctx, struct inagg_cell *cell, __u32 bytes)
+{
+	if (bytes > INAGG_MAX_PAYLOAD || settings.header_bytes > INAGG_FRAME_ROOM ||
+	    resize(ctx, settings.header_bytes + sizeof(struct inagg_hdr) + bytes))
+		return -1;
+	return (int)bpf_xdp_store_bytes(ctx, 0, cell->frame + INAGG_FRAME_ROOM - settings.header_bytes,
+					settings.header_bytes + sizeof(struct inagg_hdr) + bytes);
+}
+
+static __always_inline void count(int action)
+{
+	if (action == INAGG_W_SEND)
+		COUNT(contributions);
+	else if (action == INAGG_W_RESEND)
+		COUNT(retransmissions);
+	else if (action == INAGG_W_RESTORE)
+		COUNT(restores);
+	else
+		COUNT(requests);
+}
+
+/* The frame becomes the packet that @action asks for; @block is the slot's own. */
+static __always_inline int send(struct xdp_md *ctx, const struct place *at, int action, __u32 block)
+{
+	struct inagg_cell *cell;
+	__u32 bytes;
+
+	cell = find_cell(at, action == INAGG_W_RESTORE ? block - at->stream->worker.slots : block);
+	if (!cell)
+		return XDP_DROP;
+	if (action == INAGG_W_RESTORE) {
+		if (!cell->done)
+			return XDP_DROP; /* still being stored; the switch will ask again */
+		bytes = bpf_ntohs(cell->hdr.elements) * inagg_element_bytes(inagg_hdr_dtype(&cell->hdr));
+	} else {
+		bytes = action == INAGG_W_REQUEST || action == INAGG_W_REQUEST_ALL ? 0 : cell->bytes;
+	}
+	if (write_cell(ctx, cell, bytes))
+		return XDP_DROP;
+	if (action != INAGG_W_SEND) {
+		barrier();
+		/* The slot moved on: another CPU may have written to the cell while we read it. */
+		if (*(volatile __u32 *)&at->slot->block != block)
+			return XDP_DROP;
+		if (rewrite(ctx, action, bytes))
+			return XDP_DROP;
+	}
+	count(action);
+	return XDP_TX;
+}
+
+/* Is this from the switch, with the layout that our own frames have? */
+static __always_inline int from_switch(const void *data, const void *end)
+{
+	const struct udphdr *udp = data + settings.header_bytes - sizeof(*udp);
+
+	if (settings.header_bytes > INAGG_FRAME_ROOM || data + INAGG_FRAME_ROOM > end)
+		return 0;
+	if (settings.family == 6) {
+		const struct ipv6hdr *ip = (void *)udp - sizeof(*ip);
+		const __u32 *from = (const __u32 *)&ip->saddr;
+		const volatile __u32 *remote = (const volatile __u32 *)settings.remote;
+
+		return ip->version == 6 && from[0] == remote[0] && from[1] == remote[1] &&
+		       from[2] == remote[2] && from[3] == remote[3];
+	} else {
+		const struct iphdr *ip = (void *)udp - sizeof(*ip);
+
+		return ip->version == 4 && ip->saddr == *(const volatile __u32 *)settings.remote;
+	}
+}
+
+/* Is the payload checksum right?  The payload starts at @at and is a multiple of 64 bytes. */
+static __always_inline int payload_intact(const struct inagg_hdr *h, const void *end, __u32 bytes)
+{
+	const __u64 *word = (const void *)(h + 1);
+	__u64 sum = 0;
+
+	for (__u32 i = 0; i < INAGG_MAX_PAYLOAD / 64; i++) {
+		if (i * 64 >= bytes)
+			break;
+		if ((const void *)(word + 8) > end)
+			return 0;
+#pragma unroll
+		for (int j = 0; j < 8; j++)
+			sum = inagg_payload_sum(sum, word[j]);
+		word += 8;
+	}
+	return bpf_ntohs(h->level_flags) & INAGG_F_CHECKED && h->payload_checksum == inagg_payload_fold(sum);
+}
+
+/* Payload bytes that the header promises, or -1. */
+static __always_inline int promised(const struct inagg_hdr *h)
+{
+	__u32 elements = bpf_ntohs(h->elements);
+
+	if (inagg_hdr_type(h) == INAGG_WAIT)
+		return 0;
+	if (elements % INAGG_CHUNK || elements > INAGG_MAX_ELEMENTS)
+		return -1;
+	return (int)(elements * inagg_element_bytes(inagg_hdr_dtype(h)));
+}
+
+static __always_inline int reject(void)
+{
+	COUNT(rejected);
+	return XDP_DROP;
+}
+
+static __always_inline void heard_boot(__u16 boot)
+{
+	if (boot == shared.boot)
+		return;
+	shared.boot = boot;
+	COUNT(reboots);
+	ring(); /* user space kicks every slot */
+}
+
+/* RACK: do two other slots wait for something that was sent well before what just arrived? */
+static __always_inline void detect_overtaken(const struct place *at, __u64 now)
+{
+	struct inagg_stream_state *stream = at->stream;
+
+	for (int i = 0; i < 2; i++) {
+		__u32 index = stream->cursor++ & (stream->worker.slots - 1);
+		struct inagg_wslot *other, copy;
+
+		if (at->is_control)
+			index += settings.slots;
+		other = bpf_map_lookup_elem(&slots, &index);
+		if (!other)
+			return;
+		copy = *other;
+		if (inagg_worker_overtaken(&stream->worker, &copy, stream->delivered_sent_ns, now) &&
+		    !shared.overdue) {
+			shared.overdue = 1;
+			ring();
+		}
+	}
+}
+
+static __always_inline int on_result(struct xdp_md *ctx, const struct place *at, __u32 block, __u32 bytes)
+{
+	struct inagg_stream_state *stream = at->stream;
+	__u64 now = bpf_ktime_get_ns(), sent_ns;
+	struct inagg_cell *cell;
+	int accepted, next = INAGG_W_NOTHING;
+	__u32 next_block;
+
+	bpf_spin_lock(&at->lock->lock);
+	sent_ns = at->slot->sent_ns;
+	accepted = inagg_worker_result(&stream->worker, at->slot, block, now);
+	if (accepted == INAGG_W_ACCEPT) {
+		/* A full barrier: user space extends the limit, then looks for idle slots; so one of us
+		 * two sees the other. */
+		__sync_fetch_and_add(&stream->accepted, 1);
+		next = inagg_worker_open(&stream->worker, at->slot, now);
+	}
+	next_block = at->slot->block;
+	bpf_spin_unlock(&at->lock->lock);
+
+	if (accepted != INAGG_W_ACCEPT) {
+		COUNT(duplicates);
+		return XDP_DROP;
+	}
+	cell = find_cell(at, block);
+	if (!cell || bytes > INAGG_MAX_PAYLOAD)
+		return XDP_DROP;
+	bpf_xdp_load_bytes(ctx, settings.header_bytes, &cell->hdr, sizeof(struct inagg_hdr) + bytes);
+	barrier();
+	*(volatile __u32 *)&cell->done = 1;
+	if (sent_ns > stream->delivered_sent_ns)
+		stream->delivered_sent_ns = sent_ns;
+	detect_overtaken(at, now);
+	if (__sync_fetch_and_add(&stream->done, 1) + 1 == *(volatile __u64 *)&stream->wake_at)
+		ring();
+	return next == INAGG_W_SEND ? send(ctx, at, next, next_block) : XDP_DROP;
+}
+
+static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, __u32 block, __u64 contributors)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct inagg_cell *cell;
+	__u32 own_block;
+	int action;
+
+	bpf_spin_lock(&at->lock->lock);
+	action = inagg_worker_wait(&at->stream->worker, at->slot, block, contributors, settings.rank, now);
+	own_block = at->slot->block;
+	bpf_spin_unlock(&at->lock->lock);
+
+	if (own_block == block) {
+		cell = find_cell(at, block);
+		if (cell) {
+			cell->contributors = contributors;
+			cell->heard = 1;
+		}
+	}
+	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, at, action, own_block);
+}
+
+SEC("xdp.frags")
+int inagg_stream(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct inagg_hdr *h = data + settings.header_bytes;
+	const struct udphdr *udp = (void *)h - sizeof(*udp);
+	__u32 block, index, local, window;
+	struct place at;
+	__u64 contributors;
+	int type, bytes;
+
+	if ((void *)(h + 1) > end || !from_switch(data, end))
+		return XDP_PASS;
+	type = inagg_hdr_type(h);
+	if (type != INAGG_RESULT && type != INAGG_WAIT)
+		return XDP_PASS;
+	if (inagg_hdr_version(h) != INAGG_WIRE_VERSION || !inagg_hdr_intact(h))
+		return reject();
+	if (h->job != settings.job || h->generation != settings.generation)
+		return reject();
+	bytes = promised(h);
+	if (bytes < 0 || bytes > INAGG_MAX_PAYLOAD ||
+	    bpf_ntohs(udp->len) != sizeof(*udp) + sizeof(*h) + (__u32)bytes ||
+	    (void *)(h + 1) + bytes > end)
+		return reject();
+	if (settings.checked && bytes && !payload_intact(h, end, (__u32)bytes))
+		return reject();
+
+	block = bpf_ntohl(h->block);
+	index = bpf_ntohl(h->slot);
+	contributors = inagg_swap64(h->contributors);
+	if (index >= settings.slots + settings.control_slots || !find_slot(index, &at))
+		return reject();
+	local = at.is_control ? index - settings.slots : index;
+	window = at.is_control ? settings.control_slots : settings.slots;
+	if ((block & (window - 1)) != local ||
+	    ((block & window) != 0) != ((bpf_ntohs(h->level_flags) & INAGG_F_VERSION) != 0) ||
+	    (type == INAGG_RESULT && contributors != settings.all))
+		return reject();
+
+	heard_boot(h->boot);
+	if (type == INAGG_RESULT)
+		return on_result(ctx, &at, block, (__u32)bytes);
+	return on_wait(ctx, &at, block, contributors);
+}
+
+/* What a tick's slot has to do now. */
+static __always_inline int decide(const struct place *at, __u32 kick, __u32 *block)
+{
+	const struct inagg_worker *worker = &at->stream->worker;
+	__u64 now = bpf_ktime_get_ns();
+	__u64 delivered = at->stream->delivered_sent_ns;
+	int action;
+
+	bpf_spin_lock(&at->lock->lock);
+	if (kick & INAGG_KICK_REBOOTED)
+		inagg_worker_rebooted(at->slot, now);
+	else
+		inagg_worker_overtaken(worker, at->slot, delivered, now);
+	action = inagg_worker_timeout(worker, at->slot, now);
+	if (action == INAGG_W_NOTHING)
+		action = inagg_worker_open(worker, at->slot, now);
+	*block = at->slot->block;
+	bpf_spin_unlock(&at->lock->lock);
+	return action;
+}
+
+/* The first cell holds a whole packet that user space has written. */
+static __always_inline int probe(struct xdp_md *ctx)
+{
+	__u32 first = 0;
+	struct inagg_cell *cell = bpf_map_lookup_elem(&cells, &first);
+
+	return cell && !write_cell(ctx, cell, cell->bytes) ? XDP_TX : XDP_DROP;
+}
+
+SEC("xdp.frags")
+int inagg_kick(struct xdp_md *ctx)
+{
+	__u32 next = shared.kick_next, kick, block;
+	struct place at;
+	int action;
+
+	/* Frames come back with the content that they left with: only the queue says whose turn it is. */
+	if (next >= shared.kick_count || next >= INAGG_KICKS)
+		return XDP_DROP;
+	shared.kick_next = next + 1;
+	kick = shared.kicks[next];
+	if (bpf_xdp_adjust_head(ctx, -KICK_HEADROOM))
+		return XDP_DROP;
+	if (kick & INAGG_KICK_PROBE)
+		return probe(ctx);
+	if (!find_slot(kick & ~INAGG_KICK_REBOOTED, &at))
+		return XDP_DROP;
+	action = decide(&at, kick, &block);
+	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, &at, action, block);
+}
