@@ -33,8 +33,8 @@ test: deps build ## run all tests (under 25 minutes on 2 cores)
 test-full: deps build ## the full matrices of every tier (hours)
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan --full
 
-simulation-long: deps build ## only the simulated schedules, with many more seeds
-	@tests/run --build $(BUILD) --full simulation
+simulation-long: deps build ## only the simulated schedules, with millions of seeds
+	@cmake --build $(BUILD) --target simulation-long
 
 vm-test: deps build ## load the BPF objects on Debian's 6.1 and 6.12 kernels in QEMU
 	@tests/run --build $(BUILD) vm

@@ -66,7 +66,8 @@ void explain(const char *path) {
     std::printf("%s", libbpf_messages.c_str());
     for (const auto &[name, log] : logs) {
         size_t length = std::strlen(log.data());
-        if (length && object && bpf_program__fd(bpf_object__find_program_by_name(object.get(), name.c_str())) < 0)
+        if (length && object &&
+            bpf_program__fd(bpf_object__find_program_by_name(object.get(), name.c_str())) < 0)
             std::printf("  verifier log of %s ends:\n%s\n", name.c_str(),
                         log.data() + (length > log_tail ? length - log_tail : 0));
     }
@@ -80,7 +81,8 @@ int load(const char *path) {
     Object object = open_with_logs(path, log_stats, 65536, logs);
     int error = object ? bpf_object__load(object.get()) : -errno;
     if (error == -EPERM && geteuid() != 0) {
-        std::printf("SKIP: loading BPF programs needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (run as root)\n");
+        std::printf(
+            "SKIP: loading BPF programs needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (run as root)\n");
         std::exit(77);
     }
     if (error) {
