@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "error.hpp"
+#include "job_book.hpp"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <gtest/gtest.h>
+
+using namespace inaggd;
+using namespace std::chrono_literals;
+using Kind = Outcome::Change::Kind;
+using Verdict = Outcome::Verdict;
+
+namespace {
+
+// A worker: rank r behind port 100 + r at 10.77.0.(10 + r).
+struct Worker {
+    uint16_t job = 7, rank = 0, size = 2, elements = 352;
+    uint64_t nonce = 1;
+    uint32_t port = 100;
+    uint8_t host = 10;
+    uint16_t receive_port = 5000;
+    uint8_t algorithm = INAGG_SWITCHML, flags = 0;
+
+    static Worker of(uint16_t rank, uint16_t size = 2) {
+        Worker w;
+        w.rank = rank;
+        w.size = size;
+        w.nonce = 1000u + rank;
+        w.port = 100u + rank;
+        w.host = static_cast<uint8_t>(10 + rank);
+        return w;
+    }
+    Worker again(uint64_t new_nonce) const {
+        Worker w = *this;
+        w.nonce = new_nonce;
+        return w;
+    }
+    inagg_event event(uint8_t type = INAGG_JOIN, uint16_t generation = 0) const {
+        inagg_event e{};
+        e.ifindex = port;
+        e.family = 4;
+        e.type = type;
+        e.job = job;
+        e.rank = rank;
+        e.generation = generation;
+        e.mac[0] = 2;
+        e.mac[5] = host;
+        const uint8_t address[4] = {10, 77, 0, host};
+        std::copy_n(address, 4, e.address);
+        e.join.nonce = nonce;
+        e.join.size = htobe16(size);
+        e.join.elements = htobe16(elements);
+        e.join.receive_port = htons(receive_port);
+        e.join.algorithm = algorithm;
+        e.join.flags = flags;
+        return e;
+    }
+};
+
+class Book : public ::testing::Test {
+protected:
+    Policy policy{};
+    JobBook book{policy, [] { return uint16_t{65535}; }};
+    Time now = Time{} + 1h;
+
+    Outcome join(const Worker &w) { return book.join(w.event(), now); }
+    Outcome leave(const Worker &w) { return book.leave(w.event(INAGG_LEAVE, generation(w.job)), now); }
+    uint16_t generation(uint16_t job = 7) const { return book.jobs().at(job).record.generation; }
+    const JobState &job(uint16_t number = 7) const { return book.jobs().at(number); }
+    bool has(uint16_t number) const { return book.jobs().contains(number); }
+
+    void expect_done(const Outcome &outcome) {
+        EXPECT_EQ(outcome.verdict, Verdict::done) << outcome.detail << reason_name(outcome.reason);
+    }
+    void expect_ignored(const Outcome &outcome) {
+        EXPECT_EQ(outcome.verdict, Verdict::ignored) << reason_name(outcome.reason);
+        EXPECT_TRUE(outcome.changes.empty());
+    }
+    void expect_refused(const Outcome &outcome, inagg_reason reason) {
+        EXPECT_EQ(outcome.verdict, Verdict::refused) << outcome.detail;
+        EXPECT_EQ(outcome.reason, reason) << reason_name(outcome.reason);
+        EXPECT_TRUE(outcome.changes.empty());
+    }
+    // Refused only after the time in which a restart of the job could have helped.
+    void expect_refused_late(const Worker &w, inagg_reason reason) {
+        expect_ignored(join(w));
+        now += patience;
+        expect_refused(join(w), reason);
+    }
+    void join_all(uint16_t size) {
+        for (uint16_t rank = 0; rank < size; rank++)
+            expect_done(join(Worker::of(rank, size)));
+    }
+    JobSpec spec(const std::string &text) { return parse_job_spec(text); }
+    Outcome add(const std::string &text) {
+        return book.add(spec(text), [](const std::string &name) { return name == "p0" ? 100u : 101u; }, now);
+    }
+};
+
+} // namespace
+
+TEST(Elements, FollowTheMtu) {
+    EXPECT_EQ(elements_for_mtu(1500, 4), 352);
+    EXPECT_EQ(elements_for_mtu(1500, 6), 320);
+    EXPECT_EQ(elements_for_mtu(3498, 4), INAGG_MAX_ELEMENTS);
+    EXPECT_EQ(elements_for_mtu(9000, 4), INAGG_MAX_ELEMENTS);
+    EXPECT_EQ(elements_for_mtu(220, 4), 32);
+    EXPECT_EQ(elements_for_mtu(219, 4), 0);
+    EXPECT_EQ(elements_for_mtu(0, 4), 0);
+}
+
+TEST_F(Book, FirstJoinCreatesTheJob) {
+    Outcome outcome = join(Worker::of(1, 3));
+    expect_done(outcome);
+    ASSERT_EQ(outcome.changes.size(), 2u);
+    EXPECT_EQ(outcome.changes[0].kind, Kind::renew);
+    EXPECT_EQ(outcome.changes[1].kind, Kind::members);
+    const inagg_job &record = job().record;
+    EXPECT_EQ(record.size, 3);
+    EXPECT_EQ(record.all, 7u);
+    EXPECT_EQ(record.slots, 128u);
+    EXPECT_EQ(record.control_slots, 8u);
+    EXPECT_EQ(record.elements, 352);
+    EXPECT_EQ(record.fan_in_log2, 2);
+    EXPECT_EQ(record.generation, 65535);
+    EXPECT_FALSE(record.keep);
+    EXPECT_EQ(joined_count(job().members), 1u);
+    const inagg_member &member = job().members[1];
+    EXPECT_EQ(member.ifindex, 101u);
+    EXPECT_EQ(member.receive_port, htons(5000));
+    EXPECT_EQ(member.address[3], 11);
+    EXPECT_EQ(member.mac[5], 11);
+    EXPECT_EQ(member.nonce, 1001u);
+}
+
+TEST_F(Book, RepeatedJoinChangesNothing) {
+    join_all(2);
+    expect_ignored(join(Worker::of(0)));
+    EXPECT_EQ(generation(), 65535);
+}
+
+TEST_F(Book, ElementsAreLimitedByPortsAndWholeChunks) {
+    book.policy().mtu = 1000;
+    Worker w = Worker::of(0);
+    w.elements = 352;
+    expect_done(join(w));
+    EXPECT_EQ(job().record.elements, 224);
+    w = Worker::of(0);
+    w.job = 8;
+    w.nonce = 5;
+    w.elements = 100;
+    expect_done(join(w));
+    EXPECT_EQ(job(8).record.elements, 96);
+}
+
+TEST_F(Book, NonsenseIsIgnored) {
+    auto ignored_with = [&](auto change) {
+        inagg_event event = Worker::of(0).event();
+        change(event);
+        expect_ignored(book.join(event, now));
+    };
+    ignored_with([](inagg_event &e) { e.join.nonce = 0; });
+    ignored_with([](inagg_event &e) { e.join.receive_port = 0; });
+    ignored_with([](inagg_event &e) { e.ifindex = 0; });
+    ignored_with([](inagg_event &e) { e.family = 5; });
+    ignored_with([](inagg_event &e) { e.address[0] = 224; });
+    ignored_with([](inagg_event &e) { e.address[0] = 127; });
+    ignored_with([](inagg_event &e) { e.mac[0] |= 1; });
+    ignored_with([](inagg_event &e) { std::fill_n(e.mac, 6, uint8_t{0}); });
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Book, ImpossibleRequestsAreRefused) {
+    Worker w = Worker::of(0);
+    w.size = 0;
+    expect_refused(join(w), INAGG_R_SIZE);
+    w.size = 65;
+    expect_refused(join(w), INAGG_R_SIZE);
+    w = Worker::of(2, 2);
+    expect_refused(join(w), INAGG_R_RANK);
+    w = Worker::of(0);
+    w.algorithm = INAGG_ATP;
+    expect_refused(join(w), INAGG_R_ALGORITHM);
+    w.algorithm = 200;
+    expect_refused(join(w), INAGG_R_ALGORITHM);
+    w = Worker::of(0);
+    w.elements = 31;
+    expect_refused(join(w), INAGG_R_MTU);
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Book, SixtyFourRanksFit) {
+    join_all(64);
+    EXPECT_EQ(job().record.all, ~uint64_t{0});
+    EXPECT_EQ(joined_count(job().members), 64u);
+}
+
+TEST_F(Book, PolicyMayForbidNewJobs) {
+    book.policy().auto_jobs = false;
+    expect_refused(join(Worker::of(0)), INAGG_R_POLICY);
+    add("7:size=2");
+    expect_done(join(Worker::of(0)));
+}
+
+TEST_F(Book, OtherSizeOrSmallerMtuIsRefused) {
+    expect_done(join(Worker::of(0)));
+    expect_refused_late(Worker::of(1, 3), INAGG_R_SIZE);
+    Worker w = Worker::of(1);
+    w.nonce = 77;
+    w.elements = 320;
+    expect_refused_late(w, INAGG_R_MTU);
+    w.elements = 832;
+    expect_done(join(w));
+    EXPECT_EQ(job().record.elements, 352);
+}
+
+TEST_F(Book, RankOfAnotherHostIsTaken) {
+    join_all(2);
+    Worker thief = Worker::of(0).again(66);
+    thief.host = 99;
+    expect_refused_late(thief, INAGG_R_TAKEN);
+    thief = Worker::of(0).again(67);
+    thief.port = 199;
+    expect_refused_late(thief, INAGG_R_TAKEN);
+    thief = Worker::of(0); // right nonce, wrong address
+    thief.host = 99;
+    expect_ignored(join(thief));
+    EXPECT_EQ(job().members[0].nonce, 1000u);
+    EXPECT_EQ(generation(), 65535);
+}
+
+TEST_F(Book, OneHostMayHoldTwoRanksAtTwoPorts) {
+    expect_done(join(Worker::of(0)));
+    Worker second = Worker::of(0).again(5);
+    second.rank = 1;
+    expect_refused_late(second, INAGG_R_TAKEN);
+    second.receive_port = 5001;
+    expect_done(join(second));
+    EXPECT_EQ(joined_count(job().members), 2u);
+}
+
+TEST_F(Book, MemberMayMoveWithItsNonce) {
+    join_all(2);
+    Worker moved = Worker::of(0);
+    moved.port = 150;
+    moved.receive_port = 6000;
+    expect_done(join(moved));
+    EXPECT_EQ(job().members[0].ifindex, 150u);
+    EXPECT_EQ(job().members[0].receive_port, htons(6000));
+    EXPECT_EQ(generation(), 65535);
+}
+
+TEST_F(Book, NewNonceFromTheSamePlaceRestartsTheJob) {
+    join_all(2);
+    Outcome outcome = join(Worker::of(0).again(50));
+    expect_done(outcome);
+    EXPECT_EQ(outcome.changes[0].kind, Kind::renew);
+    EXPECT_EQ(generation(), 0) << "65535 + 1";
+    EXPECT_EQ(joined_count(job().members), 1u);
+    ASSERT_EQ(outcome.displaced.size(), 2u);
+    EXPECT_EQ(outcome.displaced[1].member.nonce, 1001u);
+    EXPECT_EQ(outcome.displaced[1].generation, 65535);
+
+    expect_ignored(join(Worker::of(0))); // late copies of the old run
+    expect_ignored(join(Worker::of(1)));
+    expect_done(join(Worker::of(1).again(51)));
+    EXPECT_EQ(generation(), 0);
+}
+
+TEST_F(Book, RestartMayChangeTheSize) {
+    join_all(2);
+    Worker w = Worker::of(0, 5).again(50);
+    w.elements = 64;
+    expect_done(join(w));
+    EXPECT_EQ(job().record.size, 5);
+    EXPECT_EQ(job().record.elements, 64);
+    EXPECT_NE(generation(), 65535);
+    EXPECT_EQ(joined_count(job().members), 1u);
+}
+
+TEST_F(Book, ALargerRunMayBeginWithANewRank) {
+    join_all(2);
+    Worker third = Worker::of(2, 3).again(52);
+    expect_ignored(join(third)); // patience, not a refusal
+    expect_done(join(Worker::of(0, 3).again(50)));
+    expect_done(join(third));
+    EXPECT_EQ(joined_count(job().members), 2u);
+}
+
+TEST_F(Book, LastLeaveRemovesTheJob) {
+    join_all(2);
+    Outcome outcome = leave(Worker::of(0));
+    expect_done(outcome);
+    EXPECT_EQ(outcome.changes.at(0).kind, Kind::members);
+    EXPECT_EQ(joined_count(job().members), 1u);
+    outcome = leave(Worker::of(1));
+    EXPECT_EQ(outcome.changes.at(0).kind, Kind::remove);
+    EXPECT_FALSE(has(7));
+    expect_ignored(join(Worker::of(0))); // a late copy does not bring the job back
+    EXPECT_FALSE(has(7));
+    expect_done(join(Worker::of(0).again(60)));
+    EXPECT_EQ(generation(), 0) << "not the last generation again";
+}
+
+TEST_F(Book, LeaveIsBelievedOnlyFromTheMember) {
+    join_all(2);
+    Worker liar = Worker::of(0);
+    liar.port = 190;
+    expect_ignored(leave(liar));
+    liar = Worker::of(0);
+    liar.host = 99;
+    expect_ignored(leave(liar));
+    expect_ignored(leave(Worker::of(0).again(3)));
+    expect_ignored(book.leave(Worker::of(0).event(INAGG_LEAVE, 5), now));
+    liar = Worker::of(0);
+    liar.rank = 64;
+    expect_ignored(leave(liar));
+    expect_ignored(book.leave([] {
+        Worker w = Worker::of(0);
+        w.job = 9;
+        return w.event(INAGG_LEAVE);
+    }(), now));
+    EXPECT_EQ(joined_count(job().members), 2u);
+}
+
+TEST_F(Book, NextRunWaitsUntilTheLastOneHasLeft) {
+    join_all(2);
+    expect_done(leave(Worker::of(0)));
+    expect_ignored(join(Worker::of(0).again(50)));
+    EXPECT_EQ(generation(), 65535) << "rank 1 still finishes";
+    expect_done(leave(Worker::of(1)));
+    expect_done(join(Worker::of(0).again(50)));
+    EXPECT_EQ(generation(), 0);
+}
+
+TEST_F(Book, NextRunDoesNotWaitForTheDead) {
+    join_all(2);
+    expect_done(leave(Worker::of(0)));
+    expect_ignored(join(Worker::of(0).again(50)));
+    now += patience;
+    expect_done(join(Worker::of(0).again(50)));
+    EXPECT_EQ(generation(), 0);
+    EXPECT_EQ(joined_count(job().members), 1u);
+}
+
+TEST_F(Book, ConfiguredJobStaysAndBeginsAnew) {
+    expect_done(add("7:size=2,slots=64,control=4,elements=320,checked"));
+    EXPECT_EQ(job().record.slots, 64u);
+    EXPECT_EQ(job().record.flags, INAGG_JOIN_CHECKED);
+    join_all(2);
+    uint16_t before = generation();
+    expect_done(leave(Worker::of(0)));
+    Outcome outcome = leave(Worker::of(1));
+    EXPECT_EQ(outcome.changes.at(0).kind, Kind::renew);
+    EXPECT_EQ(generation(), static_cast<uint16_t>(before + 1));
+    expect_done(join(Worker::of(0).again(50)));
+    EXPECT_EQ(generation(), static_cast<uint16_t>(before + 1));
+}
+
+TEST_F(Book, ConfiguredMembersAreHeldToPortAndAddress) {
+    add("7:size=2,member=0@p0/10.77.0.10,member=1@p1/10.77.0.11");
+    EXPECT_EQ(joined_count(job().members), 0u);
+    Worker other = Worker::of(0);
+    other.port = 101;
+    expect_refused(join(other), INAGG_R_PORT);
+    other = Worker::of(0);
+    other.host = 12;
+    expect_refused(join(other), INAGG_R_ADDRESS);
+    join_all(2);
+    expect_done(leave(Worker::of(0)));
+    expect_done(leave(Worker::of(1)));
+    EXPECT_EQ(job().members[0].ifindex, 100u) << "still configured";
+    EXPECT_EQ(joined_count(job().members), 0u);
+    other = Worker::of(1).again(9);
+    other.port = 100;
+    expect_refused(join(other), INAGG_R_PORT);
+}
+
+TEST_F(Book, ConfiguredJobKeepsItsSizeInARestart) {
+    add("7:size=2");
+    join_all(2);
+    expect_refused(join(Worker::of(0, 3).again(50)), INAGG_R_SIZE);
+    EXPECT_EQ(joined_count(job().members), 2u);
+}
+
+TEST_F(Book, AddingTwiceIsOnceAndOtherwiseAnError) {
+    add("7:size=2");
+    expect_ignored(add("7:size=2"));
+    EXPECT_THROW(add("7:size=3"), Error);
+    EXPECT_THROW(add("8:size=2,elements=832"), Error) << "does not fit an MTU of 1500";
+    EXPECT_THROW(book.remove(9), Error);
+    Outcome outcome = book.remove(7);
+    EXPECT_EQ(outcome.changes.at(0).kind, Kind::remove);
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Book, PoolsNeverOverlap) {
+    for (uint16_t number = 0; number < 30; number++) {
+        Worker w = Worker::of(0);
+        w.job = number;
+        w.nonce = 100u + number;
+        expect_done(join(w));
+    }
+    Worker w = Worker::of(0).again(999);
+    w.job = 30;
+    expect_refused(join(w), INAGG_R_FULL); // 31 * 136 > 4096
+    for (const auto &[a, first] : book.jobs())
+        for (const auto &[b, second] : book.jobs())
+            if (a < b) {
+                EXPECT_NE(first.record.index, second.record.index);
+                EXPECT_TRUE(first.record.first_slot + 136 <= second.record.first_slot ||
+                            second.record.first_slot + 136 <= first.record.first_slot);
+            }
+    book.remove(3);
+    expect_done(join(w));
+    EXPECT_EQ(job(30).record.index, 3u);
+    EXPECT_EQ(job(30).record.first_slot, 3u * 136);
+}
+
+TEST_F(Book, JobNumbersRunOut) {
+    book.policy().job_slots = 8;
+    for (uint16_t number = 0; number < INAGG_MAX_JOBS; number++) {
+        Worker w = Worker::of(0);
+        w.job = number;
+        w.nonce = 100u + number;
+        expect_done(join(w));
+    }
+    Worker w = Worker::of(0).again(999);
+    w.job = 1000;
+    expect_refused(join(w), INAGG_R_FULL);
+}
+
+TEST_F(Book, SilentJobsGiveWayWhenTheirPlaceIsNeeded) {
+    book.policy().slots = 2 * 136;
+    for (uint16_t number : {1, 2}) {
+        Worker w = Worker::of(0).again(100u + number);
+        w.job = number;
+        expect_done(join(w));
+        now += 1s;
+    }
+    Worker third = Worker::of(0).again(300);
+    third.job = 3;
+    expect_refused(join(third), INAGG_R_FULL);
+    now += book.policy().idle;
+    book.heard(1, now);
+    Outcome outcome = join(third);
+    expect_done(outcome);
+    EXPECT_EQ(outcome.changes.at(0).kind, Kind::remove);
+    EXPECT_EQ(outcome.changes.at(0).job, 2);
+    EXPECT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_TRUE(has(1));
+    EXPECT_FALSE(has(2));
+}
+
+TEST_F(Book, SilentJobGivesItsNumberToOtherHosts) {
+    join_all(2);
+    now += book.policy().idle + 1s;
+    Worker other = Worker::of(0).again(70);
+    other.host = 50;
+    expect_done(join(other));
+    EXPECT_EQ(joined_count(job().members), 1u);
+    EXPECT_EQ(job().members[0].address[3], 50);
+}
+
+TEST_F(Book, ConfiguredJobsNeverGiveWay) {
+    book.policy().slots = 136;
+    add("1:size=2");
+    now += 2 * book.policy().idle;
+    expect_refused(join(Worker::of(0)), INAGG_R_FULL);
+    EXPECT_TRUE(has(1));
+}
+
+TEST_F(Book, LostPortTakesItsRanksAlong) {
+    join_all(2);
+    Worker other = Worker::of(0).again(90);
+    other.job = 8;
+    expect_done(join(other));
+    Outcome outcome = book.port_gone(100);
+    EXPECT_TRUE(has(7));
+    EXPECT_EQ(joined_count(job().members), 1u);
+    EXPECT_FALSE(has(8)) << "nobody is left in it";
+    EXPECT_EQ(outcome.changes.size(), 2u);
+    book.port_gone(12345);
+    EXPECT_TRUE(has(7));
+}
+
+TEST_F(Book, RestoredJobsGoOn) {
+    join_all(2);
+    JobBook next(policy, [] { return uint16_t{0}; });
+    next.restore(7, job().record, job().members, now);
+    expect_ignored(next.join(Worker::of(1).event(), now));
+    EXPECT_EQ(next.jobs().at(7).record.generation, generation());
+    expect_done(next.join(Worker::of(1).again(44).event(), now));
+    EXPECT_EQ(next.jobs().at(7).record.generation, 0) << "the run's generation + 1";
+    Worker w = Worker::of(0).again(45);
+    w.job = 9;
+    expect_done(next.join(w.event(), now));
+    EXPECT_EQ(next.jobs().at(9).record.first_slot, 136u);
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "error.hpp"
+#include "job_spec.hpp"
+
+#include <gtest/gtest.h>
+
+using namespace inaggd;
+
+TEST(JobSpec, NeedsOnlyNumberAndSize) {
+    JobSpec spec = parse_job_spec("7:size=4");
+    EXPECT_EQ(spec.number, 7);
+    EXPECT_EQ(spec.size, 4);
+    EXPECT_EQ(spec.slots, 0u);
+    EXPECT_FALSE(spec.checked);
+    EXPECT_TRUE(spec.members.empty());
+}
+
+TEST(JobSpec, ReadsEverySetting) {
+    JobSpec spec = parse_job_spec("65535:size=64,slots=256,control=4,elements=352,algorithm=switchml,checked,"
+                                  "member=0@p0/10.77.0.10,member=63@eth0.100/fd77::73");
+    EXPECT_EQ(spec.number, 65535);
+    EXPECT_EQ(spec.slots, 256u);
+    EXPECT_EQ(spec.control, 4u);
+    EXPECT_EQ(spec.elements, 352);
+    EXPECT_TRUE(spec.checked);
+    ASSERT_EQ(spec.members.size(), 2u);
+    EXPECT_EQ(spec.members[0].port, "p0");
+    EXPECT_EQ(spec.members[0].address.text(), "10.77.0.10");
+    EXPECT_EQ(spec.members[1].rank, 63);
+    EXPECT_EQ(spec.members[1].port, "eth0.100");
+    EXPECT_EQ(spec.members[1].address.text(), "fd77::73");
+}
+
+// The message names the value that is wrong.
+TEST(JobSpec, RefusesWhatItCannotMean) {
+    const std::pair<const char *, const char *> cases[] = {
+        {"7", "NUMBER:size"},
+        {"", "NUMBER:size"},
+        {"7:", "lacks size"},
+        {"7:slots=64", "lacks size"},
+        {"65536:size=4", "65536"},
+        {"-1:size=4", "-1"},
+        {"7:size=0", "'0'"},
+        {"7:size=65", "'65'"},
+        {"7:size=4x", "'4x'"},
+        {"7:size=4,slots=100", "not 100"},
+        {"7:size=4,control=3", "not 3"},
+        {"7:size=4,elements=350", "not 350"},
+        {"7:size=4,elements=864", "'864'"},
+        {"7:size=4,algorithm=atp", "'atp'"},
+        {"7:size=4,checked=maybe", "checked"},
+        {"7:size=4,colour=red", "'colour'"},
+        {"7:size=4,member=0", "'0'"},
+        {"7:size=4,member=0@/10.77.0.10", "0@/10"},
+        {"7:size=4,member=0@p0/here", "'here'"},
+        {"7:size=4,member=0@p0/224.0.0.1", "224.0.0.1"},
+        {"7:size=4,member=4@p0/10.77.0.14", "member 4"},
+    };
+    for (auto [text, named] : cases)
+        try {
+            parse_job_spec(text);
+            ADD_FAILURE() << text << " was taken";
+        } catch (const Error &error) {
+            EXPECT_NE(std::string(error.what()).find(named), std::string::npos) << text << ": " << error.what();
+        }
+}
