@@ -22,7 +22,7 @@ build: $(BUILD)/build.ninja
 	@cmake --build $(BUILD)
 
 $(BUILD)/build.ninja: CMakeLists.txt
-	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	@cmake -S . -B $(BUILD) -G Ninja
 
 demo: deps build ## train a network on four workers through the XDP switch
 	@tools/demo/run $(BUILD)
@@ -42,8 +42,10 @@ vm-test: deps build ## load the BPF objects on Debian's 6.1 and 6.12 kernels in 
 bench: deps build ## measure beside Open MPI and Gloo; writes $(BUILD)/bench/results.json
 	@tools/bench/run $(BUILD)
 
-install: build ## install under PREFIX (default /usr/local); DESTDIR is honoured
-	@cmake --install $(BUILD) --prefix $(PREFIX)
+install: ## install under PREFIX (default /usr/local); DESTDIR is honoured
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+	@cmake --build $(BUILD)
+	@cmake --install $(BUILD)
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 
 uninstall: ## remove what `make install` installed from this build
