@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Measure inagg beside its peers; print tables and write BUILD/bench/results.json.
+
+Contenders take turns within each round, so that what else the machine does hits all alike; values are
+medians over the rounds. A figure is a list entry {name, value, unit, peer, ratio, command}; ratio is the
+peer's time over ours (larger is better for inagg) unless the name says otherwise.
+"""
+import argparse
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import sys
+import time
+
+from contenders import (CONTENDERS, PEERS, RINGS, TRANSPORTS, Failed, Network, Runner, size_of_text, text_of_size)
+
+HEADER_BYTES = {"ethernet": 14, "ip": 20, "udp": 8, "inagg": 64}
+PARTS = ("switch", "free", "limited", "loss", "tcp")
+# Iterations that take about a second with eight workers on two cores.
+ITERATIONS = {4 << 10: 200, 256 << 10: 50, 4 << 20: 12, 64 << 20: 3}
+
+
+@dataclasses.dataclass
+class Plan:
+    """How much is measured."""
+    rounds: int = 3
+    switch_rounds: int = 31
+    workers: tuple = (2, 4, 8)
+    mtus: tuple = (1500, 3498)
+    sizes: tuple = (4 << 10, 256 << 10, 4 << 20, 64 << 20)
+    rates: tuple = ("500mbit", "1gbit")
+    limited_workers: tuple = (2, 4, 8)
+    limited_size: int = 16 << 20
+    losses: tuple = (0.0001, 0.001, 0.01)
+    loss_sizes: tuple = (4 << 20, 64 << 20)
+    tcp_seconds: int = 5
+
+
+QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("500mbit",), limited_workers=(8,),
+             limited_size=8 << 20, losses=(0.01,), loss_sizes=(4 << 20,), tcp_seconds=2)
+
+
+def busy_fraction(seconds=0.2):
+    """Share of all cores that something used just now."""
+    def sample():
+        numbers = [int(field) for field in open("/proc/stat").readline().split()[1:]]
+        return sum(numbers), numbers[3] + numbers[4]
+    total, idle = sample()
+    time.sleep(seconds)
+    later, later_idle = sample()
+    return 1 - (later_idle - idle) / max(1, later - total)
+
+
+def rate_of_text(text):
+    """500mbit -> 5e8"""
+    for unit, factor in (("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)):
+        if text.endswith(unit):
+            return float(text[:-len(unit)]) * factor
+    raise ValueError(f"{text}: want a rate like 500mbit")
+
+
+def payload_share(mtu):
+    """Bits of tensor in a bit of full Ethernet frames of inagg."""
+    headers = sum(HEADER_BYTES.values()) - HEADER_BYTES["ethernet"]
+    elements = min((mtu - headers) // 4 // 32 * 32, 832)
+    return elements * 4 / (elements * 4 + headers + HEADER_BYTES["ethernet"])
+
+
+class Bench:
+    def __init__(self, build, plan):
+        self.plan = plan
+        self.build = build
+        self.runner = Runner(build)
+        self.results = []
+        self.absent = {}
+        self.disturbed = self.measurements = 0
+
+    def add(self, name, value, unit, peer="", ratio=None, command="", **more):
+        """One figure; None where nothing could be measured."""
+        rounded = [None if number is None else float(f"{number:.5g}") for number in (value, ratio)]
+        self.results.append({"name": name, "value": rounded[0], "unit": unit, "peer": peer, "ratio": rounded[1],
+                             "command": command, **more})
+
+    def contenders(self):
+        """All that can run here; the others are reported once as absent."""
+        present = []
+        for contender in CONTENDERS:
+            reason = self.runner.missing(contender)
+            if not reason:
+                present.append(contender)
+            elif contender not in self.absent:
+                self.absent[contender] = reason
+                self.add(f"absent_{contender}", None, "", error=reason)
+                print(f"# {contender}: absent: {reason}", flush=True)
+        return present
+
+    def measure(self, what, function):
+        """function(), or the Failed it raised; notes whether the machine was busy with something else."""
+        self.measurements += 1
+        self.disturbed += busy_fraction() > 0.1
+        try:
+            return function()
+        except Failed as error:
+            print(f"# {what}: {error}", flush=True)
+            return error
+
+    def interleaved(self, cases):
+        """cases: {key: function}. All functions take turns; {key: median, or the last Failed}."""
+        values, errors = collections.defaultdict(list), {}
+        for _ in range(self.plan.rounds):
+            for key, function in cases.items():
+                value = self.measure(key, function)
+                if isinstance(value, Failed):
+                    errors[key] = value
+                else:
+                    values[key].append(value)
+        return {key: statistics.median(values[key]) if values[key] else errors[key] for key in cases}
+
+    def times(self, network, size, contenders):
+        """{contender: time or Failed} of one allreduce."""
+        iterations = ITERATIONS.get(size, 3) if not network.rate else 3
+        return self.interleaved({
+            contender: lambda contender=contender: self.runner.allreduce(contender, network, size, iterations)
+            for contender in contenders}), iterations
+
+    # (a)
+
+    def switch(self):
+        print("\n== XDP switch beside a program that only copies: ns per element, BPF_PROG_TEST_RUN")
+        command = shlex.join(self.runner.switch_command(self.plan.switch_rounds))
+        rows = self.measure("bench-switch", lambda: self.runner.switch(self.plan.switch_rounds))
+        if isinstance(rows, Failed):
+            self.add("switch_add_vs_copy_352", None, "ns/element", command=command, error=str(rows))
+            return
+        print(f"{'type':>9} {'elements':>8} {'ranks':>5} {'checked':>7} {'switch':>8} {'copy':>8} {'ratio':>6}")
+        for row in rows:
+            checked = "_checked" if row["checked"] else ""
+            print(f"{row['dtype']:>9} {row['elements']:>8} {row['ranks']:>5} {'yes' if checked else 'no':>7}"
+                  f" {row['switch_ns_per_element']:>8.3f} {row['copy_ns_per_element']:>8.3f} {row['ratio']:>6.2f}")
+            only = (f"--elements {row['elements']} --ranks {row['ranks']} --dtype {row['dtype']}"
+                    + ("" if checked else " --unchecked"))
+            names = [f"switch_{row['dtype']}_{row['elements']}_r{row['ranks']}{checked}"]
+            if (row["dtype"], row["elements"], row["ranks"], row["checked"]) == ("fixed32", 352, 8, False):
+                names.append("switch_add_vs_copy_352")
+            for name in names:
+                self.add(name, row["switch_ns_per_element"], "ns/element",
+                         f"copy: {row['copy_ns_per_element']:.4g} ns/element", row["ratio"], f"{command} {only}",
+                         ratio_is="ours over the copy's, the harness's own time subtracted from both",
+                         ratio_with_harness=row["ratio_with_driver"])
+
+    # (b)
+
+    def row(self, label, network, size, prefix):
+        """One line of a table of times, and its figures; returns the times."""
+        times, iterations = self.times(network, size, self.contenders())
+        good = {name: value for name, value in times.items() if not isinstance(value, Failed)}
+        ring = min((name for name in RINGS if name in good), key=good.get, default=None)
+        cells = "".join(f"{good[name]:>12.1f}" if name in good else f"{'-':>12}" for name in CONTENDERS)
+        print(f"{label}{cells}", flush=True)
+        for name in times:
+            value = good.get(name)
+            self.add(f"{prefix}_{name}", value, "us", f"{ring}: {good[ring]:.5g} us" if ring else "",
+                     good[ring] / value if ring and value else None,
+                     self.runner.repeat_command(name, network, size, iterations),
+                     gbps=size * 8 / value / 1e3 if value else None,
+                     **({} if value else {"error": str(times[name])}))
+        return good
+
+    def table_head(self, title, columns):
+        print(f"\n== {title}: time in us, maximum over ranks of the median")
+        print(columns + "".join(f"{name:>12}" for name in CONTENDERS))
+
+    def free(self):
+        self.table_head("allreduce of float32, links free (peers: plain bridge, offloads on)",
+                        f"{'workers':>7} {'mtu':>5} {'size':>6}")
+        best = {}
+        for workers in self.plan.workers:
+            for mtu in self.plan.mtus:
+                for size in self.plan.sizes:
+                    network = Network(workers, mtu)
+                    good = self.row(f"{workers:>7} {mtu:>5} {text_of_size(size):>6}", network, size,
+                                    f"allreduce_{text_of_size(size)}_n{workers}_mtu{mtu}")
+                    best[workers, mtu, size] = good
+        for size in self.plan.sizes:
+            for workers in self.plan.workers:
+                self.versus(best, workers, size)
+
+    def versus(self, best, workers, size):
+        """Our best transport at our best MTU against the best ring, and the best peer, at theirs."""
+        def fastest(names):
+            return min(((best[workers, mtu, size][name], name, mtu) for mtu in self.plan.mtus for name in names
+                        if name in best[workers, mtu, size]), default=None)
+        ours = fastest(TRANSPORTS)
+        for suffix, names in (("best_ring", RINGS), ("best_peer", PEERS)):
+            theirs = fastest(names)
+            ratio = theirs[0] / ours[0] if ours and theirs else None
+            peer = f"{theirs[1]} at MTU {theirs[2]}: {theirs[0]:.5g} us" if theirs else "none measured"
+            command = self.runner.repeat_command(ours[1], Network(workers, ours[2]), size,
+                                                 ITERATIONS[size]) if ours else ""
+            self.add(f"allreduce_{text_of_size(size)}_n{workers}_vs_{suffix}", ratio,
+                     "their time over ours", peer, ratio, command,
+                     ours=f"{ours[1]} at MTU {ours[2]}: {ours[0]:.5g} us" if ours else "none measured")
+
+    def limited(self):
+        size = self.plan.limited_size
+        self.table_head(f"allreduce of {text_of_size(size)} float32, links limited",
+                        f"{'workers':>7} {'mtu':>5} {'rate':>8}")
+        for rate in self.plan.rates:
+            for mtu in self.plan.mtus:
+                for workers in self.plan.limited_workers:
+                    network = Network(workers, mtu, rate)
+                    good = self.row(f"{workers:>7} {mtu:>5} {rate:>8}", network, size,
+                                    f"limited_{rate}_n{workers}_mtu{mtu}")
+                    self.fraction(network, size, good)
+
+    def fraction(self, network, size, good):
+        """Goodput over the rate at which the link can carry tensor."""
+        payload = rate_of_text(network.rate) * payload_share(network.mtu)
+        goodput = {name: size * 8 / time_us * 1e6 / payload for name, time_us in good.items()}
+        ours = max((name for name in TRANSPORTS if name in goodput), key=goodput.get, default=None)
+        ring = max((name for name in RINGS if name in goodput), key=goodput.get, default=None)
+        bound = network.workers / (2 * (network.workers - 1))
+        name = f"limited_link_n{network.workers}_fraction"
+        first = (network.rate, network.mtu) == (self.plan.rates[0], self.plan.mtus[0])
+        if not first:
+            name += f"_{network.rate}_mtu{network.mtu}"
+        self.add(name, goodput[ours] if ours else None, "goodput over payload rate",
+                 f"{ring}: {goodput[ring]:.3g}; no ring can exceed {bound:.3g}" if ring else "none measured",
+                 goodput[ours] / goodput[ring] if ours and ring else None,
+                 self.runner.repeat_command(ours, network, size, 3) if ours else "", ours=ours)
+
+    # (c)
+
+    def loss(self):
+        """Completion time under loss, relative to links that take the same path and lose nothing."""
+        print("\n== completion time under loss, relative to none (4 workers, MTU 1500)")
+        none = 1e-9  # keeps the program that drops frames in the path
+        print(f"{'size':>6} {'transport':>9}" + "".join(f"{loss:>10.2%}" for loss in self.plan.losses))
+        for size in self.plan.loss_sizes:
+            cases = {(transport, loss): lambda t=transport, p=loss: self.runner.allreduce(
+                t, Network(4, 1500, loss=p), size, ITERATIONS[size] * 2)
+                for transport in TRANSPORTS for loss in (none, *self.plan.losses)}
+            times = self.interleaved(cases)
+            for transport in TRANSPORTS:
+                self.inflation(size, transport, none, times)
+        self.headline_loss(none)
+
+    def inflation(self, size, transport, none, times):
+        base = times[transport, none]
+        cells = ""
+        for loss in self.plan.losses:
+            value = times[transport, loss]
+            measured = not isinstance(value, Failed) and not isinstance(base, Failed)
+            ratio = value / base if measured else None
+            cells += f"{ratio:>10.2f}" if measured else f"{'-':>10}"
+            self.add(f"loss_{loss * 100:g}pct_{text_of_size(size)}_{transport}", ratio, "time over time without loss",
+                     f"no loss: {base:.5g} us" if measured else "", ratio,
+                     self.runner.repeat_command(transport, Network(4, 1500, loss=loss), size, ITERATIONS[size] * 2))
+        print(f"{text_of_size(size):>6} {transport:>9}{cells}", flush=True)
+        self.loss_times = getattr(self, "loss_times", {})
+        if not isinstance(base, Failed):
+            self.loss_times[size, transport] = base
+
+    def headline_loss(self, none):
+        """loss_1pct_inflation: the largest tensor, the transport that is fastest without loss."""
+        size = self.plan.loss_sizes[-1]
+        usable = [transport for transport in TRANSPORTS if (size, transport) in getattr(self, "loss_times", {})]
+        best = min(usable, key=lambda transport: self.loss_times[size, transport], default=None)
+        for loss in self.plan.losses:
+            name = f"loss_{loss * 100:g}pct"
+            same = [result for result in self.results if result["name"] == f"{name}_{text_of_size(size)}_{best}"]
+            figure = dict(same[0]) if same else {"value": None, "unit": "", "peer": "", "ratio": None, "command": ""}
+            self.results.append({**figure, "name": f"{name}_inflation", "ours": best})
+
+    def tcp(self):
+        print("\n== ordinary TCP between two workers (iperf3, cubic): Gbit/s")
+        seconds = self.plan.tcp_seconds
+        rates = self.interleaved({switch: lambda switch=switch: self.runner.tcp(switch, seconds)
+                                  for switch in ("none", "inaggd")})
+        for label, switch in (("without the switch", "none"), ("with the switch attached", "inaggd")):
+            value = rates[switch]
+            print(f"{label:>26}: " + (f"{value:.2f}" if not isinstance(value, Failed) else str(value)))
+        measured = not any(isinstance(value, Failed) for value in rates.values())
+        self.add("tcp_with_switch_vs_without", rates["inaggd"] if measured else None, "Gbit/s",
+                 f"plain bridge: {rates['none']:.4g} Gbit/s" if measured else "",
+                 rates["inaggd"] / rates["none"] if measured else None,
+                 shlex.join(self.runner.tcp_command("inaggd", seconds)), ratio_is="with over without")
+
+    def write(self):
+        """results.json, and the figures that others rely on."""
+        folder = self.build / "bench"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "results.json"
+        path.write_text(json.dumps(self.results, indent=1) + "\n")
+        wanted = ("switch_add_vs_copy_352", "allreduce_64M_n8_vs_best_ring", "allreduce_4K_n8_vs_best_ring",
+                  "limited_link_n8_fraction", "loss_1pct_inflation", "tcp_with_switch_vs_without")
+        print("\n== summary")
+        for result in self.results:
+            if result["name"] in wanted:
+                value = "-" if result["value"] is None else f"{result['value']:.4g}"
+                ratio = "-" if result["ratio"] is None else f"{result['ratio']:.4g}"
+                print(f"{result['name']:>30} {value:>9} {result['unit']:<28} ratio {ratio:>7}   {result['peer']}")
+        if self.disturbed:
+            print(f"# before {self.disturbed} of {self.measurements} measurements the machine was busy with"
+                  " something else: repeat on an idle one before quoting")
+        print(f"# {path}")
+
+
+def one_measurement(args, build):
+    """--measure: repeat a single value."""
+    network = Network(args.workers, args.mtu, args.rate)
+    try:
+        size = size_of_text(args.size)
+        time_us = Runner(build).allreduce(args.measure, network, size, args.iterations)
+    except Failed as error:
+        sys.exit(f"bench: {args.measure}: {error}")
+    print(f"{args.measure}: {time_us:.1f} us, {size * 8 / time_us / 1e3:.3f} Gbit/s")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path, nargs="?", default=pathlib.Path("build"), help="build folder")
+    parser.add_argument("--quick", action="store_true", help="fewer cases and one round: a few minutes")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=PARTS, metavar="PART,...",
+                        help="of " + ", ".join(PARTS))
+    parser.add_argument("--rounds", type=int, help="rounds that the contenders take turns in")
+    one = parser.add_argument_group("one measurement")
+    one.add_argument("--measure", choices=CONTENDERS, help="only this contender, with what follows")
+    one.add_argument("--workers", type=int, default=8)
+    one.add_argument("--mtu", type=int, default=1500)
+    one.add_argument("--rate", default="")
+    one.add_argument("--size", default="64M")
+    one.add_argument("--iterations", type=int, default=3)
+    args = parser.parse_args()
+    for part in args.only:
+        if part not in PARTS:
+            parser.error(f"--only {part}: want some of {', '.join(PARTS)}")
+    return args
+
+
+def main():
+    args = parse_arguments()
+    if os.geteuid() != 0:
+        sys.exit("bench: network namespaces and XDP need root: run it as root")
+    if not (args.build / "bin" / "inagg-netns").exists():
+        sys.exit(f"bench: {args.build / 'bin'} has no inagg-netns: run make first")
+    if args.measure:
+        return one_measurement(args, args.build)
+    plan = QUICK if args.quick else Plan()
+    if args.rounds:
+        plan = dataclasses.replace(plan, rounds=args.rounds)
+    bench = Bench(args.build, plan)
+    started = time.monotonic()
+    try:
+        for part in args.only:
+            getattr(bench, part)()
+    finally:
+        bench.write()
+    print(f"# {time.monotonic() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

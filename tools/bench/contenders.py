@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What takes part in the benchmark, and how one measurement of it is made.
+
+Every contender runs under inagg-netns: inagg with its switch, the peers on a plain Linux bridge between
+the same veths, segmentation offload on. All report the maximum over ranks of the median time.
+"""
+import dataclasses
+import json
+import pathlib
+import shlex
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TRANSPORTS = ("udp", "afxdp", "xdp")
+RINGS = ("mpi-ring", "gloo-ring")
+PEERS = RINGS + ("mpi-default", "gloo-bcube")
+CONTENDERS = TRANSPORTS + PEERS
+TIMEOUT = 180  # seconds for one measurement
+
+
+class Failed(Exception):
+    """A measurement that gave no number; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """The links of a measurement."""
+    workers: int
+    mtu: int = 1500
+    rate: str = ""
+    loss: float = 0.0
+
+    def options(self):
+        """As inagg-netns takes them."""
+        options = ["--workers", str(self.workers), "--mtu", str(self.mtu)]
+        if self.rate:
+            options += ["--rate", self.rate]
+        if self.loss:
+            options += ["--loss", f"{self.loss:.10f}".rstrip("0")]
+        return options
+
+
+def text_of_size(size):
+    """4096 -> 4K"""
+    for unit, letter in ((1 << 20, "M"), (1 << 10, "K")):
+        if size % unit == 0:
+            return f"{size // unit}{letter}"
+    return str(size)
+
+
+def size_of_text(text):
+    """4K -> 4096"""
+    factor = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:].upper(), 1)
+    return int(text if factor == 1 else text[:-1]) * factor
+
+
+def run(command, timeout=TIMEOUT):
+    """Standard output of a command; raises Failed with its last words."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"not finished after {timeout} s") from error
+    except OSError as error:
+        raise Failed(str(error)) from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "[info]" not in line]
+        raise Failed("; ".join(lines[-4:]) or f"status {done.returncode}")
+    return done.stdout
+
+
+def json_lines(text):
+    """All objects, one a line; other lines are skipped."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+class Runner:
+    """Makes measurements with the programs of one build folder."""
+
+    def __init__(self, build):
+        self.build = build
+        self.bin = build.resolve() / "bin"
+
+    def missing(self, contender):
+        """Why the contender cannot run here; empty if it can."""
+        if contender.startswith("mpi-") and not (self.bin / "mpi-allreduce").exists():
+            return "Open MPI is not installed (openmpi-bin, libopenmpi-dev), or was not when this was built"
+        if contender.startswith("gloo-") and not (self.bin / "gloo-allreduce").exists():
+            return "Gloo is not installed (libgloo-dev), or was not when this was built"
+        return ""
+
+    def netns(self, network, *options):
+        """The start of a command line that puts a command on every worker."""
+        return [str(self.bin / "inagg-netns"), "run", *network.options(), "--no-prefix", "--quiet-ranks",
+                "--timeout", f"{TIMEOUT - 10}s", *options, "--"]
+
+    def allreduce_command(self, contender, network, size, iterations, folder="DIRECTORY"):
+        """The command of one measurement. FOLDER is where the ranks of a peer meet: new and empty."""
+        if contender in TRANSPORTS:
+            return self.netns(network, "--transport", contender) + [
+                str(self.bin / "inagg-perf"), "allreduce", "-b", text_of_size(size), "-e", text_of_size(size),
+                "-n", str(iterations), "-w", str(iterations // 5 + 1), "--json"]
+        library, algorithm = contender.split("-")
+        return self.netns(network, "--switch", "none") + [
+            str(HERE / f"{library}-rank"), str(folder), algorithm, str(self.bin / f"{library}-allreduce"),
+            f"{size}:{iterations}"]
+
+    def allreduce(self, contender, network, size, iterations):
+        """Time of one allreduce of float32 in microseconds."""
+        with tempfile.TemporaryDirectory(prefix="inagg-bench-") as folder:
+            rows = json_lines(run(self.allreduce_command(contender, network, size, iterations, folder)))
+        times = [row["time_us"] for row in rows if "time_us" in row]
+        if len(times) != 1:
+            raise Failed(f"printed {len(times)} times instead of one")
+        return times[0]
+
+    def repeat_command(self, contender, network, size, iterations):
+        """The command to show: it repeats the measurement."""
+        if contender in TRANSPORTS:
+            return shlex.join(self.allreduce_command(contender, network, size, iterations)).replace(
+                str(self.bin), str(self.build / "bin"))
+        command = f"tools/bench/run {self.build} --measure {contender} --workers {network.workers} --mtu {network.mtu}"
+        command += f" --size {text_of_size(size)} --iterations {iterations}"
+        return command + (f" --rate {network.rate}" if network.rate else "")
+
+    def tcp_command(self, switch, seconds):
+        """iperf3 through the ports, with ("inaggd") or without ("none") the switch on them."""
+        return [option for option in self.netns(Network(2), "--switch", switch) if option != "--quiet-ranks"] + [
+            str(HERE / "tcp-rank"), str(seconds)]
+
+    def tcp(self, switch, seconds):
+        """Gbit/s of one TCP connection."""
+        rows = [row for row in json_lines(run(self.tcp_command(switch, seconds))) if "end" in row]
+        if len(rows) != 1:
+            raise Failed("iperf3 printed no result")
+        return rows[0]["end"]["sum_received"]["bits_per_second"] / 1e9
+
+    def switch_command(self, rounds, *options):
+        return [str(self.build / "bin" / "bench-switch"), "--rounds", str(rounds), *options]
+
+    def switch(self, rounds):
+        """Rows of bench-switch."""
+        return json_lines(run(self.switch_command(rounds), timeout=900))
