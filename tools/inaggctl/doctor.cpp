@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "doctor.hpp"
+
+#include "error.hpp"
+#include "fd.hpp"
+#include "links.hpp"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fmt/core.h>
+#include <linux/bpf.h>
+#include <linux/ethtool.h>
+#include <linux/if_link.h>
+#include <linux/magic.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+namespace inaggctl {
+namespace {
+
+using inaggd::Fd;
+using inaggd::system_text;
+
+json finding(const std::string &check, const char *state, const std::string &detail, const std::string &fix = "") {
+    return {{"check", check}, {"state", state}, {"detail", detail}, {"fix", fix}};
+}
+
+json judge(const std::string &check, bool good, const char *otherwise, const std::string &detail,
+           const std::string &fix) {
+    return finding(check, good ? "ok" : otherwise, detail, good ? "" : fix);
+}
+
+std::optional<std::string> first_line(const std::string &path) {
+    std::ifstream file(path);
+    std::string line;
+    if (!std::getline(file, line))
+        return std::nullopt;
+    return line;
+}
+
+// Effective capabilities of this process, as /proc writes them.
+uint64_t capabilities() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("CapEff:"))
+            return std::stoull(line.substr(7), nullptr, 16);
+    return 0;
+}
+
+json check_privileges() {
+    constexpr int net_admin = 12, perfmon = 38, bpf = 39;
+    uint64_t held = capabilities();
+    bool enough = (held >> net_admin & 1) && (held >> perfmon & 1) && (held >> bpf & 1);
+    return judge("privileges", enough, "missing",
+                 enough ? "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" : "some of CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON lack",
+                 "run as root for the switch and the afxdp and xdp transports; the udp transport needs none");
+}
+
+json check_kernel() {
+    utsname name{};
+    uname(&name);
+    int major = 0, minor = 0;
+    bool known = std::sscanf(name.release, "%d.%d", &major, &minor) == 2;
+    bool recent = known && (major > 6 || (major == 6 && minor >= 1));
+    return judge("kernel", recent, "missing", name.release, "inagg is made for Linux 6.1 or later");
+}
+
+// A feature that only the kernel can tell; needs CAP_BPF.
+json check_probe(const std::string &check, int result, const std::string &fix) {
+    if (result < 0)
+        return finding(check, "warn", "cannot be probed: " + system_text(result), "run inaggctl doctor as root");
+    return judge(check, result > 0, "missing", result > 0 ? "available" : "not in this kernel", fix);
+}
+
+json check_bpffs(const std::string &dir) {
+    std::string parent = std::filesystem::path(dir).parent_path();
+    struct statfs info {};
+    bool good = statfs(parent.c_str(), &info) == 0 && static_cast<unsigned long>(info.f_type) == BPF_FS_MAGIC;
+    return judge("bpffs", good, "missing", parent + (good ? " is mounted" : " is not a bpf file system"),
+                 "mount -t bpf bpf /sys/fs/bpf");
+}
+
+json check_jit() {
+    auto value = first_line("/proc/sys/net/core/bpf_jit_enable");
+    if (!value)
+        return finding("JIT", "warn", "net.core.bpf_jit_enable cannot be read", "run inaggctl doctor as root");
+    return judge("JIT", *value != "0", "warn", "net.core.bpf_jit_enable = " + *value,
+                 "sysctl net.core.bpf_jit_enable=1, or the switch is many times slower");
+}
+
+json check_io_uring() {
+    auto value = first_line("/proc/sys/kernel/io_uring_disabled");
+    if (!value)
+        return finding("io_uring", "ok", "not restricted by this kernel");
+    return judge("io_uring", *value == "0", "warn", "kernel.io_uring_disabled = " + *value,
+                 "the udp transport uses io_uring: sysctl kernel.io_uring_disabled=0");
+}
+
+json check_af_xdp() {
+    Fd fd(socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
+    bool lacks = !fd && (errno == EAFNOSUPPORT || errno == ESOCKTNOSUPPORT);
+    if (fd)
+        return finding("AF_XDP", "ok", "available");
+    return finding("AF_XDP", lacks ? "missing" : "warn", system_text(errno),
+                   lacks ? "the afxdp transport needs a kernel with CONFIG_XDP_SOCKETS"
+                         : "needs CAP_NET_RAW: run as root for the afxdp transport");
+}
+
+json check_memlock() {
+    rlimit limit{};
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    bool plenty = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= (8u << 20);
+    std::string detail =
+        limit.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{} KiB", limit.rlim_cur / 1024);
+    return judge("memlock", plenty, "warn", detail,
+                 "io_uring's and AF_XDP's buffers count against it: ulimit -l unlimited");
+}
+
+json check_program(const std::string &program, const std::string &purpose) {
+    std::istringstream path(std::string(std::getenv("PATH") ? std::getenv("PATH") : "") + ":/usr/sbin:/sbin");
+    for (std::string dir; std::getline(path, dir, ':');)
+        if (access((dir + "/" + program).c_str(), X_OK) == 0)
+            return finding(program, "ok", dir + "/" + program);
+    return finding(program, "warn", "not found", purpose + ": apt install " + program);
+}
+
+// An on/off setting of an interface; nothing if it cannot be read.
+std::optional<bool> ethtool_flag(const std::string &interface, uint32_t command) {
+    Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ethtool_value value{.cmd = command, .data = 0};
+    ifreq request{};
+    std::copy_n(interface.begin(), std::min<size_t>(interface.size(), IFNAMSIZ - 1), request.ifr_name);
+    request.ifr_data = reinterpret_cast<char *>(&value);
+    if (ioctl(fd.get(), SIOCETHTOOL, &request))
+        return std::nullopt;
+    return value.data != 0;
+}
+
+std::string driver_of(const std::string &interface) {
+    Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ethtool_drvinfo info{};
+    info.cmd = ETHTOOL_GDRVINFO;
+    ifreq request{};
+    std::copy_n(interface.begin(), std::min<size_t>(interface.size(), IFNAMSIZ - 1), request.ifr_name);
+    request.ifr_data = reinterpret_cast<char *>(&info);
+    return ioctl(fd.get(), SIOCETHTOOL, &request) ? "unknown driver" : info.driver;
+}
+
+// The smallest program, attached for a moment: only the driver knows whether it takes native XDP.
+json check_native_xdp(const std::string &interface, uint32_t ifindex) {
+    std::string check = interface + ": native XDP";
+    LIBBPF_OPTS(bpf_xdp_query_opts, query);
+    if (bpf_xdp_query(static_cast<int>(ifindex), 0, &query) == 0 && query.attach_mode != XDP_ATTACHED_NONE)
+        return judge(check, query.attach_mode == XDP_ATTACHED_DRV, "warn",
+                     query.attach_mode == XDP_ATTACHED_DRV ? "a program is attached natively"
+                                                           : "a program is attached in generic mode",
+                     "its driver may not support native XDP; generic XDP is slower");
+    const bpf_insn pass[] = {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
+                             {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    LIBBPF_OPTS(bpf_prog_load_opts, load, .prog_flags = BPF_F_XDP_HAS_FRAGS);
+    Fd program(bpf_prog_load(BPF_PROG_TYPE_XDP, "inagg_doctor", "GPL", pass, 2, &load));
+    if (!program)
+        return finding(check, "warn", "cannot be tried: " + system_text(errno), "run inaggctl doctor as root");
+    LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+    int link = bpf_link_create(program.get(), static_cast<int>(ifindex), BPF_XDP, &options);
+    if (link < 0)
+        return finding(check, "warn", driver_of(interface) + ": " + system_text(link),
+                       "inaggd falls back to generic XDP, which is slower");
+    Fd owner(link);
+    return finding(check, "ok", driver_of(interface));
+}
+
+json check_mtu(const std::string &interface) {
+    uint32_t mtu = inaggd::mtu_of(interface);
+    return judge(interface + ": MTU", mtu <= 3498, "warn", fmt::format("{}", mtu),
+                 "above 3498 frames need several buffers, and inagg's packets do not grow further: ip link set dev " +
+                     interface + " mtu 3498");
+}
+
+// Redirects into a veth need GRO or an XDP program at its other end; the other end's peer is this one.
+json check_gro(const std::string &interface) {
+    auto on = ethtool_flag(interface, ETHTOOL_GGRO);
+    if (!on)
+        return finding(interface + ": GRO", "warn", "cannot be read", "ethtool -k " + interface);
+    return judge(interface + ": GRO", *on, "warn", *on ? "on" : "off",
+                 "a switch at the other end of this veth can reach it only with GRO or an XDP program here: ethtool -K " +
+                     interface + " gro on");
+}
+
+void examine_interface(const std::string &interface, json &findings) {
+    uint32_t ifindex = if_nametoindex(interface.c_str());
+    if (!ifindex) {
+        findings.push_back(finding(interface, "missing", "no such interface in this network namespace", "ip link"));
+        return;
+    }
+    findings.push_back(check_native_xdp(interface, ifindex));
+    findings.push_back(check_mtu(interface));
+    if (driver_of(interface) == "veth")
+        findings.push_back(check_gro(interface));
+}
+
+} // namespace
+
+json examine(const std::vector<std::string> &interfaces, const std::string &bpffs) {
+    libbpf_set_print(nullptr);
+    json findings = json::array();
+    findings.push_back(check_privileges());
+    findings.push_back(check_kernel());
+    findings.push_back(check_probe("XDP programs", libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_XDP, nullptr),
+                                   "the switch needs a kernel with CONFIG_BPF_SYSCALL"));
+    findings.push_back(check_probe("devmap", libbpf_probe_bpf_map_type(BPF_MAP_TYPE_DEVMAP, nullptr),
+                                   "results are multicast through it"));
+    findings.push_back(check_probe("ring buffer", libbpf_probe_bpf_map_type(BPF_MAP_TYPE_RINGBUF, nullptr),
+                                   "joins come through it"));
+    findings.push_back(judge("BTF", access("/sys/kernel/btf/vmlinux", R_OK) == 0, "warn", "/sys/kernel/btf/vmlinux",
+                             "a kernel with CONFIG_DEBUG_INFO_BTF explains programs and maps better"));
+    findings.push_back(check_bpffs(bpffs));
+    findings.push_back(check_jit());
+    findings.push_back(check_io_uring());
+    findings.push_back(check_af_xdp());
+    findings.push_back(check_memlock());
+    findings.push_back(check_program("bpftool", "shows and loads programs by hand"));
+    findings.push_back(check_program("clang", "builds the BPF programs"));
+    for (const std::string &interface : interfaces)
+        examine_interface(interface, findings);
+    return findings;
+}
+
+void print_doctor(const json &findings) {
+    for (const json &f : findings) {
+        fmt::print("{:<8} {:<22} {}\n", f["state"].get<std::string>(), f["check"].get<std::string>(),
+                   f["detail"].get<std::string>());
+        if (std::string fix = f["fix"]; !fix.empty())
+            fmt::print("{:<8} {:<22} -> {}\n", "", "", fix);
+    }
+}
+
+bool healthy(const json &findings) {
+    return std::none_of(findings.begin(), findings.end(), [](const json &f) { return f["state"] == "missing"; });
+}
+
+} // namespace inaggctl

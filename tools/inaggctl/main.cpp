@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// inaggctl: looks at and steers an inagg switch. Reads the pinned maps itself, so it works while inaggd is
+// away; only what changes jobs goes through inaggd.
+#include "control.hpp"
+#include "doctor.hpp"
+#include "error.hpp"
+#include "job_spec.hpp"
+#include "maps.hpp"
+#include "report.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include <functional>
+#include <optional>
+
+namespace {
+
+using namespace inaggctl;
+
+class Command {
+public:
+    explicit Command(CLI::App &app) : app_(app) {
+        app.require_subcommand(1);
+        app.fallthrough();
+        app.add_flag("--json", json_, "print JSON");
+        app.add_option("--bpffs", where_.bpffs, "directory of the pins")->capture_default_str();
+        app.add_option("--run-dir", where_.run_dir, "directory of inaggd's socket")->capture_default_str();
+        reading("status", "the switch: agent, addresses, ports, slots", [this] { return read_status(where_); },
+                print_status);
+        describe_jobs();
+        auto *stats = reading("stats", "counters by job", [this] { return read_stats(where_, job_); }, print_stats);
+        auto *drops = reading("drops", "dropped packets by job and reason",
+                              [this] { return read_drops(where_, job_); }, print_drops);
+        for (CLI::App *command : {stats, drops})
+            command->add_option("--job", job_, "only this job");
+        describe_slots();
+        auto *reload = app.add_subcommand("reload", "let inaggd start again, with its configuration as it is now");
+        reload->callback([this] { run_ = [this] { ask({{"command", "reload"}}); }; });
+        describe_doctor();
+    }
+
+    int run() const {
+        run_();
+        return failed_;
+    }
+
+private:
+    using Reader = std::function<json()>;
+    using Printer = std::function<void(const json &)>;
+
+    CLI::App *reading(const std::string &name, const std::string &help, Reader read, Printer print) {
+        return reading_in(app_, name, help, std::move(read), std::move(print));
+    }
+
+    CLI::App *reading_in(CLI::App &parent, const std::string &name, const std::string &help, Reader read,
+                         Printer print) {
+        CLI::App *command = parent.add_subcommand(name, help);
+        command->fallthrough();
+        command->callback([this, read, print] { run_ = [this, read, print] { show(read(), print); }; });
+        return command;
+    }
+
+    void show(const json &value, const Printer &print) const {
+        if (json_)
+            fmt::print("{}\n", value.dump(2));
+        else
+            print(value);
+    }
+
+    void ask(const nlohmann::json &request) const {
+        nlohmann::json reply = inaggd::ask_daemon(where_.run_dir, request);
+        if (json_)
+            fmt::print("{}\n", reply.dump());
+    }
+
+    void describe_jobs() {
+        CLI::App *jobs = app_.add_subcommand("job", "jobs of the switch");
+        jobs->require_subcommand(1);
+        jobs->fallthrough();
+        reading_in(*jobs, "list", "all jobs", [this] { return read_jobs(where_); }, print_jobs);
+        auto *show_one = reading_in(*jobs, "show", "a job and its ranks", [this] { return read_job(where_, *job_); },
+                                    print_job);
+        auto *add = jobs->add_subcommand("add", "configure a job, as with inaggd --job");
+        add->fallthrough();
+        add->add_option("SPEC", spec_, "7:size=4,slots=256,control=8,elements=352,checked,member=0@p0/10.77.0.10,...")
+            ->required();
+        add->callback([this] {
+            run_ = [this] {
+                inaggd::parse_job_spec(spec_); // complain before asking
+                ask({{"command", "job add"}, {"spec", spec_}});
+            };
+        });
+        auto *del = jobs->add_subcommand("del", "remove a job; its ranks are told");
+        del->fallthrough();
+        del->callback([this] { run_ = [this] { ask({{"command", "job del"}, {"job", *job_}}); }; });
+        for (CLI::App *command : {show_one, del})
+            command->add_option("JOB", job_, "the job's number")->required();
+    }
+
+    void describe_slots() {
+        CLI::App *slots = app_.add_subcommand("slots", "the switch's memory");
+        slots->require_subcommand(1);
+        slots->fallthrough();
+        auto *clear = slots->add_subcommand("clear", "forget what slots hold, as a restarted switch would");
+        clear->fallthrough();
+        clear->add_option("--job", job_, "only this job's slots");
+        clear->add_flag("--keep-boot", keep_boot_, "do not change the boot id, so that ranks are not told");
+        clear->callback([this] {
+            run_ = [this] {
+                inaggd::SwitchMaps maps = inaggd::SwitchMaps::open(where_.bpffs);
+                inaggd::clear_slots(maps, job_ ? &*job_ : nullptr, keep_boot_);
+                if (json_)
+                    fmt::print("{}\n", json{{"ok", true}, {"boot", maps.settings().boot}}.dump());
+            };
+        });
+    }
+
+    void describe_doctor() {
+        CLI::App *doctor = app_.add_subcommand("doctor", "what this machine lacks, and what to do");
+        doctor->fallthrough();
+        doctor->add_option("IF", interfaces_, "network interfaces to check");
+        doctor->callback([this] {
+            run_ = [this] {
+                json findings = examine(interfaces_, where_.bpffs);
+                show(findings, print_doctor);
+                failed_ = healthy(findings) ? 0 : 1;
+            };
+        });
+    }
+
+    CLI::App &app_;
+    Where where_{inaggd::default_bpffs, inaggd::default_run_dir};
+    bool json_ = false, keep_boot_ = false;
+    std::optional<uint16_t> job_;
+    std::string spec_;
+    std::vector<std::string> interfaces_;
+    std::function<void()> run_;
+    int failed_ = 0;
+};
+
+} // namespace
+
+int main(int argc, char **argv) {
+    CLI::App app("Looks at and steers an inagg switch");
+    Command command(app);
+    CLI11_PARSE(app, argc, argv);
+    try {
+        return command.run();
+    } catch (const std::exception &error) {
+        fmt::print(stderr, "inaggctl: {}\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "report.hpp"
+
+#include "control.hpp"
+#include "error.hpp"
+#include "maps.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <net/if.h>
+
+#include <vector>
+
+namespace inaggctl {
+namespace {
+
+using namespace inaggd;
+
+struct Counter {
+    const char *name;
+    __u64 inagg_stats::*value;
+};
+
+constexpr Counter counters[] = {
+    {"packets", &inagg_stats::packets},         {"additions", &inagg_stats::additions},
+    {"completions", &inagg_stats::completions}, {"duplicates", &inagg_stats::duplicates},
+    {"replies", &inagg_stats::replies},         {"waits", &inagg_stats::waits},
+    {"restores", &inagg_stats::restores},       {"joins", &inagg_stats::joins},
+    {"elements", &inagg_stats::elements},
+};
+
+bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
+
+std::string port_name(uint32_t ifindex) {
+    char name[IF_NAMESIZE];
+    return if_indextoname(ifindex, name) ? name : fmt::format("#{}", ifindex);
+}
+
+uint32_t joined(const Members &members) {
+    return static_cast<uint32_t>(std::count_if(members.begin(), members.end(), has_joined));
+}
+
+json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
+    return {{"job", number},
+            {"size", job.size},
+            {"joined", joined(maps.members(job.index))},
+            {"generation", job.generation},
+            {"algorithm", algorithm_name(job.algorithm)},
+            {"first_slot", job.first_slot},
+            {"slots", job.slots},
+            {"control_slots", job.control_slots},
+            {"elements", job.elements},
+            {"checked", (job.flags & INAGG_JOIN_CHECKED) != 0},
+            {"configured", job.keep != 0}};
+}
+
+json member_json(uint16_t rank, const inagg_member &member) {
+    return {{"rank", rank},
+            {"state", has_joined(member)                        ? "joined"
+                      : member.flags & INAGG_MEMBER_LEFT        ? "left"
+                      : member.flags & INAGG_MEMBER_RESERVED    ? "configured"
+                      : member.flags & INAGG_MEMBER_STATIC      ? "configured"
+                                                                : "missing"},
+            {"port", member.ifindex ? port_name(member.ifindex) : ""},
+            {"address", Address::of(member).text()},
+            {"mac", mac_text(member.mac)},
+            {"receive_port", ntohs(member.receive_port)}};
+}
+
+// Calls `each(name, row)` for the rows of `stats` that are asked for.
+template <typename Each> void for_rows(const SwitchMaps &maps, std::optional<uint16_t> wanted, Each each) {
+    bool found = false;
+    for (const auto &[number, job] : maps.jobs())
+        if (!wanted || *wanted == number) {
+            each(json(number), maps.stats(job.index));
+            found = true;
+        }
+    if (wanted && !found)
+        throw Error("job {}: no such job on this switch (inaggctl job list)", *wanted);
+    if (!wanted)
+        each(json(nullptr), maps.stats(INAGG_STATS_NO_JOB));
+}
+
+std::string row_name(const json &job) { return job.is_null() ? "no job" : fmt::format("job {}", job.get<int>()); }
+
+std::string text(const json &value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+} // namespace
+
+json read_status(const Where &where) {
+    SwitchMaps maps = SwitchMaps::open(where.bpffs);
+    inagg_switch_settings settings = maps.settings();
+    Address four{.family = static_cast<uint8_t>(settings.address4 ? 4 : 0)}, six{.family = 6};
+    std::memcpy(four.bytes.data(), &settings.address4, 4);
+    std::memcpy(six.bytes.data(), settings.address6, 16);
+    if (!six.is_host())
+        six.family = 0;
+
+    json ports = json::array();
+    for (const AttachedPort &port : attached_ports(where.bpffs))
+        ports.push_back({{"port", port.name}, {"ifindex", port.ifindex}, {"present", port.ifindex != 0}});
+    auto jobs = maps.jobs();
+    uint32_t used = 0;
+    for (const auto &[number, job] : jobs)
+        used += pool_slots(job);
+    return {{"agent", daemon_answers(where.run_dir) ? "running" : "not running"},
+            {"bpffs", where.bpffs},
+            {"address4", four.text()},
+            {"address6", six.text()},
+            {"udp_port", INAGG_PORT},
+            {"boot", settings.boot},
+            {"ports", ports},
+            {"jobs", jobs.size()},
+            {"slots", maps.slot_count()},
+            {"slots_used", used}};
+}
+
+json read_jobs(const Where &where) {
+    SwitchMaps maps = SwitchMaps::open(where.bpffs);
+    json list = json::array();
+    for (const auto &[number, job] : maps.jobs())
+        list.push_back(summary(maps, number, job));
+    return list;
+}
+
+json read_job(const Where &where, uint16_t number) {
+    SwitchMaps maps = SwitchMaps::open(where.bpffs);
+    auto jobs = maps.jobs();
+    auto job = jobs.find(number);
+    if (job == jobs.end())
+        throw Error("job {}: no such job on this switch (inaggctl job list)", number);
+    json result = summary(maps, number, job->second);
+    Members members = maps.members(job->second.index);
+    result["members"] = json::array();
+    for (uint16_t rank = 0; rank < job->second.size && rank < INAGG_MAX_RANKS; rank++)
+        result["members"].push_back(member_json(rank, members[rank]));
+    return result;
+}
+
+json read_stats(const Where &where, std::optional<uint16_t> wanted) {
+    SwitchMaps maps = SwitchMaps::open(where.bpffs);
+    json list = json::array();
+    for_rows(maps, wanted, [&](const json &job, const inagg_stats &stats) {
+        json row = {{"job", job}};
+        for (const Counter &counter : counters)
+            row[counter.name] = stats.*counter.value;
+        uint64_t drops = 0;
+        for (uint64_t count : stats.drops)
+            drops += count;
+        row["drops"] = drops;
+        list.push_back(row);
+    });
+    return list;
+}
+
+json read_drops(const Where &where, std::optional<uint16_t> wanted) {
+    SwitchMaps maps = SwitchMaps::open(where.bpffs);
+    json list = json::array();
+    for_rows(maps, wanted, [&](const json &job, const inagg_stats &stats) {
+        for (int reason = 0; reason < INAGG_R_CAPACITY; reason++)
+            if (stats.drops[reason])
+                list.push_back({{"job", job},
+                                {"reason", reason_name(reason)},
+                                {"number", reason},
+                                {"packets", stats.drops[reason]},
+                                {"text", reason_text(reason)}});
+    });
+    return list;
+}
+
+void print_status(const json &status) {
+    fmt::print("agent      {}\n", text(status["agent"]));
+    fmt::print("addresses  {} {} UDP port {}\n", text(status["address4"]), text(status["address6"]),
+               text(status["udp_port"]));
+    fmt::print("boot id    {:#06x}\n", status["boot"].get<unsigned>());
+    for (const json &port : status["ports"])
+        fmt::print("port       {}{}\n", text(port["port"]), port["present"].get<bool>() ? "" : " (gone)");
+    fmt::print("jobs       {}\n", text(status["jobs"]));
+    fmt::print("slots      {} of {} in use\n", text(status["slots_used"]), text(status["slots"]));
+}
+
+void print_jobs(const json &jobs) {
+    fmt::print("{:>6} {:>5} {:>7} {:>11} {:<10} {:>12} {:>9}\n", "JOB", "RANKS", "JOINED", "GENERATION", "ALGORITHM",
+               "SLOTS", "ELEMENTS");
+    for (const json &job : jobs)
+        fmt::print("{:>6} {:>5} {:>7} {:>11} {:<10} {:>12} {:>9}\n", text(job["job"]), text(job["size"]),
+                   text(job["joined"]), text(job["generation"]), text(job["algorithm"]),
+                   text(job["slots"]) + "+" + text(job["control_slots"]), text(job["elements"]));
+}
+
+void print_job(const json &job) {
+    print_jobs(json::array({job}));
+    fmt::print("\n{:>6} {:<10} {:<8} {:<17} {:>12} {}\n", "RANK", "STATE", "PORT", "MAC", "RECEIVE PORT", "ADDRESS");
+    for (const json &member : job["members"])
+        fmt::print("{:>6} {:<10} {:<8} {:<17} {:>12} {}\n", text(member["rank"]), text(member["state"]),
+                   text(member["port"]), text(member["mac"]), text(member["receive_port"]), text(member["address"]));
+}
+
+void print_stats(const json &stats) {
+    for (const json &row : stats) {
+        fmt::print("{}\n", row_name(row["job"]));
+        for (const auto &[name, value] : row.items())
+            if (name != "job")
+                fmt::print("  {:<12} {:>16}\n", name, text(value));
+    }
+}
+
+void print_drops(const json &drops) {
+    if (drops.empty())
+        fmt::print("no packets dropped\n");
+    for (const json &row : drops)
+        fmt::print("{:<10} {:>12}  {:<16} {}\n", row_name(row["job"]), text(row["packets"]), text(row["reason"]),
+                   text(row["text"]));
+}
+
+} // namespace inaggctl
