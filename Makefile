@@ -21,7 +21,8 @@ deps: ## install the Debian packages that are missing
 build: $(BUILD)/build.ninja
 	@cmake --build $(BUILD)
 
-$(BUILD)/build.ninja: CMakeLists.txt
+# Ninja runs CMake again when a CMakeLists.txt changes.
+$(BUILD)/build.ninja:
 	@cmake -S . -B $(BUILD) -G Ninja
 
 demo: deps build ## train a network on four workers through the XDP switch
