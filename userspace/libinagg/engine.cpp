@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 namespace inagg {
 
@@ -188,8 +189,10 @@ void Engine::on_boot(uint16_t boot) {
     membership_.config.boot = boot;
     stats_.reboots++;
     for (StreamState &s : streams_) {
-        for (inagg_wslot &slot : s.slots)
-            inagg_worker_rebooted(&slot, now_);
+        for (std::size_t index = 0; index < s.slots.size(); index++) {
+            inagg_worker_rebooted(&s.slots[index], now_);
+            s.records[index].lost = true;
+        }
         s.earliest_due = now_;
     }
 }
@@ -212,6 +215,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, 
     SlotRecord &record = s.records[index];
     record.kept = true;
     record.kept_meta = meta;
+    record.lost = false;
     std::byte *copy = s.kept_payload.data() + index * payload_bytes_;
     std::memcpy(copy, body.data(), body.size());
     s.in_flight--;
@@ -228,8 +232,11 @@ void Engine::on_wait(StreamState &s, uint32_t block, uint64_t contributors) {
     record.heard = true;
     record.heard_block = block;
     record.contributors = contributors;
+    const bool was_in = slot.acked;
     const int action =
         inagg_worker_wait(&s.worker, &slot, block, contributors, membership_.config.rank, now_);
+    if (action == INAGG_W_RESEND && was_in)
+        record.lost = true;
     if (action == INAGG_W_RESTORE)
         send_restore(s, block);
     else
@@ -284,8 +291,7 @@ void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
         send_contribution(s, slot.block, false);
         break;
     case INAGG_W_RESEND:
-        stats_.retransmissions++;
-        send_contribution(s, slot.block, true);
+        resend(s, slot);
         break;
     case INAGG_W_REQUEST:
     case INAGG_W_REQUEST_ALL:
@@ -296,6 +302,18 @@ void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
         return;
     }
     s.earliest_due = std::min<uint64_t>(s.earliest_due, slot.due_ns);
+}
+
+// A block that the switch has forgotten, or that was resent in vain, may be complete elsewhere: besides
+// contributing again, ask all ranks whether one holds its result.
+void Engine::resend(StreamState &s, const inagg_wslot &slot) {
+    SlotRecord &record = s.records[inagg_slot_index(&s.worker, slot.block)];
+    stats_.retransmissions++;
+    send_contribution(s, slot.block, true);
+    if (!std::exchange(record.lost, false) && slot.tries <= INAGG_ASK_ALL_AFTER)
+        return;
+    stats_.requests++;
+    send_request(s, slot.block, true);
 }
 
 inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const {

@@ -47,6 +47,7 @@ private:
     struct SlotRecord {
         bool kept = false; // the last result is in kept_payload, in case the switch loses it
         BlockMeta kept_meta;
+        bool lost = false;  // the switch has forgotten what it had of the block in flight
         bool heard = false; // a WAIT came for heard_block
         uint32_t heard_block = 0;
         uint64_t contributors = 0;
@@ -76,6 +77,7 @@ private:
     void run_timers(StreamState &s);
     void open(StreamState &s, inagg_wslot &slot);
     void act(StreamState &s, const inagg_wslot &slot, int action);
+    void resend(StreamState &s, const inagg_wslot &slot);
     void send_contribution(StreamState &s, uint32_t block, bool resend);
     void send_request(StreamState &s, uint32_t block, bool everyone);
     void send_restore(StreamState &s, uint32_t block);

@@ -17,10 +17,8 @@ struct Choice {
 
 // The fastest first.
 constexpr Choice choices[] = {
-#ifdef INAGG_HAVE_XDP
+#ifdef INAGG_XDP
     {"xdp", make_xdp},
-#endif
-#ifdef INAGG_HAVE_AFXDP
     {"afxdp", make_afxdp},
 #endif
     {"udp", make_udp},

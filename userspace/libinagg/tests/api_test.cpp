@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The C API and its C++ face.
+#include "ranks.hpp"
+
+#include <inagg/inagg.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+namespace {
+
+using inagg::options_for;
+using inagg::SoftwareSwitch;
+
+TEST(CApi, ErrorsBecomeNumbersAndMessages) {
+    inagg_options options;
+    inagg_options_init(&options);
+    inagg_comm *comm = nullptr;
+    EXPECT_EQ(inagg_join(&options, &comm), INAGG_EINVAL);
+    EXPECT_EQ(comm, nullptr);
+    EXPECT_NE(std::strstr(inagg_message(), "INAGG_SWITCH"), nullptr) << inagg_message();
+    EXPECT_EQ(inagg_join(nullptr, &comm), INAGG_EINVAL);
+    EXPECT_EQ(inagg_leave(nullptr), INAGG_OK);
+    EXPECT_EQ(inagg_barrier(nullptr), INAGG_EINVAL);
+    EXPECT_STRNE(inagg_strerror(INAGG_EDEADLINE), inagg_strerror(INAGG_ERANGE));
+}
+
+TEST(CApi, ArgumentsAreChecked) {
+    SoftwareSwitch software_switch;
+    const inagg_options options = options_for(software_switch, 0, 1);
+    inagg_comm *comm = nullptr;
+    ASSERT_EQ(inagg_join(&options, &comm), INAGG_OK) << inagg_message();
+    EXPECT_EQ(inagg_rank(comm), 0);
+    EXPECT_EQ(inagg_size(comm), 1);
+    EXPECT_STREQ(inagg_transport(comm), "udp");
+    EXPECT_STREQ(inagg_transport_note(comm), "");
+    int data = 1;
+    EXPECT_EQ(inagg_allreduce(comm, nullptr, &data, 1, INAGG_INT32, INAGG_SUM), INAGG_EINVAL);
+    EXPECT_EQ(inagg_allreduce(comm, &data, &data, 1, static_cast<inagg_dtype>(9), INAGG_SUM), INAGG_EINVAL);
+    EXPECT_EQ(inagg_allreduce(comm, &data, &data, 1, INAGG_INT32, static_cast<inagg_op>(3)), INAGG_EINVAL);
+    EXPECT_EQ(inagg_broadcast(comm, &data, 1, INAGG_INT32, 1), INAGG_EINVAL);
+    EXPECT_EQ(inagg_allreduce(comm, nullptr, nullptr, 0, INAGG_INT32, INAGG_SUM), INAGG_OK);
+    EXPECT_EQ(inagg_allreduce(comm, &data, &data, 1, INAGG_INT32, INAGG_SUM), INAGG_OK);
+    EXPECT_EQ(data, 1);
+    inagg_stats_t stats;
+    inagg_get_stats(comm, &stats);
+    EXPECT_EQ(stats.blocks, 1U);
+    EXPECT_EQ(inagg_leave(comm), INAGG_OK);
+}
+
+TEST(CppFace, AllreduceWithHandles) {
+    SoftwareSwitch software_switch({.elements = 64});
+    std::vector<std::thread> threads;
+    for (uint16_t rank = 0; rank < 3; rank++)
+        threads.emplace_back([&, rank] {
+            inagg::Comm comm(options_for(software_switch, rank, 3));
+            std::vector<float> in(1000, static_cast<float>(rank)), out(1000);
+            comm.allreduce<float>(in, out);
+            EXPECT_EQ(out, std::vector<float>(1000, 3.0F));
+            std::vector<int32_t> ints(500, rank);
+            auto request = comm.iallreduce<int32_t>(ints, ints, INAGG_MAX);
+            comm.barrier();
+            request.wait();
+            EXPECT_EQ(ints, std::vector<int32_t>(500, 2));
+            std::vector<int32_t> data(100, rank);
+            comm.broadcast<int32_t>(data, 2);
+            EXPECT_EQ(data[99], 2);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+TEST(CppFace, Throws) {
+    inagg_options options;
+    inagg_options_init(&options);
+    try {
+        inagg::Comm comm(options);
+        FAIL();
+    } catch (const inagg::Exception &error) {
+        EXPECT_EQ(error.code(), INAGG_EINVAL);
+    }
+}
+
+} // namespace

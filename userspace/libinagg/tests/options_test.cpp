@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "error.hpp"
+#include "options.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+namespace inagg {
+namespace {
+
+using Variables = std::initializer_list<std::pair<const char *, const char *>>;
+
+constexpr const char *known[] = {"INAGG_SWITCH", "INAGG_JOB", "INAGG_RANK", "INAGG_SIZE", "INAGG_ALGORITHM",
+                                 "INAGG_TRANSPORT", "INAGG_TIMEOUT_MS", "INAGG_SCALE", "INAGG_CHECKED", "RANK",
+                                 "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
+                                 "SLURM_NTASKS"};
+
+inagg_options from(Variables variables) {
+    for (const char *name : known)
+        unsetenv(name);
+    setenv("INAGG_SWITCH", "10.0.0.1", 1);
+    for (const auto &[name, value] : variables)
+        setenv(name, value, 1);
+    return options_from_env();
+}
+
+// The message must name the variable that is wrong.
+void expect_blames(const char *name, Variables variables) {
+    try {
+        from(variables);
+        ADD_FAILURE() << "accepted a wrong " << name;
+    } catch (const Error &error) {
+        EXPECT_EQ(error.code(), INAGG_EINVAL);
+        EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    }
+}
+
+TEST(Environment, ReadsEverything) {
+    const inagg_options options =
+        from({{"INAGG_SWITCH", "fd77::1"}, {"INAGG_JOB", "9"}, {"INAGG_RANK", "3"}, {"INAGG_SIZE", "4"},
+              {"INAGG_ALGORITHM", "trio"}, {"INAGG_TRANSPORT", "udp"}, {"INAGG_TIMEOUT_MS", "250"},
+              {"INAGG_SCALE", "-4"}, {"INAGG_CHECKED", "1"}});
+    EXPECT_STREQ(options.switch_address, "fd77::1");
+    EXPECT_EQ(options.job, 9);
+    EXPECT_EQ(options.rank, 3);
+    EXPECT_EQ(options.size, 4);
+    EXPECT_STREQ(options.algorithm, "trio");
+    EXPECT_STREQ(options.transport, "udp");
+    EXPECT_EQ(options.timeout_ms, 250U);
+    EXPECT_EQ(options.scale, -4);
+    EXPECT_EQ(options.checked, 1);
+}
+
+TEST(Environment, FallsBackToLaunchers) {
+    const std::pair<const char *, const char *> launchers[] = {
+        {"RANK", "WORLD_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+    for (const auto &[rank, size] : launchers) {
+        const inagg_options options = from({{rank, "1"}, {size, "2"}});
+        EXPECT_EQ(options.rank, 1);
+        EXPECT_EQ(options.size, 2);
+        EXPECT_EQ(options.scale, INAGG_SCALE_AUTO);
+    }
+    const inagg_options own = from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "3"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
+    EXPECT_EQ(own.size, 3);
+}
+
+TEST(Environment, NamesWhatIsWrong) {
+    expect_blames("INAGG_SWITCH", {{"INAGG_SWITCH", ""}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "1"}});
+    expect_blames("INAGG_SIZE", {{"INAGG_RANK", "0"}});
+    expect_blames("INAGG_RANK", {{"INAGG_SIZE", "2"}});
+    expect_blames("INAGG_RANK", {});
+    expect_blames("INAGG_RANK", {{"INAGG_RANK", "2"}, {"INAGG_SIZE", "2"}});
+    expect_blames("INAGG_SIZE", {{"INAGG_RANK", "0"}, {"INAGG_SIZE", "65"}});
+    const auto with = [](const char *name, const char *value) {
+        expect_blames(name, {{"INAGG_RANK", "0"}, {"INAGG_SIZE", "1"}, {name, value}});
+    };
+    with("INAGG_JOB", "65536");
+    with("INAGG_JOB", "seven");
+    with("INAGG_TIMEOUT_MS", "0");
+    with("INAGG_SCALE", "1e3");
+    with("INAGG_CHECKED", "yes");
+}
+
+TEST(Validation, ListsTheChoices) {
+    inagg_options options = from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "1"}});
+    std::string("carrier").copy(options.transport, sizeof(options.transport));
+    options.transport[7] = '\0';
+    try {
+        validate(options);
+        FAIL();
+    } catch (const Error &error) {
+        EXPECT_STREQ(error.what(), "transport 'carrier': set one of udp, afxdp, xdp, auto");
+    }
+}
+
+} // namespace
+} // namespace inagg

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Runs the ranks of a job as threads against a SoftwareSwitch.
+#pragma once
+
+#include "communicator.hpp"
+#include "options.hpp"
+#include "software_switch.hpp"
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace inagg {
+
+inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t rank, uint16_t size,
+                                 uint16_t job = 7) {
+    inagg_options options = default_options();
+    software_switch.address().copy(options.switch_address, sizeof(options.switch_address) - 1);
+    std::string_view("udp").copy(options.transport, sizeof(options.transport) - 1);
+    options.transport[3] = '\0';
+    options.job = job;
+    options.rank = rank;
+    options.size = size;
+    return options;
+}
+
+// Calls body(communicator) once for each rank, in threads; throws the first exception of any.
+inline void run_ranks(const SoftwareSwitch &software_switch, uint16_t size,
+                      const std::function<void(Communicator &)> &body,
+                      const std::function<void(inagg_options &)> &change = {}) {
+    std::vector<std::exception_ptr> errors(size);
+    std::vector<std::thread> threads;
+    for (uint16_t rank = 0; rank < size; rank++)
+        threads.emplace_back([&, rank] {
+            try {
+                inagg_options options = options_for(software_switch, rank, size);
+                if (change)
+                    change(options);
+                Communicator communicator(options);
+                body(communicator);
+                communicator.leave();
+            } catch (...) {
+                errors[rank] = std::current_exception();
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    for (const std::exception_ptr &error : errors)
+        if (error)
+            std::rethrow_exception(error);
+}
+
+} // namespace inagg

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A switch in user space: core/slot.h and core/job.h over a UDP socket and a thread. Tests run against it
+// without privileges, and it drops packets, forgets slots and restarts on demand.
+#pragma once
+
+#include <inagg/core/job.h>
+#include <inagg/core/slot.h>
+#include <inagg/wire.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace inagg {
+
+struct SoftwareSwitchOptions {
+    uint16_t elements = INAGG_MAX_ELEMENTS; // most 32-bit elements per packet
+    uint32_t slots = 16, control_slots = 4; // of each job
+    double loss = 0;                        // probability, of packets in and of packets out
+    double duplication = 0;                 // likewise
+    double corruption = 0;                  // one bit is turned over
+    uint64_t seed = 1;
+    bool ipv6 = false; // listen on ::1 instead of an address of its own in 127.0.0.0/8
+};
+
+struct SoftwareSwitchCounters {
+    uint64_t additions = 0, completions = 0, replies = 0, waits = 0, restores = 0, dropped = 0;
+    uint64_t refused[INAGG_R_CAPACITY] = {};
+};
+
+// The address of one end of a packet.
+struct Endpoint {
+    sockaddr_storage address{};
+    socklen_t length = 0;
+};
+
+class SoftwareSwitch {
+public:
+    explicit SoftwareSwitch(const SoftwareSwitchOptions &options = {});
+    ~SoftwareSwitch();
+    SoftwareSwitch(const SoftwareSwitch &) = delete;
+
+    const std::string &address() const { return address_; }
+    // Forget what the slots hold, as eviction would; the ranks are not told.
+    void clear_slots();
+    // The same, and become another incarnation.
+    void reboot();
+    // Neither hear nor say anything any more.
+    void silence();
+    // Tell the members of `job` that it ended.
+    void end_job(uint16_t job, inagg_reason reason);
+    SoftwareSwitchCounters counters();
+
+private:
+    struct Member {
+        uint64_t nonce = 0;
+        Endpoint endpoint;
+        bool left = false;
+    };
+    struct Slot {
+        inagg_slot state{};
+        std::vector<uint32_t> lanes;
+        std::vector<std::byte> result; // as on the wire, once complete
+    };
+    struct Job {
+        inagg_job record{};
+        std::vector<Member> members;
+        std::vector<Slot> slots; // slot * 2 + pool version
+    };
+    // A packet while it is handled.
+    struct Packet {
+        inagg_hdr header;
+        std::span<const std::byte> body;
+        Endpoint from;
+    };
+
+    void open_socket(bool ipv6);
+    void run();
+    void arrived(std::span<const std::byte> bytes, const Endpoint &from);
+    void handle(const Packet &packet);
+    int handle_block(Job &job, const Packet &packet);
+    int contribute(Job &job, Slot &slot, const inagg_block &block, const Packet &packet);
+    int restore(Job &job, Slot &slot, const inagg_block &block, const Packet &packet);
+    int request(Job &job, Slot &slot, const inagg_block &block, const Packet &packet);
+    void join(const Packet &packet);
+    void leave(const Packet &packet);
+    void refuse(const Packet &packet, const Endpoint &to, inagg_reason reason);
+    Job &create(uint16_t number, const struct inagg_join &asked);
+    void restart(Job &job);
+    void fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body);
+    void complete(Job &job, Slot &slot);
+    void send_result(const Job &job, const Slot &slot, const Packet &packet, int rank);
+    void send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank);
+    void send_to(const Job &job, inagg_hdr header, std::span<const std::byte> body, int rank);
+    void transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to);
+    void emit(std::span<const std::byte> bytes, const Endpoint &to);
+    bool chance(double probability);
+
+    const SoftwareSwitchOptions options_;
+    std::string address_;
+    int socket_ = -1;
+    std::mutex mutex_; // over everything below
+    std::map<uint16_t, Job> jobs_;
+    SoftwareSwitchCounters counters_;
+    std::mt19937_64 random_;
+    uint16_t boot_ = 1;
+    bool silent_ = false;
+    std::atomic<bool> stopping_{false};
+    std::thread thread_;
+};
+
+} // namespace inagg
