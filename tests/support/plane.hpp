@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A switch that takes frames: the portable core in user space (reference_switch.hpp) or the XDP
+// program (xdp_plane.hpp). Conformance vectors and fuzzers drive either.
+#pragma once
+
+#include "support/packet.hpp"
+
+#include <inagg/core/job.h>
+
+#include <string>
+
+namespace support {
+
+// The port that frames arrive through; BPF_PROG_TEST_RUN offers the loopback device's.
+inline constexpr uint32_t the_port = 1;
+
+struct JobSpec {
+    uint32_t number = 7;
+    uint32_t index = 0;
+    uint16_t ranks = 3;
+    uint32_t first_slot = 0, slots = 4, control_slots = 2;
+    uint16_t generation = 1;
+    uint16_t elements = 64;
+    uint8_t flags = 0;
+    uint8_t algorithm = INAGG_SWITCHML;
+    int family = 4;
+    std::vector<uint32_t> ports;         // of each rank; the_port where not given, 0: has not joined
+    uint64_t nonce = 0x1122334455667788; // of every rank's JOIN
+
+    inagg_job job() const;
+    inagg_member member(uint32_t rank) const;
+};
+
+enum class Action { pass, absorb, drop, reply, multicast, fail };
+
+struct Answer {
+    Action action = Action::fail;
+    uint32_t reason = 0; // drop: enum inagg_reason
+    Frame frame;         // reply, multicast
+};
+
+const char *action_name(Action action);
+const char *reason_name(uint32_t reason);
+
+class Plane {
+public:
+    virtual ~Plane() = default;
+    virtual void add_job(const JobSpec &spec) = 0;
+    virtual Answer receive(const Frame &frame) = 0;
+    // All slots lose what they hold, as after a restart.
+    virtual void clear_slots() = 0;
+    // Counters of the job with that index; of packets that belong to no job.
+    virtual inagg_stats stats(uint32_t index) = 0;
+    virtual inagg_stats unowned() = 0;
+    // Contents of the pool of `spec`, byte for byte.
+    virtual std::string pool(const JobSpec &spec) = 0;
+};
+
+} // namespace support

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "support/reference_switch.hpp"
+
+#include <inagg/core/checksum.h>
+#include <inagg/core/fixed.h>
+#include <inagg/core/slot.h>
+
+#include <arpa/inet.h>
+#include <netinet/ether.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace support {
+namespace {
+
+template <typename T> T read(const Frame &frame, size_t at) {
+    T value;
+    std::memcpy(&value, frame.data() + at, sizeof value);
+    return value;
+}
+
+// Who sent a frame to whom, below inagg's header. Empty: none of the switch's business.
+struct Envelope {
+    int family;
+    Address source;
+    uint16_t source_port;
+    bool lengths_agree;
+};
+
+std::optional<Envelope> open_envelope(const Frame &frame) {
+    if (frame.size() < sizeof(ether_header))
+        return {};
+    const uint16_t ethertype = ntohs(read<uint16_t>(frame, 12));
+    Envelope e{};
+    e.family = ethertype == ETHERTYPE_IPV6 ? 6 : 4;
+    const size_t header = header_offset(e.family);
+    if ((ethertype != ETHERTYPE_IP && ethertype != ETHERTYPE_IPV6) || frame.size() < header)
+        return {};
+    Address target{};
+    size_t l3;
+    if (e.family == 6) {
+        const auto ip = read<ip6_hdr>(frame, sizeof(ether_header));
+        if (ip.ip6_vfc >> 4 != 6 || ip.ip6_nxt != IPPROTO_UDP)
+            return {};
+        std::memcpy(e.source.data(), &ip.ip6_src, 16);
+        std::memcpy(target.data(), &ip.ip6_dst, 16);
+        l3 = ntohs(ip.ip6_plen);
+    } else {
+        const auto ip = read<iphdr>(frame, sizeof(ether_header));
+        if (ip.version != 4 || ip.ihl != 5 || ip.protocol != IPPROTO_UDP || (ntohs(ip.frag_off) & 0x3fff))
+            return {};
+        std::memcpy(e.source.data(), &ip.saddr, 4);
+        std::memcpy(target.data(), &ip.daddr, 4);
+        l3 = static_cast<size_t>(ntohs(ip.tot_len)) - sizeof ip;
+    }
+    const auto udp = read<udphdr>(frame, header - sizeof(udphdr));
+    if (target != switch_address(e.family) || ntohs(udp.dest) != INAGG_PORT)
+        return {};
+    e.source_port = ntohs(udp.source);
+    const size_t bytes = ntohs(udp.len);
+    e.lengths_agree = l3 == bytes && bytes >= sizeof(udphdr) + sizeof(inagg_hdr) &&
+                      header - sizeof(udphdr) + bytes == frame.size();
+    return e;
+}
+
+uint32_t mantissa_bits(uint8_t dtype) { return dtype == INAGG_WIRE_FLOAT16 ? 10 : 7; }
+bool is_half(uint8_t dtype) { return inagg_element_bytes(dtype) == 2; }
+
+uint32_t fold(uint32_t a, uint32_t b, uint8_t dtype, uint8_t op) {
+    if (dtype != INAGG_WIRE_INT32 || op == INAGG_WIRE_SUM)
+        return a + b;
+    const auto x = static_cast<int32_t>(a), y = static_cast<int32_t>(b);
+    return static_cast<uint32_t>(op == INAGG_WIRE_MIN ? std::min(x, y) : std::max(x, y));
+}
+
+} // namespace
+
+struct ReferenceSwitch::Request {
+    const JobSpec &spec;
+    inagg_job job;
+    inagg_stats &row;
+    Packet packet;
+    inagg_block block;
+    Copy &copy;
+};
+
+inagg_job JobSpec::job() const {
+    inagg_job j{};
+    j.all = inagg_all_ranks(ranks);
+    j.index = index;
+    j.first_slot = first_slot;
+    j.slots = slots;
+    j.control_slots = control_slots;
+    j.generation = generation;
+    j.size = ranks;
+    j.elements = elements;
+    j.algorithm = algorithm;
+    j.flags = flags;
+    j.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(ranks));
+    return j;
+}
+
+inagg_member JobSpec::member(uint32_t rank) const {
+    inagg_member m{};
+    m.nonce = inagg_swap64(nonce);
+    m.ifindex = rank < ports.size() ? ports[rank] : the_port;
+    m.receive_port = htons(worker_port(rank));
+    m.family = static_cast<uint8_t>(family);
+    const Mac mac = worker_mac(index, rank);
+    const Address address = worker_address(family, index, rank);
+    std::copy(mac.begin(), mac.end(), m.mac);
+    std::copy(address.begin(), address.end(), m.address);
+    return m;
+}
+
+const char *action_name(Action action) {
+    static constexpr const char *names[] = {"pass", "absorb", "drop", "reply", "multicast", "fail"};
+    return names[static_cast<int>(action)];
+}
+
+const char *reason_name(uint32_t reason) {
+    switch (reason) {
+#define NAME(number, name, text)                                                                             \
+    case number:                                                                                             \
+        return #name;
+        INAGG_REASONS(NAME)
+#undef NAME
+    default:
+        return "unknown";
+    }
+}
+
+ReferenceSwitch::ReferenceSwitch(uint32_t slots) : memory(2 * slots) {}
+
+void ReferenceSwitch::add_job(const JobSpec &spec) { jobs[spec.number] = spec; }
+
+void ReferenceSwitch::clear_slots() { std::fill(memory.begin(), memory.end(), Copy{}); }
+
+std::string ReferenceSwitch::pool(const JobSpec &spec) {
+    const auto *first = &memory[2 * spec.first_slot];
+    return {reinterpret_cast<const char *>(first), 2 * (spec.slots + spec.control_slots) * sizeof *first};
+}
+
+Answer ReferenceSwitch::drop(inagg_stats &row, uint32_t reason) {
+    row.drops[reason]++;
+    return {Action::drop, reason, {}};
+}
+
+Answer ReferenceSwitch::receive(const Frame &frame) {
+    const auto envelope = open_envelope(frame);
+    if (!envelope)
+        return {Action::pass, 0, {}};
+    if (!envelope->lengths_agree)
+        return drop(no_job, INAGG_R_LENGTH);
+    const auto h = read<inagg_hdr>(frame, header_offset(envelope->family));
+    if (inagg_hdr_version(&h) != INAGG_WIRE_VERSION)
+        return drop(no_job, INAGG_R_VERSION);
+    if (!inagg_hdr_intact(&h))
+        return drop(no_job, INAGG_R_HEADER_CHECKSUM);
+    Packet packet;
+    packet.family = envelope->family;
+    packet.source = envelope->source;
+    packet.source_port = envelope->source_port;
+    packet.type = inagg_hdr_type(&h);
+    packet.flags = ntohs(h.level_flags) & INAGG_FLAGS_MASK;
+    packet.job = ntohs(h.job);
+    packet.slot = ntohl(h.slot);
+    packet.rank = ntohs(h.source);
+    const auto body = frame.begin() + static_cast<long>(header_offset(packet.family) + sizeof h);
+    packet.payload.assign(body, frame.end());
+    switch (packet.type) {
+    case INAGG_JOIN:
+    case INAGG_LEAVE:
+        return join(packet);
+    case INAGG_CONTRIBUTION:
+    case INAGG_REQUEST:
+    case INAGG_RESTORE:
+        return admit(frame, packet);
+    default:
+        return drop(no_job, INAGG_R_TYPE);
+    }
+}
+
+// The agent decides about joins and leaves; the answer to a member's repeated JOIN is the data plane's.
+Answer ReferenceSwitch::join(const Packet &packet) {
+    inagg_join j;
+    if (packet.payload.size() != sizeof j)
+        return drop(no_job, INAGG_R_LENGTH);
+    std::memcpy(&j, packet.payload.data(), sizeof j);
+    const auto found = jobs.find(packet.job);
+    if (packet.type == INAGG_LEAVE || found == jobs.end() || packet.rank >= found->second.ranks)
+        return {Action::absorb, 0, {}};
+    const JobSpec &spec = found->second;
+    const inagg_member m = spec.member(packet.rank);
+    if (m.ifindex != the_port || spec.family != packet.family || j.nonce != m.nonce ||
+        packet.source != worker_address(spec.family, spec.index, packet.rank))
+        return {Action::absorb, 0, {}};
+    if (ntohs(j.size) != spec.ranks)
+        return drop(rows[spec.index], INAGG_R_SIZE);
+    if (ntohs(j.elements) < spec.elements)
+        return drop(rows[spec.index], INAGG_R_MTU);
+    inagg_config c{};
+    c.nonce = j.nonce;
+    c.size = htons(spec.ranks);
+    c.elements = htons(spec.elements);
+    c.slots = htonl(spec.slots);
+    c.control_slots = htonl(spec.control_slots);
+    c.algorithm = spec.algorithm;
+    c.flags = spec.flags;
+    rows[spec.index].joins++;
+    Packet out = packet;
+    out.type = INAGG_CONFIG;
+    out.generation = spec.generation;
+    out.boot = switch_boot;
+    out.fan_in = spec.ranks;
+    out.source = switch_address(spec.family);
+    out.target = packet.source;
+    out.source_mac = switch_mac();
+    out.target_mac = worker_mac(spec.index, packet.rank);
+    out.source_port = INAGG_PORT;
+    out.target_port = ntohs(j.receive_port);
+    out.payload.resize(sizeof c);
+    std::memcpy(out.payload.data(), &c, sizeof c);
+    return {Action::reply, 0, build(out)};
+}
+
+Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
+    const auto found = jobs.find(packet.job);
+    if (found == jobs.end())
+        return drop(no_job, INAGG_R_JOB);
+    const JobSpec &spec = found->second;
+    inagg_stats &row = rows[spec.index];
+    row.packets++;
+    const inagg_job job = spec.job();
+    const auto h = read<inagg_hdr>(frame, header_offset(packet.family));
+    inagg_block block = inagg_block_of(&h);
+    if (packet.type == INAGG_REQUEST)
+        block.elements = 0;
+    const auto bytes = static_cast<uint32_t>(packet.payload.size());
+    if (const int refused = inagg_job_admits(&job, &block, packet.slot, bytes))
+        return drop(row, static_cast<uint32_t>(-refused));
+    const inagg_member m = spec.member(block.rank);
+    if (!m.ifindex)
+        return drop(row, INAGG_R_RANK);
+    if (m.ifindex != the_port)
+        return drop(row, INAGG_R_PORT);
+    if (spec.family != packet.family || packet.source != worker_address(spec.family, spec.index, block.rank))
+        return drop(row, INAGG_R_ADDRESS);
+    if (bytes && (spec.flags & INAGG_JOIN_CHECKED) &&
+        inagg_payload_checksum(packet.payload.data(), bytes) != h.payload_checksum)
+        return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
+    if (spec.algorithm != INAGG_SWITCHML)
+        return drop(row, INAGG_R_ALGORITHM);
+    const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
+    Request request{spec, job, row, packet, block, memory[key]};
+    return serve(request);
+}
+
+Answer ReferenceSwitch::serve(Request &request) {
+    switch (request.packet.type) {
+    case INAGG_CONTRIBUTION:
+        return contribute(request);
+    case INAGG_RESTORE:
+        return restore(request);
+    default:
+        return ask(request);
+    }
+}
+
+Answer ReferenceSwitch::contribute(Request &request) {
+    inagg_slot &state = request.copy.state;
+    const int verdict = inagg_slot_contribute(&state, request.job.all, &request.block);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    const int action = verdict & ~INAGG_COMPLETES;
+    if (action == INAGG_REPLY || action == INAGG_TELL) {
+        request.row.duplicates++;
+        request.row.replies += action == INAGG_REPLY;
+        return action == INAGG_REPLY ? result(request, false) : tell(request, false);
+    }
+    const uint8_t dtype = request.block.dtype_op >> 4, op = request.block.dtype_op & 0xf;
+    std::vector<uint32_t> values = element_values(request.packet.payload, dtype);
+    for (size_t i = 0; i < values.size(); i++) {
+        uint32_t value = values[i];
+        if (is_half(dtype))
+            value =
+                static_cast<uint32_t>(inagg_half_to_fixed(static_cast<uint16_t>(value), mantissa_bits(dtype),
+                                                          request.job.fan_in_log2, request.block.scale));
+        request.copy.lanes[i] = action == INAGG_STORE ? value : fold(request.copy.lanes[i], value, dtype, op);
+    }
+    request.row.additions++;
+    request.row.elements += request.block.elements;
+    if (!(verdict & INAGG_COMPLETES))
+        return {Action::absorb, 0, {}};
+    request.row.completions++;
+    for (size_t i = 0; i < state.elements && is_half(dtype); i++)
+        request.copy.lanes[i] =
+            inagg_fixed_to_half(static_cast<int32_t>(request.copy.lanes[i]), mantissa_bits(dtype),
+                                request.job.fan_in_log2, request.block.scale);
+    return result(request, true);
+}
+
+Answer ReferenceSwitch::restore(Request &request) {
+    const int verdict = inagg_slot_restore(&request.copy.state, request.job.all, &request.block);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    const auto values = element_values(request.packet.payload, request.block.dtype_op >> 4);
+    std::copy(values.begin(), values.end(), request.copy.lanes.begin());
+    request.row.restores++;
+    return result(request, true);
+}
+
+Answer ReferenceSwitch::ask(Request &request) {
+    const int verdict =
+        inagg_slot_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    if (verdict == INAGG_REPLY) {
+        request.row.replies++;
+        return result(request, false);
+    }
+    return tell(request, verdict == INAGG_TELL_ALL);
+}
+
+Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, uint64_t contributors,
+                                  bool everyone) const {
+    Packet out = request.packet;
+    out.type = type;
+    out.flags &= INAGG_F_VERSION;
+    out.generation = request.block.generation;
+    out.block = request.block.block;
+    out.dtype = request.block.dtype_op >> 4;
+    out.op = request.block.dtype_op & 0xf;
+    out.scale = request.block.scale;
+    out.contributors = contributors;
+    out.boot = switch_boot;
+    out.fan_in = request.job.size;
+    out.source = switch_address(request.spec.family);
+    out.source_mac = switch_mac();
+    out.source_port = INAGG_PORT;
+    out.target = everyone ? Address{} : request.packet.source;
+    out.target_mac = everyone ? Mac{} : worker_mac(request.spec.index, request.block.rank);
+    out.target_port = everyone ? 0 : worker_port(request.block.rank);
+    out.payload.clear();
+    return out;
+}
+
+Answer ReferenceSwitch::result(const Request &request, bool everyone) {
+    const inagg_slot &state = request.copy.state;
+    Packet out = answer_to(request, INAGG_RESULT, state.seen, everyone);
+    out.dtype = state.dtype_op >> 4;
+    out.op = state.dtype_op & 0xf;
+    out.scale = state.scale;
+    out.next_scale = state.next_scale;
+    out.count = request.job.size;
+    out.elements = state.elements;
+    out.payload =
+        element_bytes({request.copy.lanes.begin(), request.copy.lanes.begin() + state.elements}, out.dtype);
+    if (state.flags & INAGG_SLOT_SATURATED)
+        out.flags |= INAGG_F_SATURATED;
+    if (!out.payload.empty() && (request.job.flags & INAGG_JOIN_CHECKED))
+        out.flags |= INAGG_F_CHECKED;
+    return {everyone ? Action::multicast : Action::reply, 0, build(out)};
+}
+
+Answer ReferenceSwitch::tell(const Request &request, bool everyone) {
+    const uint64_t seen = inagg_slot_seen(&request.copy.state, &request.block);
+    request.row.waits++;
+    return {everyone ? Action::multicast : Action::reply, 0,
+            build(answer_to(request, INAGG_WAIT, seen, everyone))};
+}
+
+} // namespace support

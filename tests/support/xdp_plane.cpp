@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "support/xdp_plane.hpp"
+
+#include "switch_maps.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "switch.skel.h"
+
+#include <fmt/format.h>
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+namespace support {
+namespace {
+
+void check(int result, const char *what) {
+    if (result < 0)
+        throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+// A devmap without devices: a test run reports the redirect and does not perform it.
+void add_ports(int ports, uint32_t index) {
+    const int inner = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports_of_job", sizeof(uint32_t),
+                                     sizeof(bpf_devmap_val), INAGG_MAX_RANKS, nullptr);
+    check(inner, "creating a devmap");
+    const int result = bpf_map_update_elem(ports, &index, &inner, BPF_ANY);
+    close(inner);
+    check(result, "adding a devmap to `ports`");
+}
+
+inagg_stats total(int map, uint32_t row) {
+    std::vector<inagg_stats> each(static_cast<size_t>(libbpf_num_possible_cpus()));
+    check(bpf_map_lookup_elem(map, &row, each.data()), "reading `stats`");
+    inagg_stats sum{};
+    constexpr size_t counters = sizeof sum / sizeof(uint64_t);
+    auto *to = reinterpret_cast<uint64_t *>(&sum);
+    for (const inagg_stats &one : each)
+        for (size_t i = 0; i < counters; i++)
+            to[i] += reinterpret_cast<const uint64_t *>(&one)[i];
+    return sum;
+}
+
+} // namespace
+
+XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(slot_count) {
+    if (!skeleton)
+        throw std::runtime_error(fmt::format("opening switch.bpf.o: {}", std::strerror(errno)));
+    bpf_map__set_max_entries(skeleton->maps.slots, 2 * slots);
+    if (switch_bpf__load(skeleton)) {
+        const int error = errno;
+        switch_bpf__destroy(skeleton);
+        throw std::runtime_error(fmt::format("loading switch.bpf.o: {}", std::strerror(error)));
+    }
+    inagg_switch_settings settings{};
+    const Address address4 = switch_address(4), address6 = switch_address(6);
+    std::memcpy(&settings.address4, address4.data(), 4);
+    std::memcpy(settings.address6, address6.data(), 16);
+    settings.boot = switch_boot;
+    const uint32_t zero = 0;
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings, BPF_ANY),
+          "writing `settings`");
+}
+
+XdpPlane::~XdpPlane() { switch_bpf__destroy(skeleton); }
+
+void XdpPlane::add_job(const JobSpec &spec) {
+    const inagg_job job = spec.job();
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &spec.number, &job, BPF_ANY),
+          "writing `jobs`");
+    for (uint32_t rank = 0; rank < spec.ranks; rank++) {
+        const uint32_t key = spec.index * INAGG_MAX_RANKS + rank;
+        const inagg_member member = spec.member(rank);
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.members), &key, &member, BPF_ANY),
+              "writing `members`");
+    }
+    add_ports(bpf_map__fd(skeleton->maps.ports), spec.index);
+    rows[spec.number] = spec.index;
+}
+
+void XdpPlane::clear_slots() {
+    const inagg_slot_memory empty{};
+    for (uint32_t key = 0; key < 2 * slots; key++)
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.slots), &key, &empty, BPF_ANY),
+              "clearing a slot");
+}
+
+inagg_stats XdpPlane::stats(uint32_t index) { return total(bpf_map__fd(skeleton->maps.stats), index); }
+inagg_stats XdpPlane::unowned() { return stats(INAGG_STATS_NO_JOB); }
+
+std::string XdpPlane::pool(const JobSpec &spec) {
+    std::string bytes;
+    inagg_slot_memory memory;
+    for (uint32_t i = 0; i < 2 * (spec.slots + spec.control_slots); i++) {
+        const uint32_t key = 2 * spec.first_slot + i;
+        check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.slots), &key, &memory), "reading a slot");
+        bytes.append(reinterpret_cast<const char *>(&memory), sizeof memory);
+    }
+    return bytes;
+}
+
+// The row that a frame's drop is counted in, if its job is known: where the header says.
+uint32_t XdpPlane::last_job_row(const Frame &frame) const {
+    const size_t at =
+        header_offset(frame.size() > 12 && frame[12] == 0x86 ? 6 : 4) + offsetof(inagg_hdr, job);
+    if (frame.size() < at + 2)
+        return INAGG_STATS_NO_JOB;
+    const auto found = rows.find(frame[at] << 8 | frame[at + 1]);
+    return found == rows.end() ? INAGG_STATS_NO_JOB : found->second;
+}
+
+Answer XdpPlane::receive(const Frame &frame) {
+    const uint32_t row = last_job_row(frame);
+    const inagg_stats job_before = stats(row), before = unowned();
+    Answer answer;
+    answer.frame.resize(4096);
+    LIBBPF_OPTS(bpf_test_run_opts, run, .data_in = frame.data(), .data_out = answer.frame.data(),
+                .data_size_in = static_cast<uint32_t>(frame.size()),
+                .data_size_out = static_cast<uint32_t>(answer.frame.size()), .repeat = 1);
+    check(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.inagg_switch), &run), "BPF_PROG_TEST_RUN");
+    answer.frame.resize(run.data_size_out);
+    const inagg_stats job_after = stats(row), after = unowned();
+    uint32_t drops = 0;
+    for (uint32_t reason = 0; reason < INAGG_R_CAPACITY; reason++) {
+        const uint64_t counted =
+            after.drops[reason] - before.drops[reason] +
+            (row == INAGG_STATS_NO_JOB ? 0 : job_after.drops[reason] - job_before.drops[reason]);
+        drops += static_cast<uint32_t>(counted);
+        if (counted)
+            answer.reason = reason;
+    }
+    switch (run.retval) {
+    case XDP_PASS:
+        answer.action = Action::pass;
+        break;
+    case XDP_DROP:
+        answer.action = drops ? Action::drop : Action::absorb;
+        break;
+    case XDP_TX:
+        answer.action = Action::reply;
+        break;
+    case XDP_REDIRECT:
+        answer.action = Action::multicast;
+        break;
+    default:
+        answer.action = Action::fail;
+        break;
+    }
+    if (drops > 1 || (drops && answer.action != Action::drop))
+        answer.action = Action::fail;
+    if (answer.action != Action::reply && answer.action != Action::multicast)
+        answer.frame.clear();
+    return answer;
+}
+
+} // namespace support

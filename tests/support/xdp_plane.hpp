@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The XDP switch under BPF_PROG_TEST_RUN: loaded for itself, attached to nothing.
+#pragma once
+
+#include "support/plane.hpp"
+
+#include <map>
+
+struct switch_bpf;
+
+namespace support {
+
+class XdpPlane : public Plane {
+public:
+    // Loads bpf/switch.bpf.c with room for `slots` slots. Throws std::runtime_error.
+    explicit XdpPlane(uint32_t slots);
+    ~XdpPlane() override;
+    void add_job(const JobSpec &spec) override;
+    Answer receive(const Frame &frame) override;
+    void clear_slots() override;
+    inagg_stats stats(uint32_t index) override;
+    inagg_stats unowned() override;
+    std::string pool(const JobSpec &spec) override;
+
+private:
+    switch_bpf *skeleton;
+    uint32_t slots;
+    uint32_t last_job_row(const Frame &frame) const;
+    std::map<uint32_t, uint32_t> rows; // job number to row of stats
+};
+
+} // namespace support
