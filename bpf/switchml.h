@@ -36,9 +36,13 @@ static __always_inline void unlock_slot(struct inagg_slot_memory *m)
 	__sync_lock_test_and_set(&m->busy, 0);
 }
 
-static __always_inline int busy(struct inagg_stats *count)
+/* @verdict is a negative reason.  The barrier keeps the bound that verifiers before 6.18 need to see. */
+static __always_inline int drop(struct inagg_stats *count, int verdict)
 {
-	count->drops[INAGG_R_BUSY]++;
+	__u32 reason = -verdict;
+
+	barrier_var(reason);
+	count->drops[reason & (INAGG_R_CAPACITY - 1)]++;
 	return XDP_DROP;
 }
 
@@ -104,10 +108,8 @@ static __always_inline int tell(struct xdp_md *ctx, struct scratch *sc, struct i
 {
 	struct inagg_slot none = {};
 
-	if (resize(ctx, sc, 0)) {
-		count->drops[INAGG_R_RESIZE]++;
-		return XDP_DROP;
-	}
+	if (resize(ctx, sc, 0))
+		return drop(count, -INAGG_R_RESIZE);
 	answer(ctx, sc, INAGG_WAIT, &none, seen);
 	count->waits++;
 	return send(ctx, sc, count, everyone);
@@ -123,27 +125,23 @@ static __always_inline int deliver(struct xdp_md *ctx, struct scratch *sc, struc
 	void *end;
 
 	if (!lock_slot(m))
-		return busy(count);
+		return drop(count, -INAGG_R_BUSY);
 	state = m->state;
 	unlock_slot(m);
 	bytes = state.elements * inagg_element_bytes(state.dtype_op >> 4);
-	if (bytes > INAGG_MAX_PAYLOAD || resize(ctx, sc, bytes)) {
-		count->drops[INAGG_R_RESIZE]++;
-		return XDP_DROP;
-	}
+	if (bytes > INAGG_MAX_PAYLOAD || resize(ctx, sc, bytes))
+		return drop(count, -INAGG_R_RESIZE);
 	h = header_of(ctx, sc, &end);
 	if (!h)
 		return XDP_ABORTED;
 	if (!lock_slot(m))
-		return busy(count);
+		return drop(count, -INAGG_R_BUSY);
 	ready = m->ready && inagg_slot_holds(&m->state, &sc->block);
 	if (ready)
 		result_to_packet(m->lanes, h + 1, end, bytes / 64);
 	unlock_slot(m);
-	if (!ready) {
-		count->drops[INAGG_R_STALE]++;
-		return XDP_DROP;
-	}
+	if (!ready)
+		return drop(count, -INAGG_R_STALE);
 	sc->block.dtype_op = state.dtype_op;
 	sc->block.scale = state.scale;
 	answer(ctx, sc, INAGG_RESULT, &state, state.seen);
@@ -199,7 +197,7 @@ static __always_inline int switchml_contribute(struct xdp_md *ctx, struct scratc
 	}
 
 	if (!lock_slot(m))
-		return busy(count);
+		return drop(count, -INAGG_R_BUSY);
 	verdict = inagg_slot_contribute(&m->state, sc->job.all, &sc->block);
 	action = verdict & ~INAGG_COMPLETES;
 	if (verdict > 0 && action <= INAGG_COUNT) {
@@ -221,10 +219,8 @@ static __always_inline int switchml_contribute(struct xdp_md *ctx, struct scratc
 	state = m->state;
 	unlock_slot(m);
 
-	if (verdict < 0) {
-		count->drops[-verdict & (INAGG_R_CAPACITY - 1)]++;
-		return XDP_DROP;
-	}
+	if (verdict < 0)
+		return drop(count, verdict);
 	if (action == INAGG_REPLY) {
 		count->duplicates++;
 		count->replies++;
@@ -245,8 +241,9 @@ static __always_inline int switchml_contribute(struct xdp_md *ctx, struct scratc
 		return send(ctx, sc, count, 1);
 	}
 	if (half && state.elements && narrow_result(ctx, sc, m)) {
-		count->drops[INAGG_R_RESIZE]++;
-		return XDP_DROP;
+		/* Forget the block: nobody has its result, so all ranks will contribute again. */
+		m->state.flags = 0;
+		return drop(count, -INAGG_R_RESIZE);
 	}
 	return deliver(ctx, sc, m, count, 1);
 }
@@ -258,14 +255,12 @@ static __always_inline int switchml_request(struct xdp_md *ctx, struct scratch *
 	__u64 seen;
 
 	if (!lock_slot(m))
-		return busy(count);
+		return drop(count, -INAGG_R_BUSY);
 	verdict = inagg_slot_request(&m->state, &sc->block, sc->flags & INAGG_F_MULTICAST);
 	seen = inagg_slot_seen(&m->state, &sc->block);
 	unlock_slot(m);
-	if (verdict < 0) {
-		count->drops[-verdict & (INAGG_R_CAPACITY - 1)]++;
-		return XDP_DROP;
-	}
+	if (verdict < 0)
+		return drop(count, verdict);
 	if (verdict == INAGG_REPLY) {
 		count->replies++;
 		return deliver(ctx, sc, m, count, 0);
@@ -285,7 +280,7 @@ static __always_inline int switchml_restore(struct xdp_md *ctx, struct scratch *
 	if (!h)
 		return XDP_ABORTED;
 	if (!lock_slot(m))
-		return busy(count);
+		return drop(count, -INAGG_R_BUSY);
 	verdict = inagg_slot_restore(&m->state, sc->job.all, &sc->block);
 	if (verdict > 0) {
 		packet_to_result(h + 1, end, m->lanes, sc->payload / 64);
@@ -293,10 +288,8 @@ static __always_inline int switchml_restore(struct xdp_md *ctx, struct scratch *
 	}
 	state = m->state;
 	unlock_slot(m);
-	if (verdict < 0) {
-		count->drops[-verdict & (INAGG_R_CAPACITY - 1)]++;
-		return XDP_DROP;
-	}
+	if (verdict < 0)
+		return drop(count, verdict);
 	count->restores++;
 	answer(ctx, sc, INAGG_RESULT, &state, state.seen);
 	return send(ctx, sc, count, 1);
