@@ -4,6 +4,6 @@
 #include "support/reference_switch.hpp"
 
 int main(int argc, char **argv) {
-    return conformance::run_vectors(
-        argc, argv, [] { return std::make_unique<support::ReferenceSwitch>(conformance::switch_slots); });
+    support::ReferenceSwitch plane(conformance::switch_slots);
+    return conformance::run_vectors(argc, argv, plane);
 }

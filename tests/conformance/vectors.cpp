@@ -291,11 +291,12 @@ void check_counters(json expected, const inagg_stats &got) {
 
 class Case : public testing::Test {
 public:
-    Case(json chosen, const MakePlane &make) : description(std::move(chosen)), plane(make()) {}
+    Case(json chosen, Plane &on) : description(std::move(chosen)), plane(&on) {}
 
     void TestBody() override {
         check_keys(description, {"name", "about", "job", "other_job", "steps", "counters", "unowned"});
         const JobSpec spec = job_of(description.value("job", json::object()));
+        plane->reset();
         plane->add_job(spec);
         if (description.contains("other_job"))
             plane->add_job(job_of(description.at("other_job")));
@@ -318,25 +319,25 @@ public:
 
 private:
     const json description;
-    const std::unique_ptr<Plane> plane;
+    Plane *const plane;
 };
 
 // The number of cases in the file.
-size_t register_file(const std::filesystem::path &file, const MakePlane &make) {
+size_t register_file(const std::filesystem::path &file, Plane &plane) {
     std::ifstream stream(file);
     const json content = json::parse(stream);
     check_keys(content, {"about", "cases"});
     for (const json &one : content.at("cases")) {
         const std::string name = one.at("name");
         testing::RegisterTest(file.stem().c_str(), name.c_str(), nullptr, nullptr, file.c_str(), 1,
-                              [one, make]() -> testing::Test * { return new Case(one, make); });
+                              [one, &plane]() -> testing::Test * { return new Case(one, plane); });
     }
     return content.at("cases").size();
 }
 
 } // namespace
 
-int run_vectors(int argc, char **argv, const MakePlane &make_plane) {
+int run_vectors(int argc, char **argv, Plane &plane) {
     testing::InitGoogleTest(&argc, argv);
     if (argc != 2) {
         fmt::print(stderr, "usage: {} FOLDER  with *.json as tests/conformance/README.md describes\n",
@@ -350,7 +351,7 @@ int run_vectors(int argc, char **argv, const MakePlane &make_plane) {
     size_t cases = 0;
     for (const auto &file : files) {
         try {
-            cases += register_file(file, make_plane);
+            cases += register_file(file, plane);
         } catch (const std::exception &error) {
             fmt::print(stderr, "{}: {}\n", file.string(), error.what());
             return 2;

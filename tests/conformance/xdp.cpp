@@ -12,6 +12,11 @@ int main(int argc, char **argv) {
         fmt::print("SKIP: BPF_PROG_TEST_RUN needs root\n");
         return 77;
     }
-    return conformance::run_vectors(
-        argc, argv, [] { return std::make_unique<support::XdpPlane>(conformance::switch_slots); });
+    try {
+        support::XdpPlane plane(conformance::switch_slots);
+        return conformance::run_vectors(argc, argv, plane);
+    } catch (const std::exception &error) {
+        fmt::print(stderr, "{}\n", error.what());
+        return 1;
+    }
 }

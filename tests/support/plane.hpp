@@ -45,6 +45,8 @@ const char *reason_name(uint32_t reason);
 class Plane {
 public:
     virtual ~Plane() = default;
+    // Forgets jobs, slots and counters.
+    virtual void reset() = 0;
     virtual void add_job(const JobSpec &spec) = 0;
     virtual Answer receive(const Frame &frame) = 0;
     // All slots lose what they hold, as after a restart.

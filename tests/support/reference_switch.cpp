@@ -136,6 +136,13 @@ const char *reason_name(uint32_t reason) {
 
 ReferenceSwitch::ReferenceSwitch(uint32_t slots) : memory(2 * slots) {}
 
+void ReferenceSwitch::reset() {
+    jobs.clear();
+    rows.clear();
+    no_job = {};
+    clear_slots();
+}
+
 void ReferenceSwitch::add_job(const JobSpec &spec) { jobs[spec.number] = spec; }
 
 void ReferenceSwitch::clear_slots() { std::fill(memory.begin(), memory.end(), Copy{}); }

@@ -11,6 +11,7 @@ namespace support {
 class ReferenceSwitch : public Plane {
 public:
     explicit ReferenceSwitch(uint32_t slots);
+    void reset() override;
     void add_job(const JobSpec &spec) override;
     Answer receive(const Frame &frame) override;
     void clear_slots() override;

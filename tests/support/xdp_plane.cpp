@@ -71,6 +71,21 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
 
 XdpPlane::~XdpPlane() { switch_bpf__destroy(skeleton); }
 
+void XdpPlane::reset() {
+    for (const auto &[number, row] : rows)
+        bpf_map_delete_elem(bpf_map__fd(skeleton->maps.jobs), &number);
+    rows.clear();
+    const inagg_member nobody{};
+    for (uint32_t key = 0; key < INAGG_MAX_JOBS * INAGG_MAX_RANKS; key++)
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.members), &key, &nobody, BPF_ANY),
+              "clearing `members`");
+    const std::vector<inagg_stats> zeros(static_cast<size_t>(libbpf_num_possible_cpus()));
+    for (uint32_t row = 0; row <= INAGG_STATS_NO_JOB; row++)
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.stats), &row, zeros.data(), BPF_ANY),
+              "clearing `stats`");
+    clear_slots();
+}
+
 void XdpPlane::add_job(const JobSpec &spec) {
     const inagg_job job = spec.job();
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &spec.number, &job, BPF_ANY),

@@ -15,6 +15,7 @@ public:
     // Loads bpf/switch.bpf.c with room for `slots` slots. Throws std::runtime_error.
     explicit XdpPlane(uint32_t slots);
     ~XdpPlane() override;
+    void reset() override;
     void add_job(const JobSpec &spec) override;
     Answer receive(const Frame &frame) override;
     void clear_slots() override;
