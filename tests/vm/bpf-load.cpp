@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Loads BPF objects into this kernel and prints what the verifier says of each program: the number of
 // instructions it walked, or the end of its log. Exit status 1 if one does not load, 77 if none may be.
+//
+// stream.bpf.o is compiled anew by the verifier for each communicator, because its settings are constants:
+// it is loaded once for each of their kinds.
+#include "worker_maps.h" // before the skeleton, which uses it
+
+#include "stream.skel.h"
+
 #include <bpf/libbpf.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -34,11 +42,48 @@ struct Close {
 using Object = std::unique_ptr<bpf_object, Close>;
 using Logs = std::map<std::string, std::vector<char>>;
 
+// What is put into an object before it is loaded.
+struct Variant {
+    const char *name;
+    uint32_t family, header_bytes, checked; // of stream.bpf.o; family 0: load the object as it is
+};
+constexpr Variant as_it_is = {"", 0, 0, 0};
+constexpr Variant stream_variants[] = {
+    {" IPv4", 4, 42, 0},
+    {" IPv4 with VLAN tag and payload checksums", 4, 46, 1},
+    {" IPv6", 6, 62, 0},
+    {" IPv6 with VLAN tag and payload checksums", 6, 66, 1},
+};
+
+void configure(bpf_object *object, const Variant &variant) {
+    inagg_stream_settings settings{};
+    settings.all = 0xf;
+    settings.family = variant.family;
+    settings.header_bytes = variant.header_bytes;
+    settings.checked = variant.checked;
+    settings.slots = 128;
+    settings.control_slots = 8;
+    settings.cells = 512;
+    settings.control_cells = 32;
+    settings.size = 4;
+
+    bpf_map *constants = bpf_object__find_map_by_name(object, ".rodata");
+    size_t size = 0;
+    const auto *initial = static_cast<const std::byte *>(bpf_map__initial_value(constants, &size));
+    std::vector<std::byte> image(initial, initial + size);
+    const size_t at = offsetof(stream_bpf::stream_bpf__rodata, settings);
+    if (at + sizeof settings <= size)
+        std::memcpy(&image[at], &settings, sizeof settings);
+    bpf_map__set_initial_value(constants, image.data(), image.size());
+}
+
 // Opens `path` and gives each program a log of `bytes` that the verifier fills.
-Object open_with_logs(const char *path, unsigned level, size_t bytes, Logs &logs) {
+Object open_with_logs(const char *path, const Variant &variant, unsigned level, size_t bytes, Logs &logs) {
     Object object(bpf_object__open_file(path, nullptr));
     if (!object)
         return object;
+    if (variant.family)
+        configure(object.get(), variant);
     bpf_program *program;
     bpf_object__for_each_program(program, object.get()) {
         auto &log = logs[bpf_program__name(program)];
@@ -57,10 +102,10 @@ long instructions_walked(const std::vector<char> &log) {
 }
 
 // Loads again with a full log and prints its end for the program that fails.
-void explain(const char *path) {
+void explain(const char *path, const Variant &variant) {
     Logs logs;
     libbpf_messages.clear();
-    Object object = open_with_logs(path, log_instructions | log_stats, 16 << 20, logs);
+    Object object = open_with_logs(path, variant, log_instructions | log_stats, 16 << 20, logs);
     if (object && bpf_object__load(object.get()) == 0)
         std::printf("  it loaded the second time\n");
     std::printf("%s", libbpf_messages.c_str());
@@ -73,12 +118,10 @@ void explain(const char *path) {
     }
 }
 
-int load(const char *path) {
-    const char *base = std::strrchr(path, '/');
-    base = base ? base + 1 : path;
+int load(const char *path, const char *base, const Variant &variant) {
     Logs logs;
     libbpf_messages.clear();
-    Object object = open_with_logs(path, log_stats, 65536, logs);
+    Object object = open_with_logs(path, variant, log_stats, 65536, logs);
     int error = object ? bpf_object__load(object.get()) : -errno;
     if (error == -EPERM && geteuid() != 0) {
         std::printf(
@@ -86,13 +129,24 @@ int load(const char *path) {
         std::exit(77);
     }
     if (error) {
-        std::printf("FAIL %s: %s\n%s", base, std::strerror(-error), libbpf_messages.c_str());
-        explain(path);
+        std::printf("FAIL %s%s: %s\n%s", base, variant.name, std::strerror(-error), libbpf_messages.c_str());
+        explain(path, variant);
         return 1;
     }
     for (const auto &[name, log] : logs)
-        std::printf("ok   %s %s: %ld instructions verified\n", base, name.c_str(), instructions_walked(log));
+        std::printf("ok   %s%s %s: %ld instructions verified\n", base, variant.name, name.c_str(),
+                    instructions_walked(log));
     return 0;
+}
+
+int load_variants(const char *path) {
+    const char *slash = std::strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    if (std::strcmp(base, "stream.bpf.o") != 0)
+        return load(path, base, as_it_is);
+    int failed = 0;
+    for (const Variant &variant : stream_variants)
+        failed += load(path, base, variant);
+    return failed;
 }
 
 } // namespace
@@ -105,6 +159,6 @@ int main(int argc, char **argv) {
     libbpf_set_print(collect);
     int failed = 0;
     for (int i = 1; i < argc; i++)
-        failed += load(argv[i]);
+        failed += load_variants(argv[i]);
     return failed ? 1 : 0;
 }
