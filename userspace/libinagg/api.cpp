@@ -8,6 +8,7 @@
 #include "error.hpp"
 #include "options.hpp"
 
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
@@ -57,9 +58,17 @@ void require(bool condition, const char *message) {
         throw Error(INAGG_EINVAL, std::string(message));
 }
 
-void check_dtype(inagg_dtype dtype) {
-    if (dtype < INAGG_INT32 || dtype > INAGG_BFLOAT16)
-        throw Error(INAGG_EINVAL, "data type {}: use an inagg_dtype", static_cast<int>(dtype));
+// C callers can pass any number as an enumeration; C++ may not even read it as one.
+template <typename Enum> int number_of(const Enum &value) {
+    static_assert(sizeof(value) == sizeof(int));
+    int number;
+    std::memcpy(&number, &value, sizeof(number));
+    return number;
+}
+
+void check_dtype(const inagg_dtype &dtype) {
+    if (const int number = number_of(dtype); number < INAGG_INT32 || number > INAGG_BFLOAT16)
+        throw Error(INAGG_EINVAL, "data type {}: use an inagg_dtype", number);
 }
 
 void check_root(const inagg_comm *comm, uint16_t root) {
@@ -76,13 +85,13 @@ void check_count(std::size_t count) {
 }
 
 void check_reduction(const inagg_comm *comm, const void *send, const void *recv, std::size_t count,
-                     inagg_dtype dtype, inagg_op op) {
+                     const inagg_dtype &dtype, const inagg_op &op) {
     require(comm, "the communicator is NULL");
     require(count == 0 || (send && recv), "a buffer is NULL");
     check_count(count);
     check_dtype(dtype);
-    if (op < INAGG_SUM || op > INAGG_MAX)
-        throw Error(INAGG_EINVAL, "operator {}: use an inagg_op", static_cast<int>(op));
+    if (const int number = number_of(op); number < INAGG_SUM || number > INAGG_MAX)
+        throw Error(INAGG_EINVAL, "operator {}: use an inagg_op", number);
 }
 
 } // namespace
