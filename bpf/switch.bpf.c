@@ -200,6 +200,15 @@ static __always_inline int for_us(void *data, void *end, int family,
 	return 1;
 }
 
+/*
+ * Out through the port it came in.  Not XDP_TX: a veth delivers those only to a peer with an XDP program
+ * of its own, redirected frames also to one with GRO, which is all that an unprivileged worker has.
+ */
+static __always_inline int send_back(const struct xdp_md *ctx)
+{
+	return bpf_redirect(ctx->ingress_ifindex, 0);
+}
+
 /* The frame goes to one rank, or to all of them; its headers follow. */
 static __always_inline int send(struct xdp_md *ctx, struct scratch *sc, struct inagg_stats *count, int everyone)
 {
@@ -210,7 +219,7 @@ static __always_inline int send(struct xdp_md *ctx, struct scratch *sc, struct i
 	if (!everyone) {
 		if (write_headers(data, end, sc->family, sc->payload, &sc->us, &sc->worker))
 			return XDP_ABORTED;
-		return XDP_TX;
+		return send_back(ctx);
 	}
 	/* The group's addresses; an egress program, where there is one, replaces them by the rank's. */
 	__builtin_memcpy(group.mac, job->group_mac, 6);
@@ -321,7 +330,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct scratch *sc, st
 			count->joins++;
 			if (write_headers(data, end, sc->family, sc->payload, &sc->us, &sc->worker))
 				return XDP_ABORTED;
-			return XDP_TX;
+			return send_back(ctx);
 		}
 	}
 	return ask_agent(ctx, sc, h, join);
