@@ -59,6 +59,13 @@ struct inagg_cell {
 INAGG_ASSERT(sizeof(struct inagg_cell) % 64 == 0);
 INAGG_AT(inagg_cell, hdr, 128);
 
+/* `slots`: data slots, control slots behind them. */
+struct inagg_worker_slot {
+	struct inagg_wslot state;
+	__u32	busy;		/* a CPU is deciding; only BPF writes here */
+	__u32	reserved;
+};
+
 /* What a communicator is; constant, so that the verifier removes what it does not need. */
 struct inagg_stream_settings {
 	__u64	all;		/* inagg_all_ranks(size) */

@@ -1,0 +1,566 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The xdp transport: blocks move in BPF (bpf/stream.bpf.c), through memory that this process maps. User
+// space fills cells with packets, opens the window, starts idle slots with live frames, and sleeps until
+// a batch of results is stored.
+#include "engine.hpp"
+#include "error.hpp"
+#include "join.hpp"
+#include "reasons.hpp"
+#include "transports.hpp"
+#include "xdp_device.hpp"
+
+#include "stream.skel.h"
+
+#include <inagg/core/checksum.h>
+#include <inagg/core/worker.h>
+
+#include <bpf/bpf.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace inagg {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr uint32_t windows_in_ring = 8;  // cells for each slot
+constexpr uint32_t publish_every = 32;   // cells filled before the window opens further
+constexpr int probes = 30;
+constexpr auto probe_wait = 10ms;
+constexpr uint64_t socket_check_ns = 50'000'000;
+
+struct StreamDeleter {
+    void operator()(stream_bpf *skeleton) const { stream_bpf__destroy(skeleton); }
+};
+struct RingDeleter {
+    void operator()(ring_buffer *ring) const { ring_buffer__free(ring); }
+};
+
+// A value that BPF programs read or write at the same time.
+template <typename T> std::atomic_ref<T> shared_word(T &value) {
+    return std::atomic_ref<T>(value);
+}
+
+// An mmapable BPF map.
+template <typename T> class MappedMap {
+public:
+    MappedMap() = default;
+    explicit MappedMap(const bpf_map *map) : bytes_(bpf_map__max_entries(map) * sizeof(T)) {
+        void *memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+        if (memory == MAP_FAILED)
+            throw system_error("mapping a BPF map");
+        data_ = static_cast<T *>(memory);
+    }
+    MappedMap(const MappedMap &) = delete;
+    MappedMap &operator=(MappedMap &&other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~MappedMap() {
+        if (data_)
+            munmap(data_, bytes_);
+    }
+    T &operator[](std::size_t index) const { return data_[index]; }
+
+private:
+    T *data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+// The root program sends packets of one UDP port to our programs as long as this lives.
+class Registration {
+public:
+    Registration(const XdpDevice &device, uint16_t port, int stream, int kick) : device_(device), port_(port) {
+        if (bpf_map_update_elem(device_.streams(), &port_, &stream, BPF_ANY) ||
+            bpf_map_update_elem(device_.kicks(), &port_, &kick, BPF_ANY))
+            throw system_error("installing the stream program");
+    }
+    Registration(const Registration &) = delete;
+    ~Registration() {
+        bpf_map_delete_elem(device_.streams(), &port_);
+        bpf_map_delete_elem(device_.kicks(), &port_);
+    }
+
+private:
+    const XdpDevice &device_;
+    uint32_t port_;
+};
+
+class XdpTransport final : public Transport, private PacketReceiver {
+public:
+    // Takes `io` only if it succeeds.
+    XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> &io, const Membership &membership,
+                 BlockClient &client);
+
+    std::string_view name() const override { return "xdp"; }
+    const JobConfig &config() const override { return membership_.config; }
+    void extend(Stream stream, uint32_t limit) override;
+    void progress(std::chrono::nanoseconds wait) override;
+    bool stalled(Stalled &out) const override;
+    inagg_stats_t stats() const override;
+    void leave() override { inagg::leave(*io_, membership_); }
+
+private:
+    // A stream as user space sees it: ... tail <= blocks in cells < loaded <= wanted
+    struct Ring {
+        Stream stream;
+        uint32_t window, first_slot, cells, first_cell;
+        uint32_t tail = 0;   // next block to hand to the client
+        uint32_t loaded = 0; // next block to put into a cell
+        uint32_t wanted = 0; // blocks before this one may be sent
+        uint64_t stored = 0; // blocks handed to the client
+    };
+
+    void load_programs();
+    void map_memory();
+    void prove_path();
+    inagg_cell &cell(const Ring &ring, uint32_t block) const;
+    inagg_stream_state &state(const Ring &ring) const;
+    inagg_wslot slot(uint32_t index) const;
+    uint64_t done(const Ring &ring) const;
+    void fill_cell(const Ring &ring, uint32_t block);
+    void fill(Ring &ring);
+    void publish(const Ring &ring);
+    bool collect(Ring &ring);
+    void serve();
+    void serve(const Ring &ring, uint64_t now);
+    uint32_t kick_for(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
+    void add_kick(uint32_t kick);
+    void run_kicks();
+    bool set_alarm(const Ring &ring);
+    void sleep(std::chrono::nanoseconds wait);
+    void check_socket();
+    void packet(std::span<const std::byte> payload) noexcept override;
+
+    std::unique_ptr<XdpDevice> device_;
+    std::unique_ptr<PacketIo> io_;
+    Membership membership_;
+    BlockClient &client_;
+    uint16_t port_;
+    FrameHeader header_;
+    std::size_t header_payload_ = 0; // that header_'s lengths are right for
+
+    std::unique_ptr<stream_bpf, StreamDeleter> bpf_;
+    std::unique_ptr<ring_buffer, RingDeleter> doorbell_;
+    MappedMap<inagg_worker_slot> slots_;
+    MappedMap<inagg_cell> cells_;
+    inagg_stream_shared *shared_ = nullptr;
+    inagg_tick tick_{};
+    std::unique_ptr<Registration> registration_;
+
+    Ring rings_[stream_count];
+    uint64_t reboots_seen_ = 0;
+    bool rebooted_ = false, overdue_ = false; // of this round of serve()
+    uint64_t earliest_due_ = UINT64_MAX;
+    uint64_t socket_checked_ns_ = 0;
+    int ended_ = 0; // reason of a REFUSED
+};
+
+XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> &io,
+                           const Membership &membership, BlockClient &client)
+    : device_(std::move(device)), membership_(membership), client_(client), port_(io->receive_port()),
+      header_(device_->frame_header(port_)) {
+    const JobConfig &job = membership_.config;
+    const uint32_t data_cells = job.slots * windows_in_ring, control_cells = job.control_slots * windows_in_ring;
+    rings_[0] = {.stream = Stream::data, .window = job.slots, .first_slot = 0, .cells = data_cells, .first_cell = 0};
+    rings_[1] = {.stream = Stream::control,
+                 .window = job.control_slots,
+                 .first_slot = job.slots,
+                 .cells = control_cells,
+                 .first_cell = data_cells};
+    load_programs();
+    map_memory();
+    registration_ = std::make_unique<Registration>(*device_, port_, bpf_program__fd(bpf_->progs.inagg_stream),
+                                                   bpf_program__fd(bpf_->progs.inagg_kick));
+    prove_path();
+    io_ = std::move(io);
+}
+
+void XdpTransport::load_programs() {
+    const JobConfig &job = membership_.config;
+    bpf_.reset(stream_bpf__open());
+    if (!bpf_)
+        throw system_error("opening the stream program");
+    inagg_stream_settings settings{};
+    settings.all = inagg_all_ranks(job.size);
+    std::memcpy(settings.remote, device_->switch_address().data(), sizeof(settings.remote));
+    settings.header_bytes = static_cast<uint32_t>(header_.size);
+    settings.family = static_cast<uint32_t>(device_->family());
+    settings.slots = job.slots;
+    settings.control_slots = job.control_slots;
+    settings.cells = rings_[0].cells;
+    settings.control_cells = rings_[1].cells;
+    settings.checked = job.checked;
+    settings.job = inagg_swap16(job.job);
+    settings.generation = inagg_swap16(job.generation);
+    settings.rank = job.rank;
+    settings.size = job.size;
+    std::memcpy(const_cast<inagg_stream_settings *>(&bpf_->rodata->settings), &settings, sizeof(settings));
+    if (bpf_map__set_max_entries(bpf_->maps.slots, job.slots + job.control_slots) ||
+        bpf_map__set_max_entries(bpf_->maps.cells, rings_[0].cells + rings_[1].cells) ||
+        stream_bpf__load(bpf_.get()))
+        throw system_error("loading the stream program");
+}
+
+void XdpTransport::map_memory() {
+    slots_ = MappedMap<inagg_worker_slot>(bpf_->maps.slots);
+    cells_ = MappedMap<inagg_cell>(bpf_->maps.cells);
+    shared_ = &bpf_->bss->shared;
+    shared_->boot = inagg_swap16(membership_.config.boot);
+    for (const Ring &ring : rings_) {
+        inagg_worker_init(&state(ring).worker, ring.window, 0);
+        for (uint32_t i = 0; i < ring.window; i++)
+            inagg_wslot_init(&slots_[ring.first_slot + i].state, i);
+    }
+    const auto ignore = [](void *, void *, std::size_t) { return 0; };
+    doorbell_.reset(ring_buffer__new(bpf_map__fd(bpf_->maps.doorbell), ignore, nullptr, nullptr));
+    if (!doorbell_)
+        throw system_error("doorbell");
+    tick_.ethertype = inagg_swap16(INAGG_TICK_ETHERTYPE);
+    tick_.port = port_;
+    tick_.magic[0] = INAGG_TICK_MAGIC0;
+    tick_.magic[1] = INAGG_TICK_MAGIC1;
+}
+
+// Ask for the first block in the way that everything will go: the switch answers WAIT. A veth whose other
+// end takes no frames from XDP loses them without a word, and now is the time to find out.
+void XdpTransport::prove_path() {
+    inagg_cell &first = cells_[0];
+    first.hdr = header_for(membership_.config, INAGG_REQUEST);
+    inagg_hdr_seal(&first.hdr);
+    header_.set_payload(sizeof(inagg_hdr));
+    std::memcpy(first.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
+    first.bytes = 0;
+    for (int i = 0; i < probes; i++) {
+        add_kick(INAGG_KICK_PROBE);
+        run_kicks();
+        const uint64_t until = monotonic_ns() + std::chrono::nanoseconds(probe_wait).count();
+        while (monotonic_ns() < until) {
+            if (shared_word(first.heard).load(std::memory_order_acquire))
+                return;
+            std::this_thread::sleep_for(200us);
+        }
+    }
+    throw Error(INAGG_ESYSTEM,
+                "device {}: the switch does not answer frames sent by XDP; if this is a veth, its other end needs "
+                "an XDP program or `ethtool -K DEVICE gro on`",
+                device_->name());
+}
+
+// Memory shared with BPF.
+
+inagg_cell &XdpTransport::cell(const Ring &ring, uint32_t block) const {
+    return cells_[ring.first_cell + (block & (ring.cells - 1))];
+}
+
+inagg_stream_state &XdpTransport::state(const Ring &ring) const {
+    return shared_->streams[static_cast<int>(ring.stream)];
+}
+
+uint64_t XdpTransport::done(const Ring &ring) const {
+    return shared_word(state(ring).done).load(std::memory_order_acquire);
+}
+
+// Write the whole frame of a contribution.
+void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {
+    inagg_cell &at = cell(ring, block);
+    at.done = 0;
+    at.heard = 0;
+    const BlockMeta meta = client_.load(ring.stream, block, reinterpret_cast<std::byte *>(at.payload));
+    const std::size_t bytes = meta.elements * inagg_element_bytes(meta.dtype_op >> 4);
+
+    unsigned flags = block & ring.window ? INAGG_F_VERSION : 0;
+    if (meta.saturated)
+        flags |= INAGG_F_SATURATED;
+    inagg_hdr h = header_for(membership_.config, INAGG_CONTRIBUTION);
+    if (membership_.config.checked && bytes) {
+        flags |= INAGG_F_CHECKED;
+        h.payload_checksum = inagg_payload_checksum(at.payload, static_cast<uint32_t>(bytes));
+    }
+    h.level_flags = inagg_swap16(flags);
+    h.block = inagg_swap32(block);
+    h.slot = inagg_swap32(ring.first_slot + (block & (ring.window - 1)));
+    h.dtype_op = meta.dtype_op;
+    h.scale = meta.scale;
+    h.next_scale = meta.next_scale;
+    h.elements = inagg_swap16(meta.elements);
+    inagg_hdr_seal(&h);
+    at.hdr = h;
+
+    if (header_payload_ != sizeof(h) + bytes) {
+        header_payload_ = sizeof(h) + bytes;
+        header_.set_payload(header_payload_);
+    }
+    std::memcpy(at.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
+    at.bytes = static_cast<uint32_t>(bytes);
+}
+
+void XdpTransport::publish(const Ring &ring) {
+    shared_word(state(ring).worker.limit).store(ring.loaded, std::memory_order_release);
+}
+
+// Fill cells as far as their former blocks are finished and no rank can ask for them any more: a block is
+// kept until the next one of its slot is done.
+void XdpTransport::fill(Ring &ring) {
+    const uint32_t room = ring.tail + ring.cells - ring.window;
+    const uint32_t end = inagg_before(ring.wanted, room) ? ring.wanted : room;
+    if (!inagg_before(ring.loaded, end))
+        return;
+    while (inagg_before(ring.loaded, end)) {
+        fill_cell(ring, ring.loaded++);
+        if (ring.loaded % publish_every == 0)
+            publish(ring);
+    }
+    publish(ring);
+}
+
+// Hand finished blocks to the client, in order.
+bool XdpTransport::collect(Ring &ring) {
+    const uint32_t from = ring.tail;
+    while (inagg_before(ring.tail, ring.loaded)) {
+        inagg_cell &at = cell(ring, ring.tail);
+        if (!shared_word(at.done).load(std::memory_order_acquire))
+            break;
+        const BlockMeta meta = {
+            .dtype_op = at.hdr.dtype_op,
+            .scale = at.hdr.scale,
+            .next_scale = at.hdr.next_scale,
+            .elements = inagg_swap16(at.hdr.elements),
+            .saturated = (inagg_swap16(at.hdr.level_flags) & INAGG_F_SATURATED) != 0,
+        };
+        client_.store(ring.stream, ring.tail, meta, reinterpret_cast<const std::byte *>(at.payload));
+        ring.tail++;
+        ring.stored++;
+    }
+    return ring.tail != from;
+}
+
+// Kicking: BPF cannot start by itself, nor be called by a timer.
+
+inagg_wslot XdpTransport::slot(uint32_t index) const {
+    std::atomic_signal_fence(std::memory_order_seq_cst); // read it anew each time
+    return slots_[index].state;
+}
+
+// What to put in the queue for this slot, or UINT32_MAX. A wrong guess does no harm: the program decides.
+uint32_t XdpTransport::kick_for(const Ring &ring, const inagg_wslot &slot, uint64_t now) const {
+    const uint32_t index = ring.first_slot + (slot.block & (ring.window - 1));
+    if (slot.state == INAGG_WSLOT_IDLE)
+        return inagg_before(slot.block, ring.loaded) ? index : UINT32_MAX;
+    if (rebooted_)
+        return index | INAGG_KICK_REBOOTED;
+    inagg_wslot copy = slot;
+    if (now >= slot.due_ns || (overdue_ && inagg_worker_overtaken(&state(ring).worker, &copy,
+                                                                  state(ring).delivered_sent_ns, now)))
+        return index;
+    return UINT32_MAX;
+}
+
+void XdpTransport::serve(const Ring &ring, uint64_t now) {
+    for (uint32_t i = 0; i < ring.window; i++) {
+        const inagg_wslot one = slot(ring.first_slot + i);
+        const uint32_t kick = kick_for(ring, one, now);
+        if (kick != UINT32_MAX)
+            add_kick(kick);
+        else if (one.state == INAGG_WSLOT_SENT)
+            earliest_due_ = std::min<uint64_t>(earliest_due_, one.due_ns);
+    }
+}
+
+// Start every slot that may go, and those whose timers are due.
+void XdpTransport::serve() {
+    std::atomic_thread_fence(std::memory_order_seq_cst); // first the limits, then the slots' states
+    const uint64_t reboots = shared_word(shared_->counters.reboots).load();
+    rebooted_ = std::exchange(reboots_seen_, reboots) != reboots;
+    overdue_ = shared_word(shared_->overdue).exchange(0);
+    earliest_due_ = UINT64_MAX;
+    const uint64_t now = monotonic_ns();
+    for (const Ring &ring : rings_)
+        if (ring.tail != ring.loaded)
+            serve(ring, now);
+    run_kicks();
+}
+
+void XdpTransport::add_kick(uint32_t kick) {
+    if (shared_->kick_count == INAGG_KICKS)
+        run_kicks();
+    shared_->kicks[shared_->kick_count++] = kick;
+}
+
+void XdpTransport::run_kicks() {
+    if (!shared_->kick_count)
+        return;
+    shared_->kick_next = 0;
+    xdp_md context{};
+    context.data_end = sizeof(tick_);
+    context.ingress_ifindex = static_cast<uint32_t>(device_->index());
+    LIBBPF_OPTS(bpf_test_run_opts, options);
+    options.data_in = &tick_;
+    options.data_size_in = sizeof(tick_);
+    options.ctx_in = &context;
+    options.ctx_size_in = sizeof(context);
+    options.repeat = static_cast<int>(shared_->kick_count);
+    options.batch_size = std::min<uint32_t>(shared_->kick_count, 64);
+    options.flags = BPF_F_TEST_XDP_LIVE_FRAMES;
+    const int result = bpf_prog_test_run_opts(device_->program(), &options);
+    shared_->kick_count = 0;
+    if (result && errno != EINTR && errno != EAGAIN && errno != ENOMEM) // else: the slots are still idle or due
+        throw system_error(fmt::format("sending through device {}", device_->name()));
+}
+
+// Sleeping.
+
+// Have the doorbell rung when it is worth waking up; false if it is now.
+bool XdpTransport::set_alarm(const Ring &ring) {
+    const uint64_t now_done = done(ring);
+    const uint64_t loaded = ring.stored + (ring.loaded - ring.tail);
+    uint64_t wake_at = std::min<uint64_t>(loaded, ring.stored + ring.cells / 2);
+    if (wake_at <= now_done) // the oldest block is late
+        wake_at = std::min<uint64_t>(loaded, now_done + ring.window / 4);
+    shared_word(state(ring).wake_at).store(wake_at);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return done(ring) == now_done || done(ring) < wake_at;
+}
+
+void XdpTransport::sleep(std::chrono::nanoseconds wait) {
+    for (const Ring &ring : rings_)
+        if (ring.tail != ring.loaded && !set_alarm(ring))
+            return;
+    const uint64_t now = monotonic_ns();
+    const uint64_t until_due = earliest_due_ > now ? earliest_due_ - now : 0;
+    const uint64_t longest = std::min({static_cast<uint64_t>(wait.count()), until_due, socket_check_ns});
+    timespec timeout{};
+    timeout.tv_sec = static_cast<time_t>(longest / 1'000'000'000);
+    timeout.tv_nsec = static_cast<long>(longest % 1'000'000'000);
+    pollfd doorbell{bpf_map__fd(bpf_->maps.doorbell), POLLIN, 0};
+    if (ppoll(&doorbell, 1, &timeout, nullptr) > 0)
+        ring_buffer__consume(doorbell_.get());
+}
+
+// The kernel's socket gets what is not a block: REFUSED, repeated CONFIGs.
+void XdpTransport::check_socket() {
+    const uint64_t now = monotonic_ns();
+    if (now - socket_checked_ns_ < socket_check_ns)
+        return;
+    socket_checked_ns_ = now;
+    io_->receive(*this, 0ns);
+    if (ended_)
+        throw Error(INAGG_ECLOSED, "the switch ended job {}: {}", membership_.config.job, reason_text(ended_));
+}
+
+void XdpTransport::packet(std::span<const std::byte> payload) noexcept {
+    inagg_hdr header;
+    struct inagg_join asked;
+    if (payload.size() != sizeof(header) + sizeof(asked))
+        return;
+    std::memcpy(&header, payload.data(), sizeof(header));
+    std::memcpy(&asked, payload.data() + sizeof(header), sizeof(asked));
+    if (inagg_hdr_intact(&header) && inagg_hdr_version(&header) == INAGG_WIRE_VERSION &&
+        inagg_hdr_type(&header) == INAGG_REFUSED && inagg_swap16(header.job) == membership_.config.job &&
+        inagg_swap64(asked.nonce) == membership_.nonce)
+        ended_ = static_cast<int>(inagg_swap32(header.slot));
+}
+
+// Transport.
+
+void XdpTransport::extend(Stream stream, uint32_t limit) {
+    Ring &ring = rings_[static_cast<int>(stream)];
+    ring.wanted = limit;
+    fill(ring);
+    serve();
+}
+
+void XdpTransport::progress(std::chrono::nanoseconds wait) {
+    bool any = false;
+    for (int round = 0; round < 2; round++) {
+        for (Ring &ring : rings_)
+            any |= collect(ring);
+        for (Ring &ring : rings_)
+            fill(ring);
+        serve();
+        if (any || round || wait.count() <= 0)
+            break;
+        sleep(wait);
+    }
+    check_socket();
+}
+
+bool XdpTransport::stalled(Stalled &out) const {
+    for (const Ring &ring : rings_) {
+        if (ring.tail == ring.loaded)
+            continue;
+        const inagg_cell &at = cell(ring, ring.tail);
+        out = {ring.stream, ring.tail, at.heard != 0, at.heard ? at.contributors : 0};
+        return true;
+    }
+    return false;
+}
+
+inagg_stats_t XdpTransport::stats() const {
+    const inagg_stream_counters &counters = shared_->counters;
+    const inagg_stream_state *states = shared_->streams;
+    inagg_stats_t stats{};
+    stats.blocks = states[0].accepted + states[1].accepted;
+    stats.contributions = counters.contributions;
+    stats.retransmissions = counters.retransmissions;
+    stats.requests = counters.requests;
+    stats.restores = counters.restores;
+    stats.duplicates = counters.duplicates;
+    stats.rejected = counters.rejected;
+    stats.reboots = counters.reboots;
+    stats.srtt_ns = states[states[0].worker.srtt_ns ? 0 : 1].worker.srtt_ns;
+    return stats;
+}
+
+// Remembers that the job's results come to a group, which a stream program is not steered by.
+class UnicastOnly final : public PacketIo {
+public:
+    explicit UnicastOnly(std::unique_ptr<PacketIo> io) : io_(std::move(io)) {}
+    std::byte *reserve() noexcept override { return io_->reserve(); }
+    void commit(std::size_t bytes) noexcept override { io_->commit(bytes); }
+    void flush() override { io_->flush(); }
+    void receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) override { io_->receive(receiver, wait); }
+    void join_group(std::span<const uint8_t, 16> group, uint16_t port) override {
+        grouped = true;
+        io_->join_group(group, port);
+    }
+    uint16_t receive_port() const override { return io_->receive_port(); }
+    std::size_t path_payload() const override { return io_->path_payload(); }
+
+    bool grouped = false;
+
+private:
+    std::unique_ptr<PacketIo> io_;
+};
+
+} // namespace
+
+std::unique_ptr<Transport> make_xdp(const inagg_options &options, BlockClient &client) {
+    auto device = std::make_unique<XdpDevice>("xdp", options.switch_address, true);
+    auto unicast = std::make_unique<UnicastOnly>(make_udp_io(options));
+    const UnicastOnly &watched = *unicast;
+    std::unique_ptr<PacketIo> io = std::move(unicast);
+    device->expect_config(io->receive_port());
+    const Membership membership = join(*io, options);
+    try {
+        if (watched.grouped)
+            throw Error(INAGG_ESYSTEM, "job {} sends results to a group address: use transport udp", options.job);
+        return std::make_unique<XdpTransport>(std::move(device), io, membership, client);
+    } catch (const Error &) {
+        if (std::string_view(options.transport) != "auto")
+            throw;
+        // To join once more would look like a restart to the switch: go on as this member.
+        return std::make_unique<Engine>("udp", std::move(io), membership, client);
+    }
+}
+
+} // namespace inagg

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A network device with the worker's root XDP program (bpf/worker.bpf.c), shared by all processes on it.
+#pragma once
+
+#include "udp_io.hpp"
+
+#include <inagg/wire.h>
+
+#include "worker_maps.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace inagg {
+
+// Ethernet, IP and UDP headers of our packets to the switch.
+struct FrameHeader {
+    std::array<uint8_t, INAGG_FRAME_ROOM> bytes{};
+    std::size_t size = 0;
+
+    // Write lengths (and the IPv4 checksum) for `payload` bytes behind the UDP header.
+    void set_payload(std::size_t payload);
+
+private:
+    friend class XdpDevice;
+    bool ipv4_ = false;
+};
+
+class XdpDevice {
+public:
+    // Finds the device that leads to the switch and attaches the root program, or joins the processes
+    // that have. `native`: only a driver that runs XDP itself will do. Throws INAGG_EPRIVILEGE or
+    // INAGG_ESYSTEM.
+    XdpDevice(const std::string &transport, const std::string &switch_address, bool native);
+
+    // Learn the way to the switch from the CONFIG that will come to this UDP port.
+    void expect_config(uint16_t port);
+    // The headers learned; throws INAGG_ESYSTEM if no CONFIG came through this device.
+    FrameHeader frame_header(uint16_t port) const;
+
+    const std::string &name() const { return name_; }
+    int index() const { return index_; }
+    int family() const { return family_; }
+    const std::array<uint8_t, 16> &switch_address() const { return remote_; }
+    int program() const { return program_.get(); }
+    int streams() const { return streams_.get(); }
+    int kicks() const { return kicks_.get(); }
+    int sockets() const { return sockets_.get(); }
+
+private:
+    void find_device(const std::string &switch_address);
+    bool attach(bool native);
+    bool share(uint32_t program_id, bool native);
+    void open_map(uint32_t id);
+    bool open_link(uint32_t program_id);
+    bool complete() const;
+
+    std::string transport_, name_;
+    int index_ = 0;
+    int family_ = 4;
+    std::array<uint8_t, 16> remote_{}; // the switch's address, IPv4 in the first 4 bytes
+    Fd link_, program_, streams_, kicks_, sockets_, templates_;
+};
+
+} // namespace inagg
