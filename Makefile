@@ -13,7 +13,8 @@ export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 all: build ## build everything (the default)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf '  make %-16s %s\n' "$$name" "$$text"; done
 
 deps: ## install the Debian packages that are missing
 	@tools/deps
