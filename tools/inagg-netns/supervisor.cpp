@@ -177,9 +177,7 @@ void Supervisor::await_ready(Fd ready) {
             stop(setup_failed);
             return;
         }
-        pollfd wait{ready.get(), POLLIN, 0};
-        poll(&wait, 1, 20);
-        wait_for_events();
+        wait_for_events(ready.get());
     }
 }
 
@@ -269,25 +267,28 @@ void Supervisor::run_due_timers() {
     }
 }
 
+// Until the next timer; at most a second, so that deadlines without a timer are noticed.
 int Supervisor::poll_timeout() const {
+    constexpr int64_t longest = 1000;
     if (timers_.empty()) {
-        return -1;
+        return longest;
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first - Clock::now());
-    return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000));
+    return static_cast<int>(std::clamp<int64_t>(left.count(), 0, longest));
 }
 
 // Events
 
-void Supervisor::wait_for_events() {
+void Supervisor::wait_for_events(int extra) {
     std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
     for (const Stream &stream : streams_) {
         polled.push_back({stream.fd.get(), POLLIN, 0});
     }
+    polled.push_back({extra, POLLIN, 0}); // ignored when negative
     if (poll(polled.data(), polled.size(), poll_timeout()) < 0 && errno != EINTR) {
         fail("poll");
     }
-    for (size_t i = 1; i < polled.size(); ++i) {
+    for (size_t i = 1; i + 1 < polled.size(); ++i) {
         if (polled[i].revents != 0) {
             read_stream(streams_[i - 1]);
         }
