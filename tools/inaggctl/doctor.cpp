@@ -93,12 +93,26 @@ json check_bpffs(const std::string &dir) {
                  "mount -t bpf bpf /sys/fs/bpf");
 }
 
+// The smallest XDP program. An empty Fd tells why in errno.
+Fd load_pass_program() {
+    const bpf_insn pass[] = {
+        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
+        {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    LIBBPF_OPTS(bpf_prog_load_opts, options, .prog_flags = BPF_F_XDP_HAS_FRAGS);
+    int fd = bpf_prog_load(BPF_PROG_TYPE_XDP, "inagg_doctor", "GPL", pass, std::size(pass), &options);
+    return Fd(fd < 0 ? -1 : fd);
+}
+
+// Asks the kernel for a program's machine code: the sysctl is not visible in network namespaces.
 json check_jit() {
-    auto value = first_line("/proc/sys/net/core/bpf_jit_enable");
-    if (!value)
-        return finding("JIT", "warn", "net.core.bpf_jit_enable cannot be read", "run inaggctl doctor as root");
-    return judge("JIT", *value != "0", "warn", "net.core.bpf_jit_enable = " + *value,
-                 "sysctl net.core.bpf_jit_enable=1, or the switch is many times slower");
+    Fd program = load_pass_program();
+    bpf_prog_info info{};
+    uint32_t length = sizeof info;
+    if (!program || bpf_obj_get_info_by_fd(program.get(), &info, &length))
+        return finding("JIT", "warn", "cannot be probed: " + system_text(errno), "run inaggctl doctor as root");
+    return judge("JIT", info.jited_prog_len > 0, "warn",
+                 info.jited_prog_len ? "programs are compiled" : "programs are interpreted, many times slower",
+                 "sysctl net.core.bpf_jit_enable=1");
 }
 
 json check_io_uring() {
@@ -159,19 +173,22 @@ std::string driver_of(const std::string &interface) {
     return ioctl(fd.get(), SIOCETHTOOL, &request) ? "unknown driver" : info.driver;
 }
 
-// The smallest program, attached for a moment: only the driver knows whether it takes native XDP.
+// How an XDP program is attached to the interface already: enum, XDP_ATTACHED_NONE if none is.
+int attached_mode(uint32_t ifindex) {
+    LIBBPF_OPTS(bpf_xdp_query_opts, query);
+    bool known = bpf_xdp_query(static_cast<int>(ifindex), 0, &query) == 0;
+    return known ? query.attach_mode : static_cast<int>(XDP_ATTACHED_NONE);
+}
+
+// Attaches a program for a moment: only the driver knows whether it takes native XDP.
 json check_native_xdp(const std::string &interface, uint32_t ifindex) {
     std::string check = interface + ": native XDP";
-    LIBBPF_OPTS(bpf_xdp_query_opts, query);
-    if (bpf_xdp_query(static_cast<int>(ifindex), 0, &query) == 0 && query.attach_mode != XDP_ATTACHED_NONE)
-        return judge(check, query.attach_mode == XDP_ATTACHED_DRV, "warn",
-                     query.attach_mode == XDP_ATTACHED_DRV ? "a program is attached natively"
-                                                           : "a program is attached in generic mode",
+    if (int mode = attached_mode(ifindex); mode != XDP_ATTACHED_NONE)
+        return judge(check, mode == XDP_ATTACHED_DRV, "warn",
+                     mode == XDP_ATTACHED_DRV ? "a program is attached natively"
+                                              : "a program is attached in generic mode",
                      "its driver may not support native XDP; generic XDP is slower");
-    const bpf_insn pass[] = {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
-                             {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
-    LIBBPF_OPTS(bpf_prog_load_opts, load, .prog_flags = BPF_F_XDP_HAS_FRAGS);
-    Fd program(bpf_prog_load(BPF_PROG_TYPE_XDP, "inagg_doctor", "GPL", pass, 2, &load));
+    Fd program = load_pass_program();
     if (!program)
         return finding(check, "warn", "cannot be tried: " + system_text(errno), "run inaggctl doctor as root");
     LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
@@ -190,14 +207,17 @@ json check_mtu(const std::string &interface) {
                      interface + " mtu 3498");
 }
 
-// Redirects into a veth need GRO or an XDP program at its other end; the other end's peer is this one.
-json check_gro(const std::string &interface) {
+// A veth takes frames that a program at its other end sends only with GRO or a program of its own.
+json check_gro(const std::string &interface, uint32_t ifindex) {
+    std::string check = interface + ": GRO or XDP";
+    if (attached_mode(ifindex) != XDP_ATTACHED_NONE)
+        return finding(check, "ok", "an XDP program is attached");
     auto on = ethtool_flag(interface, ETHTOOL_GGRO);
     if (!on)
-        return finding(interface + ": GRO", "warn", "cannot be read", "ethtool -k " + interface);
-    return judge(interface + ": GRO", *on, "warn", *on ? "on" : "off",
-                 "a switch at the other end of this veth can reach it only with GRO or an XDP program here: ethtool -K " +
-                     interface + " gro on");
+        return finding(check, "warn", "GRO cannot be read", "ethtool -k " + interface);
+    return judge(check, *on, "warn", *on ? "GRO is on" : "neither",
+                 "a switch or xdp worker at the other end of this veth cannot reach it: ethtool -K " + interface +
+                     " gro on");
 }
 
 void examine_interface(const std::string &interface, json &findings) {
@@ -209,7 +229,7 @@ void examine_interface(const std::string &interface, json &findings) {
     findings.push_back(check_native_xdp(interface, ifindex));
     findings.push_back(check_mtu(interface));
     if (driver_of(interface) == "veth")
-        findings.push_back(check_gro(interface));
+        findings.push_back(check_gro(interface, ifindex));
 }
 
 } // namespace

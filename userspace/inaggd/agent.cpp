@@ -80,9 +80,14 @@ Agent::Agent(SwitchMaps maps, int egress, const Policy &policy)
         open_socket(socket4_, four);
     if (six.is_host())
         open_socket(socket6_, six);
+    take_over();
+}
 
+void Agent::take_over() {
+    book_.forget();
     for (const auto &[number, record] : maps_.jobs()) {
-        if (record.index >= INAGG_MAX_JOBS || uint64_t{record.first_slot} + pool_slots(record) > maps_.slot_count()) {
+        if (record.index >= INAGG_MAX_JOBS || record.size > INAGG_MAX_RANKS ||
+            uint64_t{record.first_slot} + pool_slots(record) > maps_.slot_count()) {
             spdlog::warn("job {}: its record does not fit this switch; ignored", number);
             continue;
         }

@@ -25,9 +25,11 @@ private:
 
 class Agent {
 public:
-    // Takes over the jobs that the maps hold. `egress` is the program of devmap entries.
+    // `egress` is the program of devmap entries.
     Agent(SwitchMaps maps, int egress, const Policy &policy);
 
+    // The maps are the truth: reads all jobs from them.
+    void take_over();
     // One record of the `events` ring buffer; whatever it holds.
     void event(const void *data, size_t bytes);
     void add_job(const JobSpec &spec);

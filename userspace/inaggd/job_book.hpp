@@ -76,6 +76,7 @@ public:
     JobBook(Policy policy, std::function<uint16_t()> random)
         : policy_(policy), random_(std::move(random)) {}
 
+    void forget() { jobs_.clear(); }
     // Takes over what the maps say.
     void restore(uint16_t number, const inagg_job &record, const Members &members, Time now);
 

@@ -101,20 +101,28 @@ int create_link(int program, uint32_t ifindex, uint32_t mode) {
 
 Loader::Loader(std::string dir, uint32_t slots, bool fresh) : dir_(std::move(dir)) {
     libbpf_set_print(log_libbpf);
-    need_bpffs(dir_);
-    if (fresh) {
+    if (fresh)
         unpin_all(dir_);
-        need_bpffs(dir_);
+    bool is_new = !pinned(dir_);
+    need_bpffs(dir_);
+    try {
+        load(slots);
+    } catch (...) {
+        switch_bpf__destroy(skeleton_);
+        if (is_new)
+            unpin_all(dir_);
+        throw;
     }
+}
+
+void Loader::load(uint32_t slots) {
     skeleton_ = switch_bpf__open();
     if (!skeleton_)
         throw Error("switch program: {}", system_text(errno));
     reuse_or_create(slots);
-    if (int error = switch_bpf__load(skeleton_)) {
-        switch_bpf__destroy(skeleton_);
+    if (int error = switch_bpf__load(skeleton_))
         throw Error("the kernel refuses the switch program: {}{}", system_text(error),
                     error == -EPERM ? "; run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" : "");
-    }
     pin_new_maps();
     pin_programs();
 }

@@ -36,6 +36,7 @@ public:
     int egress() const;
 
 private:
+    void load(uint32_t slots);
     void reuse_or_create(uint32_t slots);
     void pin_new_maps();
     void pin_programs() const;

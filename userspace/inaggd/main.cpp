@@ -73,17 +73,32 @@ void describe(CLI::App &app, Options &o) {
     app.add_flag("-v,--verbose", o.verbose, "log every event");
 }
 
-// One agent per run directory; the kernel drops the lock with the process.
-Fd lock_run_dir(const std::string &dir) {
-    std::error_code error;
-    std::filesystem::create_directories(dir, error);
-    Fd fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd)
-        throw Error("{}: {}; choose another --run-dir", dir, system_text(errno));
-    if (flock(fd.get(), LOCK_EX | LOCK_NB))
-        throw Error("{}: another inaggd runs here; stop it or choose another --run-dir and --bpffs", dir);
-    return fd;
-}
+// The run directory, for one agent at a time: the kernel drops the lock with the process.
+class RunDir {
+public:
+    explicit RunDir(std::string path) : path_(std::move(path)) {
+        std::error_code seen_below;
+        std::filesystem::create_directories(path_, seen_below);
+        lock_ = Fd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        if (!lock_)
+            throw Error("{}: {}; choose another --run-dir", path_, system_text(errno));
+        if (flock(lock_.get(), LOCK_EX | LOCK_NB))
+            throw Error("{}: another inaggd runs here; stop it or choose another --run-dir and --bpffs", path_);
+        owned_ = true;
+    }
+    ~RunDir() {
+        std::error_code not_empty;
+        if (owned_)
+            std::filesystem::remove(path_, not_empty);
+    }
+    RunDir(const RunDir &) = delete;
+    RunDir &operator=(const RunDir &) = delete;
+
+private:
+    std::string path_;
+    Fd lock_;
+    bool owned_ = false;
+};
 
 Fd signals() {
     sigset_t set;
@@ -114,7 +129,7 @@ Address own_address(const Options &o, uint8_t family) {
 class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
-        : o_(options), arguments_(std::move(arguments)), lock_(lock_run_dir(o_.run_dir)), signals_(signals()),
+        : o_(options), arguments_(std::move(arguments)), run_dir_(o_.run_dir), signals_(signals()),
           loader_(o_.bpffs, o_.slots, o_.fresh) {}
 
     void start() {
@@ -184,9 +199,6 @@ public:
             spdlog::info("the switch goes on without an agent; pins are in {}", o_.bpffs);
         else if (stop_ || !agent_started())
             loader_.remove_all();
-        control_.reset();
-        std::error_code not_empty;
-        std::filesystem::remove(o_.run_dir, not_empty);
     }
 
 private:
@@ -202,6 +214,7 @@ private:
             static_cast<Daemon *>(self)->agent_->event(data, bytes);
         } catch (const std::exception &error) {
             spdlog::error("event: {}", error.what());
+            static_cast<Daemon *>(self)->agent_->take_over();
         }
         return 0;
     }
@@ -276,7 +289,10 @@ private:
             return {{"job", spec.number}};
         }
         if (name == "job del") {
-            agent_->remove_job(request.at("job"));
+            int64_t number = request.at("job");
+            if (number < 0 || number > UINT16_MAX)
+                throw Error("job {}: numbers are 0 to {}", number, UINT16_MAX);
+            agent_->remove_job(static_cast<uint16_t>(number));
             return json::object();
         }
         if (name == "reload") {
@@ -305,7 +321,8 @@ private:
 
     Options o_;
     std::vector<std::string> arguments_; // of a reload
-    Fd lock_, signals_;
+    RunDir run_dir_;
+    Fd signals_;
     LinkWatch links_;
     Loader loader_;
     std::unique_ptr<Agent> agent_;

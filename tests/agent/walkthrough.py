@@ -1,33 +1,18 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the README's bpftool walk-through literally and uses the switch that it makes.
+"""Runs the README's bpftool walk-through literally, then two workers compare sums through that switch."""
 
-The program starts itself again in new mount and network namespaces: what it makes goes with its processes,
-also after kill -9. There it builds the README's two ports with a worker's namespace behind each, runs the
-README's commands, and lets two workers compare sums through the switch.
-"""
-
-import ctypes
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("INAGG_BUILD", ROOT / "build"))
-DIR = Path("/sys/fs/bpf/inagg")
+from network import BUILD, DIR, ROOT, attached, build_network, die_with_parent, enter_namespaces, inside, run
+
 RANKS = range(2)
-SKIP = 77
-
-
-def skip(reason):
-    print(f"SKIP: {reason}")
-    sys.exit(SKIP)
 
 
 def block(name):
@@ -36,46 +21,6 @@ def block(name):
     found = re.findall(rf"<!-- {name}:begin -->\n```bash\n(.*?)```\n<!-- {name}:end -->", text, re.S)
     assert len(found) == 1, f"README.md has {len(found)} blocks marked {name}, not one"
     return found[0]
-
-
-def run(*command, **more):
-    return subprocess.run(command, check=True, text=True, **more)
-
-
-def die_with_parent():
-    """Children end with this program, whatever ends it."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def enter_namespaces():
-    """Start this program again, alone with its mounts, its network and its processes."""
-    os.execvp("unshare", ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
-                          sys.executable, "-B", __file__, "inside"])
-
-
-def build_network():
-    """Bridge br0 with the switch's address; port pN leads to worker N's eth0. Returns the namespaces' holders."""
-    run("mount", "-t", "proc", "proc", "/proc")
-    run("mount", "-t", "sysfs", "sysfs", "/sys")
-    run("mount", "-t", "bpf", "bpf", "/sys/fs/bpf")
-    run("ip", "-batch", "-", input="link set lo up\nlink add br0 type bridge\naddr add 10.77.0.1/24 dev br0\n"
-        "link set br0 up\n")
-    holders = []
-    for rank in RANKS:
-        holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"],
-                                  stdout=subprocess.PIPE, preexec_fn=die_with_parent)
-        holder.stdout.readline()
-        holders.append(holder)
-        run("ip", "-batch", "-", input=f"link add p{rank} type veth peer name eth0 netns {holder.pid}\n"
-            f"link set p{rank} master br0 up\n")
-        run(*inside(holder), "ip", "-batch", "-",
-            input=f"link set lo up\naddr add 10.77.0.{10 + rank}/24 dev eth0\nlink set eth0 up\n")
-        run(*inside(holder), "ethtool", "-K", "eth0", "gro", "on")
-    return holders
-
-
-def inside(holder):
-    return ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
 
 
 def walk(*scripts, directory):
@@ -108,11 +53,6 @@ def counters():
     return {name: sum(cpu[name] for cpu in cpus) for name in ("additions", "completions", "joins")}
 
 
-def attached(port):
-    text = run("ip", "-json", "link", "show", "dev", port, capture_output=True).stdout
-    return "xdp" in json.loads(text)[0]
-
-
 def check(holders, directory):
     walkthrough, cleanup = block("bpftool-walkthrough"), block("bpftool-cleanup")
     walk(walkthrough, directory=directory)
@@ -139,18 +79,12 @@ def check(holders, directory):
 
 
 def main():
-    if sys.argv[1:] == ["inside"]:
-        holders = build_network()
-        with tempfile.TemporaryDirectory() as directory:
-            (Path(directory) / "build").symlink_to(BUILD)
-            check(holders, directory)
-        return
-    if os.geteuid() != 0:
-        skip("network namespaces and XDP need root")
-    for program in ("bpftool", "ip", "ethtool", "unshare", "nsenter"):
-        if not shutil.which(program):
-            skip(f"{program} is not installed: run `make deps`")
-    enter_namespaces()
+    if sys.argv[1:] != ["inside"]:
+        enter_namespaces()
+    holders = build_network(len(RANKS))
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "build").symlink_to(BUILD)
+        check(holders, directory)
 
 
 main()

@@ -1,0 +1,368 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""inaggd and inaggctl with workers that speak the wire format by hand: joins, refusals, lies, restarts."""
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from network import BPFFS, BUILD, ROOT, attached, build_network, die_with_parent, enter_namespaces
+
+PORTS = ["p0", "p1", "p2"]
+ELEMENTS = 32
+PATIENCE = 20  # seconds until a missing packet is a failure
+
+
+def wire_types():
+    """Packet types and reasons as the headers number them."""
+    wire = (ROOT / "include/inagg/wire.h").read_text()
+    reasons = (ROOT / "include/inagg/reason.h").read_text()
+    types = re.search(r"enum inagg_type \{(.*?)\};", wire, re.S).group(1)
+    return ({name: int(number) for name, number in re.findall(r"INAGG_(\w+)\s*= (\d+)", types)},
+            {int(number): name for number, name in re.findall(r"X\((\d+), (\w+),", reasons)})
+
+
+TYPE, REASON = wire_types()
+
+
+def sealed(header):
+    """The header with its RFC 1071 checksum."""
+    total = sum(struct.unpack("<32H", header))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return header[:42] + struct.pack("<H", ~total & 0xFFFF) + header[44:]
+
+
+def packet(kind, job, rank, generation=0, slot=0, block=0, elements=(), version=0, payload=b""):
+    header = bytearray(64)
+    struct.pack_into(">BBHHHII", header, 0, 0x10 | TYPE[kind], 0x10 if elements else 0, version, job, generation,
+                     block, slot)
+    struct.pack_into(">H", header, 18, rank)
+    struct.pack_into(">H", header, 40, len(elements))
+    return sealed(bytes(header)) + struct.pack(f"<{len(elements)}i", *elements) + payload
+
+
+@contextlib.contextmanager
+def namespace_of(holder):
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open("/proc/self/ns/net") as home, open(f"/proc/{holder.pid}/ns/net") as there:
+        assert libc.setns(there.fileno(), 0) == 0
+        try:
+            yield
+        finally:
+            assert libc.setns(home.fileno(), 0) == 0
+
+
+class Worker:
+    """One rank of job 7, behind the port of its namespace."""
+
+    def __init__(self, holder, rank, size=2, switch="10.77.0.1", nonce=None, elements=ELEMENTS, algorithm=0, job=7):
+        family = socket.AF_INET6 if ":" in switch else socket.AF_INET
+        with namespace_of(holder):
+            self.socket = socket.socket(family, socket.SOCK_DGRAM)
+        self.socket.bind(("", 0))
+        self.socket.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK
+        if family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_UDP, 102, 1)  # UDP_NO_CHECK6_RX
+        self.switch, self.rank, self.size, self.job = (switch, 12000), rank, size, job
+        self.nonce, self.elements, self.algorithm = nonce or os.urandom(8), elements, algorithm
+        self.generation = self.boot = 0
+
+    def identity(self):
+        return self.nonce + struct.pack(">HHHBB24x", self.size, self.elements, self.socket.getsockname()[1],
+                                        self.algorithm, 0)
+
+    def send(self, kind, **fields):
+        self.socket.sendto(packet(kind, self.job, self.rank, **fields), self.switch)
+
+    def receive(self, wait):
+        """(type, slot, payload) of the next packet, or None."""
+        self.socket.settimeout(wait)
+        try:
+            data = self.socket.recv(4096)
+        except TimeoutError:
+            return None
+        kind = next(name for name, number in TYPE.items() if number == data[0] & 15)
+        self.boot = struct.unpack_from(">H", data, 32)[0]
+        if kind == "CONFIG":
+            self.generation = struct.unpack_from(">H", data, 6)[0]
+        return kind, struct.unpack_from(">I", data, 12)[0], data[64:]
+
+    def ask(self):
+        """What becomes of a join: CONFIG, or the reason of a refusal."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            self.send("JOIN", payload=self.identity())
+            answer = self.receive(0.1)
+            if answer and answer[0] == "CONFIG":
+                return "CONFIG"
+            if answer and answer[0] == "REFUSED":
+                return REASON[answer[1]]
+        return "silence"
+
+    def join(self):
+        assert (answer := self.ask()) == "CONFIG", answer
+        return self
+
+    def leave(self, **changes):
+        self.send("LEAVE", **{"generation": self.generation, "payload": self.identity(), **changes})
+
+    def contribute(self, block, value):
+        self.send("CONTRIBUTION", generation=self.generation, slot=block, block=block, elements=[value] * ELEMENTS)
+
+
+def sums(workers, block):
+    """Each worker contributes rank + 1 until it has the result; the results, which must agree."""
+    results = {}
+    end = time.monotonic() + PATIENCE
+    while len(results) < len(workers) and time.monotonic() < end:
+        for worker in workers:
+            if worker not in results:
+                worker.contribute(block, worker.rank + 1)
+        for worker in workers:
+            while worker not in results and (answer := worker.receive(0.05)):
+                if answer[:2] == ("RESULT", block):
+                    results[worker] = struct.unpack(f"<{ELEMENTS}i", answer[2])
+    assert len(results) == len(workers), f"results of block {block}: {len(results)} of {len(workers)}"
+    expected = (sum(worker.rank + 1 for worker in workers),) * ELEMENTS
+    assert all(result == expected for result in results.values()), results
+
+
+class Agent:
+    """A running inaggd."""
+
+    def __init__(self, *options, ports=PORTS):
+        read, write = os.pipe()
+        command = [BUILD / "bin/inaggd", *(f"--port={port}" for port in ports), *options]
+        self.process = subprocess.Popen([*command, f"--ready-fd={write}"], pass_fds=[write], preexec_fn=die_with_parent)
+        os.close(write)
+        ready = os.read(read, 1)
+        os.close(read)
+        assert ready == b"\n", f"{options}: inaggd did not get ready"
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.process.terminate()
+        assert self.process.wait(timeout=PATIENCE) == 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.stop()
+        if not any(failure):
+            expect_nothing_left()
+
+
+def expect_nothing_left():
+    left = [path for path in BPFFS.iterdir() if not path.name.endswith(".debug")]
+    assert not left, left
+    assert not list(Path("/run").iterdir()), list(Path("/run").iterdir())
+    assert not any(map(attached, PORTS))
+
+
+def ctl(*arguments):
+    done = subprocess.run([BUILD / "bin/inaggctl", "--json", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, f"inaggctl {arguments}: {done.stderr}"
+    return json.loads(done.stdout)
+
+
+def ctl_fails(*arguments):
+    done = subprocess.run([BUILD / "bin/inaggctl", *arguments], capture_output=True, text=True)
+    assert done.returncode != 0, arguments
+    return done.stderr
+
+
+def until(true, what):
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def jobs():
+    return {job["job"]: job for job in ctl("job", "list")}
+
+
+def drops(reason, job=7):
+    return sum(row["packets"] for row in ctl("drops") if row["reason"] == reason and row["job"] == job)
+
+
+def test_join_sum_leave(hosts):
+    for switch in ("10.77.0.1", "fd77::1"):
+        with Agent():
+            workers = [Worker(host, rank, size=3, switch=switch).join() for rank, host in enumerate(hosts)]
+            sums(workers, 0)
+            job = ctl("job", "show", "7")
+            assert [member["state"] for member in job["members"]] == ["joined"] * 3, job
+            stats = ctl("stats", "--job", "7")[0]
+            assert stats["additions"] == 3 and stats["completions"] == 1, stats
+            workers[0].leave()
+            until(lambda: jobs()[7]["joined"] == 2, "rank 0 has left")
+            for worker in workers[1:]:
+                worker.leave()
+            until(lambda: not jobs(), "the job has gone with its last rank")
+
+
+def test_two_ranks_behind_one_port(hosts):
+    with Agent():
+        workers = [Worker(hosts[host], rank, size=3).join() for rank, host in enumerate((0, 0, 1))]
+        for block in range(4):
+            sums(workers, block)
+
+
+def test_refusals(hosts):
+    with Agent("--slots=256"):
+        assert Worker(hosts[0], 2, size=2).ask() == "RANK"
+        assert Worker(hosts[0], 0, size=65).ask() == "SIZE"
+        assert Worker(hosts[0], 0, algorithm=2).ask() == "ALGORITHM"
+        assert Worker(hosts[0], 0, elements=31).ask() == "MTU"
+        assert not jobs()
+        first = Worker(hosts[0], 0, elements=64).join()
+        assert Worker(hosts[1], 1, size=3).ask() == "SIZE"
+        assert Worker(hosts[1], 1, elements=32).ask() == "MTU"
+        assert Worker(hosts[1], 0).ask() == "TAKEN"
+        assert Worker(hosts[1], 0, nonce=first.nonce).ask() == "TAKEN"
+        assert Worker(hosts[1], 0, job=8).ask() == "FULL"
+        assert jobs()[7]["joined"] == 1
+    with Agent("--no-auto-jobs", "--job=7:size=2,slots=64,member=0@p0/10.77.0.10"):
+        assert Worker(hosts[0], 0, job=8).ask() == "POLICY"
+        assert Worker(hosts[1], 0, elements=352).ask() == "PORT"
+        assert Worker(hosts[0], 0, elements=352).ask() == "CONFIG"
+        assert jobs()[7]["slots"] == 64
+
+
+def test_lies_change_nothing(hosts):
+    with Agent():
+        workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        liar = Worker(hosts[2], 0, nonce=workers[0].nonce)
+        liar.generation = workers[0].generation
+        liar.leave()
+        workers[0].leave(generation=workers[0].generation + 1 & 0xFFFF)
+        workers[0].leave(payload=os.urandom(8) + workers[0].identity()[8:])
+        workers[0].leave(payload=b"")
+        liar.contribute(0, 1000)
+        until(lambda: drops("PORT"), "the forged contribution is counted")
+        workers[1].contribute(0, 2)  # behind everything above in the agent's queue is a join
+        assert Worker(hosts[2], 5, size=2).ask() == "RANK"
+        assert jobs()[7]["joined"] == 2
+        sums(workers, 0)
+
+
+def test_a_new_run_replaces_the_old(hosts):
+    with Agent():
+        old = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        sums(old, 0)
+        new = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        assert new[0].generation == new[1].generation == (old[0].generation + 1) & 0xFFFF
+        until(lambda: (answer := old[1].receive(1)) and answer[0] == "REFUSED" and REASON[answer[1]] == "REPLACED",
+              "the old run is told")
+        old[0].contribute(1, 1000)
+        until(lambda: drops("GENERATION"), "the old run's packet is counted")
+        sums(new, 0)
+        sums(new, 1)
+
+
+def test_jobs_survive_the_agent(hosts):
+    agent = Agent()
+    workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+    sums(workers, 0)
+    agent.kill()
+    sums(workers, 1)
+    assert ctl("status")["agent"] == "not running"
+    assert jobs()[7]["joined"] == 2
+    with Agent():
+        sums(workers, 2)
+        ctl("reload")
+        sums(workers, 3)
+        until(lambda: ctl("status")["agent"] == "running", "it has started again")
+        sums(workers, 4)
+        late = Worker(hosts[2], 0, job=8).join()
+        assert set(jobs()) == {7, 8}
+        for worker in [*workers, late]:
+            worker.leave()
+        until(lambda: not jobs(), "the new agent hears the ranks leave")
+
+
+def test_cleared_slots(hosts):
+    with Agent():
+        workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        sums(workers, 0)
+        boot = workers[0].boot
+        workers[0].contribute(1, 1000)
+        until(lambda: ctl("stats", "--job", "7")[0]["additions"] == 3, "half of block 1 is in")
+        ctl("slots", "clear")
+        sums(workers, 1)
+        assert workers[0].boot not in (0, boot)
+        boot = workers[0].boot
+        ctl("slots", "clear", "--job", "7", "--keep-boot")
+        sums(workers, 2)
+        assert workers[0].boot == boot
+
+
+def test_control(hosts):
+    with Agent():
+        ctl("job", "add", "9:size=2,slots=32,control=4,elements=64,checked")
+        assert jobs()[9] == {**jobs()[9], "slots": 32, "control_slots": 4, "elements": 64, "checked": True}
+        assert "inaggctl job del 9" in ctl_fails("job", "add", "9:size=3")
+        assert "not 33" in ctl_fails("job", "add", "10:size=2,slots=33")
+        assert "job 44" in ctl_fails("job", "del", "44")
+        assert "job 44" in ctl_fails("stats", "--job", "44")
+        worker = Worker(hosts[0], 0, job=9, elements=64).join()
+        ctl("job", "del", "9")
+        until(lambda: (answer := worker.receive(1)) and answer[0] == "REFUSED", "the ranks of a removed job are told")
+        assert not jobs()
+        done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", BUILD / "bin/inaggctl", "reload"],
+                              capture_output=True, text=True)
+        assert done.returncode != 0 and "Permission denied" in done.stderr, done
+    assert "is a switch running here" in ctl_fails("status")
+
+
+def test_failed_starts_leave_nothing(_):
+    for options in (["--port=nosuch"], ["--address4=300.1.1.1"], ["--job=7:size=99"], ["--slots=3"],
+                    ["--bpffs=/tmp/inagg"]):
+        done = subprocess.run([BUILD / "bin/inaggd", "--port=p0", *options], capture_output=True, text=True)
+        assert done.returncode != 0, options
+        expect_nothing_left()
+    with Agent(ports=["p0"]):
+        done = subprocess.run([BUILD / "bin/inaggd", "--port=p1"], capture_output=True, text=True)
+        assert done.returncode != 0 and "another inaggd" in done.stderr, done
+        assert ctl("status")["agent"] == "running"
+
+
+def test_ports_come_and_go(hosts):
+    subprocess.run(["ip", "link", "add", "q0", "type", "veth", "peer", "name", "q1"], check=True)
+    with Agent(ports=[*PORTS, "q0"]):
+        workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        subprocess.run(["ip", "link", "del", "q0"], check=True)
+        until(lambda: [port["port"] for port in ctl("status")["ports"]] == PORTS, "the lost port is forgotten")
+        sums(workers, 0)
+        subprocess.run(["ip", "link", "add", "q0", "type", "veth", "peer", "name", "q1"], check=True)
+        until(lambda: attached("q0"), "a port that comes back is attached")
+    subprocess.run(["ip", "link", "del", "q0"], check=True)
+
+
+def main():
+    if sys.argv[1:] != ["inside"]:
+        enter_namespaces()
+    hosts = build_network(len(PORTS))
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            print(f"--- {name}", flush=True)
+            test(hosts)
+    print("all passed")
+
+
+main()
