@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Allreduce through an inagg switch, for NumPy arrays.
+
+    import inagg, numpy
+
+    with inagg.Communicator() as comm:              # joins, as INAGG_SWITCH, INAGG_JOB, ... say
+        gradient = comm.allreduce(gradient)         # the sum over all ranks
+
+All ranks make the same calls in the same order with the same shapes and types. Arrays of int32, float32 and
+float16 are taken as they are; bfloat16, for which NumPy has no type, is an array of uint16 and
+dtype=inagg.BFLOAT16.
+
+The library is $INAGG_LIBRARY, or else libinagg.so of the build tree or prefix that this file lies in, or
+else what the dynamic linker finds.
+"""
+
+import ctypes
+import os
+import pathlib
+
+import numpy
+
+__all__ = ["Communicator", "Error", "Request", "SUM", "MIN", "MAX", "INT32", "FLOAT32", "FLOAT16", "BFLOAT16"]
+
+INT32, FLOAT32, FLOAT16, BFLOAT16 = range(4)
+SUM, MIN, MAX = range(3)
+
+_SONAME = "libinagg.so.0"
+_DTYPES = {"int32": INT32, "float32": FLOAT32, "float16": FLOAT16}
+
+
+class Error(RuntimeError):
+    """A failed call. `code` is its enum inagg_error; the text is inagg_message()."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("switch_address", ctypes.c_char * 64),
+        ("job", ctypes.c_uint16),
+        ("rank", ctypes.c_uint16),
+        ("size", ctypes.c_uint16),
+        ("algorithm", ctypes.c_char * 16),
+        ("transport", ctypes.c_char * 16),
+        ("timeout_ms", ctypes.c_uint32),
+        ("scale", ctypes.c_int32),
+        ("checked", ctypes.c_int),
+    ]
+
+
+class _Stats(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "blocks", "contributions", "retransmissions", "requests", "restores", "duplicates", "rejected",
+            "reboots", "srtt_ns",
+        )
+    ]
+
+
+def _candidates():
+    """Where libinagg may be, the most specific place first."""
+    if "INAGG_LIBRARY" in os.environ:
+        return [os.environ["INAGG_LIBRARY"]]
+    here = pathlib.Path(__file__).resolve().parent
+    near = [here.parent.parent / "build" / "lib" / "libinagg.so"]  # source tree
+    near += [folder / _SONAME for folder in (here, *here.parents)]  # PREFIX/lib/python3/... in PREFIX/lib
+    near += sorted(here.parent.glob(f"*/{_SONAME}"))
+    return [str(path) for path in near if path.exists()] + [_SONAME, "libinagg.so"]
+
+
+def _load():
+    problems = []
+    for path in _candidates():
+        try:
+            return _declare(ctypes.CDLL(path))
+        except OSError as error:
+            problems.append(str(error))
+    raise ImportError("libinagg.so is not found, set INAGG_LIBRARY to it: " + "; ".join(problems))
+
+
+def _declare(library):
+    pointer, size, u16, out = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint16, ctypes.POINTER(ctypes.c_void_p)
+    number = ctypes.c_int
+    for name, result, arguments in [
+        ("options_init", None, [ctypes.POINTER(_Options)]),
+        ("options_from_env", number, [ctypes.POINTER(_Options)]),
+        ("join", number, [ctypes.POINTER(_Options), out]),
+        ("leave", number, [pointer]),
+        ("rank", u16, [pointer]),
+        ("size", u16, [pointer]),
+        ("transport", ctypes.c_char_p, [pointer]),
+        ("transport_note", ctypes.c_char_p, [pointer]),
+        ("get_stats", None, [pointer, ctypes.POINTER(_Stats)]),
+        ("allreduce", number, [pointer, pointer, pointer, size, number, number]),
+        ("iallreduce", number, [pointer, pointer, pointer, size, number, number, out]),
+        ("broadcast", number, [pointer, pointer, size, number, u16]),
+        ("reduce", number, [pointer, pointer, pointer, size, number, number, u16]),
+        ("barrier", number, [pointer]),
+        ("wait", number, [pointer]),
+        ("test", number, [pointer]),
+        ("message", ctypes.c_char_p, []),
+        ("version", ctypes.c_char_p, []),
+    ]:
+        function = getattr(library, "inagg_" + name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_library = _load()
+
+
+def _check(code):
+    if code:
+        raise Error(code, _library.inagg_message().decode())
+
+
+def version():
+    """Version of the library."""
+    return _library.inagg_version().decode()
+
+
+def _dtype_of(array, dtype):
+    if dtype is not None:
+        width = 2 if dtype in (FLOAT16, BFLOAT16) else 4
+        if array.dtype.itemsize != width:
+            raise TypeError(f"data type {dtype} needs elements of {width} bytes, not {array.dtype}")
+        return dtype
+    try:
+        return _DTYPES[array.dtype.name]
+    except KeyError:
+        raise TypeError(f"no inagg type for {array.dtype}: use int32, float32, float16 or dtype=BFLOAT16") from None
+
+
+def _input(array):
+    return numpy.ascontiguousarray(array)
+
+
+def _output(out, like):
+    if out is None:
+        return numpy.empty_like(like)
+    if not (out.flags.c_contiguous and out.flags.writeable) or out.shape != like.shape or out.dtype != like.dtype:
+        raise ValueError(f"out must be a writable C-contiguous array of {like.dtype} and shape {like.shape}")
+    return out
+
+
+class Request:
+    """An operation under way; keeps its arrays alive until wait()."""
+
+    def __init__(self, handle, send, recv):
+        self._handle, self._send, self._recv = handle, send, recv
+
+    def test(self):
+        """True when the operation is done."""
+        return self._handle is None or bool(_library.inagg_test(self._handle))
+
+    def wait(self):
+        """Wait for the operation and return its result."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            _check(_library.inagg_wait(handle))
+        return self._recv
+
+    def __del__(self):
+        if getattr(self, "_handle", None) is not None:
+            _library.inagg_wait(self._handle)
+
+
+class Communicator:
+    """A rank's membership of a job, to be used in a with statement.
+
+    The arguments default to the environment: INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE (or torchrun's,
+    Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED.
+    """
+
+    def __init__(self, **options):
+        """Options are switch_address, job, rank, size, algorithm, transport, timeout_ms, scale, checked."""
+        self._comm = None
+        values = self._options(options)
+        comm = ctypes.c_void_p()
+        _check(_library.inagg_join(ctypes.byref(values), ctypes.byref(comm)))
+        self._comm = comm
+
+    @staticmethod
+    def _options(changes):
+        known = {name for name, _ in _Options._fields_} - {"struct_size"}
+        unknown = set(changes) - known
+        if unknown:
+            raise TypeError(f"unknown options {sorted(unknown)}; there are {sorted(known)}")
+        values = _Options()
+        needed = {"switch_address", "rank", "size"}
+        if needed <= set(changes):
+            _library.inagg_options_init(ctypes.byref(values))
+        else:
+            _check(_library.inagg_options_from_env(ctypes.byref(values)))
+        for name, value in changes.items():
+            setattr(values, name, value.encode() if isinstance(value, str) else value)
+        return values
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        if kind is None:
+            self.leave()
+        else:  # the error that brought us here matters more than that of leaving
+            self._leave()
+
+    def _leave(self):
+        comm, self._comm = self._comm, None
+        return _library.inagg_leave(comm) if comm else 0
+
+    def leave(self):
+        """Finish what is under way and leave the job."""
+        _check(self._leave())
+
+    def __del__(self):
+        if getattr(self, "_comm", None):
+            self._leave()
+
+    @property
+    def rank(self):
+        """This process's number, 0 .. size-1."""
+        return _library.inagg_rank(self._open())
+
+    @property
+    def size(self):
+        """Number of ranks in the job."""
+        return _library.inagg_size(self._open())
+
+    @property
+    def transport(self):
+        """Name of the transport in use."""
+        return _library.inagg_transport(self._open()).decode()
+
+    @property
+    def transport_note(self):
+        """Why `auto` did not choose a faster transport; empty if it did."""
+        return _library.inagg_transport_note(self._open()).decode()
+
+    def stats(self):
+        """Counters since the join, as a dictionary (inagg_stats_t)."""
+        values = _Stats()
+        _library.inagg_get_stats(self._open(), ctypes.byref(values))
+        return {name: getattr(values, name) for name, _ in _Stats._fields_}
+
+    def allreduce(self, array, op=SUM, out=None, dtype=None):
+        """Sum (minimum, maximum) of all ranks' arrays, on all ranks. `out` may be `array` itself."""
+        send = _input(array)
+        recv = _output(out, send)
+        _check(_library.inagg_allreduce(self._open(), send.ctypes.data, recv.ctypes.data, send.size,
+                                        _dtype_of(send, dtype), op))
+        return recv
+
+    def iallreduce(self, array, op=SUM, out=None, dtype=None):
+        """The same without waiting: a Request. Leave the arrays alone until its wait()."""
+        send = _input(array)
+        recv = _output(out, send)
+        handle = ctypes.c_void_p()
+        _check(_library.inagg_iallreduce(self._open(), send.ctypes.data, recv.ctypes.data, send.size,
+                                         _dtype_of(send, dtype), op, ctypes.byref(handle)))
+        return Request(handle, send, recv)
+
+    def reduce(self, array, root=0, op=SUM, out=None, dtype=None):
+        """As allreduce(), but only `root` gets the result; the others get None."""
+        send = _input(array)
+        recv = _output(out, send) if self.rank == root else None
+        _check(_library.inagg_reduce(self._open(), send.ctypes.data, recv.ctypes.data if recv is not None else None,
+                                     send.size, _dtype_of(send, dtype), op, root))
+        return recv
+
+    def broadcast(self, array, root=0, dtype=None):
+        """Copy `root`'s array into `array` on all ranks, bit for bit; returns it."""
+        if not isinstance(array, numpy.ndarray):
+            raise TypeError("broadcast() writes to its argument: give a NumPy array")
+        data = _output(array, array)
+        _check(_library.inagg_broadcast(self._open(), data.ctypes.data, data.size, _dtype_of(data, dtype), root))
+        return data
+
+    def barrier(self):
+        """Return when all ranks have called it."""
+        _check(_library.inagg_barrier(self._open()))
+
+    def _open(self):
+        if self._comm is None:
+            raise Error(-8, "this communicator has left its job")
+        return self._comm
