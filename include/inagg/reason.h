@@ -21,7 +21,7 @@
 	X(11, GENERATION, "packet of another incarnation of the job")                                 \
 	X(12, STALE, "block is older than the slot's")                                                \
 	X(13, MISMATCH, "type, operator, scale or length differs from the block's other contributions") \
-	X(14, ELEMENTS, "element count above the job's, or no multiple of a chunk")                   \
+	X(14, ELEMENTS, "element count above the job's, no multiple of a chunk, or zero")                   \
 	X(15, DTYPE, "unknown data type or operator")                                                 \
 	X(16, UNSOLICITED, "restore that nobody waits for")                                           \
 	X(17, RESIZE, "frame cannot hold the answer")                                                 \

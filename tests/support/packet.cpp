@@ -107,26 +107,6 @@ std::optional<size_t> parse_ip(const Frame &frame, Packet &p) {
     return ntohs(ip.tot_len) - sizeof ip;
 }
 
-void parse_header(const inagg_hdr &h, Packet &p) {
-    p.version = inagg_hdr_version(&h);
-    p.type = inagg_hdr_type(&h);
-    p.dtype = inagg_hdr_dtype(&h);
-    p.op = inagg_hdr_op(&h);
-    p.flags = ntohs(h.level_flags);
-    p.job = ntohs(h.job);
-    p.generation = ntohs(h.generation);
-    p.rank = ntohs(h.source);
-    p.block = ntohl(h.block);
-    p.slot = ntohl(h.slot);
-    p.count = ntohs(h.count);
-    p.fan_in = ntohs(h.fan_in);
-    p.boot = ntohs(h.boot);
-    p.contributors = inagg_swap64(h.contributors);
-    p.scale = h.scale;
-    p.next_scale = h.next_scale;
-    p.elements = ntohs(h.elements);
-}
-
 } // namespace
 
 Address switch_address(int family) {
@@ -143,7 +123,7 @@ Address worker_address(int family, uint32_t job, uint32_t rank) {
 
 Mac switch_mac() { return {2, 0, 0, 0, 0xff, 1}; }
 Mac worker_mac(uint32_t job, uint32_t rank) {
-    return {2, 0, 0, 0, static_cast<uint8_t>(job), static_cast<uint8_t>(rank)};
+    return {2, 0, 0, 1, static_cast<uint8_t>(job), static_cast<uint8_t>(rank)};
 }
 uint16_t worker_port(uint32_t rank) { return static_cast<uint16_t>(20000 + rank); }
 
@@ -164,6 +144,26 @@ std::vector<uint32_t> element_values(const std::vector<uint8_t> &payload, uint8_
     for (size_t i = 0; i < values.size() * width; i++)
         values[i / width] |= static_cast<uint32_t>(payload[i]) << 8 * (i % width);
     return values;
+}
+
+void read_header(const inagg_hdr &h, Packet &p) {
+    p.version = inagg_hdr_version(&h);
+    p.type = inagg_hdr_type(&h);
+    p.dtype = inagg_hdr_dtype(&h);
+    p.op = inagg_hdr_op(&h);
+    p.flags = ntohs(h.level_flags);
+    p.job = ntohs(h.job);
+    p.generation = ntohs(h.generation);
+    p.rank = ntohs(h.source);
+    p.block = ntohl(h.block);
+    p.slot = ntohl(h.slot);
+    p.count = ntohs(h.count);
+    p.fan_in = ntohs(h.fan_in);
+    p.boot = ntohs(h.boot);
+    p.contributors = inagg_swap64(h.contributors);
+    p.scale = h.scale;
+    p.next_scale = h.next_scale;
+    p.elements = ntohs(h.elements);
 }
 
 Frame build(const Packet &p) {
@@ -209,7 +209,7 @@ std::optional<Packet> parse(const Frame &frame) {
     const auto h = read<inagg_hdr>(frame, header);
     if (!inagg_hdr_intact(&h))
         return {};
-    parse_header(h, p);
+    read_header(h, p);
     p.payload.assign(frame.begin() + static_cast<long>(header + sizeof h), frame.end());
     if ((p.flags & INAGG_F_CHECKED) &&
         h.payload_checksum !=

@@ -60,6 +60,9 @@ Frame build(const Packet &packet);
 // What is in a frame that a switch sent. Empty if a length, a checksum or the type of service is wrong.
 std::optional<Packet> parse(const Frame &frame);
 
+// The fields of an inagg header.
+void read_header(const inagg_hdr &header, Packet &packet);
+
 // The frame's inagg header, wherever it lies.
 size_t header_offset(int family);
 

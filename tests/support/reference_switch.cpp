@@ -172,11 +172,9 @@ Answer ReferenceSwitch::receive(const Frame &frame) {
     packet.family = envelope->family;
     packet.source = envelope->source;
     packet.source_port = envelope->source_port;
-    packet.type = inagg_hdr_type(&h);
-    packet.flags = ntohs(h.level_flags) & INAGG_FLAGS_MASK;
-    packet.job = ntohs(h.job);
-    packet.slot = ntohl(h.slot);
-    packet.rank = ntohs(h.source);
+    std::copy_n(frame.begin(), 6, packet.target_mac.begin());
+    std::copy_n(frame.begin() + 6, 6, packet.source_mac.begin());
+    read_header(h, packet);
     const auto body = frame.begin() + static_cast<long>(header_offset(packet.family) + sizeof h);
     packet.payload.assign(body, frame.end());
     switch (packet.type) {
@@ -226,8 +224,8 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     out.fan_in = spec.ranks;
     out.source = switch_address(spec.family);
     out.target = packet.source;
-    out.source_mac = switch_mac();
-    out.target_mac = worker_mac(spec.index, packet.rank);
+    out.source_mac = packet.target_mac;
+    out.target_mac = packet.source_mac;
     out.source_port = INAGG_PORT;
     out.target_port = ntohs(j.receive_port);
     out.payload.resize(sizeof c);
@@ -344,13 +342,16 @@ Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, uint64_t
     out.op = request.block.dtype_op & 0xf;
     out.scale = request.block.scale;
     out.contributors = contributors;
+    out.count = 0;
+    out.next_scale = 0;
+    out.elements = 0;
     out.boot = switch_boot;
     out.fan_in = request.job.size;
     out.source = switch_address(request.spec.family);
-    out.source_mac = switch_mac();
+    out.source_mac = request.packet.target_mac;
     out.source_port = INAGG_PORT;
     out.target = everyone ? Address{} : request.packet.source;
-    out.target_mac = everyone ? Mac{} : worker_mac(request.spec.index, request.block.rank);
+    out.target_mac = everyone ? Mac{} : request.packet.source_mac;
     out.target_port = everyone ? 0 : worker_port(request.block.rank);
     out.payload.clear();
     return out;

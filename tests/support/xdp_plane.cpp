@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
@@ -48,6 +49,17 @@ inagg_stats total(int map, uint32_t row) {
     return sum;
 }
 
+// Replies and multicasts both leave as redirects. The group of a job without one is zero; the egress
+// program, which a test run does not reach, puts the ranks' addresses there.
+bool to_group(const Frame &frame) {
+    return std::all_of(frame.begin(), frame.begin() + 6, [](uint8_t byte) { return byte == 0; });
+}
+
+int count_event(void *count, void *, size_t) {
+    ++*static_cast<uint64_t *>(count);
+    return 0;
+}
+
 } // namespace
 
 XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(slot_count) {
@@ -64,16 +76,24 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     std::memcpy(&settings.address4, address4.data(), 4);
     std::memcpy(settings.address6, address6.data(), 16);
     settings.boot = switch_boot;
+    ring = ring_buffer__new(bpf_map__fd(skeleton->maps.events), count_event, &event_count, nullptr);
+    if (!ring)
+        throw std::runtime_error("opening `events`");
     const uint32_t zero = 0;
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings, BPF_ANY),
           "writing `settings`");
 }
 
-XdpPlane::~XdpPlane() { switch_bpf__destroy(skeleton); }
+XdpPlane::~XdpPlane() {
+    ring_buffer__free(ring);
+    switch_bpf__destroy(skeleton);
+}
 
 void XdpPlane::reset() {
+    const inagg_job none{};
     for (const auto &[number, row] : rows)
-        bpf_map_delete_elem(bpf_map__fd(skeleton->maps.jobs), &number);
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &number, &none, BPF_ANY),
+              "clearing `jobs`");
     rows.clear();
     const inagg_member nobody{};
     for (uint32_t key = 0; key < INAGG_MAX_JOBS * INAGG_MAX_RANKS; key++)
@@ -141,6 +161,7 @@ Answer XdpPlane::receive(const Frame &frame) {
                 .data_size_out = static_cast<uint32_t>(answer.frame.size()), .repeat = 1);
     check(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.inagg_switch), &run), "BPF_PROG_TEST_RUN");
     answer.frame.resize(run.data_size_out);
+    ring_buffer__consume(ring);
     const inagg_stats job_after = stats(row), after = unowned();
     uint32_t drops = 0;
     for (uint32_t reason = 0; reason < INAGG_R_CAPACITY; reason++) {
@@ -158,11 +179,8 @@ Answer XdpPlane::receive(const Frame &frame) {
     case XDP_DROP:
         answer.action = drops ? Action::drop : Action::absorb;
         break;
-    case XDP_TX:
-        answer.action = Action::reply;
-        break;
     case XDP_REDIRECT:
-        answer.action = Action::multicast;
+        answer.action = to_group(answer.frame) ? Action::multicast : Action::reply;
         break;
     default:
         answer.action = Action::fail;

@@ -7,6 +7,7 @@
 #include <map>
 
 struct switch_bpf;
+struct ring_buffer;
 
 namespace support {
 
@@ -21,10 +22,14 @@ public:
     void clear_slots() override;
     inagg_stats stats(uint32_t index) override;
     inagg_stats unowned() override;
+    // JOINs and LEAVEs left to the agent so far.
+    uint64_t events() const { return event_count; }
     std::string pool(const JobSpec &spec) override;
 
 private:
     switch_bpf *skeleton;
+    ring_buffer *ring;
+    uint64_t event_count = 0;
     uint32_t slots;
     uint32_t last_job_row(const Frame &frame) const;
     std::map<uint32_t, uint32_t> rows; // job number to row of stats

@@ -153,6 +153,23 @@ TEST_F(Slot, RanksWithoutElementsCount) {
     EXPECT_EQ(contribute(2, 0, 0), INAGG_REPLY);
 }
 
+// Their sums carry an offset for every rank of the job: one that brings nothing would shift them.
+TEST_F(Slot, OffsetEncodingsNeedElementsFromEveryRank) {
+    for (__u8 dtype : {INAGG_WIRE_FIXED32, INAGG_WIRE_FLOAT16, INAGG_WIRE_BFLOAT16}) {
+        slot = {};
+        inagg_block b = block(0, 0, 32);
+        b.dtype_op = dtype << 4;
+        EXPECT_EQ(contribute(b), INAGG_STORE);
+        const std::string before = bytes(slot);
+        b.rank = 1;
+        b.elements = 0;
+        EXPECT_EQ(contribute(b), -INAGG_R_ELEMENTS);
+        b.block = 256;
+        EXPECT_EQ(contribute(b), -INAGG_R_ELEMENTS);
+        EXPECT_EQ(bytes(slot), before);
+    }
+}
+
 TEST_F(Slot, ControlBlocksCarryTheMaximumScale) {
     for (__u16 rank = 0; rank < 3; rank++) {
         inagg_block b = block(rank, 0, 0);

@@ -101,6 +101,15 @@ INAGG_INLINE int inagg_slot_agrees(const struct inagg_slot *s, const struct inag
 	       (!b->elements || !s->elements || s->elements == b->elements);
 }
 
+/*
+ * Fixed point and 16-bit floats are summed with an offset for each rank of the job, so every rank must
+ * bring elements; only plain integers and control blocks may leave them out.
+ */
+INAGG_INLINE int inagg_may_be_empty(__u8 dtype_op)
+{
+	return dtype_op >> 4 == INAGG_WIRE_NONE || dtype_op >> 4 == INAGG_WIRE_INT32;
+}
+
 /**
  * A contribution arrives.  @all is the bitmap of the job's ranks.  Returns STORE, ADD or COUNT, with
  * INAGG_COMPLETES for the last one; REPLY or TELL for a duplicate; or a negative reason.
@@ -110,6 +119,8 @@ INAGG_INLINE int inagg_slot_contribute(struct inagg_slot *s, __u64 all, const st
 	__u64 bit = inagg_rank_bit(b->rank);
 	int verdict;
 
+	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
+		return -INAGG_R_ELEMENTS;
 	if (!inagg_slot_holds(s, b)) {
 		if (inagg_slot_is_past(s, b))
 			return -INAGG_R_STALE;

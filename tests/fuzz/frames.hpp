@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Frames from a seed: mostly what a worker would send, then mutated in fields, bytes and length.
+#pragma once
+
+#include "support/plane.hpp"
+
+#include <random>
+
+namespace fuzz {
+
+class Frames {
+public:
+    // Frames of ranks of `job`; some claim to belong to `victim`, whose addresses they never use.
+    Frames(uint64_t seed, const support::JobSpec &job, const support::JobSpec &victim);
+    support::Frame next();
+
+private:
+    uint32_t below(uint32_t n) { return static_cast<uint32_t>(random() % n); }
+    bool chance(uint32_t one_in) { return below(one_in) == 0; }
+    support::Packet plausible();
+    void mutate_field(support::Packet &packet);
+    void fill(support::Packet &packet);
+    void mutate_bytes(support::Frame &frame);
+
+    std::mt19937_64 random;
+    const support::JobSpec job, victim;
+    uint32_t phase = 0; // blocks move on
+};
+
+} // namespace fuzz

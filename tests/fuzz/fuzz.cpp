@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "fuzz.hpp"
+
+#include "frames.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+namespace fuzz {
+namespace {
+
+using namespace support;
+
+constexpr uint64_t frames_per_job = 20000; // then a new seed, other settings
+
+JobSpec attacker(uint64_t round) {
+    JobSpec spec;
+    spec.first_slot = 10;
+    spec.family = round % 2 ? 6 : 4;
+    spec.flags = round / 2 % 2 ? INAGG_JOIN_CHECKED : 0;
+    return spec;
+}
+
+// The other job: its pools lie on both sides of the attacker's. Its ranks are behind another port.
+JobSpec neighbour(uint32_t number, uint32_t first_slot, uint32_t port) {
+    JobSpec spec;
+    spec.number = number;
+    spec.index = number;
+    spec.first_slot = first_slot;
+    spec.ports = {port, port, port};
+    return spec;
+}
+
+Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block) {
+    Packet p;
+    p.type = INAGG_CONTRIBUTION;
+    p.source = worker_address(spec.family, spec.index, rank);
+    p.source_mac = worker_mac(spec.index, rank);
+    p.target = switch_address(spec.family);
+    p.target_mac = switch_mac();
+    p.job = static_cast<uint16_t>(spec.number);
+    p.generation = spec.generation;
+    p.rank = static_cast<uint16_t>(rank);
+    p.block = p.slot = block;
+    p.dtype = INAGG_WIRE_INT32;
+    p.elements = INAGG_CHUNK;
+    p.payload = element_bytes(std::vector<uint32_t>(INAGG_CHUNK, rank + 1), p.dtype);
+    return p;
+}
+
+// Half-filled slots, which any stray addition would change.
+void settle(Plane &plane, uint32_t number, uint32_t first_slot) {
+    const JobSpec here = neighbour(number, first_slot, the_port);
+    plane.add_job(here);
+    for (uint32_t block = 0; block < here.slots; block++)
+        for (uint32_t rank = 0; rank < 1 + block % here.ranks; rank++)
+            plane.receive(build(contribution(here, rank, block)));
+    plane.add_job(neighbour(number, first_slot, the_port + 1));
+}
+
+uint64_t fates(const inagg_stats &s) {
+    return std::accumulate(std::begin(s.drops), std::end(s.drops),
+                           s.additions + s.replies + s.waits + s.restores + s.joins);
+}
+
+struct Totals {
+    uint64_t by_action[6] = {};
+};
+
+// One plane with the jobs of one round.
+class Subject {
+public:
+    Subject(Plane &on, const JobSpec &job)
+        : plane(on), spec(job), left(neighbour(20, 4, 2)), right(neighbour(21, 16, 2)) {
+        plane.reset();
+        settle(plane, left.number, left.first_slot);
+        settle(plane, right.number, right.first_slot);
+        plane.add_job(spec);
+        pools = plane.pool(left) + plane.pool(right);
+        counted = count();
+    }
+
+    Answer receive(const Frame &frame) {
+        const Answer answer = plane.receive(frame);
+        if (answer.action == Action::fail)
+            throw std::runtime_error("the plane failed, or gave more than one reason");
+        const uint64_t before = std::exchange(counted, count());
+        const bool silent = answer.action == Action::pass || is_membership(frame, answer);
+        if (counted - before != (silent ? 0 : 1))
+            throw std::runtime_error(
+                fmt::format("counted {} times, action {}", counted - before, action_name(answer.action)));
+        return answer;
+    }
+
+    void check_neighbours() {
+        if (plane.pool(left) + plane.pool(right) != pools)
+            throw std::runtime_error("another job's slots have changed");
+    }
+
+    inagg_stats stats() { return plane.stats(spec.index); }
+    inagg_stats unowned() { return plane.unowned(); }
+    static uint32_t victim() { return 20; }
+
+private:
+    uint64_t count() {
+        return fates(plane.stats(spec.index)) + fates(plane.stats(left.index)) +
+               fates(plane.stats(right.index)) + fates(plane.unowned());
+    }
+
+    // Left to the agent, who counts it.
+    static bool is_membership(const Frame &frame, const Answer &answer) {
+        if (answer.action != Action::absorb)
+            return false;
+        const uint8_t type = frame[header_offset(frame[12] == 0x86 ? 6 : 4)] & 0xf;
+        return type == INAGG_JOIN || type == INAGG_LEAVE;
+    }
+
+    Plane &plane;
+    const JobSpec spec, left, right;
+    std::string pools;
+    uint64_t counted;
+};
+
+bool same_packet(const Frame &a, const Frame &b) {
+    const auto x = parse(a), y = parse(b);
+    if (!x || !y)
+        return false;
+    const auto fields = [](const Packet &p) {
+        return std::tie(p.family, p.source_mac, p.target_mac, p.source, p.target, p.source_port,
+                        p.target_port, p.type, p.dtype, p.op, p.flags, p.job, p.generation, p.rank, p.block,
+                        p.slot, p.fan_in, p.boot, p.contributors, p.scale, p.next_scale, p.elements,
+                        p.payload);
+    };
+    return fields(*x) == fields(*y);
+}
+
+std::string hex(const Frame &frame) {
+    std::string text;
+    for (uint8_t byte : frame)
+        text += fmt::format("{:02x}", byte);
+    return text;
+}
+
+void compare(const Answer &a, const Answer &b) {
+    if (a.action != b.action || a.reason != b.reason)
+        throw std::runtime_error(fmt::format("the planes disagree: {} {} and {} {}", action_name(a.action),
+                                             reason_name(a.reason), action_name(b.action),
+                                             reason_name(b.reason)));
+    if (!a.frame.empty() && !same_packet(a.frame, b.frame))
+        throw std::runtime_error(
+            fmt::format("the planes send different packets:\n  {}\n  {}\nfor", hex(a.frame), hex(b.frame)));
+}
+
+void run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t round, uint64_t count,
+               Totals &totals) {
+    const JobSpec spec = attacker(round);
+    std::vector<Subject> subjects;
+    for (Plane *plane : planes)
+        subjects.emplace_back(*plane, spec);
+    Frames frames(seed + round, spec, neighbour(Subject::victim(), 4, 2));
+    for (uint64_t i = 0; i < count; i++) {
+        const Frame frame = frames.next();
+        try {
+            const Answer first = subjects[0].receive(frame);
+            for (size_t other = 1; other < subjects.size(); other++)
+                compare(first, subjects[other].receive(frame));
+            totals.by_action[static_cast<int>(first.action)]++;
+            if (i % 64 == 0 || i + 1 == count)
+                for (Subject &subject : subjects)
+                    subject.check_neighbours();
+        } catch (const std::exception &error) {
+            throw std::runtime_error(
+                fmt::format("round {}, frame {}: {}\n  {}", round, i, error.what(), hex(frame)));
+        }
+    }
+    for (size_t other = 1; other < subjects.size(); other++) {
+        const inagg_stats a = subjects[0].stats(), b = subjects[other].stats();
+        const inagg_stats c = subjects[0].unowned(), d = subjects[other].unowned();
+        if (std::memcmp(&a, &b, sizeof a) || std::memcmp(&c, &d, sizeof c))
+            throw std::runtime_error(fmt::format("round {}: the planes' counters differ", round));
+    }
+}
+
+} // namespace
+
+int run(int argc, char **argv, const std::vector<Plane *> &planes) {
+    CLI::App app("Random and mutated frames into the switch.");
+    uint64_t seed = 1, count = 100000;
+    app.add_option("--seed", seed, "First seed")->capture_default_str();
+    app.add_option("--frames", count, "How many")->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    Totals totals;
+    try {
+        for (uint64_t round = 0; round * frames_per_job < count; round++)
+            run_round(planes, seed, round, std::min(frames_per_job, count - round * frames_per_job), totals);
+    } catch (const std::exception &error) {
+        fmt::print(stderr, "seed {}: {}\n", seed, error.what());
+        return 1;
+    }
+    fmt::print("{} frames:", count);
+    for (int action = 0; action < 6; action++)
+        fmt::print(" {} {}", totals.by_action[action], action_name(static_cast<Action>(action)));
+    fmt::print("\n");
+    return 0;
+}
+
+} // namespace fuzz
