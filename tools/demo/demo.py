@@ -40,7 +40,7 @@ def train(build, folder, transport):
     command = [str(tool), "run", "--workers", str(WORKERS), "--loss", str(LOSS), "--transport", transport,
                "--timeout", TIMEOUT, "--no-prefix", "--quiet-ranks", "--json-summary", str(summary), "--",
                sys.executable, str(HERE / "worker.py"), "--reference", str(folder / "reference.json"),
-               "--reports", str(folder)]
+               "--reports", str(folder)] + ["--bar"] * sys.stdout.isatty()
     print("$", shlex.join(command), flush=True)
     python = [str(HERE.parent.parent / "userspace" / "python"), os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, python)),
@@ -56,7 +56,7 @@ def train(build, folder, transport):
     if status:
         raise Failure(f"inagg-netns ended with status {status}; its messages are above")
     reports = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORKERS)]
-    return reports, json.loads(summary.read_text())
+    return reports, json.loads(summary.read_text())["total"]
 
 
 def checks(reports, links, reference):
@@ -65,14 +65,13 @@ def checks(reports, links, reference):
     blocks = first["stats"]["blocks"]
     additions = first["switch"]["additions"]
     resent = sum(report["stats"]["retransmissions"] for report in reports)
-    dropped = links["dropped"]
     drift = max(abs(ours - theirs) / theirs for (ours, _), (theirs, _) in zip(first["curve"], reference))
     accuracy, expected = first["curve"][-1][1], reference[-1][1]
     sums = sum(report["sums"] for report in reports)
     wrong = sum(report["wrong_sums"] for report in reports)
     worst = max(report["worst_error"] for report in reports)
     return [
-        (f"links dropped {dropped:,} of {links['frames']:,} frames", dropped > 0),
+        (f"links dropped {links['dropped']:,} of {links['frames']:,} frames", links["dropped"] > 0),
         (f"workers sent {resent:,} contributions again", resent > 0),
         (f"the switch made {additions:,} additions = {WORKERS} ranks x {blocks:,} blocks",
          additions == WORKERS * blocks and all(report["stats"]["blocks"] == blocks for report in reports)),

@@ -8,6 +8,7 @@ REPORTS/RANK.json, where demo.py reads them.
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 
@@ -34,6 +35,7 @@ class Worker:
     def __init__(self, comm, args):
         self.comm = comm
         self.reference = json.load(open(args.reference))
+        self.bar = args.bar
         self.network = model.Network(model.SEED if comm.rank == 0 else 1000 + comm.rank)
         self.sums = self.wrong_sums = 0
         self.worst = 0.0
@@ -63,7 +65,7 @@ class Worker:
         steps = len(labels) // model.BATCH
         showing = self.comm.rank == 0
         curve = []
-        with tqdm(total=model.EPOCHS * steps, disable=not showing, file=sys.stdout, unit="step", ncols=78) as bar:
+        with tqdm(total=model.EPOCHS * steps, disable=not (showing and self.bar), file=sys.stdout, unit="step", ncols=78) as bar:
             for epoch in range(model.EPOCHS):
                 bar.set_description(f"epoch {epoch + 1}/{model.EPOCHS}", refresh=False)
                 losses = []
@@ -72,7 +74,7 @@ class Worker:
                     bar.update()
                 curve.append((float(np.mean(losses)), self.network.accuracy(test_images, test_labels)))
                 if showing:
-                    bar.write(self.line(epoch, *curve[-1]))
+                    tqdm.write(self.line(epoch, *curve[-1]))
         return curve
 
     def line(self, epoch, loss, accuracy):
@@ -82,21 +84,23 @@ class Worker:
                 f"   accuracy {accuracy:6.2%} ({reference_accuracy:6.2%} alone)")
 
 
-def switch_counters(job):
+def switch_counters():
     """The switch's own counters of this job."""
     output = subprocess.run(["inaggctl", "stats", "--json"], check=True, capture_output=True, text=True).stdout
-    return find_job(json.loads(output), job)
+    job = int(os.environ["INAGG_JOB"])
+    return next(row for row in json.loads(output) if row["job"] == job)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--reference", required=True)
     parser.add_argument("--reports", required=True)
+    parser.add_argument("--bar", action="store_true", help="show a progress bar, on a terminal")
     args = parser.parse_args()
     with inagg.Communicator() as comm:
         worker = Worker(comm, args)
         curve = worker.train()
-        comm.barrier()
+        comm.barrier()  # every block is complete now, and nobody sends another one
         report = {
             "rank": comm.rank,
             "transport": comm.transport,
@@ -106,11 +110,10 @@ def main():
             "worst_error": worker.worst,
             "weights": hashlib.sha256(worker.network.weights.tobytes()).hexdigest(),
             "stats": comm.stats(),
-            "switch": switch_counters(comm.job) if comm.rank == 0 else None,
+            "switch": switch_counters() if comm.rank == 0 else None,
         }
         with open(f"{args.reports}/{comm.rank}.json", "w") as file:
             json.dump(report, file)
-        comm.barrier()
 
 
 if __name__ == "__main__":
