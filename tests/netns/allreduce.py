@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""inagg-perf in a run of inagg-netns, and what must hold of every such run."""
+
+import json
+import shlex
+from dataclasses import dataclass
+
+from netns import Run, netns
+
+DTYPES = ("int32", "float32", "float16", "bfloat16")
+TRANSPORTS = ("udp", "afxdp", "xdp")
+QUICK = ("-n", 3, "-w", 1)
+
+
+@dataclass
+class Result:
+    run: Run
+    sizes: list  # one object for each size
+    counters: dict  # of all ranks together
+    switch: dict  # the job's counters in the switch
+
+    def hashes(self):
+        return [entry["hash"] for entry in self.sizes]
+
+
+def objects(text):
+    """The JSON values in `text`, one after the other, other lines left out."""
+    decoder, at, found = json.JSONDecoder(), 0, []
+    while at < len(text):
+        if text[at] in "{[":
+            value, at = decoder.raw_decode(text, at)
+            found.append(value)
+        at = text.find("\n", at) + 1 or len(text)
+    return found
+
+
+def with_counters(command):
+    """Shell: `command`, then on rank 0 the counters of the switch."""
+    return ["sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || inaggctl --json stats"]
+
+
+def allreduce(tmp_path, workers, *perf, transport="udp", job=1, options=(), environment=None, restarts=False, command="{}"):
+    """Run a checked allreduce; assert that every element is right, that all ranks have the same bits and that the switch
+    made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again."""
+    perf = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
+    configured = f"{job}:size={workers}" + (",checked" if "--corrupt" in options else "")  # keeps its counters at the end
+    run = netns(tmp_path, "--workers", workers, "--transport", transport, "--job", job,
+                "--inaggd-arg", "--job", "--inaggd-arg", configured, *options, "--",
+                *with_counters(command.format(perf)), environment=environment)
+    assert run.status == 0
+    values = objects("\n".join(run.lines(0)) + "\n")
+    sizes = [value for value in values if "size" in value]
+    counters = next(value["counters"] for value in values if "counters" in value)
+    switch = next(row for value in values if isinstance(value, list) for row in value if row["job"] == job)
+    assert sizes
+    for entry in sizes:
+        assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == workers and entry["transport"] == transport
+    blocks = counters["blocks"] // workers
+    if restarts:
+        assert switch["completions"] >= blocks
+    else:
+        # Nothing was summed elsewhere, and nothing twice. The counters travel in blocks of their own.
+        assert switch["additions"] == workers * switch["completions"]
+        assert 0 <= switch["completions"] - blocks <= 4
+    return Result(run, sizes, counters, switch)
+
+
+def assert_lossy(result):
+    """Frames were lost, and packets were sent again because of it."""
+    assert result.run.links["total"]["dropped"] + result.run.links["total"]["corrupted"] > 0
+    assert result.counters["retransmissions"] + result.counters["requests"] > 0

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Allreduce through the XDP switch, over links of every kind: the quick part of the matrix (full/ has the rest)."""
+
+import pytest
+
+from allreduce import DTYPES, QUICK, TRANSPORTS, allreduce, assert_lossy
+
+SIZES = ("-b", "4K", "-e", "256K", "-f", 8, *QUICK)
+SMALL = ("-b", "4K", "-e", "64K", "-f", 16, *QUICK)
+ODD = ("--count", "1,2,31,352,353,705,10007", *QUICK)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_types(tmp_path, transport, dtype):
+    allreduce(tmp_path, 4, *SIZES, "-d", dtype, transport=transport)
+
+
+@pytest.mark.parametrize("operator", ["min", "max"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_operators(tmp_path, operator, dtype):
+    allreduce(tmp_path, 3, *SMALL, "-d", dtype, "-o", operator)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("loss", [0.01, 0.1])
+def test_loss(tmp_path, transport, loss):
+    assert_lossy(allreduce(tmp_path, 4, *SIZES, transport=transport, options=("--loss", loss)))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_duplicates_and_reordering(tmp_path, transport):
+    result = allreduce(tmp_path, 4, *SMALL, transport=transport, options=("--dup", 0.05, "--reorder", 0.1))
+    assert result.run.links["total"]["duplicated"] > 0 and result.run.links["total"]["reordered"] > 0
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_corruption(tmp_path, transport):
+    assert_lossy(allreduce(tmp_path, 4, *SIZES, transport=transport, options=("--corrupt", 0.01)))
+
+
+@pytest.mark.parametrize("workers, transport", [(2, "xdp"), (3, "afxdp"), (7, "udp"), (16, "udp"), (16, "xdp")])
+def test_workers(tmp_path, workers, transport):
+    allreduce(tmp_path, workers, *SMALL, transport=transport)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_odd_sizes(tmp_path, transport, dtype):
+    allreduce(tmp_path, 3, *ODD, "-d", dtype, transport=transport)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_eight_tensors_in_flight(tmp_path, transport):
+    allreduce(tmp_path, 3, *SMALL, "--inflight", 8, transport=transport)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_ipv6(tmp_path, transport):
+    allreduce(tmp_path, 3, *SMALL, transport=transport, options=("--ipv6",))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_large_mtu(tmp_path, transport):
+    allreduce(tmp_path, 3, *SMALL, transport=transport, options=("--mtu", 3498))
+
+
+@pytest.mark.parametrize("loss", [0, 0.02])
+def test_two_ranks_behind_a_port(tmp_path, loss):
+    allreduce(tmp_path, 5, *SMALL, options=("--ranks-per-host", 2, "--loss", loss))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_all_behind_a_plain_bridge(tmp_path, transport):
+    allreduce(tmp_path, 4, *SMALL, transport=transport, options=("--topology", "bridge"))
+
+
+def test_all_behind_a_plain_bridge_with_loss(tmp_path):
+    assert_lossy(allreduce(tmp_path, 4, *SIZES, options=("--topology", "bridge", "--loss", 0.02)))
+
+
+def test_same_bits_in_every_run_and_transport(tmp_path):
+    runs = [allreduce(tmp_path, 4, *SMALL, "--seed", 7, transport=transport, options=options).hashes()
+            for transport, options in (("udp", ()), ("udp", ("--loss", 0.05)), ("xdp", ()), ("afxdp", ()))]
+    assert all(hashes == runs[0] for hashes in runs)
+    assert allreduce(tmp_path, 4, *SMALL, "--seed", 8).hashes() != runs[0]

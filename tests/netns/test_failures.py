@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Neighbours that disturb, processes that die, switches that forget."""
+
+import json
+import re
+
+import pytest
+
+from allreduce import DTYPES, QUICK, TRANSPORTS, allreduce, objects
+from netns import netns
+
+PERF = "inagg-perf allreduce --check --json"
+LONG = ("-b", "1M", "-e", "1M", "-n", 60, "-w", 1)
+
+
+def perf_lines(run, rank=0):
+    return [value for value in objects("\n".join(run.lines(rank)) + "\n") if "wrong" in value and "size" in value]
+
+
+@pytest.mark.parametrize("transport", ["udp", "afxdp"])
+def test_two_jobs_at_once(tmp_path, transport):
+    script = (f"{PERF} --job 5 -b 4K -e 256K -f 8 -n 10 -d int32 & first=$!; "
+              f"{PERF} --job 6 -b 4K -e 256K -f 8 -n 10 -d float32 && wait $first")
+    # Two AF_XDP sockets cannot share a queue: each rank of the second job has a host of its own.
+    run = netns(tmp_path, "--workers", 3, "--transport", "udp" if transport == "udp" else "auto", "--loss", 0.01, "--",
+                "sh", "-c", script)
+    assert run.status == 0
+    results = perf_lines(run)
+    assert {entry["dtype"] for entry in results} == {"int32", "float32"}
+    assert all(entry["wrong"] == 0 and entry["same"] for entry in results)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_worker_killed(tmp_path, transport):
+    run = netns(tmp_path, "--workers", 3, "--transport", transport, "--kill", "2@1500ms", "--grace", "20s", "--job", 9, "--",
+                *PERF.split(), "-b", "16M", "-e", "16M", "-n", "1000", environment={"INAGG_TIMEOUT_MS": "3000"})
+    assert run.status == 128 + 9
+    assert "others still run" not in run.error
+    for rank in (0, 1):
+        message = next(line for line in run.error.splitlines() if line.startswith(f"[{rank}] "))
+        assert re.search(r"\bjob 9\b", message) and re.search(r"\bblock \d+", message), message
+        assert re.search(r"\branks? 2\b", message), message
+
+
+def test_agent_killed_and_restarted(tmp_path):
+    """The job goes on without its agent, and the next agent serves the next job."""
+    result = allreduce(tmp_path, 3, *LONG, options=("--kill-inaggd", "500ms", "--restart-inaggd", "1500ms"),
+                       command="{0} && sleep 3 && inagg-perf allreduce -b 4K -e 4K --job 77 --check")
+    starts = [match.start() for match in re.finditer(r"\[inaggd\].* boot id", result.run.error)]
+    assert len(starts) == 2
+    assert "job 77: generation" in result.run.error[starts[1]:]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("flags", ["", "--keep-boot"])
+def test_switch_forgets_many_times(tmp_path, transport, flags):
+    clear = f"sleep 0.5; for i in $(seq 1000); do inaggctl slots clear {flags} || exit; echo cleared; sleep 0.1; done"
+    result = allreduce(tmp_path, 3, *LONG, transport=transport, options=("--also-in-switch", clear), restarts=True)
+    assert result.run.lines("switch").count("cleared") >= 3
+    if not flags:
+        assert result.counters["reboots"] >= 3
+
+
+def test_tcp_through_the_same_ports(tmp_path):
+    script = (f"if [ $RANK = 0 ]; then iperf3 -s -1 >/dev/null & fi; "
+              f"if [ $RANK = 1 ]; then (sleep 0.5; iperf3 -J -c 10.77.0.10 -t 2 > {tmp_path}/tcp.json) & fi; "
+              f"{PERF} -b 1M -e 1M -n 40; status=$?; wait; exit $status")
+    run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--", "sh", "-c", script)
+    assert run.status == 0
+    assert all(entry["wrong"] == 0 for entry in perf_lines(run))
+    assert json.loads((tmp_path / "tcp.json").read_text())["end"]["sum_received"]["bytes"] > 1e6
+
+
+def as_nobody(command):
+    return ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", *command]
+
+
+def test_unprivileged_udp(tmp_path):
+    run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--", *as_nobody(PERF.split()), "-b", "4K", "-e", "64K")
+    assert run.status == 0
+    assert all(entry["wrong"] == 0 for entry in perf_lines(run))
+
+
+@pytest.mark.parametrize("transport", ["afxdp", "xdp"])
+def test_unprivileged_others_say_so_in_one_line(tmp_path, transport):
+    run = netns(tmp_path, "--workers", 1, "--transport", transport, "--", *as_nobody(PERF.split()), "-b", "4K", "-e", "4K")
+    assert run.status not in (0, 124)
+    said = [line for line in run.error.splitlines() if line.startswith("[0] ")]
+    assert len(said) == 1 and "privilege" in said[0].lower()
+
+
+def test_unprivileged_auto_falls_back(tmp_path):
+    run = netns(tmp_path, "--workers", 2, "--transport", "auto", "--", *as_nobody(PERF.split()), "-b", "4K", "-e", "4K")
+    assert run.status == 0
+    assert perf_lines(run)[0]["transport"] == "udp"
