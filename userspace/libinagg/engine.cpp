@@ -62,17 +62,37 @@ void Engine::extend(Stream stream, uint32_t limit) {
 
 void Engine::progress(std::chrono::nanoseconds wait) {
     now_ = monotonic_ns();
-    for (StreamState &s : streams_)
-        if (now_ >= s.earliest_due)
-            run_timers(s);
-    const uint64_t due = std::min(streams_[0].earliest_due, streams_[1].earliest_due);
+    const uint64_t due = earliest_due();
     const uint64_t until_due = due > now_ ? due - now_ : 0;
     const auto longest = static_cast<uint64_t>(std::max<int64_t>(wait.count(), 0));
-    io_->receive(*this, std::chrono::nanoseconds(std::min(longest, until_due)));
+    receive(std::chrono::nanoseconds(std::min(longest, until_due)));
+    run_timers();
     if (longest == 0) // nobody may come back soon to send what was queued
         io_->flush();
     if (ended_)
         throw Error(INAGG_ECLOSED, "the switch ended job {}: {}", membership_.config.job, reason_text(ended_));
+}
+
+// True if a packet came.
+bool Engine::receive(std::chrono::nanoseconds wait) {
+    const uint64_t before = packets_;
+    io_->receive(*this, wait);
+    return packets_ != before;
+}
+
+uint64_t Engine::earliest_due() const {
+    return std::min(streams_[0].earliest_due, streams_[1].earliest_due);
+}
+
+// A process that did not run for a while finds its timers due and the answers there: the answers count.
+void Engine::run_timers() {
+    constexpr int most_batches = 16; // of packets that keep coming
+    now_ = monotonic_ns();
+    for (int i = 0; i < most_batches && now_ >= earliest_due() && receive(std::chrono::nanoseconds(0)); i++)
+        now_ = monotonic_ns();
+    for (StreamState &s : streams_)
+        if (now_ >= s.earliest_due)
+            run_timers(s);
 }
 
 bool Engine::stalled(Stalled &out) const {
@@ -105,6 +125,7 @@ void Engine::leave() {
 // Receiving.
 
 void Engine::packet(std::span<const std::byte> payload) noexcept {
+    packets_++;
     now_ = monotonic_ns();
     inagg_hdr header;
     if (payload.size() < sizeof(header)) {

@@ -74,6 +74,9 @@ private:
     void on_wait(StreamState &s, uint32_t block, uint64_t contributors);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
     void detect_overtaken(StreamState &s, uint64_t delivered_sent_ns);
+    bool receive(std::chrono::nanoseconds wait);
+    uint64_t earliest_due() const;
+    void run_timers();
     void run_timers(StreamState &s);
     void open(StreamState &s, inagg_wslot &slot);
     void act(StreamState &s, const inagg_wslot &slot, int action);
@@ -93,6 +96,7 @@ private:
     uint64_t all_ranks_;
     std::size_t payload_bytes_; // of the largest block
     std::array<StreamState, stream_count> streams_;
+    uint64_t packets_ = 0;
     inagg_stats_t stats_{};
     int ended_ = 0; // reason of a REFUSED
 };
