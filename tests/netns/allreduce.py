@@ -5,7 +5,7 @@ import json
 import shlex
 from dataclasses import dataclass
 
-from netns import Run, netns
+from netns import RUN_LIMIT, Run, netns
 
 DTYPES = ("int32", "float32", "float16", "bfloat16")
 TRANSPORTS = ("udp", "afxdp", "xdp")
@@ -39,14 +39,15 @@ def with_counters(command):
     return ["sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || inaggctl --json stats"]
 
 
-def allreduce(tmp_path, workers, *perf, transport="udp", job=1, options=(), environment=None, restarts=False, command="{}"):
+def allreduce(tmp_path, workers, *perf, transport="udp", job=1, options=(), environment=None, restarts=False, command="{}",
+              limit=RUN_LIMIT):
     """Run a checked allreduce; assert that every element is right, that all ranks have the same bits and that the switch
     made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again."""
     perf = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
     configured = f"{job}:size={workers}" + (",checked" if "--corrupt" in options else "")  # keeps its counters at the end
     run = netns(tmp_path, "--workers", workers, "--transport", transport, "--job", job,
                 "--inaggd-arg", "--job", "--inaggd-arg", configured, *options, "--",
-                *with_counters(command.format(perf)), environment=environment)
+                *with_counters(command.format(perf)), environment=environment, limit=limit)
     assert run.status == 0
     values = objects("\n".join(run.lines(0)) + "\n")
     sizes = [value for value in values if "size" in value]
