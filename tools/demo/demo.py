@@ -39,7 +39,7 @@ def train(build, folder, transport):
     summary = folder / "links.json"
     command = [str(tool), "run", "--workers", str(WORKERS), "--loss", str(LOSS), "--transport", transport,
                "--timeout", TIMEOUT, "--no-prefix", "--quiet-ranks", "--json-summary", str(summary), "--",
-               sys.executable, str(HERE / "worker.py"), "--reference", str(folder / "reference.json"),
+               sys.executable, "-u", str(HERE / "worker.py"), "--reference", str(folder / "reference.json"),
                "--reports", str(folder)] + ["--bar"] * sys.stdout.isatty()
     print("$", shlex.join(command), flush=True)
     python = [str(HERE.parent.parent / "userspace" / "python"), os.environ.get("PYTHONPATH", "")]
