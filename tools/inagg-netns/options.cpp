@@ -58,7 +58,7 @@ void add_impairments(CLI::App &run, Impairments &impairments) {
         ->capture_default_str();
     add_unit(run, "--delay", impairments.delay, parse_duration, "Time a frame is held, like 200us");
     run.add_option("--seed", impairments.seed, "Start of the random choices")->capture_default_str();
-    run.option_defaults()->group("OPTIONS");
+    run.option_defaults()->group("Options");
 }
 
 void add_failures(CLI::App &run, Options &options) {
@@ -78,7 +78,7 @@ void add_failures(CLI::App &run, Options &options) {
         ->allow_extra_args(false);
     add_unit(run, "--kill-inaggd", options.kill_inaggd, parse_duration, "kill -9 the switch agent then");
     add_unit(run, "--restart-inaggd", options.restart_inaggd, parse_duration, "Start it again then");
-    run.option_defaults()->group("OPTIONS");
+    run.option_defaults()->group("Options");
 }
 
 void add_run(CLI::App &run, Options &options) {

@@ -135,14 +135,14 @@ pid_t Supervisor::start(Role role, const std::string &name, Spawn spec, bool hid
     }
     streams_.push_back({std::move(output.read), STDOUT_FILENO, prefix, hide_output});
     streams_.push_back({std::move(error.read), STDERR_FILENO, prefix, false});
-    children_.push_back({role, pid, Exit::counts, name});
+    children_.push_back({role, pid, name});
     return pid;
 }
 
 void Supervisor::start_relay() {
     const pid_t pid = network_.links() ? network_.links()->start_relay() : 0;
     if (pid > 0) {
-        children_.push_back({Role::relay, pid, Exit::counts, "relay"});
+        children_.push_back({Role::relay, pid, "relay"});
     }
 }
 
@@ -242,7 +242,7 @@ void Supervisor::schedule() {
     if (options_.kill_inaggd) {
         at(*options_.kill_inaggd, [this] {
             if (Child *agent = find(Role::agent)) {
-                agent->on_exit = Exit::expected;
+                agent->killed = true;
                 kill(agent->pid, SIGKILL);
             }
         });
@@ -370,7 +370,7 @@ void Supervisor::reap() {
 // Ending
 
 void Supervisor::ended(const Child &child, int code) {
-    if (stopping_ || child.on_exit == Exit::expected) {
+    if (stopping_ || child.killed) {
         return;
     }
     if (child.role == Role::agent || child.role == Role::relay) {
