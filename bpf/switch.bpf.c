@@ -274,6 +274,8 @@ static __always_inline void write_config(struct inagg_hdr *h, const struct inagg
 	c->flags = job->flags;
 	c->group_port = job->group_port;
 	__builtin_memcpy(c->group, job->group, 16);
+	h->level_flags = bpf_htons(INAGG_F_CHECKED);
+	h->payload_checksum = inagg_body_checksum(c);
 	inagg_hdr_seal(h);
 }
 
@@ -311,6 +313,8 @@ static __always_inline int membership(struct xdp_md *ctx, struct scratch *sc, st
 
 	if ((void *)(join + 1) > end || sc->payload != sizeof(*join))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_LENGTH);
+	if ((sc->flags & INAGG_F_CHECKED) && inagg_body_checksum(join) != h->payload_checksum)
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_PAYLOAD_CHECKSUM);
 	if (sc->type == INAGG_JOIN && job && rank < job->size) {
 		row = job->index * INAGG_MAX_RANKS + rank;
 		m = bpf_map_lookup_elem(&members, &row);

@@ -35,6 +35,9 @@ public:
             inagg_swap16(header.job) != job_)
             return;
         const auto body = payload.subspan(sizeof(header));
+        if ((inagg_swap16(header.level_flags) & INAGG_F_CHECKED) && body.size() == sizeof(inagg_config) &&
+            inagg_body_checksum(body.data()) != header.payload_checksum)
+            return;
         if (inagg_hdr_type(&header) == INAGG_CONFIG && body.size() == sizeof(inagg_config))
             on_config(header, body);
         else if (inagg_hdr_type(&header) == INAGG_REFUSED && body.size() == sizeof(struct inagg_join))

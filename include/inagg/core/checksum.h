@@ -59,6 +59,23 @@ INAGG_INLINE __u32 inagg_payload_fold(__u64 sum)
 	return ~(__u32)sum;
 }
 
+/** Checksum of a struct inagg_join or inagg_config: five words, no loop. */
+INAGG_INLINE __u32 inagg_body_checksum(const void *body)
+{
+	__u64 word, sum = 0;
+
+#ifdef __clang__
+#pragma unroll
+#endif
+	for (int i = 0; i < 5; i++) {
+		__builtin_memcpy(&word, (const char *)body + 8 * i, 8);
+		sum = inagg_payload_sum(sum, word);
+	}
+	return inagg_payload_fold(sum);
+}
+
+INAGG_ASSERT(sizeof(struct inagg_config) == 40);
+
 #ifndef __bpf__
 /** Checksum of @bytes (a multiple of 8) at @payload, any alignment. */
 INAGG_INLINE __u32 inagg_payload_checksum(const void *payload, __u32 bytes)
