@@ -170,6 +170,7 @@ public:
     // Until a signal ends it, or asks for a reload.
     void run() {
         Time next_poll = Clock::now();
+        ring_buffer__consume(events_.get()); // what came before: the kernel wakes nobody who is behind
         while (!stop_ && !reload_) {
             std::vector<pollfd> fds = {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
                                        {.fd = links_.fd(), .events = POLLIN, .revents = 0},
