@@ -3,10 +3,10 @@
  * The block streams of one communicator, wholly in XDP: stores a result in its cell, turns the same
  * frame into the slot's next contribution and sends it back.  No skb, no system call per packet.
  *
- * inagg_stream runs for received packets (tail call from worker.bpf.c), inagg_kick for ticks that user
- * space injects to start idle slots and to serve timers.  Decisions are made under the slot's lock by
- * core/worker.h; payload is copied outside it.  That is safe because a cell changes hands only when its
- * slot moves on: a copy that might have raced with that is recognised afterwards and not sent.
+ * inagg_stream runs for received packets (tail call from worker.bpf.c).  User space starts idle slots and
+ * serves timers through its socket.  Both decide under the slot's lock, by core/worker.h; payload is
+ * copied outside it.  That is safe because a cell changes hands only when its slot moves on: a copy that
+ * might have raced with that is recognised afterwards and not sent.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -25,7 +25,6 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define barrier() asm volatile("" ::: "memory")
 #define LOCK_TRIES 128
-#define KICK_HEADROOM 128 /* a live frame's room behind the headroom is short of the largest packet */
 
 const volatile struct inagg_stream_settings settings = {};
 struct inagg_stream_shared shared = {};
@@ -78,9 +77,9 @@ static __always_inline int find_slot(__u32 index, struct place *at)
 }
 
 /*
- * One CPU at a time decides about a slot.  Two atomics instead of bpf_spin_lock(), which saves the
- * interrupt state and costs four times as much.  The holder runs in softirq, or with softirqs off, and
- * leaves within nanoseconds; should it not, the packet is dropped and its sender repeats it.
+ * One at a time decides about a slot.  Two atomics instead of bpf_spin_lock(), which saves the
+ * interrupt state and costs four times as much.  The holder leaves within
+ * nanoseconds; should it not (a process may lose its CPU), the packet is dropped and its sender repeats it.
  */
 static __always_inline int lock(const struct place *at)
 {
@@ -193,6 +192,15 @@ static __always_inline int write_cell(struct xdp_md *ctx, struct inagg_cell *cel
 					settings.header_bytes + sizeof(struct inagg_hdr) + bytes);
 }
 
+/*
+ * Out where it came in.  veth does not wake the other end after XDP_TX unless that runs XDP itself, but
+ * does after a redirection; XDP_TX is cheaper and known to more drivers.
+ */
+static __always_inline int transmit(struct xdp_md *ctx)
+{
+	return shared.redirect ? (int)bpf_redirect(ctx->ingress_ifindex, 0) : XDP_TX;
+}
+
 static __always_inline void count(int action)
 {
 	if (action == INAGG_W_SEND)
@@ -232,7 +240,7 @@ static __always_inline int send(struct xdp_md *ctx, const struct place *at, int 
 			return XDP_DROP;
 	}
 	count(action);
-	return XDP_TX;
+	return transmit(ctx);
 }
 
 /* Is this from the switch, with the layout that our own frames have? */
@@ -299,26 +307,24 @@ static __always_inline void heard_boot(__u16 boot)
 		return;
 	shared.boot = boot;
 	COUNT(reboots);
-	ring(); /* user space kicks every slot */
+	ring(); /* user space sends everything again */
 }
 
 /* RACK: do two other slots wait for something that was sent well before what just arrived? */
-static __always_inline void detect_overtaken(const struct place *at, __u64 now)
+static __always_inline void detect_overtaken(const struct place *at)
 {
 	struct inagg_stream_state *stream = at->stream;
 
 	for (int i = 0; i < 2; i++) {
 		__u32 index = stream->cursor++ & (stream->worker.slots - 1);
 		struct inagg_worker_slot *other;
-		struct inagg_wslot copy;
 
 		if (at->is_control)
 			index += settings.slots;
 		other = bpf_map_lookup_elem(&slots, &index);
 		if (!other)
 			return;
-		copy = other->state;
-		if (inagg_worker_overtaken(&stream->worker, &copy, stream->delivered_sent_ns, now) &&
+		if (inagg_stream_overtaken(&stream->worker, &other->state, stream->delivered_sent_ns) &&
 		    !shared.overdue) {
 			shared.overdue = 1;
 			ring();
@@ -359,10 +365,26 @@ static __always_inline int on_result(struct xdp_md *ctx, const struct place *at,
 	*(volatile __u32 *)&cell->done = 1;
 	if (sent_ns > stream->delivered_sent_ns)
 		stream->delivered_sent_ns = sent_ns;
-	detect_overtaken(at, now);
+	detect_overtaken(at);
 	if (__sync_fetch_and_add(&stream->done, 1) + 1 == *(volatile __u64 *)&stream->wake_at)
 		ring();
 	return next == INAGG_W_SEND ? send(ctx, at, next, next_block) : XDP_DROP;
+}
+
+/* The first cell holds the REQUEST of the probe. */
+static __always_inline int on_probe(struct xdp_md *ctx)
+{
+	__u32 first = 0;
+	struct inagg_cell *cell = bpf_map_lookup_elem(&cells, &first);
+
+	if (shared.probe != INAGG_PROBE_ASKED) {
+		shared.probe = INAGG_PROBE_PROVEN;
+		return XDP_DROP;
+	}
+	if (!cell || write_cell(ctx, cell, 0))
+		return XDP_DROP;
+	shared.probe = INAGG_PROBE_ANSWERED;
+	return transmit(ctx);
 }
 
 static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, __u32 block, __u64 contributors)
@@ -429,60 +451,9 @@ int inagg_stream(struct xdp_md *ctx)
 		return reject();
 
 	heard_boot(h->boot);
+	if (shared.probe == INAGG_PROBE_ASKED || shared.probe == INAGG_PROBE_ANSWERED)
+		return type == INAGG_WAIT ? on_probe(ctx) : XDP_DROP;
 	if (type == INAGG_RESULT)
 		return on_result(ctx, &at, block, (__u32)bytes);
 	return on_wait(ctx, &at, block, contributors);
-}
-
-/* What a tick's slot has to do now. */
-static __always_inline int decide(const struct place *at, __u32 kick, __u32 *block)
-{
-	const struct inagg_worker *worker = &at->stream->worker;
-	__u64 now = bpf_ktime_get_ns();
-	__u64 delivered = at->stream->delivered_sent_ns;
-	int action;
-
-	if (!lock(at))
-		return INAGG_W_NOTHING; /* user space looks again */
-	if (kick & INAGG_KICK_REBOOTED)
-		inagg_worker_rebooted(at->slot, now);
-	else
-		inagg_worker_overtaken(worker, at->slot, delivered, now);
-	action = inagg_worker_timeout(worker, at->slot, now);
-	if (action == INAGG_W_NOTHING)
-		action = inagg_worker_open(worker, at->slot, now);
-	*block = at->slot->block;
-	unlock(at);
-	return action;
-}
-
-/* The first cell holds a whole packet that user space has written. */
-static __always_inline int probe(struct xdp_md *ctx)
-{
-	__u32 first = 0;
-	struct inagg_cell *cell = bpf_map_lookup_elem(&cells, &first);
-
-	return cell && !write_cell(ctx, cell, cell->bytes) ? XDP_TX : XDP_DROP;
-}
-
-SEC("xdp.frags")
-int inagg_kick(struct xdp_md *ctx)
-{
-	__u32 next = shared.kick_next, kick, block;
-	struct place at;
-	int action;
-
-	/* Frames come back with the content that they left with: only the queue says whose turn it is. */
-	if (next >= shared.kick_count || next >= INAGG_KICKS)
-		return XDP_DROP;
-	shared.kick_next = next + 1;
-	kick = shared.kicks[next];
-	if (bpf_xdp_adjust_head(ctx, -KICK_HEADROOM))
-		return XDP_DROP;
-	if (kick & INAGG_KICK_PROBE)
-		return probe(ctx);
-	if (!find_slot(kick & ~INAGG_KICK_REBOOTED, &at))
-		return XDP_DROP;
-	action = decide(&at, kick, &block);
-	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, &at, action, block);
 }

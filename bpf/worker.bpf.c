@@ -27,7 +27,7 @@ struct {
 	__uint(max_entries, INAGG_PORTS);
 	__type(key, __u32);
 	__type(value, __u32);
-} streams SEC(".maps"), kicks SEC(".maps");
+} streams SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -132,29 +132,13 @@ static __always_inline void learn(struct xdp_md *ctx, const struct packet *p)
 	t->ready = 1;
 }
 
-/* Ticks come from user space through BPF_PROG_RUN. */
-static __always_inline int tick(struct xdp_md *ctx)
-{
-	const struct inagg_tick *t = (void *)(long)ctx->data;
-
-	if ((void *)(t + 1) > (void *)(long)ctx->data_end)
-		return XDP_PASS;
-	if (t->ethertype != bpf_htons(INAGG_TICK_ETHERTYPE) || t->magic[0] != INAGG_TICK_MAGIC0 ||
-	    t->magic[1] != INAGG_TICK_MAGIC1)
-		return XDP_PASS;
-	bpf_tail_call(ctx, &kicks, t->port);
-	return XDP_DROP;
-}
-
 SEC("xdp.frags")
 int inagg_worker(struct xdp_md *ctx)
 {
 	struct packet p;
 	__u32 port;
 
-	if (!parse(ctx, &p))
-		return tick(ctx);
-	if (p.udp->source != bpf_htons(INAGG_PORT))
+	if (!parse(ctx, &p) || p.udp->source != bpf_htons(INAGG_PORT))
 		return XDP_PASS;
 	port = bpf_ntohs(p.udp->dest);
 	learn(ctx, &p);

@@ -10,7 +10,7 @@
 
 #include <inagg/core/worker.h>
 
-#define INAGG_PORTS		65536	/* `streams`, `kicks`, `sockets`: index is the UDP receive port */
+#define INAGG_PORTS		65536	/* `streams`, `sockets`: index is the UDP receive port */
 
 /* `templates`: key __be16 receive port.  How to reach the switch, learned from a CONFIG packet. */
 struct inagg_template {
@@ -23,21 +23,6 @@ struct inagg_template {
 	__u8	family;		/* 4 or 6; filled in by user space */
 	__u32	ready;		/* the rest is filled in */
 };
-
-/*
- * The frame that user space hands to BPF_PROG_RUN: it tells the root program whose kick program to
- * run.  The same frame from a network does nothing that a spurious wake-up would not do.
- */
-struct inagg_tick {
-	__u8	mac[12];
-	__be16	ethertype;	/* INAGG_TICK_ETHERTYPE */
-	__u16	port;		/* receive port, host byte order */
-	__u64	magic[2];
-	__u8	padding[32];
-};
-#define INAGG_TICK_ETHERTYPE	0x88b5	/* IEEE 802 local experimental */
-#define INAGG_TICK_MAGIC0	0x6b63695467676e69ULL
-#define INAGG_TICK_MAGIC1	0x9e3779b97f4a7c15ULL
 
 /*
  * `cells`: a ring of packet images.  Block b of the data stream lies in cell b % cells, control blocks
@@ -62,7 +47,7 @@ INAGG_AT(inagg_cell, hdr, 128);
 /* `slots`: data slots, control slots behind them. */
 struct inagg_worker_slot {
 	struct inagg_wslot state;
-	__u32	busy;		/* a CPU is deciding; only BPF writes here */
+	__u32	busy;		/* a program or the process is deciding */
 	__u32	reserved;
 };
 
@@ -93,6 +78,17 @@ struct inagg_stream_state {
 	__u32	reserved;
 };
 
+/*
+ * inagg_worker_overtaken() with a wider reordering window, a round trip and its variance: slots that
+ * rested while a rank had no CPU start again in another order than they were opened elsewhere.
+ */
+INAGG_INLINE int inagg_stream_overtaken(const struct inagg_worker *w, const struct inagg_wslot *s,
+					__u64 delivered_sent_ns)
+{
+	return s->state == INAGG_WSLOT_SENT && !s->resent && !s->tries && w->srtt_ns &&
+	       s->sent_ns + w->srtt_ns / 4 < delivered_sent_ns;
+}
+
 struct inagg_stream_counters {
 	__u64	contributions;
 	__u64	retransmissions;
@@ -103,20 +99,22 @@ struct inagg_stream_counters {
 	__u64	reboots;
 };
 
-/* The queue of one BPF_PROG_RUN: the n-th tick serves the n-th slot. */
-#define INAGG_KICKS		256
-#define INAGG_KICK_REBOOTED	(1U << 30)	/* the switch restarted: send again now */
-#define INAGG_KICK_PROBE	(1U << 31)	/* send cell 0 as it is: does the path take our frames? */
+/* Does the path take what XDP sends? See XdpTransport::prove_path(). */
+enum inagg_probe {
+	INAGG_PROBE_OFF		= 0,
+	INAGG_PROBE_ASKED	= 1,	/* user space has sent a REQUEST; answer the WAIT with another */
+	INAGG_PROBE_ANSWERED	= 2,	/* done so */
+	INAGG_PROBE_PROVEN	= 3,	/* and that was answered, too */
+};
 
 struct inagg_stream_shared {
 	struct inagg_stream_state streams[2];	/* data, control */
 	struct inagg_stream_counters counters;
-	__u32	overdue;	/* a slot was overtaken: user space should kick */
+	__u32	overdue;	/* a slot was overtaken: user space should look */
 	__u16	boot;		/* of the switch, as last heard; network byte order */
 	__u16	reserved;
-	__u32	kick_count;
-	__u32	kick_next;
-	__u32	kicks[INAGG_KICKS];	/* slot | INAGG_KICK_* */
+	__u32	probe;		/* enum inagg_probe */
+	__u32	redirect;	/* send by redirection to the device instead of XDP_TX */
 };
 
 #endif /* INAGG_WORKER_MAPS_H */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The xdp transport: blocks move in BPF (bpf/stream.bpf.c), through memory that this process maps. User
-// space fills cells with packets, opens the window, starts idle slots with live frames, and sleeps until
-// a batch of results is stored.
+// space fills cells with packets, opens the window, starts idle slots through its socket, serves timers,
+// and sleeps until a batch of results is stored.
 #include "engine.hpp"
 #include "error.hpp"
 #include "join.hpp"
@@ -33,9 +33,10 @@ namespace {
 
 constexpr uint32_t windows_in_ring = 8;  // cells for each slot
 constexpr uint32_t publish_every = 32;   // cells filled before the window opens further
-constexpr uint32_t few_kicks = 8;        // that are sent through the socket
-constexpr int probes = 30;
-constexpr auto probe_wait = 10ms;
+constexpr int probes = 20;
+constexpr auto probe_wait = 20ms;
+// Higher than the core's: a rank whose thread waits for a CPU lets its slots rest, which is no loss.
+constexpr uint64_t timer_floor_ns = 3'000'000;
 constexpr uint64_t socket_check_ns = 50'000'000;
 
 struct StreamDeleter {
@@ -80,16 +81,12 @@ private:
 // The root program sends packets of one UDP port to our programs as long as this lives.
 class Registration {
 public:
-    Registration(const XdpDevice &device, uint16_t port, int stream, int kick) : device_(device), port_(port) {
-        if (bpf_map_update_elem(device_.streams(), &port_, &stream, BPF_ANY) ||
-            bpf_map_update_elem(device_.kicks(), &port_, &kick, BPF_ANY))
+    Registration(const XdpDevice &device, uint16_t port, int program) : device_(device), port_(port) {
+        if (bpf_map_update_elem(device_.streams(), &port_, &program, BPF_ANY))
             throw system_error("installing the stream program");
     }
     Registration(const Registration &) = delete;
-    ~Registration() {
-        bpf_map_delete_elem(device_.streams(), &port_);
-        bpf_map_delete_elem(device_.kicks(), &port_);
-    }
+    ~Registration() { bpf_map_delete_elem(device_.streams(), &port_); }
 
 private:
     const XdpDevice &device_;
@@ -134,12 +131,10 @@ private:
     bool collect(Ring &ring);
     void serve();
     void serve(const Ring &ring, uint64_t now);
-    uint32_t kick_for(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
-    void add_kick(uint32_t kick);
-    void run_kicks();
-    bool send_directly(uint32_t kick);
-    void send_few();
-    void send_live_frames();
+    bool may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
+    int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block);
+    void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
+    void send_probe();
     bool set_alarm(const Ring &ring);
     void sleep(std::chrono::nanoseconds wait);
     void check_socket();
@@ -147,6 +142,7 @@ private:
 
     std::unique_ptr<XdpDevice> device_;
     std::unique_ptr<PacketIo> io_;
+    PacketIo *out_; // io_, also before it is ours
     Membership membership_;
     BlockClient &client_;
     uint16_t port_;
@@ -158,7 +154,6 @@ private:
     MappedMap<inagg_worker_slot> slots_;
     MappedMap<inagg_cell> cells_;
     inagg_stream_shared *shared_ = nullptr;
-    inagg_tick tick_{};
     std::unique_ptr<Registration> registration_;
 
     Ring rings_[stream_count];
@@ -171,7 +166,7 @@ private:
 
 XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> &io,
                            const Membership &membership, BlockClient &client)
-    : device_(std::move(device)), membership_(membership), client_(client), port_(io->receive_port()),
+    : device_(std::move(device)), out_(io.get()), membership_(membership), client_(client), port_(io->receive_port()),
       header_(device_->frame_header(port_)) {
     const JobConfig &job = membership_.config;
     const uint32_t data_cells = job.slots * windows_in_ring, control_cells = job.control_slots * windows_in_ring;
@@ -183,8 +178,7 @@ XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<Pa
                  .first_cell = data_cells};
     load_programs();
     map_memory();
-    registration_ = std::make_unique<Registration>(*device_, port_, bpf_program__fd(bpf_->progs.inagg_stream),
-                                                   bpf_program__fd(bpf_->progs.inagg_kick));
+    registration_ = std::make_unique<Registration>(*device_, port_, bpf_program__fd(bpf_->progs.inagg_stream));
     prove_path();
     io_ = std::move(io);
 }
@@ -221,7 +215,7 @@ void XdpTransport::map_memory() {
     shared_ = &bpf_->bss->shared;
     shared_->boot = inagg_swap16(membership_.config.boot);
     for (const Ring &ring : rings_) {
-        inagg_worker_init(&state(ring).worker, ring.window, 0);
+        inagg_worker_init(&state(ring).worker, ring.window, timer_floor_ns);
         for (uint32_t i = 0; i < ring.window; i++)
             inagg_wslot_init(&slots_[ring.first_slot + i].state, i);
     }
@@ -229,14 +223,18 @@ void XdpTransport::map_memory() {
     doorbell_.reset(ring_buffer__new(bpf_map__fd(bpf_->maps.doorbell), ignore, nullptr, nullptr));
     if (!doorbell_)
         throw system_error("doorbell");
-    tick_.ethertype = inagg_swap16(INAGG_TICK_ETHERTYPE);
-    tick_.port = port_;
-    tick_.magic[0] = INAGG_TICK_MAGIC0;
-    tick_.magic[1] = INAGG_TICK_MAGIC1;
 }
 
-// Ask for the first block in the way that everything will go: the switch answers WAIT. A veth whose other
-// end takes no frames from XDP loses them without a word, and now is the time to find out.
+void XdpTransport::send_probe() {
+    std::memcpy(out_->reserve(), &cells_[0].hdr, sizeof(inagg_hdr));
+    out_->commit(sizeof(inagg_hdr));
+    out_->flush();
+}
+
+// Ask for the first block: the switch answers WAIT, the program asks again in the way that
+// all blocks will go, and the switch must answer once more. XDP_TX is tried once: frames that it leaves at
+// the other end of a veth without XDP would arrive with the next try. Then redirection; a veth whose other
+// end takes no frames from XDP loses those, too, without a word, and now is the time to find out.
 void XdpTransport::prove_path() {
     inagg_cell &first = cells_[0];
     first.hdr = header_for(membership_.config, INAGG_REQUEST);
@@ -245,11 +243,12 @@ void XdpTransport::prove_path() {
     std::memcpy(first.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
     first.bytes = 0;
     for (int i = 0; i < probes; i++) {
-        add_kick(INAGG_KICK_PROBE);
-        run_kicks();
+        shared_word(shared_->redirect).store(i > 0);
+        shared_word(shared_->probe).store(INAGG_PROBE_ASKED);
+        send_probe();
         const uint64_t until = monotonic_ns() + std::chrono::nanoseconds(probe_wait).count();
         while (monotonic_ns() < until) {
-            if (shared_word(first.heard).load(std::memory_order_acquire))
+            if (shared_word(shared_->probe).load() == INAGG_PROBE_PROVEN)
                 return;
             std::this_thread::sleep_for(200us);
         }
@@ -348,35 +347,91 @@ bool XdpTransport::collect(Ring &ring) {
     return ring.tail != from;
 }
 
-// Kicking: BPF cannot start by itself, nor be called by a timer.
+// Sending from here: BPF answers packets, but starts nothing and has no timers that could send. What is
+// decided is decided under the slot's lock, by the same functions.
 
 inagg_wslot XdpTransport::slot(uint32_t index) const {
     std::atomic_signal_fence(std::memory_order_seq_cst); // read it anew each time
     return slots_[index].state;
 }
 
-// What to put in the queue for this slot, or UINT32_MAX. A wrong guess does no harm: the program decides.
-uint32_t XdpTransport::kick_for(const Ring &ring, const inagg_wslot &slot, uint64_t now) const {
-    const uint32_t index = ring.first_slot + (slot.block & (ring.window - 1));
+// A glance without the lock; decide() has the last word.
+bool XdpTransport::may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const {
     if (slot.state == INAGG_WSLOT_IDLE)
-        return inagg_before(slot.block, ring.loaded) ? index : UINT32_MAX;
+        return inagg_before(slot.block, ring.loaded);
+    return rebooted_ || now >= slot.due_ns ||
+           (overdue_ && inagg_stream_overtaken(&state(ring).worker, &slot, state(ring).delivered_sent_ns));
+}
+
+int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block) {
+    const inagg_worker *worker = &state(ring).worker;
+    uint32_t free = 0;
+    // BPF holds it for nanoseconds. Should we lose the CPU while we do, BPF drops a packet, as a network may.
+    while (!shared_word(slot.busy).compare_exchange_weak(free, 1))
+        free = 0;
     if (rebooted_)
-        return index | INAGG_KICK_REBOOTED;
-    inagg_wslot copy = slot;
-    if (now >= slot.due_ns || (overdue_ && inagg_worker_overtaken(&state(ring).worker, &copy,
-                                                                  state(ring).delivered_sent_ns, now)))
-        return index;
-    return UINT32_MAX;
+        inagg_worker_rebooted(&slot.state, now);
+    else if (overdue_ && inagg_stream_overtaken(worker, &slot.state, state(ring).delivered_sent_ns))
+        inagg_worker_overtaken(worker, &slot.state, state(ring).delivered_sent_ns, now);
+    int action = inagg_worker_timeout(worker, &slot.state, now);
+    if (action == INAGG_W_NOTHING)
+        action = inagg_worker_open(worker, &slot.state, now);
+    block = slot.state.block;
+    if (slot.state.state == INAGG_WSLOT_SENT)
+        earliest_due_ = std::min<uint64_t>(earliest_due_, slot.state.due_ns);
+    shared_word(slot.busy).store(0);
+    return action;
+}
+
+void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block) {
+    const inagg_cell &from = cell(ring, block);
+    const bool whole = action == INAGG_W_SEND || action == INAGG_W_RESEND;
+    const std::size_t bytes = whole ? from.bytes : 0;
+    std::byte *to = out_->reserve();
+    inagg_hdr h = from.hdr;
+    std::memcpy(to + sizeof(h), from.payload, bytes);
+    inagg_stream_counters &counters = shared_->counters;
+    if (action == INAGG_W_SEND) {
+        shared_word(counters.contributions).fetch_add(1);
+    } else {
+        // A result that came meanwhile has overwritten what we have read.
+        if (shared_word(const_cast<uint32_t &>(slot.state.block)).load() != block)
+            return;
+        unsigned flags = inagg_swap16(h.level_flags);
+        if (whole) {
+            flags |= INAGG_F_RESEND;
+            shared_word(counters.retransmissions).fetch_add(1);
+        } else {
+            const inagg_hdr contribution = h;
+            h = header_for(membership_.config, INAGG_REQUEST);
+            h.block = contribution.block;
+            h.slot = contribution.slot;
+            flags &= INAGG_F_VERSION;
+            flags |= action == INAGG_W_REQUEST_ALL ? INAGG_F_MULTICAST : 0;
+            shared_word(counters.requests).fetch_add(1);
+        }
+        h.level_flags = inagg_swap16(static_cast<uint16_t>(flags));
+        h.boot = shared_word(shared_->boot).load();
+        inagg_hdr_seal(&h);
+    }
+    std::memcpy(to, &h, sizeof(h));
+    out_->commit(sizeof(h) + bytes);
 }
 
 void XdpTransport::serve(const Ring &ring, uint64_t now) {
+    // In the order of blocks, oldest first: others would take an old block after a new one for a loss.
     for (uint32_t i = 0; i < ring.window; i++) {
-        const inagg_wslot one = slot(ring.first_slot + i);
-        const uint32_t kick = kick_for(ring, one, now);
-        if (kick != UINT32_MAX)
-            add_kick(kick);
-        else if (one.state == INAGG_WSLOT_SENT)
-            earliest_due_ = std::min<uint64_t>(earliest_due_, one.due_ns);
+        const uint32_t index = ring.first_slot + ((ring.tail + i) & (ring.window - 1));
+        const inagg_wslot seen = slot(index);
+        if (!may_need(ring, seen, now)) {
+            if (seen.state == INAGG_WSLOT_SENT)
+                earliest_due_ = std::min<uint64_t>(earliest_due_, seen.due_ns);
+            continue;
+        }
+        uint32_t block = 0;
+        const int action = decide(ring, slots_[index], now, block);
+        if (action != INAGG_W_NOTHING)
+            send(ring, slots_[index], action, block);
     }
 }
 
@@ -391,72 +446,7 @@ void XdpTransport::serve() {
     for (const Ring &ring : rings_)
         if (ring.tail != ring.loaded)
             serve(ring, now);
-    run_kicks();
-}
-
-void XdpTransport::add_kick(uint32_t kick) {
-    if (shared_->kick_count == INAGG_KICKS)
-        run_kicks();
-    shared_->kicks[shared_->kick_count++] = kick;
-}
-
-void XdpTransport::run_kicks() {
-    if (io_ && shared_->kick_count <= few_kicks)
-        send_few();
-    if (shared_->kick_count)
-        send_live_frames();
-}
-
-// A run of live frames costs some 12 us before its first frame: a few packets are cheaper through the
-// socket. The slot's lock is BPF's; should we lose the CPU while we hold it, BPF drops a packet and the
-// timers repair that.
-bool XdpTransport::send_directly(uint32_t kick) {
-    if (kick & (INAGG_KICK_REBOOTED | INAGG_KICK_PROBE))
-        return false;
-    const Ring &ring = rings_[kick >= rings_[1].first_slot];
-    inagg_worker_slot &at = slots_[kick];
-    uint32_t free = 0;
-    if (!shared_word(at.busy).compare_exchange_strong(free, 1))
-        return false;
-    const uint32_t block = at.state.block;
-    const int action = inagg_worker_open(&state(ring).worker, &at.state, monotonic_ns());
-    shared_word(at.busy).store(0);
-    if (action != INAGG_W_SEND)
-        return false;
-    const inagg_cell &from = cell(ring, block);
-    std::memcpy(io_->reserve(), &from.hdr, sizeof(from.hdr) + from.bytes);
-    io_->commit(sizeof(from.hdr) + from.bytes);
-    shared_word(shared_->counters.contributions).fetch_add(1);
-    return true;
-}
-
-// Leaves in the queue what only BPF can do.
-void XdpTransport::send_few() {
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < shared_->kick_count; i++)
-        if (!send_directly(shared_->kicks[i]))
-            shared_->kicks[left++] = shared_->kicks[i];
-    shared_->kick_count = left;
-    io_->flush();
-}
-
-void XdpTransport::send_live_frames() {
-    shared_->kick_next = 0;
-    xdp_md context{};
-    context.data_end = sizeof(tick_);
-    context.ingress_ifindex = static_cast<uint32_t>(device_->index());
-    LIBBPF_OPTS(bpf_test_run_opts, options);
-    options.data_in = &tick_;
-    options.data_size_in = sizeof(tick_);
-    options.ctx_in = &context;
-    options.ctx_size_in = sizeof(context);
-    options.repeat = static_cast<int>(shared_->kick_count);
-    options.batch_size = std::min<uint32_t>(shared_->kick_count, 64);
-    options.flags = BPF_F_TEST_XDP_LIVE_FRAMES;
-    const int result = bpf_prog_test_run_opts(device_->program(), &options);
-    shared_->kick_count = 0;
-    if (result && errno != EINTR && errno != EAGAIN && errno != ENOMEM) // else: the slots are still idle or due
-        throw system_error(fmt::format("sending through device {}", device_->name()));
+    out_->flush();
 }
 
 // Sleeping.

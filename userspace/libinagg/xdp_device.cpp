@@ -174,7 +174,6 @@ bool XdpDevice::attach(bool native) {
     link_ = Fd(link);
     program_ = duplicate(program);
     streams_ = duplicate(bpf_map__fd(skeleton->maps.streams));
-    kicks_ = duplicate(bpf_map__fd(skeleton->maps.kicks));
     sockets_ = duplicate(bpf_map__fd(skeleton->maps.sockets));
     templates_ = duplicate(bpf_map__fd(skeleton->maps.templates));
     return true;
@@ -216,8 +215,6 @@ void XdpDevice::open_map(uint32_t id) {
     const std::string_view name = info.name;
     if (name == "streams")
         streams_ = std::move(map);
-    else if (name == "kicks")
-        kicks_ = std::move(map);
     else if (name == "sockets")
         sockets_ = std::move(map);
     else if (name == "templates" && info.value_size == sizeof(inagg_template))
@@ -241,7 +238,7 @@ bool XdpDevice::open_link(uint32_t program_id) {
 }
 
 bool XdpDevice::complete() const {
-    return streams_.get() >= 0 && kicks_.get() >= 0 && sockets_.get() >= 0 && templates_.get() >= 0;
+    return streams_.get() >= 0 && sockets_.get() >= 0 && templates_.get() >= 0;
 }
 
 void XdpDevice::expect_config(uint16_t port) {
@@ -254,7 +251,6 @@ void XdpDevice::expect_config(uint16_t port) {
     // What a process that was killed on this port may have left behind.
     const uint32_t index = port;
     bpf_map_delete_elem(streams_.get(), &index);
-    bpf_map_delete_elem(kicks_.get(), &index);
 }
 
 FrameHeader XdpDevice::frame_header(uint16_t port) const {

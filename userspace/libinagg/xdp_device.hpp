@@ -41,12 +41,9 @@ public:
     FrameHeader frame_header(uint16_t port) const;
 
     const std::string &name() const { return name_; }
-    int index() const { return index_; }
     int family() const { return family_; }
     const std::array<uint8_t, 16> &switch_address() const { return remote_; }
-    int program() const { return program_.get(); }
     int streams() const { return streams_.get(); }
-    int kicks() const { return kicks_.get(); }
     int sockets() const { return sockets_.get(); }
 
 private:
@@ -61,7 +58,7 @@ private:
     int index_ = 0;
     int family_ = 4;
     std::array<uint8_t, 16> remote_{}; // the switch's address, IPv4 in the first 4 bytes
-    Fd link_, program_, streams_, kicks_, sockets_, templates_;
+    Fd link_, program_, streams_, sockets_, templates_;
 };
 
 } // namespace inagg
