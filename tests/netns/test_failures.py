@@ -7,7 +7,7 @@ import re
 import pytest
 
 from allreduce import TRANSPORTS, allreduce, objects
-from netns import netns
+from netns import HERE, PYTHON, netns
 
 PERF = "inagg-perf allreduce --check --json"
 LONG = ("-b", "1M", "-e", "1M", "-n", 60, "-w", 1)
@@ -26,6 +26,22 @@ def test_two_jobs_at_once(tmp_path, transport):
     results = perf_lines(run)
     assert {entry["dtype"] for entry in results} == {"int32", "float32"}
     assert all(entry["wrong"] == 0 and entry["same"] for entry in results)
+
+
+def test_intruder_changes_nothing_and_is_counted(tmp_path):
+    """Bad packets, and good ones from the wrong port, during an allreduce of two other hosts."""
+    count = 40
+    script = (f"if [ $RANK = 2 ]; then exec {PYTHON} {HERE}/intruder.py 5 {count}; fi; "
+              f"{PERF} -b 1M -e 1M -n 60 --job 5 --rank $RANK --size 2 || exit; "
+              f"test $RANK = 1 || inaggctl --json drops")
+    run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--inaggd-arg", "--job", "--inaggd-arg", "5:size=2",
+                "--", "sh", "-c", script)
+    assert run.status == 0
+    assert all(entry["wrong"] == 0 and entry["same"] for entry in perf_lines(run))
+    values = objects("\n".join(run.lines(0)) + "\n")
+    dropped = {row["number"]: row["packets"] for value in values if isinstance(value, list) for row in value}
+    for reason in run.json(2)[0]["reasons"]:
+        assert dropped.get(reason, 0) >= count, (reason, dropped)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -54,7 +54,7 @@ Counters &Counters::operator+=(const Counters &other) {
 }
 
 LinkSpace::LinkSpace(const Impairments &impairments)
-    : impairments_(impairments), space_(Namespace::create()),
+    : impairments_(impairments), seeds_(impairments.seed), space_(Namespace::create()),
       program_(impair_bpf__open_and_load(), impair_bpf__destroy), relay_(impairments) {
     if (!program_) {
         fail("cannot load the program that impairs links");
@@ -82,8 +82,7 @@ void LinkSpace::connect(const std::string &from, const std::string &to, std::vec
     link.drop = threshold(impairments_.loss);
     link.duplicate = threshold(impairments_.duplicate);
     link.corrupt = threshold(impairments_.corrupt);
-    // Far apart in the generator's period for every direction of a run.
-    link.random = (impairments_.seed << 16 | directions.size() << 1 | (&directions == &to_hosts_)) << 32;
+    link.random = seeds_();
     if (bpf_map__update_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link,
                              BPF_ANY) != 0) {
         fail("cannot describe a link to the program that impairs it");

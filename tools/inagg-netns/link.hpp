@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ private:
     Counters counters(const std::vector<Direction> &directions) const;
 
     const Impairments &impairments_;
+    std::mt19937_64 seeds_; // of each direction's own generator
     Namespace space_;
     std::unique_ptr<impair_bpf, void (*)(impair_bpf *)> program_;
     Relay relay_;

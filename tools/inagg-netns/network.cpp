@@ -32,6 +32,9 @@ Network::Network(const Options &options) : options_(options), switch_(Namespace:
     if (options.impairments.any()) {
         links_.emplace(options.impairments);
     }
+    if (options.with_inaggd()) {
+        pass_.emplace();
+    }
     build_bridge(switch_, "br0");
     ip_batch(switch_,
              fmt::format("link set br0 address {}\naddr add {}/24 dev br0\naddr add {}/64 dev br0 nodad\n",
@@ -43,6 +46,7 @@ Network::Network(const Options &options) : options_(options), switch_(Namespace:
         connect(switch_, "p0", between_[0], "uplink");
         ip_batch(switch_, "link set p0 master br0\n");
         ip_batch(between_[0], "link set uplink master rack0\n");
+        accept_xdp_tx(between_[0], "uplink");
         ports_.push_back("p0");
     }
     for (unsigned host = 0; host < options.hosts(); ++host) {
@@ -92,8 +96,13 @@ void Network::build_host(unsigned host, const Namespace &fabric, const std::stri
         connect(fabric, port, links_->space(), switch_end);
         connect(links_->space(), host_end, space, "eth0");
         links_->join(host_end, switch_end);
+        accept_xdp_tx(links_->space(), host_end);
+        accept_xdp_tx(links_->space(), switch_end);
     } else {
         connect(fabric, port, space, "eth0");
+        if (&fabric != &switch_) {
+            accept_xdp_tx(fabric, port);
+        }
     }
     ip_batch(fabric, fmt::format("link set {} master {}\n", port, bridge));
     ip_batch(space, fmt::format("link set lo up\nlink set eth0 address {1}\n"
@@ -116,6 +125,14 @@ void Network::introduce_neighbours() {
             others += other != host ? neighbour(host_number(other), "eth0") : "";
         }
         ip_batch(hosts_[host], others);
+    }
+}
+
+// The switch's own ports have its program.
+void Network::accept_xdp_tx(const Namespace &space, const std::string &device) {
+    if (pass_) {
+        const Inside inside(space);
+        pass_->attach(device);
     }
 }
 

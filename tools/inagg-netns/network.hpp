@@ -4,6 +4,7 @@
 
 #include "link.hpp"
 #include "options.hpp"
+#include "pass.hpp"
 #include "process.hpp"
 
 #include <optional>
@@ -40,6 +41,7 @@ private:
     void build_host(unsigned host, const Namespace &fabric, const std::string &bridge,
                     const std::string &port);
     void introduce_neighbours();
+    void accept_xdp_tx(const Namespace &space, const std::string &device);
     void set_offloads(const Namespace &space);
     void connect(const Namespace &here, const std::string &device, const Namespace &there,
                  const std::string &peer);
@@ -50,6 +52,7 @@ private:
     std::vector<Namespace> between_; // the rack of topology bridge
     std::vector<std::string> ports_;
     std::optional<LinkSpace> links_;
+    std::optional<PassProgram> pass_; // with a switch only
 };
 
 } // namespace netns

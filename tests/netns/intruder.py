@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Sends packets that a running job must not take, from a host that is not in it. Arguments: JOB, COUNT of each.
+
+Prints the numbers of the reasons (include/inagg/reason.h) for which the switch must drop them, as JSON.
+"""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+PORT = 12000
+FIELDS = struct.Struct("!BBHHHIIBBHHHQHHHBBHHI16s")  # struct inagg_hdr
+LENGTH, VERSION, CHECKSUM, TYPE, JOB, RANK, WRONG_PORT = 1, 2, 3, 5, 6, 7, 8
+SLOT, GENERATION, ELEMENTS, DTYPE = 10, 11, 14, 15
+
+
+def internet_checksum(data):
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def contribution(job, generation, version=1, kind=1, dtype=1, slot=0, rank=0, elements=32, payload=128, damage=0):
+    def header(checksum):
+        return FIELDS.pack(version << 4 | kind, dtype << 4, 0, job, generation, 0, slot, 0, 0, rank, 1, 2, 1 << rank & 0xff,
+                           0, 0, 0, 0, 0, elements, checksum, 0, bytes(16))
+
+    return header(internet_checksum(header(0)) ^ damage) + b"\x11" * payload
+
+
+def running_generation(job):
+    """Generation of the job once both its ranks have joined."""
+    for _ in range(300):
+        listed = json.loads(subprocess.run(["inaggctl", "--json", "job", "list"], capture_output=True, text=True,
+                                           check=True).stdout)
+        found = [entry["generation"] for entry in listed if entry["job"] == job and entry["joined"] == 2]
+        if found:
+            return found[0]
+        time.sleep(0.05)
+    sys.exit("intruder: the job does not start")
+
+
+def main():
+    job, count = int(sys.argv[1]), int(sys.argv[2])
+    generation = running_generation(job)
+    packets = {
+        LENGTH: contribution(job, generation, payload=64),
+        VERSION: contribution(job, generation, version=2),
+        CHECKSUM: contribution(job, generation, damage=0x100),
+        TYPE: contribution(job, generation, kind=15),
+        JOB: contribution(job + 1, generation),
+        RANK: contribution(job, generation, rank=2),
+        WRONG_PORT: contribution(job, generation),
+        SLOT: contribution(job, generation, slot=1 << 20),
+        GENERATION: contribution(job, generation ^ 1),
+        ELEMENTS: contribution(job, generation, elements=33, payload=132),
+        DTYPE: contribution(job, generation, dtype=9),
+    }
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for _ in range(count):
+        for packet in packets.values():
+            sender.sendto(packet, (os.environ["INAGG_SWITCH"], PORT))
+        time.sleep(0.005)
+    print(json.dumps({"reasons": list(packets)}))
+
+
+main()
