@@ -176,8 +176,7 @@ bool Engine::is_whole(const inagg_hdr &header, std::span<const std::byte> body) 
         return false;
     if (!membership_.config.checked || body.empty())
         return true;
-    return inagg_swap16(header.level_flags) & INAGG_F_CHECKED &&
-           header.payload_checksum == inagg_payload_checksum(body.data(), body.size());
+    return inagg_swap16(header.level_flags) & INAGG_F_CHECKED && is_body_intact(header, body);
 }
 
 Engine::StreamState *Engine::stream_of(uint32_t slot) {
@@ -239,7 +238,6 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, 
     record.lost = false;
     std::byte *copy = s.kept_payload.data() + index * payload_bytes_;
     std::memcpy(copy, body.data(), body.size());
-    s.in_flight--;
     stats_.blocks++;
     client_.store(s.stream, block, meta, copy);
     open(s, slot);
@@ -266,7 +264,7 @@ void Engine::on_wait(StreamState &s, uint32_t block, uint64_t contributors) {
 
 void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
     struct inagg_join asked;
-    if (body.size() != sizeof(asked)) {
+    if (body.size() != sizeof(asked) || !is_body_intact(header, body)) {
         stats_.rejected++;
         return;
     }
@@ -298,11 +296,7 @@ void Engine::run_timers(StreamState &s) {
 }
 
 void Engine::open(StreamState &s, inagg_wslot &slot) {
-    const int action = inagg_worker_open(&s.worker, &slot, now_);
-    if (action == INAGG_W_NOTHING)
-        return;
-    s.in_flight++;
-    act(s, slot, action);
+    act(s, slot, inagg_worker_open(&s.worker, &slot, now_));
 }
 
 void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {

@@ -127,6 +127,13 @@ uint16_t elements_for(std::size_t path_payload) {
     return static_cast<uint16_t>(elements / INAGG_CHUNK * INAGG_CHUNK);
 }
 
+bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body) {
+    if (!(inagg_swap16(header.level_flags) & INAGG_F_CHECKED))
+        return true;
+    return body.size() % 8 == 0 &&
+           header.payload_checksum == inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size()));
+}
+
 inagg_hdr header_for(const JobConfig &config, inagg_type type) {
     inagg_hdr header{};
     header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);

@@ -22,6 +22,9 @@ Membership join(PacketIo &io, const inagg_options &options);
 // Tell the switch that this rank leaves; sent once, nobody answers.
 void leave(PacketIo &io, const Membership &membership);
 
+// Does the payload match its checksum, if it has one? Answers about the membership always do.
+bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body);
+
 // A header with what all packets of this member share, in network byte order; not sealed yet.
 inagg_hdr header_for(const JobConfig &config, inagg_type type);
 

@@ -442,6 +442,11 @@ void SoftwareSwitch::send_to(const Job &job, inagg_hdr header, std::span<const s
 
 void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to) {
     std::array<std::byte, max_packet> frame;
+    const uint8_t type = inagg_hdr_type(&header);
+    if (type == INAGG_CONFIG || type == INAGG_REFUSED) { // a damaged answer would mislead a rank for good
+        header.level_flags |= inagg_swap16(INAGG_F_CHECKED);
+        header.payload_checksum = inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size()));
+    }
     inagg_hdr_seal(&header);
     std::memcpy(frame.data(), &header, sizeof(header));
     std::copy(body.begin(), body.end(), frame.begin() + sizeof(header));
