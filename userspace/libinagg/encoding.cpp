@@ -18,9 +18,7 @@ constexpr uint8_t wire(inagg_wire_dtype dtype, inagg_wire_op op = INAGG_WIRE_SUM
     return static_cast<uint8_t>(dtype << 4 | op);
 }
 
-constexpr std::size_t whole_chunks(std::size_t count) {
-    return count / INAGG_CHUNK * INAGG_CHUNK;
-}
+constexpr std::size_t whole_chunks(std::size_t count) { return count / INAGG_CHUNK * INAGG_CHUNK; }
 
 // Run convert(in, out, count) over `count` elements of memory into whole chunks on the wire: the last
 // chunk goes through a buffer that is filled up with zeros.
@@ -66,7 +64,8 @@ public:
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
-        pad_bytes(send_ + r.first * element_bytes_, r.count * element_bytes_, payload, r.padded * element_bytes_);
+        pad_bytes(send_ + r.first * element_bytes_, r.count * element_bytes_, payload,
+                  r.padded * element_bytes_);
         return {.dtype_op = dtype_op_, .scale = scale_, .elements = r.padded};
     }
 
@@ -101,9 +100,10 @@ public:
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
         bool saturated = false;
-        pad_out<float, uint32_t>(send_ + r.first, r.count, payload, [&](const float *in, uint32_t *out, std::size_t n) {
-            saturated |= to_fixed(in, out, n, point_, bias_);
-        });
+        pad_out<float, uint32_t>(send_ + r.first, r.count, payload,
+                                 [&](const float *in, uint32_t *out, std::size_t n) {
+                                     saturated |= to_fixed(in, out, n, point_, bias_);
+                                 });
         return {.dtype_op = dtype_op, .scale = scale_, .elements = r.padded, .saturated = saturated};
     }
 
@@ -112,9 +112,10 @@ public:
         if (meta.dtype_op != dtype_op || meta.scale != scale_ || meta.elements != r.padded)
             return false;
         if (recv_)
-            cut_in<uint32_t>(payload, recv_ + r.first, r.count, [&](const uint32_t *in, float *out, std::size_t n) {
-                from_fixed(in, out, n, point_, total_bias_);
-            });
+            cut_in<uint32_t>(payload, recv_ + r.first, r.count,
+                             [&](const uint32_t *in, float *out, std::size_t n) {
+                                 from_fixed(in, out, n, point_, total_bias_);
+                             });
         return true;
     }
 
@@ -137,12 +138,13 @@ public:
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
-        pad_out<Float, int32_t>(send_ + r.first, r.count, payload, [&](const Float *in, int32_t *out, std::size_t n) {
-            if constexpr (sizeof(Float) == 4)
-                to_ordered(in, out, n, nan_);
-            else
-                to_ordered16(in, out, n, infinity_, nan_);
-        });
+        pad_out<Float, int32_t>(send_ + r.first, r.count, payload,
+                                [&](const Float *in, int32_t *out, std::size_t n) {
+                                    if constexpr (sizeof(Float) == 4)
+                                        to_ordered(in, out, n, nan_);
+                                    else
+                                        to_ordered16(in, out, n, infinity_, nan_);
+                                });
         return {.dtype_op = dtype_op_, .elements = r.padded};
     }
 
@@ -151,12 +153,13 @@ public:
         if (meta.dtype_op != dtype_op_ || meta.elements != r.padded)
             return false;
         if (recv_)
-            cut_in<int32_t>(payload, recv_ + r.first, r.count, [&](const int32_t *in, Float *out, std::size_t n) {
-                if constexpr (sizeof(Float) == 4)
-                    from_ordered(in, out, n);
-                else
-                    from_ordered16(in, out, n);
-            });
+            cut_in<int32_t>(payload, recv_ + r.first, r.count,
+                            [&](const int32_t *in, Float *out, std::size_t n) {
+                                if constexpr (sizeof(Float) == 4)
+                                    from_ordered(in, out, n);
+                                else
+                                    from_ordered16(in, out, n);
+                            });
         return true;
     }
 
@@ -175,10 +178,12 @@ public:
         : Encoding((bytes + 3) / 4, elements), data_(data), bytes_(bytes), root_(root) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
-        if (!root_)
-            return {.dtype_op = dtype_op};
         const Range r = range(index);
-        pad_bytes(data_ + r.first * 4, bytes_of(r), payload, std::size_t{r.padded} * 4);
+        // Zeros, not nothing: the switch answers in the frame that came, and cannot grow a small one.
+        if (!root_)
+            std::memset(payload, 0, std::size_t{r.padded} * 4);
+        else
+            pad_bytes(data_ + r.first * 4, bytes_of(r), payload, std::size_t{r.padded} * 4);
         return {.dtype_op = dtype_op, .elements = r.padded};
     }
 
@@ -222,9 +227,7 @@ private:
 enum : int32_t { one_infinity = 1, one_negative_infinity = 1 << 10, one_nan = 1 << 20 };
 constexpr int32_t class_mask = 0x3ff;
 
-template <typename Bits> struct FloatFormat {
-    Bits infinity, sign, nan;
-};
+template <typename Bits> struct FloatFormat { Bits infinity, sign, nan; };
 constexpr FloatFormat<uint32_t> binary32 = {0x7f800000, 0x80000000, 0x7fc00000};
 constexpr FloatFormat<uint16_t> binary16 = {0x7c00, 0x8000, 0x7e00};
 constexpr FloatFormat<uint16_t> bfloat16 = {0x7f80, 0x8000, 0x7fc0};
@@ -264,9 +267,7 @@ inagg_wire_op wire_op(inagg_op op) {
 
 } // namespace
 
-std::size_t size_of(inagg_dtype dtype) {
-    return dtype == INAGG_FLOAT16 || dtype == INAGG_BFLOAT16 ? 2 : 4;
-}
+std::size_t size_of(inagg_dtype dtype) { return dtype == INAGG_FLOAT16 || dtype == INAGG_BFLOAT16 ? 2 : 4; }
 
 Encoding::Range Encoding::range(uint32_t index) const {
     const std::size_t first = std::size_t{index} * per_block_;
@@ -308,7 +309,8 @@ ClassCounts::ClassCounts(const Reduction &reduction)
     if (reduction.dtype == INAGG_FLOAT32)
         split(reduction.send, finite_.data(), counts_, binary32);
     else
-        split(reduction.send, finite_.data(), counts_, reduction.dtype == INAGG_FLOAT16 ? binary16 : bfloat16);
+        split(reduction.send, finite_.data(), counts_,
+              reduction.dtype == INAGG_FLOAT16 ? binary16 : bfloat16);
 }
 
 std::unique_ptr<Encoding> ClassCounts::make_encoding() {
