@@ -15,23 +15,33 @@
 #include <type_traits>
 #include <utility>
 
-namespace inagg {
+namespace inagg
+{
 
 /// A failed call: its number and inagg_message().
-class Exception : public std::runtime_error {
-public:
-    explicit Exception(int code) : std::runtime_error(inagg_message()), code_(static_cast<inagg_error>(code)) {}
-    inagg_error code() const noexcept { return code_; }
+class Exception : public std::runtime_error
+{
+      public:
+	explicit Exception(int code)
+	    : std::runtime_error(inagg_message()), code_(static_cast<inagg_error>(code))
+	{
+	}
+	inagg_error code() const noexcept
+	{
+		return code_;
+	}
 
-private:
-    inagg_error code_;
+      private:
+	inagg_error code_;
 };
 
-namespace detail {
+namespace detail
+{
 
-inline void check(int result) {
-    if (result)
-        throw Exception(result);
+inline void check(int result)
+{
+	if (result)
+		throw Exception(result);
 }
 
 } // namespace detail
@@ -41,123 +51,179 @@ enum class float16 : uint16_t {};
 enum class bfloat16 : uint16_t {};
 
 /// The inagg_dtype of an element type.
-template <typename T> constexpr inagg_dtype dtype_of() {
-    static_assert(std::is_same_v<T, int32_t> || std::is_same_v<T, float> || std::is_same_v<T, float16> ||
-                      std::is_same_v<T, bfloat16>,
-                  "elements are int32_t, float, inagg::float16 or inagg::bfloat16");
-    if constexpr (std::is_same_v<T, int32_t>)
-        return INAGG_INT32;
-    else if constexpr (std::is_same_v<T, float>)
-        return INAGG_FLOAT32;
-    else if constexpr (std::is_same_v<T, float16>)
-        return INAGG_FLOAT16;
-    else
-        return INAGG_BFLOAT16;
+template <typename T> constexpr inagg_dtype dtype_of()
+{
+	static_assert(std::is_same_v<T, int32_t> || std::is_same_v<T, float> || std::is_same_v<T, float16> ||
+			  std::is_same_v<T, bfloat16>,
+		      "elements are int32_t, float, inagg::float16 or inagg::bfloat16");
+	if constexpr (std::is_same_v<T, int32_t>)
+		return INAGG_INT32;
+	else if constexpr (std::is_same_v<T, float>)
+		return INAGG_FLOAT32;
+	else if constexpr (std::is_same_v<T, float16>)
+		return INAGG_FLOAT16;
+	else
+		return INAGG_BFLOAT16;
 }
 
 /// An operation under way. Its buffers must live until wait() has returned; the destructor waits.
-class Request {
-public:
-    Request() = default;
-    explicit Request(inagg_request *request) : request_(request) {}
-    Request(Request &&other) noexcept : request_(std::exchange(other.request_, nullptr)) {}
-    Request &operator=(Request &&other) noexcept {
-        std::swap(request_, other.request_);
-        return *this;
-    }
-    ~Request() {
-        if (request_)
-            inagg_wait(request_);
-    }
+class Request
+{
+      public:
+	Request() = default;
+	explicit Request(inagg_request *request) : request_(request)
+	{
+	}
+	Request(Request &&other) noexcept : request_(std::exchange(other.request_, nullptr))
+	{
+	}
+	Request &operator=(Request &&other) noexcept
+	{
+		std::swap(request_, other.request_);
+		return *this;
+	}
+	~Request()
+	{
+		if (request_)
+			inagg_wait(request_);
+	}
 
-    /// Returns when the operation is done; throws its error.
-    void wait() {
-        if (request_)
-            detail::check(inagg_wait(std::exchange(request_, nullptr)));
-    }
-    /// Is it done? Does not wait.
-    bool test() { return !request_ || inagg_test(request_); }
+	/// Returns when the operation is done; throws its error.
+	void wait()
+	{
+		if (request_)
+			detail::check(inagg_wait(std::exchange(request_, nullptr)));
+	}
+	/// Is it done? Does not wait.
+	bool test()
+	{
+		return !request_ || inagg_test(request_);
+	}
 
-private:
-    inagg_request *request_ = nullptr;
+      private:
+	inagg_request *request_ = nullptr;
 };
 
 /// A rank's membership of a job; the destructor leaves it.
-class Comm {
-public:
-    /// Joins as the environment says.
-    Comm() : Comm(options_from_env()) {}
-    explicit Comm(const inagg_options &options) { detail::check(inagg_join(&options, &comm_)); }
-    Comm(Comm &&other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
-    Comm &operator=(Comm &&other) noexcept {
-        std::swap(comm_, other.comm_);
-        return *this;
-    }
-    ~Comm() { inagg_leave(comm_); }
+class Comm
+{
+      public:
+	/// Joins as the environment says.
+	Comm() : Comm(options_from_env())
+	{
+	}
+	explicit Comm(const inagg_options &options)
+	{
+		detail::check(inagg_join(&options, &comm_));
+	}
+	Comm(Comm &&other) noexcept : comm_(std::exchange(other.comm_, nullptr))
+	{
+	}
+	Comm &operator=(Comm &&other) noexcept
+	{
+		std::swap(comm_, other.comm_);
+		return *this;
+	}
+	~Comm()
+	{
+		inagg_leave(comm_);
+	}
 
-    static inagg_options options_from_env() {
-        inagg_options options;
-        detail::check(inagg_options_from_env(&options));
-        return options;
-    }
+	static inagg_options options_from_env()
+	{
+		inagg_options options;
+		detail::check(inagg_options_from_env(&options));
+		return options;
+	}
 
-    /// Leave now; throws what the destructor would hide.
-    void leave() { detail::check(inagg_leave(std::exchange(comm_, nullptr))); }
+	/// Leave now; throws what the destructor would hide.
+	void leave()
+	{
+		detail::check(inagg_leave(std::exchange(comm_, nullptr)));
+	}
 
-    uint16_t rank() const { return inagg_rank(comm_); }
-    uint16_t size() const { return inagg_size(comm_); }
-    const char *transport() const { return inagg_transport(comm_); }
-    const char *transport_note() const { return inagg_transport_note(comm_); }
-    inagg_stats_t stats() const {
-        inagg_stats_t stats;
-        inagg_get_stats(comm_, &stats);
-        return stats;
-    }
-    /// For calls that this class does not wrap.
-    inagg_comm *get() { return comm_; }
+	uint16_t rank() const
+	{
+		return inagg_rank(comm_);
+	}
+	uint16_t size() const
+	{
+		return inagg_size(comm_);
+	}
+	const char *transport() const
+	{
+		return inagg_transport(comm_);
+	}
+	const char *transport_note() const
+	{
+		return inagg_transport_note(comm_);
+	}
+	inagg_stats_t stats() const
+	{
+		inagg_stats_t stats;
+		inagg_get_stats(comm_, &stats);
+		return stats;
+	}
+	/// For calls that this class does not wrap.
+	inagg_comm *get()
+	{
+		return comm_;
+	}
 
-    /// recv = sum (minimum, maximum) of all ranks' send; both may be the same memory.
-    template <typename T>
-    void allreduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
-                   inagg_op op = INAGG_SUM) {
-        same_length(send.size(), recv.size());
-        detail::check(inagg_allreduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op));
-    }
-    /// In place.
-    template <typename T> void allreduce(std::span<std::type_identity_t<T>> data, inagg_op op = INAGG_SUM) {
-        allreduce<T>(data, data, op);
-    }
-    template <typename T>
-    [[nodiscard]] Request iallreduce(std::span<const std::type_identity_t<T>> send,
-                                     std::span<std::type_identity_t<T>> recv, inagg_op op = INAGG_SUM) {
-        same_length(send.size(), recv.size());
-        inagg_request *request = nullptr;
-        detail::check(inagg_iallreduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op, &request));
-        return Request(request);
-    }
-    /// Copy the root's data to all ranks.
-    template <typename T> void broadcast(std::span<std::type_identity_t<T>> data, uint16_t root) {
-        detail::check(inagg_broadcast(comm_, data.data(), data.size(), dtype_of<T>(), root));
-    }
-    /// As allreduce(); only the root's recv is written, others may pass an empty span.
-    template <typename T>
-    void reduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
-                uint16_t root, inagg_op op = INAGG_SUM) {
-        if (rank() == root)
-            same_length(send.size(), recv.size());
-        detail::check(inagg_reduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root));
-    }
-    /// Returns when all ranks have called it.
-    void barrier() { detail::check(inagg_barrier(comm_)); }
+	/// recv = sum (minimum, maximum) of all ranks' send; both may be the same memory.
+	template <typename T>
+	void allreduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
+		       inagg_op op = INAGG_SUM)
+	{
+		same_length(send.size(), recv.size());
+		detail::check(
+		    inagg_allreduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op));
+	}
+	/// In place.
+	template <typename T> void allreduce(std::span<std::type_identity_t<T>> data, inagg_op op = INAGG_SUM)
+	{
+		allreduce<T>(data, data, op);
+	}
+	template <typename T>
+	[[nodiscard]] Request iallreduce(std::span<const std::type_identity_t<T>> send,
+					 std::span<std::type_identity_t<T>> recv, inagg_op op = INAGG_SUM)
+	{
+		same_length(send.size(), recv.size());
+		inagg_request *request = nullptr;
+		detail::check(inagg_iallreduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(),
+					       op, &request));
+		return Request(request);
+	}
+	/// Copy the root's data to all ranks.
+	template <typename T> void broadcast(std::span<std::type_identity_t<T>> data, uint16_t root)
+	{
+		detail::check(inagg_broadcast(comm_, data.data(), data.size(), dtype_of<T>(), root));
+	}
+	/// As allreduce(); only the root's recv is written, others may pass an empty span.
+	template <typename T>
+	void reduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
+		    uint16_t root, inagg_op op = INAGG_SUM)
+	{
+		if (rank() == root)
+			same_length(send.size(), recv.size());
+		detail::check(
+		    inagg_reduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root));
+	}
+	/// Returns when all ranks have called it.
+	void barrier()
+	{
+		detail::check(inagg_barrier(comm_));
+	}
 
-private:
-    static void same_length(std::size_t send, std::size_t recv) {
-        if (send != recv)
-            throw std::invalid_argument("send has " + std::to_string(send) + " elements, recv " +
-                                        std::to_string(recv));
-    }
+      private:
+	static void same_length(std::size_t send, std::size_t recv)
+	{
+		if (send != recv)
+			throw std::invalid_argument("send has " + std::to_string(send) + " elements, recv " +
+						    std::to_string(recv));
+	}
 
-    inagg_comm *comm_ = nullptr;
+	inagg_comm *comm_ = nullptr;
 };
 
 } // namespace inagg

@@ -73,8 +73,8 @@ void check_dtype(const inagg_dtype &dtype) {
 
 void check_root(const inagg_comm *comm, uint16_t root) {
     if (root >= comm->communicator.size())
-        throw Error(INAGG_EINVAL, "root {}: with {} ranks it must be 0 to {}", root, comm->communicator.size(),
-                    comm->communicator.size() - 1);
+        throw Error(INAGG_EINVAL, "root {}: with {} ranks it must be 0 to {}", root,
+                    comm->communicator.size(), comm->communicator.size() - 1);
 }
 
 // Blocks are numbered in 32 bits; half of them, minus some, may be in flight.
@@ -98,9 +98,7 @@ void check_reduction(const inagg_comm *comm, const void *send, const void *recv,
 
 extern "C" {
 
-void inagg_options_init(inagg_options *options) {
-    *options = inagg::default_options();
-}
+void inagg_options_init(inagg_options *options) { *options = inagg::default_options(); }
 
 int inagg_options_from_env(inagg_options *options) {
     return guarded([&] {
@@ -124,27 +122,18 @@ int inagg_leave(inagg_comm *comm) {
     return guarded([&] { owned->communicator.leave(); });
 }
 
-uint16_t inagg_rank(const inagg_comm *comm) {
-    return comm->communicator.rank();
-}
+uint16_t inagg_rank(const inagg_comm *comm) { return comm->communicator.rank(); }
 
-uint16_t inagg_size(const inagg_comm *comm) {
-    return comm->communicator.size();
-}
+uint16_t inagg_size(const inagg_comm *comm) { return comm->communicator.size(); }
 
-const char *inagg_transport(const inagg_comm *comm) {
-    return comm->communicator.transport_name();
-}
+const char *inagg_transport(const inagg_comm *comm) { return comm->communicator.transport_name(); }
 
-const char *inagg_transport_note(const inagg_comm *comm) {
-    return comm->communicator.transport_note();
-}
+const char *inagg_transport_note(const inagg_comm *comm) { return comm->communicator.transport_note(); }
 
-void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats) {
-    *stats = comm->communicator.stats();
-}
+void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats) { *stats = comm->communicator.stats(); }
 
-int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op) {
+int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
+                    inagg_op op) {
     return guarded([&] {
         check_reduction(comm, send, recv, count, dtype, op);
         const auto operation = comm->communicator.allreduce(send, recv, count, dtype, op);
@@ -152,8 +141,8 @@ int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count
     });
 }
 
-int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
-                     inagg_request **request) {
+int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
+                     inagg_op op, inagg_request **request) {
     return guarded([&] {
         require(request, "the request is NULL");
         *request = nullptr;
@@ -214,9 +203,7 @@ int inagg_test(inagg_request *request) {
     return finished;
 }
 
-const char *inagg_message(void) {
-    return last_message.c_str();
-}
+const char *inagg_message(void) { return last_message.c_str(); }
 
 const char *inagg_strerror(int error) {
     switch (error) {
@@ -243,8 +230,6 @@ const char *inagg_strerror(int error) {
     }
 }
 
-const char *inagg_version(void) {
-    return INAGG_VERSION;
-}
+const char *inagg_version(void) { return INAGG_VERSION; }
 
 } // extern "C"

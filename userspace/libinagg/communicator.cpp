@@ -19,14 +19,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::chrono::nanoseconds drive_wait = 5ms;  // a blocked caller hands over to others after this
+constexpr std::chrono::nanoseconds drive_wait = 5ms; // a blocked caller hands over to others after this
 constexpr std::chrono::nanoseconds keeper_period = 5ms;
 constexpr std::chrono::nanoseconds keeper_wait = 1ms; // while operations are under way
 
 // Results of `blocks` data or control blocks lie within half the number space of each other.
-bool block_before(uint32_t a, uint32_t b) {
-    return inagg_before(a, b);
-}
+bool block_before(uint32_t a, uint32_t b) { return inagg_before(a, b); }
 
 } // namespace
 
@@ -92,15 +90,16 @@ void Communicator::leave() {
     } catch (const Error &) {
         // Nobody is left to hear it; the switch forgets this rank when the job restarts.
     }
-    const std::optional<Error> cause = std::exchange(broken_, Error(INAGG_ECLOSED, "this rank has left the job"));
+    const std::optional<Error> cause =
+        std::exchange(broken_, Error(INAGG_ECLOSED, "this rank has left the job"));
     if (cause)
         throw *cause;
 }
 
 // Starting operations
 
-Communicator::Handle Communicator::allreduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype,
-                                             inagg_op op) {
+Communicator::Handle Communicator::allreduce(const void *send, void *recv, std::size_t count,
+                                             inagg_dtype dtype, inagg_op op) {
     return submit_reduction({send, recv, count, dtype, op, size(), 0});
 }
 
@@ -115,7 +114,8 @@ Communicator::Handle Communicator::submit_reduction(const Reduction &reduction) 
     operation->reduction = reduction;
     const bool float_sum = reduction.op == INAGG_SUM && reduction.dtype != INAGG_INT32;
     if (float_sum && reduction.dtype == INAGG_FLOAT32 && options_.scale != INAGG_SCALE_AUTO) {
-        operation->scale = static_cast<uint8_t>(inagg_fixed_point(inagg_fan_in_log2(size()), 0) - options_.scale);
+        operation->scale =
+            static_cast<uint8_t>(inagg_fixed_point(inagg_fan_in_log2(size()), 0) - options_.scale);
     } else if (float_sum && reduction.count) {
         operation->scale = max_exponent(reduction.send, reduction.count, reduction.dtype);
         operation->scale_known = false;
@@ -123,7 +123,8 @@ Communicator::Handle Communicator::submit_reduction(const Reduction &reduction) 
     return submit(std::move(operation));
 }
 
-Communicator::Handle Communicator::broadcast(void *data, std::size_t count, inagg_dtype dtype, uint16_t root) {
+Communicator::Handle Communicator::broadcast(void *data, std::size_t count, inagg_dtype dtype,
+                                             uint16_t root) {
     auto operation = std::make_shared<Operation>();
     operation->kind = Operation::Kind::broadcast;
     operation->reduction.recv = data;
@@ -132,9 +133,7 @@ Communicator::Handle Communicator::broadcast(void *data, std::size_t count, inag
     return submit(std::move(operation));
 }
 
-Communicator::Handle Communicator::barrier() {
-    return submit(std::make_shared<Operation>());
-}
+Communicator::Handle Communicator::barrier() { return submit(std::make_shared<Operation>()); }
 
 Communicator::Handle Communicator::submit(Handle operation) {
     const std::lock_guard lock(mutex_);
@@ -221,9 +220,9 @@ void Communicator::add_segment(const Handle &operation, std::unique_ptr<Encoding
 // Blocks
 
 Communicator::Segment &Communicator::segment_of(uint32_t block) {
-    const auto after = std::partition_point(segments_.begin(), segments_.end(), [block](const Segment &segment) {
-        return !block_before(block, segment.first);
-    });
+    const auto after =
+        std::partition_point(segments_.begin(), segments_.end(),
+                             [block](const Segment &segment) { return !block_before(block, segment.first); });
     return *std::prev(after);
 }
 
@@ -260,8 +259,9 @@ void Communicator::store_data(uint32_t block, const BlockMeta &meta, const std::
     const Handle operation = segment.operation;
     operation->saturated |= meta.saturated;
     if (!segment.encoding->store(block - segment.first, meta, payload) && !operation->error)
-        operation->error = Error(INAGG_EINVAL, "job {}, block {}: the ranks' calls differ in count, type or root",
-                                 options_.job, block);
+        operation->error =
+            Error(INAGG_EINVAL, "job {}, block {}: the ranks' calls differ in count, type or root",
+                  options_.job, block);
     if (--segment.left == 0)
         segment.encoding.reset();
     while (!segments_.empty() && segments_.front().left == 0)
@@ -286,10 +286,11 @@ void Communicator::finish(Operation &operation) {
     if (operation.classes && r.recv)
         operation.classes->combine(r.recv);
     if (operation.saturated && !operation.error)
-        operation.error = Error(INAGG_ERANGE,
-                                "a float32 sum of {} elements has a value that does not fit scale {} on some rank: "
-                                "choose a smaller INAGG_SCALE or 'auto'",
-                                r.count, options_.scale);
+        operation.error =
+            Error(INAGG_ERANGE,
+                  "a float32 sum of {} elements has a value that does not fit scale {} on some rank: "
+                  "choose a smaller INAGG_SCALE or 'auto'",
+                  r.count, options_.scale);
     operation.classes.reset();
     operation.done_.store(true, std::memory_order_release);
     while (!operations_.empty() && operations_.front()->done()) {
@@ -352,17 +353,19 @@ std::string Communicator::describe_stall() const {
     Stalled stalled{};
     if (!transport_->stalled(stalled))
         return "nothing is in flight";
-    const std::string block = fmt::format("{} block {}", stalled.stream == Stream::data ? "data" : "control",
-                                          stalled.block);
+    const std::string block =
+        fmt::format("{} block {}", stalled.stream == Stream::data ? "data" : "control", stalled.block);
     if (!stalled.heard)
-        return fmt::format("{} is unanswered, the switch at {} has been silent", block, options_.switch_address);
+        return fmt::format("{} is unanswered, the switch at {} has been silent", block,
+                           options_.switch_address);
     std::vector<int> missing;
     for (int rank = 0; rank < size(); rank++)
         if (!(stalled.contributors & inagg_rank_bit(rank)))
             missing.push_back(rank);
     if (missing.empty())
         return fmt::format("{} has all ranks' contributions, but its result does not arrive", block);
-    return fmt::format("{} waits for rank{} {}", block, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
+    return fmt::format("{} waits for rank{} {}", block, missing.size() == 1 ? "" : "s",
+                       fmt::join(missing, ", "));
 }
 
 void Communicator::break_off(const Error &error) {

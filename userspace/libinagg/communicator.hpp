@@ -44,10 +44,10 @@ private:
     Kind kind = Kind::barrier;
     Reduction reduction{}; // broadcast: recv and count in bytes
     bool root = false;
-    bool scale_known = true;  // float sums: agreed, or not needed
-    uint8_t scale = 0;        // own exponent, then the agreed one
-    uint32_t pending = 0;     // blocks assigned and not back yet
-    bool assigned = false;    // no more blocks will come
+    bool scale_known = true; // float sums: agreed, or not needed
+    uint8_t scale = 0;       // own exponent, then the agreed one
+    uint32_t pending = 0;    // blocks assigned and not back yet
+    bool assigned = false;   // no more blocks will come
     bool saturated = false;
     std::unique_ptr<ClassCounts> classes;
     std::optional<Error> error;
@@ -69,7 +69,8 @@ public:
     // Each starts an operation; wait() ends it.
     Handle allreduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op);
     Handle broadcast(void *data, std::size_t count, inagg_dtype dtype, uint16_t root);
-    Handle reduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op, uint16_t root);
+    Handle reduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op,
+                  uint16_t root);
     Handle barrier();
     // Drives the transport until the operation is done, then throws its error if it has one.
     void wait(Operation &operation);
@@ -125,13 +126,13 @@ private:
     std::unique_ptr<Transport> transport_;
     std::optional<Error> broken_; // what closed this communicator
 
-    FairMutex mutex_; // over everything below and the transport
+    FairMutex mutex_;               // over everything below and the transport
     std::deque<Handle> operations_; // not done yet, in call order
     std::deque<Handle> unassigned_; // their tail whose data blocks are not (all) known yet
     std::deque<Segment> segments_;
     uint32_t next_data_ = 0;
     std::deque<Control> controls_;
-    uint32_t first_control_ = 0; // number of controls_.front()
+    uint32_t first_control_ = 0;    // number of controls_.front()
     uint64_t last_progress_ns_ = 0; // of the oldest operation
 
     std::mutex keeper_mutex_;

@@ -83,7 +83,8 @@ template <class V> V Flip(V bits) {
 
 void ToOrdered(const int32_t *in, int32_t *out, std::size_t count, int32_t nan) {
     const Tag<int32_t> d;
-    const auto magnitude = hn::Set(d, INT32_MAX), infinity = hn::Set(d, 0x7f800000), instead = hn::Set(d, nan);
+    const auto magnitude = hn::Set(d, INT32_MAX), infinity = hn::Set(d, 0x7f800000),
+               instead = hn::Set(d, nan);
     for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
         const auto bits = hn::LoadU(d, in + i);
         const auto is_nan = hn::Gt(hn::And(bits, magnitude), infinity);
@@ -152,23 +153,27 @@ template <typename T> T max_finite_magnitude(const T *in, std::size_t count, T i
 
 uint8_t max_exponent(const void *data, std::size_t count, inagg_dtype dtype) {
     if (dtype == INAGG_FLOAT32)
-        return exponent_of(HWY_DYNAMIC_DISPATCH(MaxMagnitude32)(static_cast<const uint32_t *>(data), count), dtype);
-    return exponent_of(HWY_DYNAMIC_DISPATCH(MaxMagnitude16)(static_cast<const uint16_t *>(data), count), dtype);
+        return exponent_of(HWY_DYNAMIC_DISPATCH(MaxMagnitude32)(static_cast<const uint32_t *>(data), count),
+                           dtype);
+    return exponent_of(HWY_DYNAMIC_DISPATCH(MaxMagnitude16)(static_cast<const uint16_t *>(data), count),
+                       dtype);
 }
 
 uint8_t max_finite_exponent(const void *data, std::size_t count, inagg_dtype dtype) {
     if (dtype == INAGG_FLOAT32)
-        return exponent_of(max_finite_magnitude<uint32_t>(static_cast<const uint32_t *>(data), count, 0x7f800000),
-                           dtype);
+        return exponent_of(
+            max_finite_magnitude<uint32_t>(static_cast<const uint32_t *>(data), count, 0x7f800000), dtype);
     const uint16_t infinity = dtype == INAGG_FLOAT16 ? 0x7c00 : 0x7f80;
-    return exponent_of(max_finite_magnitude<uint16_t>(static_cast<const uint16_t *>(data), count, infinity), dtype);
+    return exponent_of(max_finite_magnitude<uint16_t>(static_cast<const uint16_t *>(data), count, infinity),
+                       dtype);
 }
 
 bool to_fixed(const float *in, uint32_t *out, std::size_t count, int point, uint32_t bias) {
     // 2^point may lie outside binary32, its two halves never do; both products are exact or round to 0.
     const float scale1 = std::ldexp(1.0F, point / 2), scale2 = std::ldexp(1.0F, point - point / 2);
     const auto limit = static_cast<float>(bias);
-    return HWY_DYNAMIC_DISPATCH(ToFixed)(in, out, count, scale1, scale2, limit, std::nextafter(limit, 0.0F), bias);
+    return HWY_DYNAMIC_DISPATCH(ToFixed)(in, out, count, scale1, scale2, limit, std::nextafter(limit, 0.0F),
+                                         bias);
 }
 
 void from_fixed(const uint32_t *in, float *out, std::size_t count, int point, uint32_t total_bias) {

@@ -19,8 +19,8 @@ uint64_t monotonic_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership, BlockClient &client,
-               Owned owned)
+Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
+               BlockClient &client, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
       all_ranks_(inagg_all_ranks(membership.config.size)),
       payload_bytes_(std::size_t{membership.config.elements} * 4) {
@@ -70,7 +70,8 @@ void Engine::progress(std::chrono::nanoseconds wait) {
     if (longest == 0) // nobody may come back soon to send what was queued
         io_->flush();
     if (ended_)
-        throw Error(INAGG_ECLOSED, "the switch ended job {}: {}", membership_.config.job, reason_text(ended_));
+        throw Error(INAGG_ECLOSED, "the switch ended job {}: {}", membership_.config.job,
+                    reason_text(ended_));
 }
 
 // True if a packet came.
@@ -80,9 +81,7 @@ bool Engine::receive(std::chrono::nanoseconds wait) {
     return packets_ != before;
 }
 
-uint64_t Engine::earliest_due() const {
-    return std::min(streams_[0].earliest_due, streams_[1].earliest_due);
-}
+uint64_t Engine::earliest_due() const { return std::min(streams_[0].earliest_due, streams_[1].earliest_due); }
 
 // A process that did not run for a while finds its timers due and the answers there: the answers count.
 void Engine::run_timers() {
@@ -118,9 +117,7 @@ inagg_stats_t Engine::stats() const {
     return stats;
 }
 
-void Engine::leave() {
-    inagg::leave(*io_, membership_);
-}
+void Engine::leave() { inagg::leave(*io_, membership_); }
 
 // Receiving.
 
@@ -217,7 +214,8 @@ void Engine::on_boot(uint16_t boot) {
     }
 }
 
-void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body) {
+void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
+                       std::span<const std::byte> body) {
     const uint32_t index = inagg_slot_index(&s.worker, block);
     inagg_wslot &slot = s.slots[index];
     const uint64_t sent_ns = slot.sent_ns;

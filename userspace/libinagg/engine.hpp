@@ -55,8 +55,8 @@ private:
     struct StreamState {
         Stream stream;
         bool owned = false;
-        uint32_t first_slot = 0; // of this stream in the job's pool
-        uint32_t cursor = 0;     // slot that is compared next for overtaking
+        uint32_t first_slot = 0;            // of this stream in the job's pool
+        uint32_t cursor = 0;                // slot that is compared next for overtaking
         uint64_t earliest_due = UINT64_MAX; // no timer is due before this
         inagg_worker worker{};
         std::vector<inagg_wslot> slots;

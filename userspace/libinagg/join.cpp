@@ -78,7 +78,7 @@ uint64_t random_nonce() {
 
 void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t nonce, uint8_t algorithm) {
     inagg_hdr header = header_for(job, type);
-    struct inagg_join body{};
+    struct inagg_join body {};
     body.nonce = inagg_swap64(nonce);
     body.size = inagg_swap16(job.size);
     body.elements = inagg_swap16(job.elements);
@@ -104,8 +104,8 @@ JobConfig accept(const inagg_config &answer, JobConfig job, uint8_t algorithm) {
     job.control_slots = inagg_swap32(answer.control_slots);
     job.checked = answer.flags & INAGG_JOIN_CHECKED;
     if (inagg_swap16(answer.size) != job.size || answer.algorithm != algorithm)
-        throw Error(INAGG_EREFUSED, "job {} on this switch has {} ranks and algorithm {}, not {} and {}", job.job,
-                    inagg_swap16(answer.size), algorithm_name(answer.algorithm), job.size,
+        throw Error(INAGG_EREFUSED, "job {} on this switch has {} ranks and algorithm {}, not {} and {}",
+                    job.job, inagg_swap16(answer.size), algorithm_name(answer.algorithm), job.size,
                     algorithm_name(algorithm));
     if (job.elements == 0 || job.elements % INAGG_CHUNK || job.elements > offered)
         throw Error(INAGG_EREFUSED,
@@ -114,8 +114,9 @@ JobConfig accept(const inagg_config &answer, JobConfig job, uint8_t algorithm) {
                     job.job, job.elements, offered);
     if (!std::has_single_bit(job.slots) || !std::has_single_bit(job.control_slots) || job.slots > 1u << 20 ||
         job.control_slots > 1u << 20)
-        throw Error(INAGG_EREFUSED, "the switch offers {} data and {} control slots; both must be powers of two",
-                    job.slots, job.control_slots);
+        throw Error(INAGG_EREFUSED,
+                    "the switch offers {} data and {} control slots; both must be powers of two", job.slots,
+                    job.control_slots);
     return job;
 }
 
@@ -156,14 +157,16 @@ Membership join(PacketIo &io, const inagg_options &options) {
     job.checked = options.checked != 0;
     job.elements = elements_for(io.path_payload());
     if (job.elements == 0)
-        throw Error(INAGG_EINVAL, "the path to {} carries only {} bytes of UDP payload, at least {} are needed: "
-                    "raise the MTU", options.switch_address, io.path_payload(),
-                    sizeof(inagg_hdr) + INAGG_CHUNK * 4);
+        throw Error(INAGG_EINVAL,
+                    "the path to {} carries only {} bytes of UDP payload, at least {} are needed: "
+                    "raise the MTU",
+                    options.switch_address, io.path_payload(), sizeof(inagg_hdr) + INAGG_CHUNK * 4);
 
     const uint64_t nonce = random_nonce();
     JoinReceiver receiver(options.job, nonce);
     const uint64_t deadline = monotonic_ns() + uint64_t{options.timeout_ms} * 1'000'000;
-    for (std::chrono::nanoseconds pause = 5ms;; pause = std::min<std::chrono::nanoseconds>(pause * 2, 200ms)) {
+    for (std::chrono::nanoseconds pause = 5ms;;
+         pause = std::min<std::chrono::nanoseconds>(pause * 2, 200ms)) {
         send_join(io, job, INAGG_JOIN, nonce, algorithm);
         const uint64_t repeat = monotonic_ns() + static_cast<uint64_t>(pause.count());
         for (uint64_t now = monotonic_ns(); now < repeat; now = monotonic_ns()) {
@@ -182,10 +185,11 @@ Membership join(PacketIo &io, const inagg_options &options) {
             return {job, nonce};
         }
         if (monotonic_ns() >= deadline)
-            throw Error(INAGG_ENOSWITCH,
-                        "no switch answers for job {} at {} port {} within {} ms: check INAGG_SWITCH, that inaggd "
-                        "runs there, and that this port of the switch is given to it",
-                        options.job, options.switch_address, INAGG_PORT, options.timeout_ms);
+            throw Error(
+                INAGG_ENOSWITCH,
+                "no switch answers for job {} at {} port {} within {} ms: check INAGG_SWITCH, that inaggd "
+                "runs there, and that this port of the switch is given to it",
+                options.job, options.switch_address, INAGG_PORT, options.timeout_ms);
     }
 }
 

@@ -77,11 +77,14 @@ void read_rank_and_size(inagg_options &options) {
             return;
         }
         if ((rank || size) && rank_name == ranks.begin())
-            throw Error(INAGG_EINVAL, "{} is set but {} is not: set both, or neither and start with torchrun, "
-                        "mpirun or srun", rank ? *rank_name : size_name, rank ? size_name : *rank_name);
+            throw Error(INAGG_EINVAL,
+                        "{} is set but {} is not: set both, or neither and start with torchrun, "
+                        "mpirun or srun",
+                        rank ? *rank_name : size_name, rank ? size_name : *rank_name);
         ++rank_name;
     }
-    throw Error(INAGG_EINVAL, "rank and size are unknown: set INAGG_RANK and INAGG_SIZE, or start with torchrun, "
+    throw Error(INAGG_EINVAL,
+                "rank and size are unknown: set INAGG_RANK and INAGG_SIZE, or start with torchrun, "
                 "mpirun or srun");
 }
 
@@ -106,7 +109,8 @@ inagg_options options_from_env() {
     inagg_options options = default_options();
     read_text("INAGG_SWITCH", options.switch_address);
     if (!options.switch_address[0])
-        throw Error(INAGG_EINVAL, "INAGG_SWITCH is not set: set it to the IPv4 or IPv6 address of the switch");
+        throw Error(INAGG_EINVAL,
+                    "INAGG_SWITCH is not set: set it to the IPv4 or IPv6 address of the switch");
     read_number({"INAGG_JOB"}, options.job, 0, 65535);
     read_rank_and_size(options);
     read_text("INAGG_ALGORITHM", options.algorithm);
@@ -127,7 +131,8 @@ void validate(const inagg_options &options) {
         !is_terminated(options.transport))
         throw Error(INAGG_EINVAL, "a text in the options has no terminating 0");
     if (!options.switch_address[0])
-        throw Error(INAGG_EINVAL, "the switch's address is empty: set options.switch_address or INAGG_SWITCH");
+        throw Error(INAGG_EINVAL,
+                    "the switch's address is empty: set options.switch_address or INAGG_SWITCH");
     if (options.size < 1 || options.size > INAGG_MAX_RANKS)
         throw Error(INAGG_EINVAL, "size {}: a job has 1 to {} ranks", options.size, INAGG_MAX_RANKS);
     if (options.rank >= options.size)

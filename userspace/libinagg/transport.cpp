@@ -44,7 +44,8 @@ std::unique_ptr<Transport> make_best(const inagg_options &options, BlockClient &
 
 } // namespace
 
-std::unique_ptr<Transport> make_transport(const inagg_options &options, BlockClient &client, std::string &note) {
+std::unique_ptr<Transport> make_transport(const inagg_options &options, BlockClient &client,
+                                          std::string &note) {
     const std::string_view name = options.transport;
     if (name == "auto")
         return make_best(options, client, note);

@@ -244,7 +244,8 @@ void UdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
     while (reap(receiver) == completion_entries / 2)
         ;
     if (failure_)
-        throw system_error(fmt::format("sending {} bytes to the switch at {}", path_payload_, address_), failure_);
+        throw system_error(fmt::format("sending {} bytes to the switch at {}", path_payload_, address_),
+                           failure_);
 }
 
 // The kernel completes a request on the thread that made it. When another thread takes over (the

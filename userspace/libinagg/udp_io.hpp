@@ -71,23 +71,23 @@ private:
     void on_received(const io_uring_cqe &cqe, PacketReceiver &receiver);
     void on_send_failed(int error);
 
-    std::string address_;       // of the switch, in text
+    std::string address_; // of the switch, in text
     sockaddr_storage peer_{};
     socklen_t peer_length_ = 0;
     uint16_t receive_port_ = 0;
     std::size_t path_payload_ = 0;
 
     io_uring ring_{};
-    std::thread::id owner_;     // thread that armed the listeners
+    std::thread::id owner_; // thread that armed the listeners
     Listener unicast_, group_;
     uint64_t last_tag_ = 0;
     bool multishot_ = true;
-    int failure_ = 0;           // errno of a send that cannot succeed later
+    int failure_ = 0; // errno of a send that cannot succeed later
 
     Buffers tx_frames_;
     std::size_t frame_stride_ = 0;
     unsigned next_frame_ = 0;
-    unsigned queued_ = 0;       // frames whose sends are not submitted yet
+    unsigned queued_ = 0; // frames whose sends are not submitted yet
 
     io_uring_buf_ring *rx_ring_ = nullptr;
     Buffers rx_buffers_;

@@ -14,9 +14,13 @@ namespace {
 
 using Variables = std::initializer_list<std::pair<const char *, const char *>>;
 
-constexpr const char *known[] = {"INAGG_SWITCH", "INAGG_JOB", "INAGG_RANK", "INAGG_SIZE", "INAGG_ALGORITHM",
-                                 "INAGG_TRANSPORT", "INAGG_TIMEOUT_MS", "INAGG_SCALE", "INAGG_CHECKED", "RANK",
-                                 "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
+constexpr const char *known[] = {"INAGG_SWITCH",         "INAGG_JOB",
+                                 "INAGG_RANK",           "INAGG_SIZE",
+                                 "INAGG_ALGORITHM",      "INAGG_TRANSPORT",
+                                 "INAGG_TIMEOUT_MS",     "INAGG_SCALE",
+                                 "INAGG_CHECKED",        "RANK",
+                                 "WORLD_SIZE",           "OMPI_COMM_WORLD_RANK",
+                                 "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
                                  "SLURM_NTASKS"};
 
 inagg_options from(Variables variables) {
@@ -40,10 +44,15 @@ void expect_blames(const char *name, Variables variables) {
 }
 
 TEST(Environment, ReadsEverything) {
-    const inagg_options options =
-        from({{"INAGG_SWITCH", "fd77::1"}, {"INAGG_JOB", "9"}, {"INAGG_RANK", "3"}, {"INAGG_SIZE", "4"},
-              {"INAGG_ALGORITHM", "trio"}, {"INAGG_TRANSPORT", "udp"}, {"INAGG_TIMEOUT_MS", "250"},
-              {"INAGG_SCALE", "-4"}, {"INAGG_CHECKED", "1"}});
+    const inagg_options options = from({{"INAGG_SWITCH", "fd77::1"},
+                                        {"INAGG_JOB", "9"},
+                                        {"INAGG_RANK", "3"},
+                                        {"INAGG_SIZE", "4"},
+                                        {"INAGG_ALGORITHM", "trio"},
+                                        {"INAGG_TRANSPORT", "udp"},
+                                        {"INAGG_TIMEOUT_MS", "250"},
+                                        {"INAGG_SCALE", "-4"},
+                                        {"INAGG_CHECKED", "1"}});
     EXPECT_STREQ(options.switch_address, "fd77::1");
     EXPECT_EQ(options.job, 9);
     EXPECT_EQ(options.rank, 3);
@@ -57,14 +66,17 @@ TEST(Environment, ReadsEverything) {
 
 TEST(Environment, FallsBackToLaunchers) {
     const std::pair<const char *, const char *> launchers[] = {
-        {"RANK", "WORLD_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+        {"RANK", "WORLD_SIZE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+        {"SLURM_PROCID", "SLURM_NTASKS"}};
     for (const auto &[rank, size] : launchers) {
         const inagg_options options = from({{rank, "1"}, {size, "2"}});
         EXPECT_EQ(options.rank, 1);
         EXPECT_EQ(options.size, 2);
         EXPECT_EQ(options.scale, INAGG_SCALE_AUTO);
     }
-    const inagg_options own = from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "3"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
+    const inagg_options own =
+        from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "3"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
     EXPECT_EQ(own.size, 3);
 }
 

@@ -22,17 +22,11 @@ namespace {
 constexpr std::size_t max_packet = sizeof(inagg_hdr) + INAGG_MAX_PAYLOAD;
 constexpr int every_rank = -1;
 
-std::system_error failure(const char *what) {
-    return {errno, std::generic_category(), what};
-}
+std::system_error failure(const char *what) { return {errno, std::generic_category(), what}; }
 
-uint32_t mantissa_bits(uint8_t dtype) {
-    return dtype == INAGG_WIRE_FLOAT16 ? 10 : 7;
-}
+uint32_t mantissa_bits(uint8_t dtype) { return dtype == INAGG_WIRE_FLOAT16 ? 10 : 7; }
 
-bool is_half(uint8_t dtype) {
-    return dtype == INAGG_WIRE_FLOAT16 || dtype == INAGG_WIRE_BFLOAT16;
-}
+bool is_half(uint8_t dtype) { return dtype == INAGG_WIRE_FLOAT16 || dtype == INAGG_WIRE_BFLOAT16; }
 
 uint32_t fold_lane(uint32_t a, uint32_t b, uint8_t op) {
     switch (op) {
@@ -63,7 +57,8 @@ inagg_hdr answer_to(const inagg_hdr &asked, inagg_type type, uint16_t boot) {
 
 } // namespace
 
-SoftwareSwitch::SoftwareSwitch(const SoftwareSwitchOptions &options) : options_(options), random_(options.seed) {
+SoftwareSwitch::SoftwareSwitch(const SoftwareSwitchOptions &options)
+    : options_(options), random_(options.seed) {
     open_socket(options.ipv6);
     thread_ = std::thread(&SoftwareSwitch::run, this);
 }
@@ -198,7 +193,8 @@ void SoftwareSwitch::handle(const Packet &packet) {
     if (type == INAGG_JOIN || type == INAGG_LEAVE) {
         if (packet.body.size() != sizeof(struct inagg_join))
             counters_.refused[INAGG_R_LENGTH]++;
-        else if (packet.header.payload_checksum != inagg_payload_checksum(packet.body.data(), packet.body.size()))
+        else if (packet.header.payload_checksum !=
+                 inagg_payload_checksum(packet.body.data(), packet.body.size()))
             counters_.refused[INAGG_R_PAYLOAD_CHECKSUM]++;
         else if (type == INAGG_JOIN)
             join(packet);
@@ -316,8 +312,9 @@ void SoftwareSwitch::complete(Job &job, Slot &slot) {
     slot.result.resize(slot.state.elements * width);
     for (uint32_t i = 0; i < slot.state.elements; i++) {
         if (is_half(dtype)) {
-            const uint16_t half = inagg_fixed_to_half(static_cast<int32_t>(slot.lanes[i]), mantissa_bits(dtype),
-                                                      job.record.fan_in_log2, slot.state.scale);
+            const uint16_t half =
+                inagg_fixed_to_half(static_cast<int32_t>(slot.lanes[i]), mantissa_bits(dtype),
+                                    job.record.fan_in_log2, slot.state.scale);
             std::memcpy(slot.result.data() + i * width, &half, 2);
         } else {
             std::memcpy(slot.result.data() + i * width, &slot.lanes[i], 4);
@@ -418,7 +415,8 @@ void SoftwareSwitch::send_result(const Job &job, const Slot &slot, const Packet 
     header.scale = slot.state.scale;
     header.next_scale = slot.state.next_scale;
     header.elements = inagg_swap16(slot.state.elements);
-    const auto body = std::span<const std::byte>(slot.result).first(slot.state.elements ? slot.result.size() : 0);
+    const auto body =
+        std::span<const std::byte>(slot.result).first(slot.state.elements ? slot.result.size() : 0);
     if (job.record.flags & INAGG_JOIN_CHECKED && !body.empty()) {
         header.level_flags |= inagg_swap16(INAGG_F_CHECKED);
         header.payload_checksum = inagg_payload_checksum(body.data(), body.size());
@@ -463,7 +461,8 @@ void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body,
 }
 
 void SoftwareSwitch::emit(std::span<const std::byte> bytes, const Endpoint &to) {
-    sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address), to.length);
+    sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address),
+           to.length);
 }
 
 } // namespace inagg
