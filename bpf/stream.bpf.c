@@ -58,6 +58,7 @@ struct place {
 	struct inagg_worker_slot *owner;
 	struct inagg_wslot *slot;
 	__u32 is_control;
+	__u32 index;
 };
 
 static __always_inline int find_slot(__u32 index, struct place *at)
@@ -69,6 +70,7 @@ static __always_inline int find_slot(__u32 index, struct place *at)
 		at->is_control = 1;
 		at->stream = &shared.streams[1];
 	}
+	at->index = index;
 	at->owner = bpf_map_lookup_elem(&slots, &index);
 	if (!at->owner)
 		return 0;
@@ -150,7 +152,7 @@ static __always_inline int set_lengths(struct xdp_md *ctx, __u32 bytes)
 	return 0;
 }
 
-/* Turn the image of a contribution or result, already in the frame, into what @action wants. */
+/* Turn the image in the frame into a contribution sent again, or a result into a RESTORE. */
 static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -162,20 +164,10 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 	flags = bpf_ntohs(h->level_flags);
 	if (action == INAGG_W_RESEND) {
 		flags |= INAGG_F_RESEND;
-	} else if (action == INAGG_W_RESTORE) {
+	} else {
 		h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
 		h->source = bpf_htons(settings.rank);
 		flags &= INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED;
-	} else {
-		h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_REQUEST;
-		h->dtype_op = 0;
-		h->scale = 0;
-		h->next_scale = 0;
-		h->elements = 0;
-		h->payload_checksum = 0;
-		flags &= INAGG_F_VERSION;
-		if (action == INAGG_W_REQUEST_ALL)
-			flags |= INAGG_F_MULTICAST;
 	}
 	h->level_flags = bpf_htons(flags);
 	h->boot = shared.boot;
@@ -207,10 +199,19 @@ static __always_inline void count(int action)
 		COUNT(contributions);
 	else if (action == INAGG_W_RESEND)
 		COUNT(retransmissions);
-	else if (action == INAGG_W_RESTORE)
-		COUNT(restores);
 	else
-		COUNT(requests);
+		COUNT(restores);
+}
+
+/* A frame that came as an skb may not grow: user space sends this one. */
+static __always_inline int hand_over(const struct place *at, int action)
+{
+	if (action == INAGG_W_RESTORE)
+		shared.restore = at->index + 1;
+	else
+		at->slot->due_ns = 0;
+	ring();
+	return XDP_DROP;
 }
 
 /* The frame becomes the packet that @action asks for; @block is the slot's own. */
@@ -227,10 +228,10 @@ static __always_inline int send(struct xdp_md *ctx, const struct place *at, int 
 			return XDP_DROP; /* still being stored; the switch will ask again */
 		bytes = bpf_ntohs(cell->hdr.elements) * inagg_element_bytes(inagg_hdr_dtype(&cell->hdr));
 	} else {
-		bytes = action == INAGG_W_REQUEST || action == INAGG_W_REQUEST_ALL ? 0 : cell->bytes;
+		bytes = cell->bytes;
 	}
 	if (write_cell(ctx, cell, bytes))
-		return XDP_DROP;
+		return hand_over(at, action);
 	if (action != INAGG_W_SEND) {
 		barrier();
 		/* The slot moved on: another CPU may have written to the cell while we read it. */

@@ -114,6 +114,8 @@ struct inagg_stream_shared {
 	__u16	boot;		/* of the switch, as last heard; network byte order */
 	__u16	reserved;
 	__u32	probe;		/* enum inagg_probe */
+	__u32	restore;	/* slot + 1 whose last result somebody waits for, if BPF had no room for it */
+	__u32	reserved2;
 	__u32	redirect;	/* send by redirection to the device instead of XDP_TX */
 };
 

@@ -134,6 +134,7 @@ private:
     bool may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
     int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block);
     void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
+    void send_restore(uint32_t index);
     void send_probe();
     bool set_alarm(const Ring &ring);
     void sleep(std::chrono::nanoseconds wait);
@@ -385,7 +386,9 @@ int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now
 
 void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block) {
     const inagg_cell &from = cell(ring, block);
-    const bool whole = action == INAGG_W_SEND || action == INAGG_W_RESEND;
+    // A bare REQUEST would do for one answer, but a switch may lack room in its frame for the result: what
+    // the socket sends has none behind it. So the elements go again, unless everyone is asked.
+    const bool whole = action != INAGG_W_REQUEST_ALL;
     const std::size_t bytes = whole ? from.bytes : 0;
     std::byte *to = out_->reserve();
     inagg_hdr h = from.hdr;
@@ -406,8 +409,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
             h = header_for(membership_.config, INAGG_REQUEST);
             h.block = contribution.block;
             h.slot = contribution.slot;
-            flags &= INAGG_F_VERSION;
-            flags |= action == INAGG_W_REQUEST_ALL ? INAGG_F_MULTICAST : 0;
+            flags = (flags & INAGG_F_VERSION) | INAGG_F_MULTICAST;
             shared_word(counters.requests).fetch_add(1);
         }
         h.level_flags = inagg_swap16(static_cast<uint16_t>(flags));
@@ -416,6 +418,29 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
     }
     std::memcpy(to, &h, sizeof(h));
     out_->commit(sizeof(h) + bytes);
+}
+
+// Give the slot's last result back to a switch that lost it.
+void XdpTransport::send_restore(uint32_t index) {
+    const Ring &ring = rings_[index >= rings_[1].first_slot];
+    const uint32_t next = slot(index).block;
+    inagg_cell &from = cell(ring, next - ring.window);
+    if (!shared_word(from.done).load(std::memory_order_acquire))
+        return;
+    inagg_hdr h = from.hdr;
+    const std::size_t bytes = inagg_swap16(h.elements) * inagg_element_bytes(inagg_hdr_dtype(&h));
+    std::byte *to = out_->reserve();
+    std::memcpy(to + sizeof(h), from.payload, std::min<std::size_t>(bytes, INAGG_MAX_PAYLOAD));
+    if (slot(index).block != next)
+        return; // nobody can wait for it any more
+    h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
+    h.source = inagg_swap16(membership_.config.rank);
+    h.level_flags &= inagg_swap16(INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED);
+    h.boot = shared_word(shared_->boot).load();
+    inagg_hdr_seal(&h);
+    std::memcpy(to, &h, sizeof(h));
+    out_->commit(sizeof(h) + bytes);
+    shared_word(shared_->counters.restores).fetch_add(1);
 }
 
 void XdpTransport::serve(const Ring &ring, uint64_t now) {
@@ -446,6 +471,8 @@ void XdpTransport::serve() {
     for (const Ring &ring : rings_)
         if (ring.tail != ring.loaded)
             serve(ring, now);
+    if (const uint32_t wanted = shared_word(shared_->restore).exchange(0))
+        send_restore(wanted - 1);
     out_->flush();
 }
 
