@@ -32,16 +32,16 @@ class Plan:
     workers: tuple = (2, 4, 8)
     mtus: tuple = (1500, 3498)
     sizes: tuple = (4 << 10, 256 << 10, 4 << 20, 64 << 20)
-    rates: tuple = ("500mbit", "1gbit")
+    rates: tuple = ("100mbit", "500mbit", "1gbit")  # the first is slow enough for two cores and eight workers
     limited_workers: tuple = (2, 4, 8)
-    limited_size: int = 16 << 20
+    limited_size: int = 8 << 20
     losses: tuple = (0.0001, 0.001, 0.01)
     loss_sizes: tuple = (4 << 20, 64 << 20)
     tcp_seconds: int = 5
 
 
-QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("500mbit",), limited_workers=(8,),
-             limited_size=8 << 20, losses=(0.01,), loss_sizes=(4 << 20,), tcp_seconds=2)
+QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("100mbit",), limited_workers=(8,),
+             limited_size=4 << 20, losses=(0.01,), loss_sizes=(4 << 20,), tcp_seconds=2)
 
 
 def busy_fraction(seconds=0.2):
@@ -84,6 +84,14 @@ class Bench:
         rounded = [None if number is None else float(f"{number:.5g}") for number in (value, ratio)]
         self.results.append({"name": name, "value": rounded[0], "unit": unit, "peer": peer, "ratio": rounded[1],
                              "command": command, **more})
+
+    def conditions(self):
+        """What the figures depend on beside the programs."""
+        cores, kernel = os.cpu_count(), os.uname().release
+        policy = "SCHED_OTHER, more ranks than cores where workers > cores"
+        self.add("conditions", cores, "cores", f"Linux {kernel}; {policy}; TCP cubic; peers on a plain bridge"
+                 " between the same veths, segmentation offload on; Open MPI with mpi_yield_when_idle")
+        print(f"# {cores} cores, Linux {kernel}, {policy}, TCP cubic", flush=True)
 
     def contenders(self):
         """All that can run here; the others are reported once as absent."""
@@ -355,13 +363,17 @@ def main():
         plan = dataclasses.replace(plan, rounds=args.rounds)
     bench = Bench(args.build, plan)
     started = time.monotonic()
+    bench.conditions()
+    status = 0
     try:
         for part in args.only:
             getattr(bench, part)()
-    finally:
-        bench.write()
+    except KeyboardInterrupt:
+        print("\n# interrupted: what has been measured is kept")
+        status = 130
+    bench.write()
     print(f"# {time.monotonic() - started:.0f} s")
-    return 0
+    return status
 
 
 if __name__ == "__main__":
