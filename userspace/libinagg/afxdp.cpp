@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 namespace inagg {
@@ -270,8 +271,15 @@ std::unique_ptr<Transport> make_afxdp(const inagg_options &options, BlockClient 
     auto io = std::make_unique<AfxdpIo>(std::make_unique<XdpDevice>("afxdp", options.switch_address, false),
                                         make_udp_io(options));
     const Membership membership = join(*io, options);
-    io->activate();
-    return std::make_unique<Engine>("afxdp", std::move(io), membership, client);
+    std::string name = "afxdp";
+    try {
+        io->activate();
+    } catch (const Error &) {
+        if (std::string_view(options.transport) != "auto")
+            throw;
+        name = "udp"; // to join once more would look like a restart to the switch: go on as this member
+    }
+    return std::make_unique<Engine>(name, std::move(io), membership, client);
 }
 
 } // namespace inagg
