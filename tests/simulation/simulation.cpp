@@ -595,14 +595,14 @@ private:
         Rank &rank = ranks[r];
         if (rank.boot && rank.boot != heard)
             for (inagg_wslot &slot : rank.slots)
-                inagg_worker_rebooted(&slot, now);
+                inagg_worker_rebooted(&slot);
         rank.boot = heard;
     }
 
     void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) {
         Rank &rank = ranks[r];
         const uint32_t block = packet.block.block;
-        const Time sent = slot.sent_ns;
+        const Time sent = inagg_wslot_answered_ns(&slot);
         const bool any = broken(Mutation::accept_any_result) && slot.state == INAGG_WSLOT_SENT;
         const uint32_t taken = any ? slot.block : block;
         if (inagg_worker_result(&rank.worker, &slot, taken, now) != INAGG_W_ACCEPT)
@@ -615,7 +615,7 @@ private:
         rank.heard[index].reset();
         rank.progress_at = now;
         for (inagg_wslot &other : rank.slots)
-            if (inagg_worker_overtaken(&rank.worker, &other, sent, now))
+            if (inagg_worker_overtaken(&rank.worker, &other, sent))
                 expire(r, other);
         open(r, slot);
         check_lag(index);

@@ -100,6 +100,46 @@ TEST_F(Worker, Rfc6298) {
     EXPECT_EQ(w.srtt_ns, 8 * ms);
 }
 
+// What varies once a window must not be forgotten within one.
+TEST_F(Worker, VarianceFallsByAQuarterAWindowNotAPacket) {
+    inagg_worker_init(&w, 64, 0);
+    inagg_worker_sample(&w, 8 * ms); // variance 4 ms
+    for (int i = 0; i < 64; i++)
+        inagg_worker_sample(&w, 8 * ms);
+    EXPECT_GT(w.rttvar_ns, 3000 * us);
+    EXPECT_LT(w.rttvar_ns, 3200 * us);
+    inagg_worker_sample(&w, 8 * ms + w.rttvar_ns + 4 * ms);
+    EXPECT_GT(w.rttvar_ns, 4000 * us) << "but rises with each";
+    EXPECT_EQ(w.rto_ns, w.srtt_ns + 4 * w.rttvar_ns);
+}
+
+// A path that takes longer than the first RTO: Karn's rule allows no sample until the RTO is long enough.
+TEST_F(Worker, AWindowThatTimesOutTogetherDoublesTheRtoOnce) {
+    inagg_wslot other;
+    inagg_wslot_init(&other, 2);
+    open(0);
+    inagg_worker_open(&w, &other, 0);
+    EXPECT_EQ(timeout(INAGG_RTO_START_NS), INAGG_W_RESEND);
+    EXPECT_EQ(inagg_worker_timeout(&w, &other, INAGG_RTO_START_NS + us), INAGG_W_RESEND);
+    EXPECT_EQ(w.doublings, 1u);
+    EXPECT_EQ(result(1, 150 * ms), INAGG_W_ACCEPT);
+    open(150 * ms);
+    EXPECT_EQ(s.due_ns, 150 * ms + 2 * INAGG_RTO_START_NS) << "what follows waits longer";
+    EXPECT_EQ(inagg_worker_timeout(&w, &other, other.due_ns), INAGG_W_RESEND);
+    EXPECT_EQ(w.doublings, 2u) << "sent since";
+    EXPECT_EQ(result(5, 300 * ms), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 150 * ms);
+    EXPECT_EQ(w.doublings, 0u) << "a sample ends it";
+}
+
+TEST_F(Worker, OnlyTimeOutsOfWhatMayBeLostDoubleTheRtoOfAll) {
+    open(0);
+    wait(1, 1, ms); // ours are in: the others are late
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST);
+    EXPECT_EQ(s.tries, 1);
+    EXPECT_EQ(w.doublings, 0u);
+}
+
 TEST_F(Worker, RtoHasAFloorAndACeiling) {
     round_trip(0, 10 * us);
     EXPECT_EQ(w.rto_ns, INAGG_RTO_FLOOR_NS);
@@ -128,21 +168,21 @@ TEST_F(Worker, TimerBacksOffToTheCeiling) {
 
 TEST_F(Worker, KarnTakesNoSampleOfWhatWasSentTwice) {
     open(0);
-    timeout(20 * ms);
-    EXPECT_EQ(result(1, 21 * ms), INAGG_W_ACCEPT);
+    timeout(INAGG_RTO_START_NS);
+    EXPECT_EQ(result(1, 121 * ms), INAGG_W_ACCEPT);
     EXPECT_EQ(w.srtt_ns, 0u);
-    open(30 * ms);
-    wait(5, 2, 31 * ms); // the switch lacks ours
-    EXPECT_EQ(result(5, 32 * ms), INAGG_W_ACCEPT);
+    open(130 * ms);
+    wait(5, 2, 131 * ms); // the switch lacks ours
+    EXPECT_EQ(result(5, 132 * ms), INAGG_W_ACCEPT);
     EXPECT_EQ(w.srtt_ns, 0u);
-    round_trip(40 * ms, ms);
+    round_trip(140 * ms, ms);
     EXPECT_EQ(w.srtt_ns, ms);
 }
 
 TEST_F(Worker, AcknowledgedElementsAreAskedForNotSentAgain) {
     open(0);
-    EXPECT_EQ(timeout(20 * ms), INAGG_W_RESEND);
-    EXPECT_EQ(wait(1, 1, 21 * ms), INAGG_W_NOTHING);
+    EXPECT_EQ(timeout(INAGG_RTO_START_NS), INAGG_W_RESEND);
+    EXPECT_EQ(wait(1, 1, 101 * ms), INAGG_W_NOTHING);
     EXPECT_TRUE(s.acked);
     EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST);
     EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST_ALL);
@@ -216,30 +256,50 @@ TEST_F(Worker, HolderRestoresWhatOthersWaitFor) {
 TEST_F(Worker, OvertakenBlockIsDueAtOnce) {
     round_trip(0, 4 * ms); // reordering window: 1 ms
     open(100 * ms);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 101 * ms, 103 * ms), 0) << "within the reordering window";
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 101 * ms + 1, 103 * ms), 1);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 101 * ms), 0) << "within the reordering window";
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 101 * ms + 1), 1);
     EXPECT_EQ(timeout(103 * ms), INAGG_W_RESEND);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 200 * ms, 201 * ms), 0) << "once a transmission";
+    EXPECT_EQ(w.doublings, 0u) << "no time-out";
+    EXPECT_EQ(s.tries, 0);
+    EXPECT_EQ(s.due_ns, 103 * ms + w.rto_ns);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 102 * ms), 0) << "once a transmission";
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 105 * ms), 1) << "which may be lost like the first";
+    EXPECT_EQ(timeout(106 * ms), INAGG_W_RESEND);
+    wait(5, 1, 107 * ms);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 200 * ms), 0) << "our elements are in";
+}
+
+TEST_F(Worker, AResultOfWhatWasSentTwiceOvertakesNothing) {
+    round_trip(0, 4 * ms);
+    inagg_wslot other;
+    inagg_wslot_init(&other, 2);
+    open(100 * ms);
+    inagg_worker_open(&w, &other, 102 * ms);
+    EXPECT_EQ(inagg_wslot_answered_ns(&other), 102 * ms);
+    inagg_worker_timeout(&w, &other, other.due_ns);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, inagg_wslot_answered_ns(&other)), 0);
 }
 
 TEST_F(Worker, OvertakingNeedsASampleAndABlockInFlight) {
     open(0);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 50 * ms, 51 * ms), 0);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 50 * ms), 0);
     result(1, 4 * ms);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 50 * ms, 51 * ms), 0);
+    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 50 * ms), 0);
 }
 
 TEST_F(Worker, RebootSendsAgainWithoutBackOff) {
     open(0);
-    timeout(20 * ms);
-    timeout(60 * ms);
-    wait(1, 1, 61 * ms);
-    inagg_worker_rebooted(&s, 70 * ms);
+    timeout(INAGG_RTO_START_NS);
+    timeout(s.due_ns);
+    wait(1, 1, 410 * ms);
+    EXPECT_EQ(w.doublings, 2u);
+    inagg_worker_sample(&w, 10 * ms); // of another slot
+    inagg_worker_rebooted(&s);
     EXPECT_FALSE(s.acked);
-    EXPECT_EQ(timeout(70 * ms), INAGG_W_RESEND);
-    EXPECT_EQ(s.due_ns, 70 * ms + 2 * w.rto_ns);
-    result(1, 71 * ms);
-    inagg_worker_rebooted(&s, 72 * ms);
+    EXPECT_EQ(timeout(420 * ms), INAGG_W_RESEND);
+    EXPECT_EQ(s.due_ns, 420 * ms + w.rto_ns);
+    result(1, 421 * ms);
+    inagg_worker_rebooted(&s);
     EXPECT_EQ(s.state, INAGG_WSLOT_IDLE);
     EXPECT_EQ(timeout(1000 * ms), INAGG_W_NOTHING);
 }

@@ -105,11 +105,12 @@ unsigned LinkSpace::through_relay(unsigned to) {
     return index_of(out);
 }
 
-// A token bucket that never lets more than 1 ms worth of frames out at once and queues 10 ms.
+// A token bucket that never lets more than 1 ms worth of frames out at once and queues 10 ms, at least a
+// window of 128 of the largest frames twice: only impairments that were asked for lose frames.
 void LinkSpace::limit_rate(const std::string &device) {
     const uint64_t bytes_per_second = impairments_.rate / 8;
     const uint64_t burst = std::max<uint64_t>(bytes_per_second / 1000, 16 * 1024);
-    const uint64_t queue = std::max<uint64_t>(bytes_per_second / 100, 256 * 1024);
+    const uint64_t queue = std::max<uint64_t>(bytes_per_second / 100, 1024 * 1024);
     run_checked(space_, {"tc", "qdisc", "add", "dev", device, "root", "tbf", "rate",
                          fmt::format("{}bit", impairments_.rate), "burst", std::to_string(burst), "limit",
                          std::to_string(queue)});

@@ -207,7 +207,7 @@ void Engine::on_boot(uint16_t boot) {
     stats_.reboots++;
     for (StreamState &s : streams_) {
         for (std::size_t index = 0; index < s.slots.size(); index++) {
-            inagg_worker_rebooted(&s.slots[index], now_);
+            inagg_worker_rebooted(&s.slots[index]);
             s.records[index].lost = true;
         }
         s.earliest_due = now_;
@@ -218,7 +218,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
                        std::span<const std::byte> body) {
     const uint32_t index = inagg_slot_index(&s.worker, block);
     inagg_wslot &slot = s.slots[index];
-    const uint64_t sent_ns = slot.sent_ns;
+    const uint64_t sent_ns = inagg_wslot_answered_ns(&slot);
     if (inagg_worker_result(&s.worker, &slot, block, now_) != INAGG_W_ACCEPT) {
         stats_.duplicates++;
         return;
@@ -276,7 +276,7 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 void Engine::detect_overtaken(StreamState &s, uint64_t delivered_sent_ns) {
     for (int i = 0; i < 2; i++) {
         inagg_wslot &other = s.slots[s.cursor++ & (s.worker.slots - 1)];
-        if (inagg_worker_overtaken(&s.worker, &other, delivered_sent_ns, now_))
+        if (inagg_worker_overtaken(&s.worker, &other, delivered_sent_ns))
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
     }
 }

@@ -365,15 +365,15 @@ bool XdpTransport::may_need(const Ring &ring, const inagg_wslot &slot, uint64_t 
 }
 
 int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block) {
-    const inagg_worker *worker = &state(ring).worker;
+    inagg_worker *worker = &state(ring).worker;
     uint32_t free = 0;
     // BPF holds it for nanoseconds. Should we lose the CPU while we do, BPF drops a packet, as a network may.
     while (!shared_word(slot.busy).compare_exchange_weak(free, 1))
         free = 0;
     if (rebooted_)
-        inagg_worker_rebooted(&slot.state, now);
+        inagg_worker_rebooted(&slot.state);
     else if (overdue_ && inagg_stream_overtaken(worker, &slot.state, state(ring).delivered_sent_ns))
-        inagg_worker_overtaken(worker, &slot.state, state(ring).delivered_sent_ns, now);
+        inagg_worker_overtaken(worker, &slot.state, state(ring).delivered_sent_ns);
     int action = inagg_worker_timeout(worker, &slot.state, now);
     if (action == INAGG_W_NOTHING)
         action = inagg_worker_open(worker, &slot.state, now);

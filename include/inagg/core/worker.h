@@ -10,7 +10,8 @@
  *
  * The functions decide, the plane sends and stores.  Times are nanoseconds of any monotonic clock.
  *
- * Timers: RFC 6298 with a floor; Karn's rule; exponential back-off.  A WAIT that names this rank means
+ * Timers: RFC 6298 with a floor; Karn's rule; exponential back-off, of a slot's own block and, as in
+ * §5.5, of all that is sent until the next sample.  A WAIT that names this rank means
  * that the block is not lost but late: from then on the rank asks (REQUEST, header only) instead of
  * sending its elements again, so a sleeping straggler costs the others next to nothing.  Loss is also
  * seen before the timer, as in RACK (RFC 8985): a block sent well before one whose result is here.
@@ -22,8 +23,9 @@
 #include <inagg/wire.h>
 
 #define INAGG_RTO_FLOOR_NS	1000000ULL	/* 1 ms: above a scheduler's wake-up */
-#define INAGG_RTO_START_NS	20000000ULL	/* before the first sample */
+#define INAGG_RTO_START_NS	100000000ULL	/* before the first sample: a window over 100 Mbit/s takes 31 ms */
 #define INAGG_RTO_CEILING_NS	500000000ULL
+#define INAGG_MOST_DOUBLINGS	9		/* takes any RTO to the ceiling */
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
 #define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header */
 
@@ -34,7 +36,7 @@ enum inagg_wslot_state {
 
 struct inagg_wslot {
 	__u64	sent_ns;	/* last transmission of `block`'s elements */
-	__u64	due_ns;		/* when to act next, if SENT */
+	__u64	due_ns;		/* when to act next, if SENT; 0: at once, though no time-out */
 	__u32	block;
 	__u8	state;		/* enum inagg_wslot_state */
 	__u8	acked;		/* the switch has our elements */
@@ -49,8 +51,10 @@ struct inagg_worker {
 	__u32	limit;		/* blocks before this one may be sent */
 	__u64	srtt_ns;	/* 0: no sample yet */
 	__u64	rttvar_ns;
-	__u64	rto_ns;
+	__u64	rto_ns;		/* before back-off */
 	__u64	floor_ns;
+	__u64	backed_off_ns;	/* when `doublings` last grew */
+	__u64	doublings;	/* of the RTO since the last sample */
 };
 
 enum inagg_worker_action {
@@ -71,6 +75,8 @@ INAGG_INLINE void inagg_worker_init(struct inagg_worker *w, __u32 slots, __u64 f
 	w->rttvar_ns = 0;
 	w->floor_ns = floor_ns ? floor_ns : INAGG_RTO_FLOOR_NS;
 	w->rto_ns = INAGG_RTO_START_NS;
+	w->backed_off_ns = 0;
+	w->doublings = 0;
 }
 
 INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
@@ -101,6 +107,17 @@ INAGG_INLINE int inagg_wslot_holds(const struct inagg_worker *w, const struct in
 	return block == s->block - w->slots;
 }
 
+/** The RTO of a block that has timed out @tries times. */
+INAGG_INLINE __u64 inagg_worker_backoff(const struct inagg_worker *w, __u32 tries)
+{
+	__u64 doublings = tries > w->doublings ? tries : w->doublings, wait;
+
+	if (doublings > INAGG_MOST_DOUBLINGS)
+		doublings = INAGG_MOST_DOUBLINGS;
+	wait = w->rto_ns << doublings;
+	return wait < INAGG_RTO_CEILING_NS ? wait : INAGG_RTO_CEILING_NS;
+}
+
 /** May the slot's next block go?  SEND starts its timer. */
 INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
@@ -108,23 +125,29 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 		return INAGG_W_NOTHING;
 	s->state = INAGG_WSLOT_SENT;
 	s->sent_ns = now;
-	s->due_ns = now + w->rto_ns;
+	s->due_ns = now + inagg_worker_backoff(w, 0);
 	s->acked = 0;
 	s->tries = 0;
 	s->resent = 0;
 	return INAGG_W_SEND;
 }
 
-/* RFC 6298 §2 in integers. */
+/*
+ * RFC 6298 §2 in integers.  There is a sample for each packet, so the variance rises with each but falls
+ * as if a window were one sample (cf. RFC 7323, appendix G): it must outlive what comes once a window.
+ */
 INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 {
-	__u64 srtt = w->srtt_ns, var = w->rttvar_ns, rto;
+	__u64 srtt = w->srtt_ns, var = w->rttvar_ns, off = srtt > rtt ? srtt - rtt : rtt - srtt, rto;
 
 	if (!srtt) {
 		srtt = rtt;
 		var = rtt / 2;
 	} else {
-		var = var - var / 4 + (srtt > rtt ? srtt - rtt : rtt - srtt) / 4;
+		if (off > var)
+			var += (off - var) / 4;
+		else
+			var -= (var - off) / (4 * (__u64)w->slots);
 		srtt = srtt - srtt / 8 + rtt / 8;
 	}
 	w->srtt_ns = srtt;
@@ -135,6 +158,7 @@ INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 	if (rto > INAGG_RTO_CEILING_NS)
 		rto = INAGG_RTO_CEILING_NS;
 	w->rto_ns = rto;
+	w->doublings = 0;
 }
 
 /**
@@ -150,13 +174,6 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 	s->block = block + w->slots;
 	s->state = INAGG_WSLOT_IDLE;
 	return INAGG_W_ACCEPT;
-}
-
-INAGG_INLINE __u64 inagg_worker_backoff(const struct inagg_worker *w, __u32 tries)
-{
-	__u64 wait = w->rto_ns << (tries < 9 ? tries : 9);
-
-	return wait < INAGG_RTO_CEILING_NS ? wait : INAGG_RTO_CEILING_NS;
 }
 
 INAGG_INLINE void inagg_wslot_resend(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
@@ -208,13 +225,29 @@ INAGG_INLINE int inagg_worker_wait(const struct inagg_worker *w, struct inagg_ws
 	return INAGG_W_NOTHING;
 }
 
+/*
+ * A time-out.  Unless we know that our elements arrived, the RTO may be too short for the path: it
+ * doubles for all slots, which Karn's rule keeps from learning otherwise (RFC 6298 §5.5).  What was sent
+ * before the last doubling tells nothing new: a window that times out together doubles once.
+ */
+INAGG_INLINE void inagg_wslot_expired(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	if (s->tries < 255)
+		s->tries++;
+	if (s->acked || s->sent_ns < w->backed_off_ns)
+		return;
+	w->backed_off_ns = now;
+	if (w->doublings < INAGG_MOST_DOUBLINGS)
+		w->doublings++;
+}
+
 /** The slot's timer: call at or after due_ns. */
-INAGG_INLINE int inagg_worker_timeout(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns)
 		return INAGG_W_NOTHING;
-	if (s->tries < 255)
-		s->tries++;
+	if (s->due_ns)
+		inagg_wslot_expired(w, s, now);
 	if (!s->acked || s->tries % INAGG_RESEND_EVERY == 0) {
 		inagg_wslot_resend(w, s, now);
 		return INAGG_W_RESEND;
@@ -224,20 +257,27 @@ INAGG_INLINE int inagg_worker_timeout(const struct inagg_worker *w, struct inagg
 }
 
 /**
- * RACK: slot @other is overdue if its block was sent a reordering window before @delivered_sent_ns, the
- * transmission time of a block whose result just came.  Makes it due now and returns 1, once a
- * transmission; the plane then runs inagg_worker_timeout().
+ * When the packet went that the result of @s answers, for sure; 0 if its elements were sent twice.  Ask
+ * before inagg_worker_result(); argument of inagg_worker_overtaken().
+ */
+INAGG_INLINE __u64 inagg_wslot_answered_ns(const struct inagg_wslot *s)
+{
+	return s->resent ? 0 : s->sent_ns;
+}
+
+/**
+ * RACK: slot @other is overdue if its elements last went a reordering window before @delivered_sent_ns,
+ * the transmission time of a block whose result just came, and are not known to have arrived.  Makes it
+ * due at once and returns 1; the plane then runs inagg_worker_timeout().
  */
 INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *other,
-					__u64 delivered_sent_ns, __u64 now)
+					__u64 delivered_sent_ns)
 {
-	__u64 window = w->srtt_ns / 4;
-
-	if (other->state != INAGG_WSLOT_SENT || other->resent || other->tries || !w->srtt_ns)
+	if (other->state != INAGG_WSLOT_SENT || other->acked || !w->srtt_ns)
 		return 0;
-	if (other->sent_ns + window >= delivered_sent_ns)
+	if (other->sent_ns + w->srtt_ns / 4 >= delivered_sent_ns)
 		return 0;
-	other->due_ns = now;
+	other->due_ns = 0;
 	return 1;
 }
 
@@ -245,13 +285,13 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
  * The switch restarted: what it had of this block is gone.  Sends it again soon, without waiting for
  * a back-off that a straggler caused.
  */
-INAGG_INLINE void inagg_worker_rebooted(struct inagg_wslot *s, __u64 now)
+INAGG_INLINE void inagg_worker_rebooted(struct inagg_wslot *s)
 {
 	if (s->state != INAGG_WSLOT_SENT)
 		return;
 	s->acked = 0;
 	s->tries = 0;
-	s->due_ns = now;
+	s->due_ns = 0;
 }
 
 #endif /* INAGG_CORE_WORKER_H */
