@@ -63,7 +63,10 @@ int inagg_bench_driver(struct xdp_md *ctx)
 	h->slot = bpf_htonl(in_window);
 	if (block & plan.slots)
 		h->level_flags |= bpf_htons(INAGG_F_VERSION);
-	inagg_hdr_seal(h);
+	if (h->level_flags & bpf_htons(INAGG_F_CHECKED))
+		inagg_hdr_seal_checked(h, h->payload_checksum);	/* the template holds the payload's part */
+	else
+		inagg_hdr_seal(h);
 	/* The last rank's contribution may have become a result: give the frame its elements again. */
 	if (plan.restore)
 		result_to_packet(payload, h + 1, end, plan.lines);

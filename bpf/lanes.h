@@ -121,10 +121,10 @@ static __always_inline void packet_to_result(void *payload, void *end, __u64 *la
 	FOR_EACH_LINE(payload, end, lanes, lines, *a = *p)
 }
 
-/* Payload checksum as it goes into the header, over @lines lines of 64 bytes. */
+/* The payload's part of the checksum (core/checksum.h), over @lines lines of 64 bytes. */
 static __always_inline __u32 payload_checksum(void *payload, void *end, __u32 lines)
 {
-	__u64 sum = 0;
+	struct inagg_digest sum = {};
 
 	for (__u32 line = 0; line < 2 * INAGG_MAX_CHUNKS; line++) {
 		__u64 *p = (__u64 *)payload + line * LINE_WORDS;
@@ -133,9 +133,9 @@ static __always_inline __u32 payload_checksum(void *payload, void *end, __u32 li
 			break;
 #pragma unroll
 		for (int word = 0; word < LINE_WORDS; word++)
-			sum = inagg_payload_sum(sum, p[word]);
+			inagg_digest_add(&sum, p[word]);
 	}
-	return inagg_payload_fold(sum);
+	return inagg_digest_fold(&sum);
 }
 
 /*

@@ -157,11 +157,14 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct inagg_hdr *h = data + settings.header_bytes;
+	__u32 payload = 0;
 	__u16 flags;
 
 	if ((void *)(h + 1) > end)
 		return -1;
 	flags = bpf_ntohs(h->level_flags);
+	if (flags & INAGG_F_CHECKED)
+		payload = h->payload_checksum - inagg_hdr_digest(h);
 	if (action == INAGG_W_RESEND) {
 		flags |= INAGG_F_RESEND;
 	} else {
@@ -171,7 +174,10 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 	}
 	h->level_flags = bpf_htons(flags);
 	h->boot = shared.boot;
-	inagg_hdr_seal(h);
+	if (flags & INAGG_F_CHECKED)
+		inagg_hdr_seal_checked(h, payload);
+	else
+		inagg_hdr_seal(h);
 	return set_lengths(ctx, sizeof(*h) + bytes);
 }
 
@@ -269,7 +275,7 @@ static __always_inline int from_switch(const void *data, const void *end)
 static __always_inline int payload_intact(const struct inagg_hdr *h, const void *end, __u32 bytes)
 {
 	const __u64 *word = (const void *)(h + 1);
-	__u64 sum = 0;
+	struct inagg_digest sum = {};
 
 	for (__u32 i = 0; i < INAGG_MAX_PAYLOAD / 64; i++) {
 		if (i * 64 >= bytes)
@@ -278,10 +284,10 @@ static __always_inline int payload_intact(const struct inagg_hdr *h, const void 
 			return 0;
 #pragma unroll
 		for (int j = 0; j < 8; j++)
-			sum = inagg_payload_sum(sum, word[j]);
+			inagg_digest_add(&sum, word[j]);
 		word += 8;
 	}
-	return bpf_ntohs(h->level_flags) & INAGG_F_CHECKED && h->payload_checksum == inagg_payload_fold(sum);
+	return inagg_packet_intact(h, inagg_digest_fold(&sum));
 }
 
 /* Payload bytes that the header promises, or -1. */
@@ -434,9 +440,9 @@ int inagg_stream(struct xdp_md *ctx)
 	bytes = promised(h);
 	if (bytes < 0 || bytes > INAGG_MAX_PAYLOAD ||
 	    bpf_ntohs(udp->len) != sizeof(*udp) + sizeof(*h) + (__u32)bytes ||
-	    (void *)(h + 1) + bytes > end)
+	    (__u64)(end - (void *)(h + 1)) < (__u32)bytes)
 		return reject();
-	if (settings.checked && bytes && !payload_intact(h, end, (__u32)bytes))
+	if (settings.checked && !payload_intact(h, end, (__u32)bytes))
 		return reject();
 
 	block = bpf_ntohl(h->block);

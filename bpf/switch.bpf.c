@@ -274,9 +274,8 @@ static __always_inline void write_config(struct inagg_hdr *h, const struct inagg
 	c->flags = job->flags;
 	c->group_port = job->group_port;
 	__builtin_memcpy(c->group, job->group, 16);
-	h->level_flags = bpf_htons(INAGG_F_CHECKED);
-	h->payload_checksum = inagg_body_checksum(c);
-	inagg_hdr_seal(h);
+	h->level_flags = 0;
+	inagg_hdr_seal_checked(h, inagg_body_checksum(c));
 }
 
 static __always_inline int ask_agent(const struct xdp_md *ctx, const struct scratch *sc,
@@ -313,7 +312,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct scratch *sc, st
 
 	if ((void *)(join + 1) > end || sc->payload != sizeof(*join))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_LENGTH);
-	if ((sc->flags & INAGG_F_CHECKED) && inagg_body_checksum(join) != h->payload_checksum)
+	if ((sc->flags & INAGG_F_CHECKED) && !inagg_packet_intact(h, inagg_body_checksum(join)))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_PAYLOAD_CHECKSUM);
 	if (sc->type == INAGG_JOIN && job && rank < job->size) {
 		row = job->index * INAGG_MAX_RANKS + rank;
@@ -363,12 +362,9 @@ static __always_inline int admit(struct xdp_md *ctx, struct scratch *sc, const s
 		return -INAGG_R_PORT;
 	if (m->family != sc->family || !same_address(m->address, sc->worker.address, sc->family))
 		return -INAGG_R_ADDRESS;
-	if (sc->payload && (job->flags & INAGG_JOIN_CHECKED)) {
-		__u32 expected = h->payload_checksum;
-
-		if (payload_checksum((void *)(h + 1), end, sc->payload / 64) != expected)
-			return -INAGG_R_PAYLOAD_CHECKSUM;
-	}
+	if ((job->flags & INAGG_JOIN_CHECKED) &&
+	    !inagg_packet_intact(h, payload_checksum((void *)(h + 1), end, sc->payload / 64)))
+		return -INAGG_R_PAYLOAD_CHECKSUM;
 	sc->worker.port = m->receive_port;
 	sc->job = *job;
 	sc->slot_key = (job->first_slot + slot) * 2 + ((sc->flags & INAGG_F_VERSION) != 0);

@@ -73,22 +73,21 @@ static __always_inline struct half_format half_format_of(const struct scratch *s
 static __always_inline void answer(const struct xdp_md *ctx, const struct scratch *sc, __u8 type,
 				   const struct inagg_slot *s, __u64 contributors)
 {
+	int checked = sc->job.flags & INAGG_JOIN_CHECKED;
 	__u16 flags = sc->flags & INAGG_F_VERSION;
 	__u32 checksum = 0;
 	struct inagg_hdr *h;
 	void *end;
 
 	h = header_of(ctx, sc, &end);
-	if (h && sc->payload && (sc->job.flags & INAGG_JOIN_CHECKED)) {
-		flags |= INAGG_F_CHECKED;
+	if (h && checked)
 		checksum = payload_checksum(h + 1, end, sc->payload / 64);
-	}
 	h = header_of(ctx, sc, &end);
 	if (!h)
 		return;
 	if (type == INAGG_RESULT && (s->flags & INAGG_SLOT_SATURATED))
 		flags |= INAGG_F_SATURATED;
-	h->payload_checksum = checksum;
+	h->payload_checksum = 0;
 	h->version_type = INAGG_WIRE_VERSION << 4 | type;
 	h->level_flags = bpf_htons(flags);
 	h->boot = bpf_htons(sc->boot);
@@ -99,7 +98,10 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct scratc
 	h->scale = sc->block.scale;
 	h->next_scale = type == INAGG_RESULT ? s->next_scale : 0;
 	h->elements = type == INAGG_RESULT ? bpf_htons(s->elements) : 0;
-	inagg_hdr_seal(h);
+	if (checked)
+		inagg_hdr_seal_checked(h, checksum);
+	else
+		inagg_hdr_seal(h);
 }
 
 /* Tell one rank, or all, who is in. */

@@ -106,7 +106,7 @@ struct inagg_hdr {
 	__u8	next_scale;	/* 39: exponent this rank needs next; the result carries the maximum */
 	__be16	elements;	/* 40: multiple of INAGG_CHUNK, may be 0 */
 	__be16	checksum;	/* 42: RFC 1071 over these 64 bytes */
-	__be32	payload_checksum; /* 44: core/checksum.h, when INAGG_F_CHECKED */
+	__be32	payload_checksum; /* 44: of payload and header, when INAGG_F_CHECKED: core/checksum.h */
 	__be32	check[4];	/* 48: linear check, four 16-bit limbs */
 };
 

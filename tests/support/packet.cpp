@@ -45,9 +45,9 @@ inagg_hdr header_of(const Packet &p) {
     h.next_scale = p.next_scale;
     h.elements = htons(p.elements);
     if (p.flags & INAGG_F_CHECKED)
-        h.payload_checksum =
-            inagg_payload_checksum(p.payload.data(), static_cast<uint32_t>(p.payload.size() & ~size_t{7})) ^
-            p.payload_checksum_xor;
+        inagg_hdr_seal_checked(
+            &h, inagg_payload_checksum(p.payload.data(), static_cast<uint32_t>(p.payload.size() & ~size_t{7})));
+    h.payload_checksum ^= p.payload_checksum_xor;
     inagg_hdr_seal(&h);
     h.checksum ^= p.header_checksum_xor;
     return h;
@@ -212,8 +212,8 @@ std::optional<Packet> parse(const Frame &frame) {
     read_header(h, p);
     p.payload.assign(frame.begin() + static_cast<long>(header + sizeof h), frame.end());
     if ((p.flags & INAGG_F_CHECKED) &&
-        h.payload_checksum !=
-            inagg_payload_checksum(p.payload.data(), static_cast<uint32_t>(p.payload.size())))
+        !inagg_packet_intact(
+            &h, inagg_payload_checksum(p.payload.data(), static_cast<uint32_t>(p.payload.size()))))
         return {};
     return p;
 }

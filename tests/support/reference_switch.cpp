@@ -219,6 +219,7 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     rows[spec.index].joins++;
     Packet out = packet;
     out.type = INAGG_CONFIG;
+    out.flags = INAGG_F_CHECKED;
     out.generation = spec.generation;
     out.boot = switch_boot;
     out.fan_in = spec.ranks;
@@ -255,8 +256,8 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
         return drop(row, INAGG_R_PORT);
     if (spec.family != packet.family || packet.source != worker_address(spec.family, spec.index, block.rank))
         return drop(row, INAGG_R_ADDRESS);
-    if (bytes && (spec.flags & INAGG_JOIN_CHECKED) &&
-        inagg_payload_checksum(packet.payload.data(), bytes) != h.payload_checksum)
+    if ((spec.flags & INAGG_JOIN_CHECKED) &&
+        !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
     if (spec.algorithm != INAGG_SWITCHML)
         return drop(row, INAGG_R_ALGORITHM);
@@ -336,6 +337,8 @@ Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, uint64_t
     Packet out = request.packet;
     out.type = type;
     out.flags &= INAGG_F_VERSION;
+    if (request.job.flags & INAGG_JOIN_CHECKED)
+        out.flags |= INAGG_F_CHECKED;
     out.generation = request.block.generation;
     out.block = request.block.block;
     out.dtype = request.block.dtype_op >> 4;
@@ -370,8 +373,6 @@ Answer ReferenceSwitch::result(const Request &request, bool everyone) {
         element_bytes({request.copy.lanes.begin(), request.copy.lanes.begin() + state.elements}, out.dtype);
     if (state.flags & INAGG_SLOT_SATURATED)
         out.flags |= INAGG_F_SATURATED;
-    if (!out.payload.empty() && (request.job.flags & INAGG_JOIN_CHECKED))
-        out.flags |= INAGG_F_CHECKED;
     return {everyone ? Action::multicast : Action::reply, 0, build(out)};
 }
 

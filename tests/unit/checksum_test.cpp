@@ -103,14 +103,14 @@ TEST(PayloadChecksum, NeedsNoAlignmentAndMatchesTheWordWise) {
     for (size_t i = 0; i < sizeof buffer; i++)
         buffer[i] = static_cast<unsigned char>(i * 37);
     std::vector<unsigned char> aligned(buffer + 1, buffer + sizeof buffer);
-    __u64 sum = 0;
+    inagg_digest digest{};
     for (size_t i = 0; i < aligned.size(); i += 8) {
         __u64 word;
         std::memcpy(&word, &aligned[i], 8);
-        sum = inagg_payload_sum(sum, word);
+        inagg_digest_add(&digest, word);
     }
-    EXPECT_EQ(inagg_payload_checksum(buffer + 1, 8 * 32), inagg_payload_fold(sum));
-    EXPECT_EQ(inagg_payload_checksum(buffer, 0), 0xffffffffu);
+    EXPECT_EQ(inagg_payload_checksum(buffer + 1, 8 * 32), inagg_digest_fold(&digest));
+    EXPECT_EQ(inagg_payload_checksum(buffer, 0), 0u);
 }
 
 TEST(PayloadChecksum, SeesAnyChangeOfOneWord) {
@@ -123,9 +123,43 @@ TEST(PayloadChecksum, SeesAnyChangeOfOneWord) {
         const size_t at = random() % words.size();
         const __u32 was = words[at];
         words[at] = static_cast<__u32>(random());
-        // All ones and all zeros are the same number in ones' complement.
-        if (words[at] % 0xffffffff != was % 0xffffffff) {
+        if (words[at] != was) {
             ASSERT_NE(inagg_payload_checksum(words.data(), 256), sum);
         }
+    }
+}
+
+// What a plain sum misses: a flip up and a flip down in one bit column.
+TEST(PayloadChecksum, SeesFlipsThatCancelInASum) {
+    std::mt19937_64 random(5);
+    for (int i = 0; i < 100000; i++) {
+        std::vector<__u64> words(176);
+        for (__u64 &word : words)
+            word = random();
+        const __u64 bit = 1ULL << random() % 64;
+        const size_t a = random() % words.size(), b = random() % words.size();
+        if (a == b || !(words[a] & bit) == !(words[b] & bit))
+            continue;
+        const __u32 sum = inagg_payload_checksum(words.data(), 1408);
+        words[a] ^= bit;
+        words[b] ^= bit;
+        ASSERT_NE(inagg_payload_checksum(words.data(), 1408), sum);
+    }
+}
+
+TEST(PayloadChecksum, CoversTheHeader) {
+    inagg_hdr header{};
+    auto *bytes = reinterpret_cast<unsigned char *>(&header);
+    for (size_t i = 0; i < sizeof header; i++)
+        bytes[i] = static_cast<unsigned char>(i * 73);
+    inagg_hdr_seal_checked(&header, 4711);
+    ASSERT_TRUE(inagg_packet_intact(&header, 4711));
+    EXPECT_FALSE(inagg_packet_intact(&header, 4712));
+    for (size_t bit = 0; bit < 8 * sizeof header; bit++) {
+        if (bit / 8 == 42 || bit / 8 == 43)
+            continue; // the header's own checksum
+        bytes[bit / 8] ^= 1 << bit % 8;
+        EXPECT_FALSE(inagg_packet_intact(&header, 4711)) << "bit " << bit;
+        bytes[bit / 8] ^= 1 << bit % 8;
     }
 }

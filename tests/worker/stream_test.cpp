@@ -100,7 +100,7 @@ protected:
         std::memcpy(&ip.saddr, remote, 4);
         udphdr udp{};
         udp.len = inagg_swap16(static_cast<uint16_t>(sizeof(udp) + sizeof(h) + payload.size()));
-        inagg_hdr_seal(&h);
+        inagg_hdr_seal_checked(&h, h.payload_checksum);
         std::memcpy(&f[14], &ip, sizeof(ip));
         std::memcpy(&f[34], &udp, sizeof(udp));
         std::memcpy(&f[header_bytes], &h, sizeof(h));
@@ -113,8 +113,7 @@ protected:
         std::vector<uint8_t> payload(bytes, 0xaa);
         h.elements = inagg_swap16(elements);
         h.dtype_op = INAGG_WIRE_INT32 << 4;
-        h.level_flags |= inagg_swap16(INAGG_F_CHECKED);
-        h.payload_checksum = inagg_payload_checksum(payload.data(), bytes);
+        h.payload_checksum = inagg_payload_checksum(payload.data(), bytes); // frame() adds the header's part
         return {h, payload};
     }
     uint32_t run(const std::vector<uint8_t> &in) {

@@ -267,9 +267,7 @@ void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, 
     packet.header.slot = htonl(reason);
     packet.header.boot = htons(maps_.settings().boot);
     packet.join = join;
-    packet.header.level_flags = htons(INAGG_F_CHECKED);
-    packet.header.payload_checksum = inagg_body_checksum(&packet.join);
-    inagg_hdr_seal(&packet.header);
+    inagg_hdr_seal_checked(&packet.header, inagg_body_checksum(&packet.join));
 
     const Fd &socket = to.family == 4 ? socket4_ : socket6_;
     if (!socket || !port || !to.is_host())

@@ -171,7 +171,7 @@ bool Engine::is_whole(const inagg_hdr &header, std::span<const std::byte> body) 
     if (elements % INAGG_CHUNK || body.size() != elements * inagg_element_bytes(inagg_hdr_dtype(&header)) ||
         body.size() > payload_bytes_)
         return false;
-    if (!membership_.config.checked || body.empty())
+    if (!membership_.config.checked)
         return true;
     return inagg_swap16(header.level_flags) & INAGG_F_CHECKED && is_body_intact(header, body);
 }
@@ -380,11 +380,10 @@ void Engine::send_restore(StreamState &s, uint32_t block) {
 
 // Completes the header and queues the frame; the payload is in place.
 void Engine::commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes) {
-    if (membership_.config.checked && payload_bytes) {
-        header.level_flags |= inagg_swap16(INAGG_F_CHECKED);
-        header.payload_checksum = inagg_payload_checksum(frame + sizeof(header), payload_bytes);
-    }
-    inagg_hdr_seal(&header);
+    if (membership_.config.checked)
+        inagg_hdr_seal_checked(&header, inagg_payload_checksum(frame + sizeof(header), payload_bytes));
+    else
+        inagg_hdr_seal(&header);
     std::memcpy(frame, &header, sizeof(header));
     io_->commit(sizeof(header) + payload_bytes);
 }

@@ -35,8 +35,7 @@ public:
             inagg_swap16(header.job) != job_)
             return;
         const auto body = payload.subspan(sizeof(header));
-        if ((inagg_swap16(header.level_flags) & INAGG_F_CHECKED) && body.size() == sizeof(inagg_config) &&
-            inagg_body_checksum(body.data()) != header.payload_checksum)
+        if (!is_body_intact(header, body))
             return;
         if (inagg_hdr_type(&header) == INAGG_CONFIG && body.size() == sizeof(inagg_config))
             on_config(header, body);
@@ -86,9 +85,7 @@ void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t non
     body.algorithm = algorithm;
     body.flags = job.checked ? INAGG_JOIN_CHECKED : 0;
     // Always with its checksum: a damaged JOIN would name another port or size.
-    header.level_flags = inagg_swap16(INAGG_F_CHECKED);
-    header.payload_checksum = inagg_payload_checksum(&body, sizeof(body));
-    inagg_hdr_seal(&header);
+    inagg_hdr_seal_checked(&header, inagg_body_checksum(&body));
     std::byte *frame = io.reserve();
     std::memcpy(frame, &header, sizeof(header));
     std::memcpy(frame + sizeof(header), &body, sizeof(body));
@@ -132,7 +129,7 @@ bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body) {
     if (!(inagg_swap16(header.level_flags) & INAGG_F_CHECKED))
         return true;
     return body.size() % 8 == 0 &&
-           header.payload_checksum == inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size()));
+           inagg_packet_intact(&header, inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size())));
 }
 
 inagg_hdr header_for(const JobConfig &config, inagg_type type) {

@@ -286,10 +286,6 @@ void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {
     if (meta.saturated)
         flags |= INAGG_F_SATURATED;
     inagg_hdr h = header_for(membership_.config, INAGG_CONTRIBUTION);
-    if (membership_.config.checked && bytes) {
-        flags |= INAGG_F_CHECKED;
-        h.payload_checksum = inagg_payload_checksum(at.payload, static_cast<uint32_t>(bytes));
-    }
     h.level_flags = inagg_swap16(flags);
     h.block = inagg_swap32(block);
     h.slot = inagg_swap32(ring.first_slot + (block & (ring.window - 1)));
@@ -297,7 +293,10 @@ void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {
     h.scale = meta.scale;
     h.next_scale = meta.next_scale;
     h.elements = inagg_swap16(meta.elements);
-    inagg_hdr_seal(&h);
+    if (membership_.config.checked)
+        inagg_hdr_seal_checked(&h, inagg_payload_checksum(at.payload, static_cast<uint32_t>(bytes)));
+    else
+        inagg_hdr_seal(&h);
     at.hdr = h;
 
     if (header_payload_ != sizeof(h) + bytes) {
@@ -437,7 +436,10 @@ void XdpTransport::send_restore(uint32_t index) {
     h.source = inagg_swap16(membership_.config.rank);
     h.level_flags &= inagg_swap16(INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED);
     h.boot = shared_word(shared_->boot).load();
-    inagg_hdr_seal(&h);
+    if (membership_.config.checked)
+        inagg_hdr_seal_checked(&h, from.hdr.payload_checksum - inagg_hdr_digest(&from.hdr));
+    else
+        inagg_hdr_seal(&h);
     std::memcpy(to, &h, sizeof(h));
     out_->commit(sizeof(h) + bytes);
     shared_word(shared_->counters.restores).fetch_add(1);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Two checksums.  The header's is the Internet checksum (RFC 1071).  The payload's is the same sum
- * over 32-bit words: it sees every single-bit and single-word error and needs no table, so that a
- * switch can verify it at the speed of a read.
+ * Two checksums.  The header's is the Internet checksum (RFC 1071), in every packet: hardware computes it
+ * too.  The payload's covers the header as well and is asked for by job.
  */
 #ifndef INAGG_CORE_CHECKSUM_H
 #define INAGG_CORE_CHECKSUM_H
@@ -45,49 +44,101 @@ INAGG_INLINE int inagg_hdr_intact(const struct inagg_hdr *h)
 	return inagg_hdr_sum(h) == 0xffff;
 }
 
-/** Add one 64-bit word of payload, as loaded from memory, to a running sum that starts at 0. */
-INAGG_INLINE __u64 inagg_payload_sum(__u64 sum, __u64 word)
+/*
+ * The payload checksum, for jobs whose links damage frames: a position-dependent sum (Fletcher 1982)
+ * over 32-bit words.  Two flips that cancel in a plain sum do not cancel in the sum of its prefixes, and
+ * neither sum can overflow, so nothing falls out of them.
+ * It has a part for the payload and one for the header, added up, so that whoever changes a header need
+ * not read the payload again.
+ */
+struct inagg_digest {
+	__u64	sum;
+	__u64	order;
+};
+
+/** Add two words of payload, as loaded from memory, to a digest that starts at zero. */
+INAGG_INLINE void inagg_digest_add(struct inagg_digest *d, __u64 word)
 {
-	return sum + (word & 0xffffffff) + (word >> 32);
+	d->sum += word & 0xffffffff;
+	d->order += d->sum;
+	d->sum += word >> 32;
+	d->order += d->sum;
 }
 
-/** The checksum of a running sum over at most 2^31 words; goes into `payload_checksum` as it is. */
-INAGG_INLINE __u32 inagg_payload_fold(__u64 sum)
+/** 32 bits of it: each step but the last is a bijection, and mixes high bits into low ones. */
+INAGG_INLINE __u32 inagg_digest_fold(const struct inagg_digest *d)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	return ~(__u32)sum;
+	__u64 x = d->order;
+
+	x ^= x >> 32;
+	x *= 0x9e3779b97f4a7c15ULL;
+	x ^= x >> 32;
+	x += d->sum;
+	x ^= x >> 32;
+	x *= 0xc2b2ae3d27d4eb4fULL;
+	return (__u32)(x ^ x >> 32);
 }
 
-/** Checksum of a struct inagg_join or inagg_config: five words, no loop. */
+/** The header's part: everything but the two checksums. */
+INAGG_INLINE __u32 inagg_hdr_digest(const struct inagg_hdr *h)
+{
+	const inagg_dword *word = (const inagg_dword *)h;
+	struct inagg_digest d = { 0, 0 };
+
+#ifdef __clang__
+#pragma unroll
+#endif
+	for (int i = 0; i < 8; i++)
+		inagg_digest_add(&d, i == 5 ? word[i] & inagg_swap64(0xffffULL << 48) : word[i]);
+	return inagg_digest_fold(&d);
+}
+
+/** Finish a header of a CHECKED job; @payload is the payload's part, 0 without one. */
+INAGG_INLINE void inagg_hdr_seal_checked(struct inagg_hdr *h, __u32 payload)
+{
+	h->level_flags |= inagg_swap16(INAGG_F_CHECKED);
+	h->payload_checksum = payload + inagg_hdr_digest(h);
+	inagg_hdr_seal(h);
+}
+
+/** Does the payload checksum hold?  Not for a packet without one. */
+INAGG_INLINE int inagg_packet_intact(const struct inagg_hdr *h, __u32 payload)
+{
+	return (inagg_swap16(h->level_flags) & INAGG_F_CHECKED) &&
+	       h->payload_checksum == payload + inagg_hdr_digest(h);
+}
+
+/** Payload part of a struct inagg_join or inagg_config: five words, no loop. */
 INAGG_INLINE __u32 inagg_body_checksum(const void *body)
 {
-	__u64 word, sum = 0;
+	struct inagg_digest d = { 0, 0 };
+	__u64 word;
 
 #ifdef __clang__
 #pragma unroll
 #endif
 	for (int i = 0; i < 5; i++) {
 		__builtin_memcpy(&word, (const char *)body + 8 * i, 8);
-		sum = inagg_payload_sum(sum, word);
+		inagg_digest_add(&d, word);
 	}
-	return inagg_payload_fold(sum);
+	return inagg_digest_fold(&d);
 }
 
 INAGG_ASSERT(sizeof(struct inagg_config) == 40);
 
 #ifndef __bpf__
-/** Checksum of @bytes (a multiple of 8) at @payload, any alignment. */
+/** Payload part of @bytes (a multiple of 8) at @payload, any alignment. */
 INAGG_INLINE __u32 inagg_payload_checksum(const void *payload, __u32 bytes)
 {
 	const unsigned char *at = (const unsigned char *)payload;
-	__u64 sum = 0, word;
+	struct inagg_digest d = { 0, 0 };
+	__u64 word;
 
 	for (__u32 i = 0; i < bytes; i += 8) {
 		__builtin_memcpy(&word, at + i, 8);
-		sum = inagg_payload_sum(sum, word);
+		inagg_digest_add(&d, word);
 	}
-	return inagg_payload_fold(sum);
+	return inagg_digest_fold(&d);
 }
 #endif
 

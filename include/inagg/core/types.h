@@ -24,6 +24,7 @@
 
 /* A word of something else's memory: exempt from type-based alias analysis. */
 typedef __u32 __attribute__((may_alias)) inagg_word;
+typedef __u64 __attribute__((may_alias)) inagg_dword;
 
 /** a is before b in serial number arithmetic (RFC 1982). */
 INAGG_INLINE int inagg_before(__u32 a, __u32 b)

@@ -41,7 +41,8 @@ struct inagg_wslot {
 	__u8	state;		/* enum inagg_wslot_state */
 	__u8	acked;		/* the switch has our elements */
 	__u8	tries;		/* time-outs of this block */
-	__u8	resent;		/* elements were sent more than once: no RTT sample */
+	__u8	resent : 1;	/* elements were sent more than once: no RTT sample */
+	__u8	overtaken : 1;	/* due_ns is RACK's, no time-out */
 };
 
 INAGG_ASSERT(sizeof(struct inagg_wslot) == 24);
@@ -88,6 +89,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->acked = 0;
 	s->tries = 0;
 	s->resent = 0;
+	s->overtaken = 0;
 }
 
 /** Pool version of @block: which copy of its slot aggregates it. */
@@ -129,6 +131,7 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->acked = 0;
 	s->tries = 0;
 	s->resent = 0;
+	s->overtaken = 0;
 	return INAGG_W_SEND;
 }
 
@@ -179,6 +182,7 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 INAGG_INLINE void inagg_wslot_resend(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
 	s->resent = 1;
+	s->overtaken = 0;
 	s->acked = 0;
 	s->sent_ns = now;
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
@@ -196,6 +200,7 @@ INAGG_INLINE void inagg_wslot_put_off(const struct inagg_worker *w, struct inagg
 	if (s->acked && s->due_ns < now + wait / 2 && s->tries < 255)
 		wait = inagg_worker_backoff(w, ++s->tries);
 	s->acked = 1;
+	s->overtaken = 0;
 	s->due_ns = now + wait + wait / (2 * INAGG_MAX_RANKS) * (rank % INAGG_MAX_RANKS);
 }
 
@@ -246,7 +251,7 @@ INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot
 {
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns)
 		return INAGG_W_NOTHING;
-	if (s->due_ns)
+	if (s->due_ns && !s->overtaken)
 		inagg_wslot_expired(w, s, now);
 	if (!s->acked || s->tries % INAGG_RESEND_EVERY == 0) {
 		inagg_wslot_resend(w, s, now);
@@ -266,19 +271,24 @@ INAGG_INLINE __u64 inagg_wslot_answered_ns(const struct inagg_wslot *s)
 }
 
 /**
- * RACK: slot @other is overdue if its elements last went a reordering window before @delivered_sent_ns,
- * the transmission time of a block whose result just came, and are not known to have arrived.  Makes it
- * due at once and returns 1; the plane then runs inagg_worker_timeout().
+ * RACK: a result came for what was sent at @delivered_sent_ns, so that of what was sent before in slot
+ * @other should be here in a reordering window, unless its elements are known to have arrived: brings
+ * due_ns forward to then.  Returns 1 if that is now; the plane then runs inagg_worker_timeout().
  */
 INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *other,
-					__u64 delivered_sent_ns)
+					__u64 delivered_sent_ns, __u64 now)
 {
-	if (other->state != INAGG_WSLOT_SENT || other->acked || !w->srtt_ns)
+	__u64 due;
+
+	if (other->state != INAGG_WSLOT_SENT || other->acked || !w->srtt_ns ||
+	    other->sent_ns >= delivered_sent_ns)
 		return 0;
-	if (other->sent_ns + w->srtt_ns / 4 >= delivered_sent_ns)
-		return 0;
-	other->due_ns = 0;
-	return 1;
+	due = now - (delivered_sent_ns - other->sent_ns) + w->srtt_ns / 4;
+	if (due < other->due_ns) {
+		other->due_ns = due;
+		other->overtaken = 1;
+	}
+	return other->overtaken && due < now;
 }
 
 /**

@@ -193,8 +193,7 @@ void SoftwareSwitch::handle(const Packet &packet) {
     if (type == INAGG_JOIN || type == INAGG_LEAVE) {
         if (packet.body.size() != sizeof(struct inagg_join))
             counters_.refused[INAGG_R_LENGTH]++;
-        else if (packet.header.payload_checksum !=
-                 inagg_payload_checksum(packet.body.data(), packet.body.size()))
+        else if (!inagg_packet_intact(&packet.header, inagg_body_checksum(packet.body.data())))
             counters_.refused[INAGG_R_PAYLOAD_CHECKSUM]++;
         else if (type == INAGG_JOIN)
             join(packet);
@@ -219,8 +218,9 @@ int SoftwareSwitch::handle_block(Job &job, const Packet &packet) {
         return verdict;
     if (!job.members[block.rank].nonce)
         return -INAGG_R_RANK;
-    if (job.record.flags & INAGG_JOIN_CHECKED && !packet.body.empty() &&
-        packet.header.payload_checksum != inagg_payload_checksum(packet.body.data(), packet.body.size()))
+    if (job.record.flags & INAGG_JOIN_CHECKED &&
+        !inagg_packet_intact(&packet.header,
+                             inagg_payload_checksum(packet.body.data(), packet.body.size())))
         return -INAGG_R_PAYLOAD_CHECKSUM;
     Slot &slot = job.slots[index * 2 + (flags & INAGG_F_VERSION)];
     switch (inagg_hdr_type(&packet.header)) {
@@ -417,10 +417,6 @@ void SoftwareSwitch::send_result(const Job &job, const Slot &slot, const Packet 
     header.elements = inagg_swap16(slot.state.elements);
     const auto body =
         std::span<const std::byte>(slot.result).first(slot.state.elements ? slot.result.size() : 0);
-    if (job.record.flags & INAGG_JOIN_CHECKED && !body.empty()) {
-        header.level_flags |= inagg_swap16(INAGG_F_CHECKED);
-        header.payload_checksum = inagg_payload_checksum(body.data(), body.size());
-    }
     send_to(job, header, body, rank);
 }
 
@@ -435,17 +431,17 @@ void SoftwareSwitch::send_wait(const Job &job, uint64_t seen, const Packet &pack
 void SoftwareSwitch::send_to(const Job &job, inagg_hdr header, std::span<const std::byte> body, int rank) {
     for (std::size_t to = 0; to < job.members.size(); to++)
         if ((rank == every_rank || static_cast<int>(to) == rank) && job.members[to].nonce)
-            transmit(header, body, job.members[to].endpoint);
+            transmit(header, body, job.members[to].endpoint, job.record.flags & INAGG_JOIN_CHECKED);
 }
 
-void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to) {
+void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to,
+                              bool checked) {
     std::array<std::byte, max_packet> frame;
-    const uint8_t type = inagg_hdr_type(&header);
-    if (type == INAGG_CONFIG || type == INAGG_REFUSED) { // a damaged answer would mislead a rank for good
-        header.level_flags |= inagg_swap16(INAGG_F_CHECKED);
-        header.payload_checksum = inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size()));
-    }
-    inagg_hdr_seal(&header);
+    if (checked)
+        inagg_hdr_seal_checked(&header,
+                               inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size())));
+    else
+        inagg_hdr_seal(&header);
     std::memcpy(frame.data(), &header, sizeof(header));
     std::copy(body.begin(), body.end(), frame.begin() + sizeof(header));
     const std::size_t bytes = sizeof(header) + body.size();

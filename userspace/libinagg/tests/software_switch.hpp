@@ -102,7 +102,7 @@ private:
     void send_result(const Job &job, const Slot &slot, const Packet &packet, int rank);
     void send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank);
     void send_to(const Job &job, inagg_hdr header, std::span<const std::byte> body, int rank);
-    void transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to);
+    void transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to, bool checked = true);
     void emit(std::span<const std::byte> bytes, const Endpoint &to);
     bool chance(double probability);
 
