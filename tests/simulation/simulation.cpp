@@ -615,7 +615,7 @@ private:
         rank.heard[index].reset();
         rank.progress_at = now;
         for (inagg_wslot &other : rank.slots)
-            if (inagg_worker_overtaken(&rank.worker, &other, sent))
+            if (inagg_worker_overtaken(&rank.worker, &other, sent, now))
                 expire(r, other);
         open(r, slot);
         check_lag(index);

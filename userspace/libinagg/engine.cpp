@@ -78,6 +78,9 @@ void Engine::progress(std::chrono::nanoseconds wait) {
 bool Engine::receive(std::chrono::nanoseconds wait) {
     const uint64_t before = packets_;
     io_->receive(*this, wait);
+    for (StreamState &s : streams_)
+        if (s.delivered_ns || s.answered_ns)
+            detect_overtaken(s);
     return packets_ != before;
 }
 
@@ -218,7 +221,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
                        std::span<const std::byte> body) {
     const uint32_t index = inagg_slot_index(&s.worker, block);
     inagg_wslot &slot = s.slots[index];
-    const uint64_t sent_ns = inagg_wslot_answered_ns(&slot);
+    note_delivery(s, slot);
     if (inagg_worker_result(&s.worker, &slot, block, now_) != INAGG_W_ACCEPT) {
         stats_.duplicates++;
         return;
@@ -239,7 +242,6 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
     stats_.blocks++;
     client_.store(s.stream, block, meta, copy);
     open(s, slot);
-    detect_overtaken(s, sent_ns);
 }
 
 void Engine::on_wait(StreamState &s, uint32_t block, uint64_t contributors) {
@@ -249,6 +251,8 @@ void Engine::on_wait(StreamState &s, uint32_t block, uint64_t contributors) {
     record.heard = true;
     record.heard_block = block;
     record.contributors = contributors;
+    if (slot.state == INAGG_WSLOT_SENT && slot.block == block && slot.resent)
+        note_delivery(s, slot);
     const bool was_in = slot.acked;
     const int action =
         inagg_worker_wait(&s.worker, &slot, block, contributors, membership_.config.rank, now_);
@@ -271,13 +275,20 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
         ended_ = static_cast<int>(inagg_swap32(header.slot));
 }
 
-// A result came for a block sent at `delivered_sent_ns`: were others sent well before it lost? Two slots
-// for each result visit all of them twice in a window.
-void Engine::detect_overtaken(StreamState &s, uint64_t delivered_sent_ns) {
-    for (int i = 0; i < 2; i++) {
-        inagg_wslot &other = s.slots[s.cursor++ & (s.worker.slots - 1)];
-        if (inagg_worker_overtaken(&s.worker, &other, delivered_sent_ns))
+void Engine::note_delivery(StreamState &s, const inagg_wslot &slot) {
+    uint64_t &latest = slot.resent ? s.answered_ns : s.delivered_ns;
+    latest = std::max<uint64_t>(latest, slot.sent_ns);
+}
+
+// Answers came: what was sent before what they answer may be lost. The switch answers each packet that is
+// sent again, but the others only when their block is complete: the former tell nothing about the latter.
+void Engine::detect_overtaken(StreamState &s) {
+    const uint64_t first = std::exchange(s.delivered_ns, 0), again = std::exchange(s.answered_ns, 0);
+    for (inagg_wslot &other : s.slots) {
+        if (inagg_worker_overtaken(&s.worker, &other, other.resent ? std::max(first, again) : first, now_))
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
+        else if (other.overtaken)
+            s.earliest_due = std::min<uint64_t>(s.earliest_due, other.due_ns);
     }
 }
 

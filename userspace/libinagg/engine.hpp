@@ -56,7 +56,8 @@ private:
         Stream stream;
         bool owned = false;
         uint32_t first_slot = 0;            // of this stream in the job's pool
-        uint32_t cursor = 0;                // slot that is compared next for overtaking
+        uint64_t delivered_ns = 0;          // latest first transmission answered by what was just received
+        uint64_t answered_ns = 0;           // the same of what was sent again
         uint64_t earliest_due = UINT64_MAX; // no timer is due before this
         inagg_worker worker{};
         std::vector<inagg_wslot> slots;
@@ -72,7 +73,8 @@ private:
     void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body);
     void on_wait(StreamState &s, uint32_t block, uint64_t contributors);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
-    void detect_overtaken(StreamState &s, uint64_t delivered_sent_ns);
+    void note_delivery(StreamState &s, const inagg_wslot &slot);
+    void detect_overtaken(StreamState &s);
     bool receive(std::chrono::nanoseconds wait);
     uint64_t earliest_due() const;
     void run_timers();

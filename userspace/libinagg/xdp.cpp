@@ -372,7 +372,7 @@ int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now
     if (rebooted_)
         inagg_worker_rebooted(&slot.state);
     else if (overdue_ && inagg_stream_overtaken(worker, &slot.state, state(ring).delivered_sent_ns))
-        inagg_worker_overtaken(worker, &slot.state, state(ring).delivered_sent_ns);
+        inagg_worker_overtaken(worker, &slot.state, state(ring).delivered_sent_ns, now);
     int action = inagg_worker_timeout(worker, &slot.state, now);
     if (action == INAGG_W_NOTHING)
         action = inagg_worker_open(worker, &slot.state, now);

@@ -137,7 +137,8 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 
 /*
  * RFC 6298 §2 in integers.  There is a sample for each packet, so the variance rises with each but falls
- * as if a window were one sample (cf. RFC 7323, appendix G): it must outlive what comes once a window.
+ * over two windows (cf. RFC 7323, appendix G): it must outlive what comes once a window.  More of it than
+ * SRTT does not count: a rank that is late once would teach all of them to be as late after a loss.
  */
 INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 {
@@ -150,12 +151,12 @@ INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 		if (off > var)
 			var += (off - var) / 4;
 		else
-			var -= (var - off) / (4 * (__u64)w->slots);
+			var -= (var - off) / (2 * (__u64)w->slots);
 		srtt = srtt - srtt / 8 + rtt / 8;
 	}
 	w->srtt_ns = srtt;
 	w->rttvar_ns = var;
-	rto = srtt + 4 * var;
+	rto = srtt + 4 * (var < srtt ? var : srtt);
 	if (rto < w->floor_ns)
 		rto = w->floor_ns;
 	if (rto > INAGG_RTO_CEILING_NS)
@@ -197,6 +198,9 @@ INAGG_INLINE void inagg_wslot_put_off(const struct inagg_worker *w, struct inagg
 {
 	__u64 wait = inagg_worker_backoff(w, s->tries);
 
+	/* RACK made us send again, others do so too: the result is due, not late */
+	if (!s->acked && !s->tries && w->srtt_ns && 2 * w->srtt_ns < wait)
+		wait = 2 * w->srtt_ns > w->floor_ns ? 2 * w->srtt_ns : w->floor_ns;
 	if (s->acked && s->due_ns < now + wait / 2 && s->tries < 255)
 		wait = inagg_worker_backoff(w, ++s->tries);
 	s->acked = 1;
@@ -272,7 +276,7 @@ INAGG_INLINE __u64 inagg_wslot_answered_ns(const struct inagg_wslot *s)
 
 /**
  * RACK: a result came for what was sent at @delivered_sent_ns, so that of what was sent before in slot
- * @other should be here in a reordering window, unless its elements are known to have arrived: brings
+ * @other should be here in a round trip more, unless its elements are known to have arrived: brings
  * due_ns forward to then.  Returns 1 if that is now; the plane then runs inagg_worker_timeout().
  */
 INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *other,
@@ -283,7 +287,7 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
 	if (other->state != INAGG_WSLOT_SENT || other->acked || !w->srtt_ns ||
 	    other->sent_ns >= delivered_sent_ns)
 		return 0;
-	due = now - (delivered_sent_ns - other->sent_ns) + w->srtt_ns / 4;
+	due = now - (delivered_sent_ns - other->sent_ns) + w->srtt_ns;
 	if (due < other->due_ns) {
 		other->due_ns = due;
 		other->overtaken = 1;
