@@ -132,6 +132,13 @@ bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body) {
            inagg_packet_intact(&header, inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size())));
 }
 
+void seal(inagg_hdr &header, const JobConfig &config, uint32_t payload) {
+    if (config.checked)
+        inagg_hdr_seal_checked(&header, payload);
+    else
+        inagg_hdr_seal(&header);
+}
+
 inagg_hdr header_for(const JobConfig &config, inagg_type type) {
     inagg_hdr header{};
     header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);

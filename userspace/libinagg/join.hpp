@@ -28,4 +28,8 @@ bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body);
 // A header with what all packets of this member share, in network byte order; not sealed yet.
 inagg_hdr header_for(const JobConfig &config, inagg_type type);
 
+// The header is final: write its checksums. `payload` is the payload's part (inagg_payload_checksum()), looked
+// at only if the job has payload checksums.
+void seal(inagg_hdr &header, const JobConfig &config, uint32_t payload);
+
 } // namespace inagg

@@ -239,7 +239,7 @@ void XdpTransport::send_probe() {
 void XdpTransport::prove_path() {
     inagg_cell &first = cells_[0];
     first.hdr = header_for(membership_.config, INAGG_REQUEST);
-    inagg_hdr_seal(&first.hdr);
+    seal(first.hdr, membership_.config, 0);
     header_.set_payload(sizeof(inagg_hdr));
     std::memcpy(first.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
     first.bytes = 0;
@@ -293,10 +293,8 @@ void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {
     h.scale = meta.scale;
     h.next_scale = meta.next_scale;
     h.elements = inagg_swap16(meta.elements);
-    if (membership_.config.checked)
-        inagg_hdr_seal_checked(&h, inagg_payload_checksum(at.payload, static_cast<uint32_t>(bytes)));
-    else
-        inagg_hdr_seal(&h);
+    seal(h, membership_.config,
+         membership_.config.checked ? inagg_payload_checksum(at.payload, static_cast<uint32_t>(bytes)) : 0);
     at.hdr = h;
 
     if (header_payload_ != sizeof(h) + bytes) {
@@ -400,6 +398,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
         if (shared_word(const_cast<uint32_t &>(slot.state.block)).load() != block)
             return;
         unsigned flags = inagg_swap16(h.level_flags);
+        const uint32_t payload = whole ? h.payload_checksum - inagg_hdr_digest(&h) : 0;
         if (whole) {
             flags |= INAGG_F_RESEND;
             shared_word(counters.retransmissions).fetch_add(1);
@@ -413,7 +412,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
         }
         h.level_flags = inagg_swap16(static_cast<uint16_t>(flags));
         h.boot = shared_word(shared_->boot).load();
-        inagg_hdr_seal(&h);
+        seal(h, membership_.config, payload);
     }
     std::memcpy(to, &h, sizeof(h));
     out_->commit(sizeof(h) + bytes);
@@ -436,10 +435,7 @@ void XdpTransport::send_restore(uint32_t index) {
     h.source = inagg_swap16(membership_.config.rank);
     h.level_flags &= inagg_swap16(INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED);
     h.boot = shared_word(shared_->boot).load();
-    if (membership_.config.checked)
-        inagg_hdr_seal_checked(&h, from.hdr.payload_checksum - inagg_hdr_digest(&from.hdr));
-    else
-        inagg_hdr_seal(&h);
+    seal(h, membership_.config, from.hdr.payload_checksum - inagg_hdr_digest(&from.hdr));
     std::memcpy(to, &h, sizeof(h));
     out_->commit(sizeof(h) + bytes);
     shared_word(shared_->counters.restores).fetch_add(1);
