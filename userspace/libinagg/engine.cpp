@@ -391,10 +391,9 @@ void Engine::send_restore(StreamState &s, uint32_t block) {
 
 // Completes the header and queues the frame; the payload is in place.
 void Engine::commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes) {
-    if (membership_.config.checked)
-        inagg_hdr_seal_checked(&header, inagg_payload_checksum(frame + sizeof(header), payload_bytes));
-    else
-        inagg_hdr_seal(&header);
+    const bool checked = membership_.config.checked;
+    seal(header, membership_.config,
+         checked ? inagg_payload_checksum(frame + sizeof(header), static_cast<uint32_t>(payload_bytes)) : 0);
     std::memcpy(frame, &header, sizeof(header));
     io_->commit(sizeof(header) + payload_bytes);
 }
