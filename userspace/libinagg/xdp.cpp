@@ -205,9 +205,10 @@ void XdpTransport::load_programs() {
     settings.size = job.size;
     std::memcpy(const_cast<inagg_stream_settings *>(&bpf_->rodata->settings), &settings, sizeof(settings));
     if (bpf_map__set_max_entries(bpf_->maps.slots, job.slots + job.control_slots) ||
-        bpf_map__set_max_entries(bpf_->maps.cells, rings_[0].cells + rings_[1].cells) ||
-        stream_bpf__load(bpf_.get()))
-        throw system_error("loading the stream program");
+        bpf_map__set_max_entries(bpf_->maps.cells, rings_[0].cells + rings_[1].cells))
+        throw system_error("sizing the stream program's maps");
+    if (const int error = without_signals([&] { return stream_bpf__load(bpf_.get()); }))
+        throw system_error("loading the stream program", -error);
 }
 
 void XdpTransport::map_memory() {

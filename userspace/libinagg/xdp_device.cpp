@@ -19,8 +19,10 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
+#include <csignal>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 namespace inagg {
 
@@ -85,6 +87,17 @@ std::string device_of(const sockaddr_storage &local) {
 }
 
 } // namespace
+
+int without_signals(const std::function<int()> &load) {
+    int result = 0;
+    std::thread([&] {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, nullptr);
+        result = load();
+    }).join();
+    return result;
+}
 
 void FrameHeader::set_payload(std::size_t payload) {
     const auto udp_length = static_cast<uint16_t>(payload + sizeof(udphdr));
@@ -156,9 +169,11 @@ bool XdpDevice::attach(bool native) {
     if (id)
         return share(id, native);
 
-    std::unique_ptr<worker_bpf, SkeletonDeleter> skeleton(worker_bpf__open_and_load());
+    std::unique_ptr<worker_bpf, SkeletonDeleter> skeleton(worker_bpf__open());
     if (!skeleton)
-        throw system_error("loading the worker's XDP program");
+        throw system_error("opening the worker's XDP program");
+    if (const int error = without_signals([&] { return worker_bpf__load(skeleton.get()); }))
+        throw system_error("loading the worker's XDP program", -error);
     const int program = bpf_program__fd(skeleton->progs.inagg_worker);
     LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
     int link = bpf_link_create(program, index_, BPF_XDP, &options);

@@ -11,9 +11,14 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <functional>
 #include <string>
 
 namespace inagg {
+
+// Runs `load`, a libbpf call that returns 0 or a negative error, on a thread of its own without signals. The
+// verifier gives up with EAGAIN when one is pending, and io_uring signals the thread that set up a ring.
+int without_signals(const std::function<int()> &load);
 
 // Ethernet, IP and UDP headers of our packets to the switch.
 struct FrameHeader {
