@@ -186,6 +186,10 @@ static __always_inline int write_cell(struct xdp_md *ctx, struct inagg_cell *cel
 	if (bytes > INAGG_MAX_PAYLOAD || settings.header_bytes > INAGG_FRAME_ROOM ||
 	    resize(ctx, settings.header_bytes + sizeof(struct inagg_hdr) + bytes))
 		return -1;
+	/* Linux 6.1 forgets the bound of a value that was spilled before it was checked. */
+	barrier_var(bytes);
+	if (bytes > INAGG_MAX_PAYLOAD)
+		return -1;
 	return (int)bpf_xdp_store_bytes(ctx, 0, cell->frame + INAGG_FRAME_ROOM - settings.header_bytes,
 					settings.header_bytes + sizeof(struct inagg_hdr) + bytes);
 }
