@@ -356,6 +356,7 @@ static __always_inline int on_result(struct xdp_md *ctx, const struct place *at,
 	sent_ns = at->slot->sent_ns;
 	accepted = inagg_worker_result(&stream->worker, at->slot, block, now);
 	if (accepted == INAGG_W_ACCEPT) {
+		at->owner->lost = 0;
 		/* A full barrier: user space extends the limit, then looks for idle slots; so one of us
 		 * two sees the other. */
 		__sync_fetch_and_add(&stream->accepted, 1);
@@ -403,12 +404,18 @@ static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, _
 	__u64 now = bpf_ktime_get_ns();
 	struct inagg_cell *cell;
 	__u32 own_block;
-	int action;
+	int action, was_in;
 
 	if (!lock(at))
 		return XDP_DROP;
+	was_in = at->slot->acked;
 	action = inagg_worker_wait(&at->stream->worker, at->slot, block, contributors, settings.rank, now);
 	own_block = at->slot->block;
+	if (action == INAGG_W_RESEND && was_in) {
+		/* Forgotten, maybe complete elsewhere: user space sends it again and asks all ranks. */
+		at->owner->lost = 1;
+		at->slot->due_ns = 0;
+	}
 	unlock(at);
 
 	if (own_block == block) {
@@ -417,6 +424,10 @@ static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, _
 			cell->contributors = contributors;
 			cell->heard = 1;
 		}
+	}
+	if (action == INAGG_W_RESEND && was_in) {
+		ring();
+		return XDP_DROP;
 	}
 	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, at, action, own_block);
 }

@@ -48,7 +48,7 @@ INAGG_AT(inagg_cell, hdr, 128);
 struct inagg_worker_slot {
 	struct inagg_wslot state;
 	__u32	busy;		/* a program or the process is deciding */
-	__u32	reserved;
+	__u32	lost;		/* the switch has forgotten what it had of the block in flight */
 };
 
 /* What a communicator is; constant, so that the verifier removes what it does not need. */

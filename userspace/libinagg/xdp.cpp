@@ -132,7 +132,7 @@ private:
     void serve();
     void serve(const Ring &ring, uint64_t now);
     bool may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
-    int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block);
+    int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block, bool &ask_all);
     void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
     void send_restore(uint32_t index);
     void send_probe();
@@ -362,20 +362,24 @@ bool XdpTransport::may_need(const Ring &ring, const inagg_wslot &slot, uint64_t 
            (overdue_ && inagg_stream_overtaken(&state(ring).worker, &slot, state(ring).delivered_sent_ns));
 }
 
-int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block) {
+// `ask_all`: as in Engine::resend(), a block that is sent again may be complete elsewhere.
+int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block, bool &ask_all) {
     inagg_worker *worker = &state(ring).worker;
     uint32_t free = 0;
     // BPF holds it for nanoseconds. Should we lose the CPU while we do, BPF drops a packet, as a network may.
     while (!shared_word(slot.busy).compare_exchange_weak(free, 1))
         free = 0;
-    if (rebooted_)
+    if (rebooted_) {
         inagg_worker_rebooted(&slot.state);
-    else if (overdue_ && inagg_stream_overtaken(worker, &slot.state, state(ring).delivered_sent_ns))
+        slot.lost = slot.state.state == INAGG_WSLOT_SENT;
+    } else if (overdue_ && inagg_stream_overtaken(worker, &slot.state, state(ring).delivered_sent_ns)) {
         inagg_worker_overtaken(worker, &slot.state, state(ring).delivered_sent_ns, now);
+    }
     int action = inagg_worker_timeout(worker, &slot.state, now);
     if (action == INAGG_W_NOTHING)
         action = inagg_worker_open(worker, &slot.state, now);
     block = slot.state.block;
+    ask_all = action == INAGG_W_RESEND && (std::exchange(slot.lost, 0) || slot.state.tries > INAGG_ASK_ALL_AFTER);
     if (slot.state.state == INAGG_WSLOT_SENT)
         earliest_due_ = std::min<uint64_t>(earliest_due_, slot.state.due_ns);
     shared_word(slot.busy).store(0);
@@ -453,9 +457,12 @@ void XdpTransport::serve(const Ring &ring, uint64_t now) {
             continue;
         }
         uint32_t block = 0;
-        const int action = decide(ring, slots_[index], now, block);
+        bool ask_all = false;
+        const int action = decide(ring, slots_[index], now, block, ask_all);
         if (action != INAGG_W_NOTHING)
             send(ring, slots_[index], action, block);
+        if (ask_all)
+            send(ring, slots_[index], INAGG_W_REQUEST_ALL, block);
     }
 }
 
