@@ -15,7 +15,9 @@
 namespace simulation {
 namespace {
 
-constexpr Time deadline = 20 * s; // without progress; longer than every sleep and pause
+// Without progress; longer than every sleep and pause. At 30 % loss and the ceiling of the timers, 500 ms, each
+// attempt fails with probability one half, and a block may need a request, a restore and a resend in turn.
+constexpr Time deadline = 60 * s;
 constexpr uint64_t most_events = 20'000'000;
 constexpr int the_switch = -1;
 
