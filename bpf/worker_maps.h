@@ -79,8 +79,8 @@ struct inagg_stream_state {
 };
 
 /*
- * inagg_worker_overtaken() with a wider reordering window, a round trip and its variance: slots that
- * rested while a rank had no CPU start again in another order than they were opened elsewhere.
+ * inagg_worker_overtaken() as a question, for user space and BPF to agree on.  The window is a quarter of a
+ * round trip, not a whole one: user space acts on the answer only when it wakes, late enough.
  */
 INAGG_INLINE int inagg_stream_overtaken(const struct inagg_worker *w, const struct inagg_wslot *s,
 					__u64 delivered_sent_ns)
