@@ -191,7 +191,10 @@ def traces_of(launcher):
         traces.add(("process", pid))
         traces.add(("netns", os.stat(f"/proc/{pid}/ns/net").st_ino))
         for info in Path(f"/proc/{pid}/fdinfo").iterdir():
-            found = re.search(r"^(prog|map)_id:\t(\d+)$", info.read_text(), re.M)
+            try:
+                found = re.search(r"^(prog|map)_id:\t(\d+)$", info.read_text(), re.M)
+            except FileNotFoundError:  # closed since it was listed
+                continue
             if found:
                 traces.add((found[1], int(found[2])))
     return traces
