@@ -24,7 +24,8 @@
 char LICENSE[] SEC("license") = "GPL";
 
 #define barrier() asm volatile("" ::: "memory")
-#define LOCK_TRIES 128
+#define LOCK_TRIES 32
+#define SLOTS_LOOKED_AT 2	/* for losses, with each result: all of them in half a window */
 
 const volatile struct inagg_stream_settings settings = {};
 struct inagg_stream_shared shared = {};
@@ -44,6 +45,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct inagg_cell);
 } cells SEC(".maps");
+
+/* Slots whose next block waits for a frame: a lost packet took theirs along.  See find_errand(). */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__uint(value_size, sizeof(__u32));
+} owed SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -173,7 +181,7 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 		flags &= INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED;
 	}
 	h->level_flags = bpf_htons(flags);
-	h->boot = shared.boot;
+	h->boot = shared.boots.current;
 	if (flags & INAGG_F_CHECKED)
 		inagg_hdr_seal_checked(h, payload);
 	else
@@ -314,73 +322,125 @@ static __always_inline int reject(void)
 
 static __always_inline void heard_boot(__u16 boot)
 {
-	if (boot == shared.boot)
+	if (!inagg_boot_heard(&shared.boots, boot))
 		return;
-	shared.boot = boot;
 	COUNT(reboots);
 	ring(); /* user space sends everything again */
 }
 
-/* RACK: do two other slots wait for something that was sent well before what just arrived? */
-static __always_inline void detect_overtaken(const struct place *at)
+/*
+ * What a frame is to become for data slot @index, if it needs one: its block sent again if loss detection
+ * says so (@lost), or its next one started.  Returns 0 or action and block in one number.  A global function: the
+ * verifier looks at it once.
+ */
+#define ERRAND(action, block)	((__u64)(action) << 32 | (block))
+#define ERRAND_ACTION(errand)	((int)((errand) >> 32))
+#define ERRAND_BLOCK(errand)	((__u32)(errand))
+
+__attribute__((noinline)) __u64 claim(__u32 index, int lost, __u64 now)
 {
-	struct inagg_stream_state *stream = at->stream;
+	struct inagg_worker *worker = &shared.streams[0].worker;
+	int action = INAGG_W_NOTHING;
+	struct place at;
+	__u32 block;
 
-	for (int i = 0; i < 2; i++) {
-		__u32 index = stream->cursor++ & (stream->worker.slots - 1);
-		struct inagg_worker_slot *other;
-
-		if (at->is_control)
-			index += settings.slots;
-		other = bpf_map_lookup_elem(&slots, &index);
-		if (!other)
-			return;
-		if (inagg_stream_overtaken(&stream->worker, &other->state, stream->delivered_sent_ns) &&
-		    !shared.overdue) {
-			shared.overdue = 1;
-			ring();
-		}
-	}
+	if (!find_slot(index, &at))
+		return 0;
+	/* a glance, before the lock */
+	if (at.slot->state != (lost ? INAGG_WSLOT_SENT : INAGG_WSLOT_IDLE) || !lock(&at))
+		return 0;
+	block = at.slot->block;
+	if (!lost)
+		action = inagg_worker_open(worker, at.slot, now);
+	else if (inagg_worker_overtaken(worker, at.slot, now))
+		action = inagg_worker_timeout(worker, at.slot, now);
+	unlock(&at);
+	return action == INAGG_W_NOTHING ? 0 : ERRAND(action, block);
 }
 
-static __always_inline int on_result(struct xdp_md *ctx, const struct place *at, __u32 block, __u32 bytes)
+/*
+ * Each packet of ours that is lost costs a frame, and XDP cannot make one: only what arrives can be sent.
+ * So the frame of a result first goes to a block that got lost, or to a slot that did without one for
+ * such a block; its own slot then waits for the next frame, a moment.  User space replaces the missing
+ * frames when it wakes up, and nothing waits for that.
+ */
+static __always_inline __u64 find_errand(struct inagg_stream_state *stream, __u32 *index, __u64 now)
+{
+	__u64 errand;
+
+	for (int i = 0; i < SLOTS_LOOKED_AT; i++) {
+		*index = stream->cursor++ & (settings.slots - 1);
+		errand = claim(*index, 1, now);
+		if (errand)
+			return errand;
+	}
+	if (!shared.owed || bpf_map_pop_elem(&owed, index))
+		return 0;
+	__sync_fetch_and_sub(&shared.owed, 1);
+	return claim(*index, 0, now);
+}
+
+/* The slot's next block could go, but its frame runs an errand. */
+static __always_inline void defer(const struct place *at)
+{
+	__u32 index = at->index;
+
+	if (inagg_before(at->slot->block, *(volatile __u32 *)&at->stream->worker.limit) &&
+	    !bpf_map_push_elem(&owed, &index, 0))
+		__sync_fetch_and_add(&shared.owed, 1);
+}
+
+/* Store the result that the frame carries. */
+static __always_inline int store(struct xdp_md *ctx, const struct place *at, __u32 block, __u32 bytes)
 {
 	struct inagg_stream_state *stream = at->stream;
-	__u64 now = bpf_ktime_get_ns(), sent_ns;
-	struct inagg_cell *cell;
-	int accepted, next = INAGG_W_NOTHING;
-	__u32 next_block;
+	struct inagg_cell *cell = find_cell(at, block);
 
+	if (!cell || bytes > INAGG_MAX_PAYLOAD)
+		return 0;
+	bpf_xdp_load_bytes(ctx, settings.header_bytes, &cell->hdr, sizeof(struct inagg_hdr) + bytes);
+	barrier();
+	*(volatile __u32 *)&cell->done = 1;
+	if (__sync_fetch_and_add(&stream->done, 1) + 1 == *(volatile __u64 *)&stream->wake_at)
+		ring();
+	return 1;
+}
+
+static __always_inline int on_result(struct xdp_md *ctx, struct place *at, __u32 block, __u32 bytes)
+{
+	struct inagg_stream_state *stream = at->stream;
+	__u64 now = bpf_ktime_get_ns(), errand = 0;
+	int accepted, action = INAGG_W_NOTHING;
+	__u32 index = 0, next_block;
+
+	if (!at->is_control)
+		errand = find_errand(stream, &index, now);
 	if (!lock(at))
 		return XDP_DROP;
-	sent_ns = at->slot->sent_ns;
 	accepted = inagg_worker_result(&stream->worker, at->slot, block, now);
 	if (accepted == INAGG_W_ACCEPT) {
-		at->owner->lost = 0;
-		/* A full barrier: user space extends the limit, then looks for idle slots; so one of us
-		 * two sees the other. */
+		/* A full barrier: user space extends the limit, then looks for idle slots; so one of us two
+		 * sees the other. */
 		__sync_fetch_and_add(&stream->accepted, 1);
-		next = inagg_worker_open(&stream->worker, at->slot, now);
+		if (!errand)
+			action = inagg_worker_open(&stream->worker, at->slot, now);
 	}
 	next_block = at->slot->block;
 	unlock(at);
 
-	if (accepted != INAGG_W_ACCEPT) {
+	if (accepted != INAGG_W_ACCEPT)
 		COUNT(duplicates);
+	else if (!store(ctx, at, block, bytes))
 		return XDP_DROP;
+	if (errand) {
+		if (accepted == INAGG_W_ACCEPT)
+			defer(at);
+		action = ERRAND_ACTION(errand);
+		next_block = ERRAND_BLOCK(errand);
+		if (!find_slot(index, at))
+			return XDP_DROP;
 	}
-	cell = find_cell(at, block);
-	if (!cell || bytes > INAGG_MAX_PAYLOAD)
-		return XDP_DROP;
-	bpf_xdp_load_bytes(ctx, settings.header_bytes, &cell->hdr, sizeof(struct inagg_hdr) + bytes);
-	barrier();
-	*(volatile __u32 *)&cell->done = 1;
-	if (sent_ns > stream->delivered_sent_ns)
-		stream->delivered_sent_ns = sent_ns;
-	detect_overtaken(at);
-	if (__sync_fetch_and_add(&stream->done, 1) + 1 == *(volatile __u64 *)&stream->wake_at)
-		ring();
-	return next == INAGG_W_SEND ? send(ctx, at, next, next_block) : XDP_DROP;
+	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, at, action, next_block);
 }
 
 /* The first cell holds the REQUEST of the probe. */
@@ -404,16 +464,14 @@ static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, _
 	__u64 now = bpf_ktime_get_ns();
 	struct inagg_cell *cell;
 	__u32 own_block;
-	int action, was_in;
+	int action;
 
 	if (!lock(at))
 		return XDP_DROP;
-	was_in = at->slot->acked;
 	action = inagg_worker_wait(&at->stream->worker, at->slot, block, contributors, settings.rank, now);
 	own_block = at->slot->block;
-	if (action == INAGG_W_RESEND && was_in) {
-		/* Forgotten, maybe complete elsewhere: user space sends it again and asks all ranks. */
-		at->owner->lost = 1;
+	if (action == INAGG_W_RESEND_ASK_ALL) {
+		at->slot->forgotten = 1; /* two packets: user space sends them */
 		at->slot->due_ns = 0;
 	}
 	unlock(at);
@@ -425,7 +483,7 @@ static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, _
 			cell->heard = 1;
 		}
 	}
-	if (action == INAGG_W_RESEND && was_in) {
+	if (action == INAGG_W_RESEND_ASK_ALL) {
 		ring();
 		return XDP_DROP;
 	}

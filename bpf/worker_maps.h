@@ -48,7 +48,7 @@ INAGG_AT(inagg_cell, hdr, 128);
 struct inagg_worker_slot {
 	struct inagg_wslot state;
 	__u32	busy;		/* a program or the process is deciding */
-	__u32	lost;		/* the switch has forgotten what it had of the block in flight */
+	__u32	reserved;
 };
 
 /* What a communicator is; constant, so that the verifier removes what it does not need. */
@@ -70,24 +70,12 @@ struct inagg_stream_settings {
 
 struct inagg_stream_state {
 	struct inagg_worker worker;
-	__u64	delivered_sent_ns;	/* latest transmission whose result came */
 	__u64	accepted;		/* results accepted */
 	__u64	done;			/* results stored in their cells */
 	__u64	wake_at;		/* ring the doorbell when `done` gets here */
-	__u32	cursor;			/* slot that is compared next for overtaking */
+	__u32	cursor;			/* slot that is looked at next: has its block been lost? */
 	__u32	reserved;
 };
-
-/*
- * inagg_worker_overtaken() as a question, for user space and BPF to agree on.  The window is a quarter of a
- * round trip, not a whole one: user space acts on the answer only when it wakes, late enough.
- */
-INAGG_INLINE int inagg_stream_overtaken(const struct inagg_worker *w, const struct inagg_wslot *s,
-					__u64 delivered_sent_ns)
-{
-	return s->state == INAGG_WSLOT_SENT && !s->resent && !s->tries && w->srtt_ns &&
-	       s->sent_ns + w->srtt_ns / 4 < delivered_sent_ns;
-}
 
 struct inagg_stream_counters {
 	__u64	contributions;
@@ -110,9 +98,8 @@ enum inagg_probe {
 struct inagg_stream_shared {
 	struct inagg_stream_state streams[2];	/* data, control */
 	struct inagg_stream_counters counters;
-	__u32	overdue;	/* a slot was overtaken: user space should look */
-	__u16	boot;		/* of the switch, as last heard; network byte order */
-	__u16	reserved;
+	__u32	owed;		/* length of the queue of that name */
+	struct inagg_boots boots;	/* network byte order */
 	__u32	probe;		/* enum inagg_probe */
 	__u32	restore;	/* slot + 1 whose last result somebody waits for, if BPF had no room for it */
 	__u32	reserved2;

@@ -69,7 +69,7 @@ struct Rank {
     std::vector<uint32_t> missing;              // blocks of each tensor that are still to come
     uint32_t called = 0;                        // tensors
     uint32_t finished = 0;                      // tensors
-    uint16_t boot = 0;
+    inagg_boots boots{1, 0};
     Time timer_at = ~0ULL;
     Time asleep_until = 0;
     Time progress_at = 0;
@@ -520,6 +520,9 @@ private:
         case INAGG_W_SEND:
         case INAGG_W_RESEND:
             return send(r, slot.block, INAGG_CONTRIBUTION, false);
+        case INAGG_W_RESEND_ASK_ALL:
+            send(r, slot.block, INAGG_CONTRIBUTION, false);
+            return send(r, slot.block, INAGG_REQUEST, true);
         case INAGG_W_REQUEST:
             return send(r, slot.block, INAGG_REQUEST, false);
         case INAGG_W_REQUEST_ALL:
@@ -595,16 +598,14 @@ private:
 
     void notice_boot(uint32_t r, uint16_t heard) {
         Rank &rank = ranks[r];
-        if (rank.boot && rank.boot != heard)
+        if (inagg_boot_heard(&rank.boots, heard))
             for (inagg_wslot &slot : rank.slots)
                 inagg_worker_rebooted(&slot);
-        rank.boot = heard;
     }
 
     void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) {
         Rank &rank = ranks[r];
         const uint32_t block = packet.block.block;
-        const Time sent = inagg_wslot_answered_ns(&slot);
         const bool any = broken(Mutation::accept_any_result) && slot.state == INAGG_WSLOT_SENT;
         const uint32_t taken = any ? slot.block : block;
         if (inagg_worker_result(&rank.worker, &slot, taken, now) != INAGG_W_ACCEPT)
@@ -617,7 +618,7 @@ private:
         rank.heard[index].reset();
         rank.progress_at = now;
         for (inagg_wslot &other : rank.slots)
-            if (inagg_worker_overtaken(&rank.worker, &other, sent, now))
+            if (inagg_worker_overtaken(&rank.worker, &other, now))
                 expire(r, other);
         open(r, slot);
         check_lag(index);

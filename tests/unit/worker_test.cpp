@@ -171,7 +171,7 @@ TEST_F(Worker, TimerBacksOffToTheCeiling) {
         EXPECT_EQ(timeout(s.due_ns - 1), INAGG_W_NOTHING);
         EXPECT_EQ(s.due_ns, now + wait);
         now = s.due_ns;
-        ASSERT_EQ(timeout(now), INAGG_W_RESEND);
+        ASSERT_EQ(timeout(now), i < INAGG_ASK_ALL_AFTER ? INAGG_W_RESEND : INAGG_W_RESEND_ASK_ALL);
         wait = std::min<__u64>(wait * 2, INAGG_RTO_CEILING_NS);
     }
     EXPECT_EQ(s.tries, 255);
@@ -197,13 +197,13 @@ TEST_F(Worker, AcknowledgedElementsAreAskedForNotSentAgain) {
     EXPECT_TRUE(s.acked);
     EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST);
     EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST_ALL);
-    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND)
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND_ASK_ALL)
         << "every fourth time, for switches that cannot answer requests";
     wait(1, 1, s.sent_ns + ms);
     EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST_ALL);
-    EXPECT_EQ(wait(1, 2, s.due_ns), INAGG_W_RESEND) << "the switch lost them";
+    EXPECT_EQ(wait(1, 2, s.due_ns), INAGG_W_RESEND_ASK_ALL) << "the switch lost them";
     EXPECT_FALSE(s.acked);
-    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND);
+    EXPECT_FALSE(s.forgotten) << "asked once";
 }
 
 // One of the ranks that wait asks for all; its answer, heard by everyone, makes the others wait on.
@@ -264,53 +264,104 @@ TEST_F(Worker, HolderRestoresWhatOthersWaitFor) {
     EXPECT_EQ(wait(1, 2, 11 * ms), INAGG_W_NOTHING) << "overwritten by now";
 }
 
-TEST_F(Worker, OvertakenBlockIsDueInAReorderingWindow) {
-    round_trip(0, 4 * ms); // reordering window
-    open(100 * ms);
+// Loss detection: `s` is slot 1 and sends block 5 at 100 ms; the round trip is 4 ms.
+class LossDetection : public Worker {
+protected:
+    void SetUp() override {
+        round_trip(0, 4 * ms);
+        open(100 * ms);
+    }
+    // Block 4 * round + 2, sent once at `sent`, has its result at `now`.
+    void deliver(__u64 sent, __u64 now, __u32 round = 1) {
+        inagg_wslot other;
+        inagg_wslot_init(&other, 2);
+        other.block += 4 * round;
+        ASSERT_EQ(inagg_worker_open(&w, &other, sent), INAGG_W_SEND);
+        ASSERT_EQ(inagg_worker_result(&w, &other, other.block, now), INAGG_W_ACCEPT);
+        w.srtt_ns = 4 * ms; // as before, whatever that took
+    }
+    bool overtaken(__u64 now) { return inagg_worker_overtaken(&w, &s, now); }
+};
+
+TEST_F(LossDetection, WaitsARoundTripAfterTheEvidence) {
     const __u64 rto = s.due_ns;
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 100 * ms, 104 * ms), 0) << "sent together";
+    deliver(100 * ms, 104 * ms);
+    EXPECT_FALSE(overtaken(104 * ms)) << "sent together";
     EXPECT_EQ(s.due_ns, rto);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 101 * ms, 105 * ms), 0);
-    EXPECT_EQ(s.due_ns, 108 * ms) << "a round trip of 4 ms and the window";
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 102 * ms, 109 * ms), 0) << "no later evidence puts it off";
+    deliver(101 * ms, 105 * ms);
+    EXPECT_FALSE(overtaken(105 * ms));
+    EXPECT_EQ(s.due_ns, 108 * ms) << "a round trip of 4 ms and once more";
+    deliver(102 * ms, 107 * ms);
+    EXPECT_FALSE(overtaken(107 * ms)) << "no later evidence puts it off";
     EXPECT_EQ(timeout(108 * ms - 1), INAGG_W_NOTHING);
+    EXPECT_TRUE(overtaken(108 * ms));
     EXPECT_EQ(timeout(108 * ms), INAGG_W_RESEND);
     EXPECT_EQ(w.doublings, 0u) << "no time-out";
     EXPECT_EQ(s.tries, 0);
     EXPECT_EQ(s.due_ns, 108 * ms + w.rto_ns);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 107 * ms, 111 * ms), 0) << "once a transmission";
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 113 * ms, 118 * ms), 1) << "which may be lost like the first";
+}
+
+TEST_F(LossDetection, WhatWasSentAgainMayBeLostLikeTheFirst) {
+    deliver(105 * ms, 109 * ms);
+    EXPECT_TRUE(overtaken(109 * ms));
+    EXPECT_EQ(timeout(109 * ms), INAGG_W_RESEND);
+    EXPECT_FALSE(overtaken(111 * ms)) << "once a transmission";
+    deliver(114 * ms, 118 * ms);
+    EXPECT_TRUE(overtaken(118 * ms));
     EXPECT_EQ(timeout(118 * ms), INAGG_W_RESEND);
 }
 
-TEST_F(Worker, WhatIsKnownToHaveArrivedIsNotOvertaken) {
-    round_trip(0, 4 * ms);
-    open(100 * ms);
-    inagg_worker_overtaken(&w, &s, 105 * ms, 109 * ms);
+TEST_F(LossDetection, AnEarlierBlockProvesNothing) {
+    deliver(150 * ms, 154 * ms, 0); // block 2, sent late: its rank fell behind, and may not have sent ours yet
+    EXPECT_FALSE(overtaken(190 * ms));
+    deliver(150 * ms, 154 * ms, 1); // block 6
+    EXPECT_TRUE(overtaken(154 * ms));
+}
+
+TEST_F(LossDetection, TheResultOfWhatWasSentTwiceProvesNothing) {
+    inagg_wslot other;
+    inagg_wslot_init(&other, 2);
+    other.block += 4;
+    inagg_worker_open(&w, &other, 102 * ms);
+    ASSERT_EQ(inagg_worker_timeout(&w, &other, other.due_ns), INAGG_W_RESEND);
+    inagg_worker_result(&w, &other, other.block, 290 * ms);
+    EXPECT_FALSE(overtaken(300 * ms));
+}
+
+TEST_F(LossDetection, AsksSoonForALateResultWhileOthersCome) {
+    for (int i = 0; i < 3; i++)
+        timeout(s.due_ns); // a straggler: everybody backs off
+    wait(5, 1, 500 * ms);
+    const __u64 backed_off = s.due_ns;
+    EXPECT_FALSE(overtaken(501 * ms)) << "nothing comes";
+    EXPECT_EQ(s.due_ns, backed_off);
+    deliver(498 * ms, 502 * ms);
+    EXPECT_FALSE(overtaken(502 * ms));
+    EXPECT_EQ(s.due_ns, 510 * ms) << "two round trips after what came last";
+    const int tries = s.tries;
+    EXPECT_EQ(timeout(510 * ms), INAGG_W_RESEND) << "the answer needs room";
+    EXPECT_EQ(s.tries, tries) << "no time-out";
+    wait(5, 1, 514 * ms);
+    EXPECT_FALSE(overtaken(515 * ms)) << "nothing came since";
+    EXPECT_GT(s.due_ns, 530 * ms);
+}
+
+TEST_F(LossDetection, AfterAResendTheOthersSendAgainToo) {
+    deliver(105 * ms, 109 * ms);
+    ASSERT_TRUE(overtaken(109 * ms));
     EXPECT_EQ(timeout(109 * ms), INAGG_W_RESEND);
     wait(5, 1, 113 * ms);
-    EXPECT_EQ(s.due_ns, 121 * ms) << "others send again, too: the result is due in two round trips";
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 200 * ms, 204 * ms), 0);
+    EXPECT_EQ(s.due_ns, 121 * ms) << "the result is due in two round trips";
+    EXPECT_FALSE(overtaken(118 * ms));
     EXPECT_EQ(timeout(121 * ms), INAGG_W_REQUEST);
     EXPECT_EQ(w.doublings, 0u);
 }
 
-TEST_F(Worker, AResultOfWhatWasSentTwiceOvertakesNothing) {
-    round_trip(0, 4 * ms);
-    inagg_wslot other;
-    inagg_wslot_init(&other, 2);
-    open(100 * ms);
-    inagg_worker_open(&w, &other, 102 * ms);
-    EXPECT_EQ(inagg_wslot_answered_ns(&other), 102 * ms);
-    inagg_worker_timeout(&w, &other, other.due_ns);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, inagg_wslot_answered_ns(&other), 300 * ms), 0);
-}
-
-TEST_F(Worker, OvertakingNeedsASampleAndABlockInFlight) {
+TEST_F(Worker, LossDetectionNeedsASampleAndABlockInFlight) {
     open(0);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 50 * ms, 54 * ms), 0);
+    EXPECT_FALSE(inagg_worker_overtaken(&w, &s, 54 * ms)) << "no round trip known";
     result(1, 4 * ms);
-    EXPECT_EQ(inagg_worker_overtaken(&w, &s, 50 * ms, 54 * ms), 0);
+    EXPECT_FALSE(inagg_worker_overtaken(&w, &s, 54 * ms)) << "idle";
 }
 
 TEST_F(Worker, RebootSendsAgainWithoutBackOff) {
@@ -322,12 +373,21 @@ TEST_F(Worker, RebootSendsAgainWithoutBackOff) {
     inagg_worker_sample(&w, 10 * ms); // of another slot
     inagg_worker_rebooted(&s);
     EXPECT_FALSE(s.acked);
-    EXPECT_EQ(timeout(420 * ms), INAGG_W_RESEND);
+    EXPECT_EQ(timeout(420 * ms), INAGG_W_RESEND_ASK_ALL);
     EXPECT_EQ(s.due_ns, 420 * ms + w.rto_ns);
     result(1, 421 * ms);
     inagg_worker_rebooted(&s);
     EXPECT_EQ(s.state, INAGG_WSLOT_IDLE);
     EXPECT_EQ(timeout(1000 * ms), INAGG_W_NOTHING);
+}
+
+TEST(Boots, ALatePacketOfThePreviousIncarnationIsNoRestart) {
+    inagg_boots boots{7, 0};
+    EXPECT_FALSE(inagg_boot_heard(&boots, 7));
+    EXPECT_TRUE(inagg_boot_heard(&boots, 3));
+    EXPECT_FALSE(inagg_boot_heard(&boots, 7)) << "late";
+    EXPECT_FALSE(inagg_boot_heard(&boots, 3));
+    EXPECT_TRUE(inagg_boot_heard(&boots, 9));
 }
 
 TEST_F(Worker, IdleSlotsHaveNoTimer) { EXPECT_EQ(timeout(1000 * ms), INAGG_W_NOTHING); }

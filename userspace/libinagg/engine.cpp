@@ -22,7 +22,7 @@ uint64_t monotonic_ns() {
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
                BlockClient &client, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
-      all_ranks_(inagg_all_ranks(membership.config.size)),
+      boots_{membership.config.boot, 0}, all_ranks_(inagg_all_ranks(membership.config.size)),
       payload_bytes_(std::size_t{membership.config.elements} * 4) {
     const JobConfig &job = membership_.config;
     const uint32_t counts[stream_count] = {job.slots, job.control_slots};
@@ -79,7 +79,7 @@ bool Engine::receive(std::chrono::nanoseconds wait) {
     const uint64_t before = packets_;
     io_->receive(*this, wait);
     for (StreamState &s : streams_)
-        if (s.delivered_ns || s.answered_ns)
+        if (std::exchange(s.answered, false))
             detect_overtaken(s);
     return packets_ != before;
 }
@@ -204,15 +204,13 @@ void Engine::on_block(StreamState &s, const inagg_hdr &header, std::span<const s
 }
 
 void Engine::on_boot(uint16_t boot) {
-    if (boot == membership_.config.boot)
+    if (!inagg_boot_heard(&boots_, boot))
         return;
     membership_.config.boot = boot;
     stats_.reboots++;
     for (StreamState &s : streams_) {
-        for (std::size_t index = 0; index < s.slots.size(); index++) {
-            inagg_worker_rebooted(&s.slots[index]);
-            s.records[index].lost = true;
-        }
+        for (inagg_wslot &slot : s.slots)
+            inagg_worker_rebooted(&slot);
         s.earliest_due = now_;
     }
 }
@@ -221,7 +219,6 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
                        std::span<const std::byte> body) {
     const uint32_t index = inagg_slot_index(&s.worker, block);
     inagg_wslot &slot = s.slots[index];
-    note_delivery(s, slot);
     if (inagg_worker_result(&s.worker, &slot, block, now_) != INAGG_W_ACCEPT) {
         stats_.duplicates++;
         return;
@@ -233,10 +230,10 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         .elements = inagg_swap16(header.elements),
         .saturated = (inagg_swap16(header.level_flags) & INAGG_F_SATURATED) != 0,
     };
+    s.answered = true;
     SlotRecord &record = s.records[index];
     record.kept = true;
     record.kept_meta = meta;
-    record.lost = false;
     std::byte *copy = s.kept_payload.data() + index * payload_bytes_;
     std::memcpy(copy, body.data(), body.size());
     stats_.blocks++;
@@ -251,13 +248,9 @@ void Engine::on_wait(StreamState &s, uint32_t block, uint64_t contributors) {
     record.heard = true;
     record.heard_block = block;
     record.contributors = contributors;
-    if (slot.state == INAGG_WSLOT_SENT && slot.block == block && slot.resent)
-        note_delivery(s, slot);
-    const bool was_in = slot.acked;
+    s.answered = true;
     const int action =
         inagg_worker_wait(&s.worker, &slot, block, contributors, membership_.config.rank, now_);
-    if (action == INAGG_W_RESEND && was_in)
-        record.lost = true;
     if (action == INAGG_W_RESTORE)
         send_restore(s, block);
     else
@@ -275,17 +268,10 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
         ended_ = static_cast<int>(inagg_swap32(header.slot));
 }
 
-void Engine::note_delivery(StreamState &s, const inagg_wslot &slot) {
-    uint64_t &latest = slot.resent ? s.answered_ns : s.delivered_ns;
-    latest = std::max<uint64_t>(latest, slot.sent_ns);
-}
-
-// Answers came: what was sent before what they answer may be lost. The switch answers each packet that is
-// sent again, but the others only when their block is complete: the former tell nothing about the latter.
+// Answers came: what was sent before what they answer may be lost.
 void Engine::detect_overtaken(StreamState &s) {
-    const uint64_t first = std::exchange(s.delivered_ns, 0), again = std::exchange(s.answered_ns, 0);
     for (inagg_wslot &other : s.slots) {
-        if (inagg_worker_overtaken(&s.worker, &other, other.resent ? std::max(first, again) : first, now_))
+        if (inagg_worker_overtaken(&s.worker, &other, now_))
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
         else if (other.overtaken)
             s.earliest_due = std::min<uint64_t>(s.earliest_due, other.due_ns);
@@ -315,29 +301,20 @@ void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
         send_contribution(s, slot.block, false);
         break;
     case INAGG_W_RESEND:
-        resend(s, slot);
+    case INAGG_W_RESEND_ASK_ALL:
+        stats_.retransmissions++;
+        send_contribution(s, slot.block, true);
+        if (action == INAGG_W_RESEND_ASK_ALL)
+            send_request(s, slot.block, true);
         break;
     case INAGG_W_REQUEST:
     case INAGG_W_REQUEST_ALL:
-        stats_.requests++;
         send_request(s, slot.block, action == INAGG_W_REQUEST_ALL);
         break;
     default:
         return;
     }
     s.earliest_due = std::min<uint64_t>(s.earliest_due, slot.due_ns);
-}
-
-// A block that the switch has forgotten, or that was resent in vain, may be complete elsewhere: besides
-// contributing again, ask all ranks whether one holds its result.
-void Engine::resend(StreamState &s, const inagg_wslot &slot) {
-    SlotRecord &record = s.records[inagg_slot_index(&s.worker, slot.block)];
-    stats_.retransmissions++;
-    send_contribution(s, slot.block, true);
-    if (!std::exchange(record.lost, false) && slot.tries <= INAGG_ASK_ALL_AFTER)
-        return;
-    stats_.requests++;
-    send_request(s, slot.block, true);
 }
 
 inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const {
@@ -368,6 +345,7 @@ void Engine::send_contribution(StreamState &s, uint32_t block, bool resend) {
 }
 
 void Engine::send_request(StreamState &s, uint32_t block, bool everyone) {
+    stats_.requests++;
     inagg_hdr h = header(s, INAGG_REQUEST, block, everyone ? INAGG_F_MULTICAST : 0);
     commit(h, io_->reserve(), 0);
 }

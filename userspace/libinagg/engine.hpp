@@ -47,7 +47,6 @@ private:
     struct SlotRecord {
         bool kept = false; // the last result is in kept_payload, in case the switch loses it
         BlockMeta kept_meta;
-        bool lost = false;  // the switch has forgotten what it had of the block in flight
         bool heard = false; // a WAIT came for heard_block
         uint32_t heard_block = 0;
         uint64_t contributors = 0;
@@ -56,8 +55,7 @@ private:
         Stream stream;
         bool owned = false;
         uint32_t first_slot = 0;            // of this stream in the job's pool
-        uint64_t delivered_ns = 0;          // latest first transmission answered by what was just received
-        uint64_t answered_ns = 0;           // the same of what was sent again
+        bool answered = false;              // RACK has something new to look at
         uint64_t earliest_due = UINT64_MAX; // no timer is due before this
         inagg_worker worker{};
         std::vector<inagg_wslot> slots;
@@ -73,7 +71,6 @@ private:
     void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body);
     void on_wait(StreamState &s, uint32_t block, uint64_t contributors);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
-    void note_delivery(StreamState &s, const inagg_wslot &slot);
     void detect_overtaken(StreamState &s);
     bool receive(std::chrono::nanoseconds wait);
     uint64_t earliest_due() const;
@@ -81,7 +78,6 @@ private:
     void run_timers(StreamState &s);
     void open(StreamState &s, inagg_wslot &slot);
     void act(StreamState &s, const inagg_wslot &slot, int action);
-    void resend(StreamState &s, const inagg_wslot &slot);
     void send_contribution(StreamState &s, uint32_t block, bool resend);
     void send_request(StreamState &s, uint32_t block, bool everyone);
     void send_restore(StreamState &s, uint32_t block);
@@ -94,6 +90,7 @@ private:
     Membership membership_;
     BlockClient &client_;
     uint64_t now_ = 0;
+    inagg_boots boots_;
     uint64_t all_ranks_;
     std::size_t payload_bytes_; // of the largest block
     std::array<StreamState, stream_count> streams_;

@@ -132,7 +132,7 @@ private:
     void serve();
     void serve(const Ring &ring, uint64_t now);
     bool may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
-    int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block, bool &ask_all);
+    int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block);
     void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
     void send_restore(uint32_t index);
     void send_probe();
@@ -159,7 +159,7 @@ private:
 
     Ring rings_[stream_count];
     uint64_t reboots_seen_ = 0;
-    bool rebooted_ = false, overdue_ = false; // of this round of serve()
+    bool rebooted_ = false; // of this round of serve()
     uint64_t earliest_due_ = UINT64_MAX;
     uint64_t socket_checked_ns_ = 0;
     int ended_ = 0; // reason of a REFUSED
@@ -205,7 +205,8 @@ void XdpTransport::load_programs() {
     settings.size = job.size;
     std::memcpy(const_cast<inagg_stream_settings *>(&bpf_->rodata->settings), &settings, sizeof(settings));
     if (bpf_map__set_max_entries(bpf_->maps.slots, job.slots + job.control_slots) ||
-        bpf_map__set_max_entries(bpf_->maps.cells, rings_[0].cells + rings_[1].cells))
+        bpf_map__set_max_entries(bpf_->maps.cells, rings_[0].cells + rings_[1].cells) ||
+        bpf_map__set_max_entries(bpf_->maps.owed, job.slots))
         throw system_error("sizing the stream program's maps");
     if (const int error = without_signals([&] { return stream_bpf__load(bpf_.get()); }))
         throw system_error("loading the stream program", -error);
@@ -215,7 +216,7 @@ void XdpTransport::map_memory() {
     slots_ = MappedMap<inagg_worker_slot>(bpf_->maps.slots);
     cells_ = MappedMap<inagg_cell>(bpf_->maps.cells);
     shared_ = &bpf_->bss->shared;
-    shared_->boot = inagg_swap16(membership_.config.boot);
+    shared_->boots.current = inagg_swap16(membership_.config.boot);
     for (const Ring &ring : rings_) {
         inagg_worker_init(&state(ring).worker, ring.window, timer_floor_ns);
         for (uint32_t i = 0; i < ring.window; i++)
@@ -358,28 +359,21 @@ inagg_wslot XdpTransport::slot(uint32_t index) const {
 bool XdpTransport::may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const {
     if (slot.state == INAGG_WSLOT_IDLE)
         return inagg_before(slot.block, ring.loaded);
-    return rebooted_ || now >= slot.due_ns ||
-           (overdue_ && inagg_stream_overtaken(&state(ring).worker, &slot, state(ring).delivered_sent_ns));
+    return rebooted_ || now >= slot.due_ns;
 }
 
-// `ask_all`: as in Engine::resend(), a block that is sent again may be complete elsewhere.
-int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block, bool &ask_all) {
+int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block) {
     inagg_worker *worker = &state(ring).worker;
     uint32_t free = 0;
     // BPF holds it for nanoseconds. Should we lose the CPU while we do, BPF drops a packet, as a network may.
     while (!shared_word(slot.busy).compare_exchange_weak(free, 1))
         free = 0;
-    if (rebooted_) {
+    if (rebooted_)
         inagg_worker_rebooted(&slot.state);
-        slot.lost = slot.state.state == INAGG_WSLOT_SENT;
-    } else if (overdue_ && inagg_stream_overtaken(worker, &slot.state, state(ring).delivered_sent_ns)) {
-        inagg_worker_overtaken(worker, &slot.state, state(ring).delivered_sent_ns, now);
-    }
     int action = inagg_worker_timeout(worker, &slot.state, now);
     if (action == INAGG_W_NOTHING)
         action = inagg_worker_open(worker, &slot.state, now);
     block = slot.state.block;
-    ask_all = action == INAGG_W_RESEND && (std::exchange(slot.lost, 0) || slot.state.tries > INAGG_ASK_ALL_AFTER);
     if (slot.state.state == INAGG_WSLOT_SENT)
         earliest_due_ = std::min<uint64_t>(earliest_due_, slot.state.due_ns);
     shared_word(slot.busy).store(0);
@@ -416,7 +410,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
             shared_word(counters.requests).fetch_add(1);
         }
         h.level_flags = inagg_swap16(static_cast<uint16_t>(flags));
-        h.boot = shared_word(shared_->boot).load();
+        h.boot = shared_word(shared_->boots.current).load();
         seal(h, membership_.config, payload);
     }
     std::memcpy(to, &h, sizeof(h));
@@ -439,7 +433,7 @@ void XdpTransport::send_restore(uint32_t index) {
     h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
     h.source = inagg_swap16(membership_.config.rank);
     h.level_flags &= inagg_swap16(INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED);
-    h.boot = shared_word(shared_->boot).load();
+    h.boot = shared_word(shared_->boots.current).load();
     seal(h, membership_.config, from.hdr.payload_checksum - inagg_hdr_digest(&from.hdr));
     std::memcpy(to, &h, sizeof(h));
     out_->commit(sizeof(h) + bytes);
@@ -457,11 +451,10 @@ void XdpTransport::serve(const Ring &ring, uint64_t now) {
             continue;
         }
         uint32_t block = 0;
-        bool ask_all = false;
-        const int action = decide(ring, slots_[index], now, block, ask_all);
+        const int action = decide(ring, slots_[index], now, block);
         if (action != INAGG_W_NOTHING)
             send(ring, slots_[index], action, block);
-        if (ask_all)
+        if (action == INAGG_W_RESEND_ASK_ALL)
             send(ring, slots_[index], INAGG_W_REQUEST_ALL, block);
     }
 }
@@ -471,7 +464,6 @@ void XdpTransport::serve() {
     std::atomic_thread_fence(std::memory_order_seq_cst); // first the limits, then the slots' states
     const uint64_t reboots = shared_word(shared_->counters.reboots).load();
     rebooted_ = std::exchange(reboots_seen_, reboots) != reboots;
-    overdue_ = shared_word(shared_->overdue).exchange(0);
     earliest_due_ = UINT64_MAX;
     const uint64_t now = monotonic_ns();
     for (const Ring &ring : rings_)

@@ -42,7 +42,8 @@ struct inagg_wslot {
 	__u8	acked;		/* the switch has our elements */
 	__u8	tries;		/* time-outs of this block */
 	__u8	resent : 1;	/* elements were sent more than once: no RTT sample */
-	__u8	overtaken : 1;	/* due_ns is RACK's, no time-out */
+	__u8	overtaken : 1;	/* due_ns is loss detection's, no time-out */
+	__u8	forgotten : 1;	/* the switch had our elements and has lost them */
 };
 
 INAGG_ASSERT(sizeof(struct inagg_wslot) == 24);
@@ -55,13 +56,19 @@ struct inagg_worker {
 	__u64	rto_ns;		/* before back-off */
 	__u64	floor_ns;
 	__u64	backed_off_ns;	/* when `doublings` last grew */
-	__u64	doublings;	/* of the RTO since the last sample */
+	/* Evidence for RACK: the latest transmission that was answered, of blocks sent once and again. */
+	__u64	delivered_ns;
+	__u64	answered_ns;
+	__u64	progress_ns;	/* when a result came last */
+	__u32	delivered_block;	/* the highest block whose result came */
+	__u32	doublings;	/* of the RTO since the last sample */
 };
 
 enum inagg_worker_action {
 	INAGG_W_NOTHING = 0,
 	INAGG_W_SEND,		/* CONTRIBUTION of slot->block */
 	INAGG_W_RESEND,		/* the same with INAGG_F_RESEND */
+	INAGG_W_RESEND_ASK_ALL,	/* both RESEND and REQUEST_ALL: the block may be complete elsewhere */
 	INAGG_W_REQUEST,	/* REQUEST for slot->block */
 	INAGG_W_REQUEST_ALL,	/* REQUEST with INAGG_F_MULTICAST */
 	INAGG_W_ACCEPT,		/* the payload is the result of that block: store it */
@@ -77,6 +84,10 @@ INAGG_INLINE void inagg_worker_init(struct inagg_worker *w, __u32 slots, __u64 f
 	w->floor_ns = floor_ns ? floor_ns : INAGG_RTO_FLOOR_NS;
 	w->rto_ns = INAGG_RTO_START_NS;
 	w->backed_off_ns = 0;
+	w->delivered_ns = 0;
+	w->answered_ns = 0;
+	w->progress_ns = 0;
+	w->delivered_block = 0;
 	w->doublings = 0;
 }
 
@@ -90,6 +101,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->tries = 0;
 	s->resent = 0;
 	s->overtaken = 0;
+	s->forgotten = 0;
 }
 
 /** Pool version of @block: which copy of its slot aggregates it. */
@@ -132,6 +144,7 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->tries = 0;
 	s->resent = 0;
 	s->overtaken = 0;
+	s->forgotten = 0;
 	return INAGG_W_SEND;
 }
 
@@ -165,6 +178,20 @@ INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 	w->doublings = 0;
 }
 
+/* Slot @s has an answer: what RACK may conclude from it about others. */
+INAGG_INLINE void inagg_worker_heard(struct inagg_worker *w, const struct inagg_wslot *s)
+{
+	if (s->resent) {
+		if (s->sent_ns > w->answered_ns)
+			w->answered_ns = s->sent_ns;
+		return;
+	}
+	if (!w->delivered_ns || inagg_before(w->delivered_block, s->block))
+		w->delivered_block = s->block;
+	if (s->sent_ns > w->delivered_ns)
+		w->delivered_ns = s->sent_ns;
+}
+
 /**
  * A result for @block arrives in slot @s.  ACCEPT once per block: the plane stores the payload, keeps
  * it until the slot's next result, and calls inagg_worker_open().
@@ -173,6 +200,8 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 {
 	if (s->state != INAGG_WSLOT_SENT || s->block != block)
 		return INAGG_W_NOTHING;
+	inagg_worker_heard(w, s);
+	w->progress_ns = now;
 	if (!s->resent && !s->tries)
 		inagg_worker_sample(w, now - s->sent_ns);
 	s->block = block + w->slots;
@@ -180,13 +209,18 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 	return INAGG_W_ACCEPT;
 }
 
-INAGG_INLINE void inagg_wslot_resend(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+/* A block that the switch has forgotten, or that was sent again in vain, may be complete elsewhere. */
+INAGG_INLINE int inagg_wslot_resend(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
+	int ask_all = s->forgotten || (!s->overtaken && s->tries > INAGG_ASK_ALL_AFTER);
+
 	s->resent = 1;
 	s->overtaken = 0;
+	s->forgotten = 0;
 	s->acked = 0;
 	s->sent_ns = now;
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
+	return ask_all ? INAGG_W_RESEND_ASK_ALL : INAGG_W_RESEND;
 }
 
 /*
@@ -209,24 +243,26 @@ INAGG_INLINE void inagg_wslot_put_off(const struct inagg_worker *w, struct inagg
 }
 
 /**
- * A WAIT for @block: @contributors are in.  RESEND when ours is not, RESTORE when the block is behind
- * us and others wait for it.
+ * A WAIT for @block: @contributors are in.  RESEND when ours is not, and ASK_ALL if it was; RESTORE when
+ * the block is behind us and others wait for it.
  */
-INAGG_INLINE int inagg_worker_wait(const struct inagg_worker *w, struct inagg_wslot *s, __u32 block,
+INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s, __u32 block,
 				   __u64 contributors, __u32 rank, __u64 now)
 {
 	int in = (contributors & inagg_rank_bit(rank)) != 0;
 	__u64 crossing = w->srtt_ns > w->floor_ns / 4 ? w->srtt_ns : w->floor_ns / 4;
 
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
+		if (s->resent)
+			inagg_worker_heard(w, s);
 		if (in) {
 			inagg_wslot_put_off(w, s, rank, now);
 			return INAGG_W_NOTHING;
 		}
 		if (now - s->sent_ns < crossing)
 			return INAGG_W_NOTHING;	/* our elements crossed this WAIT */
-		inagg_wslot_resend(w, s, now);
-		return INAGG_W_RESEND;
+		s->forgotten |= s->acked;
+		return inagg_wslot_resend(w, s, now);
 	}
 	/* also if an old copy of our contribution is in: the rank that is not may be dead */
 	if (contributors && inagg_wslot_holds(w, s, block))
@@ -250,54 +286,89 @@ INAGG_INLINE void inagg_wslot_expired(struct inagg_worker *w, struct inagg_wslot
 		w->doublings++;
 }
 
-/** The slot's timer: call at or after due_ns. */
+/**
+ * The slot's timer: call at or after due_ns.  What RACK found goes out whole, also when the elements are
+ * known to be in: a switch may have room for the result only where elements were.
+ */
 INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns)
 		return INAGG_W_NOTHING;
 	if (s->due_ns && !s->overtaken)
 		inagg_wslot_expired(w, s, now);
-	if (!s->acked || s->tries % INAGG_RESEND_EVERY == 0) {
-		inagg_wslot_resend(w, s, now);
-		return INAGG_W_RESEND;
-	}
+	if (!s->acked || s->overtaken || s->tries % INAGG_RESEND_EVERY == 0)
+		return inagg_wslot_resend(w, s, now);
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
 	return s->tries > INAGG_ASK_ALL_AFTER ? INAGG_W_REQUEST_ALL : INAGG_W_REQUEST;
 }
 
-/**
- * When the packet went that the result of @s answers, for sure; 0 if its elements were sent twice.  Ask
- * before inagg_worker_result(); argument of inagg_worker_overtaken().
+/*
+ * When the answer to what @s sent is overdue by a round trip, judged by answers to what was sent later;
+ * 0 if there are none.  The switch answers what is sent again at once, but the rest only when its block is
+ * complete, so the former proves nothing about the latter.  And a rank that falls behind delays all blocks
+ * from some number on: only a later block that was also sent later proves something.
  */
-INAGG_INLINE __u64 inagg_wslot_answered_ns(const struct inagg_wslot *s)
+INAGG_INLINE __u64 inagg_wslot_lost_ns(const struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
 {
-	return s->resent ? 0 : s->sent_ns;
+	__u64 latest = w->delivered_ns;
+
+	if (s->resent && w->answered_ns > latest)
+		latest = w->answered_ns;
+	if (s->sent_ns >= latest || (!s->resent && !inagg_before(s->block, w->delivered_block)))
+		return 0;
+	return now - (latest - s->sent_ns) + w->srtt_ns;
+}
+
+/*
+ * When to ask for the result of a block that our elements are in: soon, as long as later blocks complete.
+ * Then nobody is asleep, and the result may be what was lost; a back-off that a straggler caused before would
+ * keep this rank waiting, with all that then wait for it.
+ */
+INAGG_INLINE __u64 inagg_wslot_late_ns(const struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
+{
+	__u64 due = w->progress_ns + 2 * w->srtt_ns;
+
+	return inagg_before(s->block, w->delivered_block) && due >= now ? due : 0;
 }
 
 /**
- * RACK: a result came for what was sent at @delivered_sent_ns, so that of what was sent before in slot
- * @other should be here in a round trip more, unless its elements are known to have arrived: brings
- * due_ns forward to then.  Returns 1 if that is now; the plane then runs inagg_worker_timeout().
+ * Loss detection as in RACK: what came for other slots may show that the packet or the result of @s is
+ * lost.  Brings due_ns forward to when that is certain enough; returns 1 if it is now, and the plane runs
+ * inagg_worker_timeout().  Call it for each slot, now and then, while answers come.
  */
-INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *other,
-					__u64 delivered_sent_ns, __u64 now)
+INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
 	__u64 due;
 
-	if (other->state != INAGG_WSLOT_SENT || other->acked || !w->srtt_ns ||
-	    other->sent_ns >= delivered_sent_ns)
+	if (s->state != INAGG_WSLOT_SENT || !w->srtt_ns)
 		return 0;
-	due = now - (delivered_sent_ns - other->sent_ns) + w->srtt_ns;
-	if (due < other->due_ns) {
-		other->due_ns = due;
-		other->overtaken = 1;
+	due = s->acked ? inagg_wslot_late_ns(w, s, now) : inagg_wslot_lost_ns(w, s, now);
+	if (due && due < s->due_ns) {
+		s->due_ns = due;
+		s->overtaken = 1;
 	}
-	return other->overtaken && due < now;
+	return s->overtaken && s->due_ns <= now;
+}
+
+/* The switch's incarnations, in any byte order; 0: none. */
+struct inagg_boots {
+	__u16	current;
+	__u16	previous;
+};
+
+/** Does @boot, in a packet, say that the switch has restarted?  A late packet of the previous one does not. */
+INAGG_INLINE int inagg_boot_heard(struct inagg_boots *b, __u16 boot)
+{
+	if (boot == b->current || boot == b->previous)
+		return 0;
+	b->previous = b->current;
+	b->current = boot;
+	return 1;
 }
 
 /**
- * The switch restarted: what it had of this block is gone.  Sends it again soon, without waiting for
- * a back-off that a straggler caused.
+ * The switch restarted: what it had of this block is gone.  Makes the slot due at once, without a back-off
+ * that a straggler caused.
  */
 INAGG_INLINE void inagg_worker_rebooted(struct inagg_wslot *s)
 {
@@ -305,6 +376,8 @@ INAGG_INLINE void inagg_worker_rebooted(struct inagg_wslot *s)
 		return;
 	s->acked = 0;
 	s->tries = 0;
+	s->overtaken = 0;
+	s->forgotten = 1;
 	s->due_ns = 0;
 }
 
