@@ -2,6 +2,8 @@
 // File descriptors, network namespaces and child processes.
 #pragma once
 
+#include "common/fd.hpp"
+
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -15,27 +17,7 @@ namespace netns {
 // Throws std::system_error for the current errno.
 [[noreturn]] void fail(const std::string &what);
 
-// Owns a file descriptor.
-class Fd {
-public:
-    explicit Fd(int fd = -1) : fd_(fd) {}
-    Fd(Fd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    Fd &operator=(Fd &&other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~Fd() { reset(); }
-    int get() const { return fd_; }
-    explicit operator bool() const { return fd_ >= 0; }
-    void reset() {
-        if (fd_ >= 0) {
-            close(std::exchange(fd_, -1));
-        }
-    }
-
-private:
-    int fd_;
-};
+using inagg::Fd;
 
 struct Pipe {
     Pipe();

@@ -2,7 +2,7 @@
 #include "doctor.hpp"
 
 #include "error.hpp"
-#include "fd.hpp"
+#include "common/fd.hpp"
 #include "links.hpp"
 
 #include <bpf/bpf.h>

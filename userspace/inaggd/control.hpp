@@ -2,7 +2,7 @@
 // The control socket: SOCK_SEQPACKET, one JSON object a message, one answer each.
 #pragma once
 
-#include "fd.hpp"
+#include "common/fd.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -13,6 +13,8 @@
 struct pollfd;
 
 namespace inaggd {
+
+using inagg::Fd;
 
 class ControlServer {
 public:

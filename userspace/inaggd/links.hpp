@@ -2,7 +2,7 @@
 // What the kernel says about network interfaces.
 #pragma once
 
-#include "fd.hpp"
+#include "common/fd.hpp"
 #include "names.hpp"
 
 #include <functional>
@@ -10,6 +10,8 @@
 #include <vector>
 
 namespace inaggd {
+
+using inagg::Fd;
 
 // Tells when interfaces come and go.
 class LinkWatch {

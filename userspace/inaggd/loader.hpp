@@ -3,7 +3,7 @@
 // agent left.
 #pragma once
 
-#include "fd.hpp"
+#include "common/fd.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -12,6 +12,8 @@
 struct switch_bpf;
 
 namespace inaggd {
+
+using inagg::Fd;
 
 class Loader {
 public:

@@ -2,7 +2,7 @@
 // The switch's maps, as the agent and the tools see them. Layouts: bpf/switch_maps.h.
 #pragma once
 
-#include "fd.hpp"
+#include "common/fd.hpp"
 #include "names.hpp"
 
 #include <switch_maps.h>
@@ -15,6 +15,8 @@
 #include <vector>
 
 namespace inaggd {
+
+using inagg::Fd;
 
 inline constexpr const char *default_bpffs = "/sys/fs/bpf/inagg";
 inline constexpr const char *default_run_dir = "/run/inagg";

@@ -103,11 +103,6 @@ bool is_passing(int error) {
 
 } // namespace
 
-Fd::~Fd() {
-    if (fd_ >= 0)
-        close(fd_);
-}
-
 UdpIo::UdpIo(const inagg_options &options) : address_(options.switch_address) {
     open_socket();
     open_ring();

@@ -2,6 +2,7 @@
 // UDP datagrams through io_uring: one system call sends a batch and waits for the next.
 #pragma once
 
+#include "common/fd.hpp"
 #include "packet_io.hpp"
 
 #include <inagg/inagg.h>
@@ -16,22 +17,6 @@
 #include <utility>
 
 namespace inagg {
-
-// A file descriptor that closes itself.
-class Fd {
-public:
-    explicit Fd(int fd = -1) : fd_(fd) {}
-    Fd(Fd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    Fd &operator=(Fd &&other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~Fd();
-    int get() const { return fd_; }
-
-private:
-    int fd_;
-};
 
 class UdpIo final : public PacketIo {
 public:

@@ -5,27 +5,27 @@
 
 #include <utility>
 
-namespace inaggd {
+namespace inagg {
 
-// Owns a file descriptor.
+// Owns a file descriptor; -1: none.
 class Fd {
 public:
-    Fd() = default;
-    explicit Fd(int fd) : fd_(fd) {}
+    explicit Fd(int fd = -1) : fd_(fd) {}
     Fd(Fd &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     Fd &operator=(Fd &&other) noexcept {
         std::swap(fd_, other.fd_);
         return *this;
     }
-    ~Fd() {
-        if (fd_ >= 0)
-            ::close(fd_);
-    }
+    ~Fd() { reset(); }
     int get() const { return fd_; }
     explicit operator bool() const { return fd_ >= 0; }
+    void reset() {
+        if (fd_ >= 0)
+            ::close(std::exchange(fd_, -1));
+    }
 
 private:
-    int fd_ = -1;
+    int fd_;
 };
 
-} // namespace inaggd
+} // namespace inagg
