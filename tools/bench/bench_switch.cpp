@@ -364,7 +364,7 @@ struct Selection {
 
 int main(int argc, char **argv) {
     int rounds = 31;
-    uint32_t windows = 16;
+    uint32_t windows = 64;
     std::string program = "inagg_switch";
     CLI::App app{"Nanoseconds per element of the XDP switch beside a program that only copies; one JSON "
                  "object a line."};
@@ -380,7 +380,7 @@ int main(int argc, char **argv) {
     app.add_flag("--unchecked", selection.unchecked_only, "Leave out payload checksums");
     app.add_option("--rounds", rounds, "Rounds of each configuration; default 31")
         ->check(CLI::PositiveNumber);
-    app.add_option("--windows", windows, "Windows of 128 blocks in a round; default 16")
+    app.add_option("--windows", windows, "Windows of 128 blocks in a round; default 64")
         ->check(CLI::Range(1, 1024));
     app.add_option("--program", program, "Root program of the switch; default inagg_switch");
     CLI11_PARSE(app, argc, argv);
