@@ -83,10 +83,12 @@ TEST(Fixed, Theorem2HoldsForEveryFanInAndScale) {
 TEST(Fixed, RoundShiftTiesToEven) {
     for (__u32 value = 0; value < 4096; value++)
         for (__u32 shift = 0; shift < 16; shift++)
-            ASSERT_EQ(inagg_round_shift(value, shift),
+            ASSERT_EQ(inagg_round_shift(value, static_cast<__s32>(shift)),
                       std::nearbyint(std::ldexp(value, -static_cast<int>(shift))));
     EXPECT_EQ(inagg_round_shift(0xffffffff, 31), 2u);
-    EXPECT_EQ(inagg_round_shift(0xffffffff, 32), 0u);
+    EXPECT_EQ(inagg_round_shift(0xffffffff, 32), 1u);
+    EXPECT_EQ(inagg_round_shift(0x80000000, 32), 0u);
+    EXPECT_EQ(inagg_round_shift((1ull << 62) - 1, 63), 0u);
     EXPECT_EQ(inagg_round_shift(5, 1000), 0u);
 }
 

@@ -50,19 +50,30 @@ INAGG_INLINE __u32 inagg_block_elements(__u32 elements, __u8 dtype)
 	return elements;
 }
 
-/* Shift right, round half to even; 0 for shifts that leave nothing. */
-INAGG_INLINE __u32 inagg_round_shift(__u32 value, __u32 shift)
-{
-	__u32 rest, half, kept;
+/*
+ * The conversions of 16-bit floats run once an element, so they have no branches: a verifier sees one
+ * path through a loop over elements, and a CPU predicts nothing.
+ */
 
-	if (shift == 0)
-		return value;
-	if (shift > 31)
-		return 0;
-	kept = value >> shift;
-	rest = value & ((1U << shift) - 1);
-	half = 1U << (shift - 1);
-	return kept + (rest > half || (rest == half && (kept & 1)));
+/* Keeps a compiler from seeing a comparison, and making it a branch, in the arithmetic on @x. */
+#define INAGG_OPAQUE(x) __asm__ volatile("" : "+r"(x))
+
+/* The smaller of @x and 0. */
+INAGG_INLINE __s32 inagg_not_above_zero(__s32 x)
+{
+	__s32 sign = x;
+
+	INAGG_OPAQUE(sign);
+	return x & sign >> 31;
+}
+
+/* Shift right, round half to even.  @value is below 2^62; what @shift leaves nothing of becomes 0. */
+INAGG_INLINE __u64 inagg_round_shift(__u64 value, __s32 shift)
+{
+	__u32 right = (__u32)(63 + inagg_not_above_zero(shift - 63)) & 63;
+	__u64 below = (1ULL << right) - 1;
+
+	return (value + (below >> 1) + (value >> right & below & 1)) >> right;
 }
 
 /**
@@ -71,53 +82,60 @@ INAGG_INLINE __u32 inagg_round_shift(__u32 value, __u32 shift)
  */
 INAGG_INLINE __s32 inagg_half_to_fixed(__u16 bits, __u32 mantissa_bits, __u32 fan_in_log2, __u8 scale)
 {
-	__u32 exponent_bits = 15 - mantissa_bits;
-	__u32 exponent = (bits >> mantissa_bits) & ((1U << exponent_bits) - 1);
-	__u32 mantissa = bits & ((1U << mantissa_bits) - 1);
-	__s32 bias = (1 << (exponent_bits - 1)) - 1, shift;
-	__u32 magnitude;
-
-	if (exponent)
-		mantissa |= 1U << mantissa_bits;
-	else
-		exponent = 1;
+	const __u32 exponent_bits = 15 - mantissa_bits;
+	const __u32 max_exponent = (1U << exponent_bits) - 1, up = 48;
+	const __s32 bias = (__s32)(max_exponent >> 1);
+	__u32 exponent = bits >> mantissa_bits & max_exponent;
+	__u32 normal = (exponent + max_exponent) >> exponent_bits;	/* 0: subnormal, of exponent 1 */
+	__u64 mantissa = (bits & ((1U << mantissa_bits) - 1)) | normal << mantissa_bits;
+	__u32 magnitude, negative = -((__u32)bits >> 15);
 	/* value = mantissa * 2^(exponent - bias - mantissa_bits) */
-	shift = (__s32)exponent - bias - (__s32)mantissa_bits + inagg_fixed_point(fan_in_log2, scale);
-	magnitude = shift >= 0 ? mantissa << (shift & 31) : inagg_round_shift(mantissa, (__u32)-shift);
-	return (__s32)(bits & 0x8000 ? -magnitude : magnitude);
+	__s32 shift = (__s32)(exponent + 1 - normal) +
+		      (inagg_fixed_point(fan_in_log2, scale) - bias - (__s32)mantissa_bits);
+
+	/* the result is below 2^31: from `up` it is a shift to the right */
+	magnitude = (__u32)inagg_round_shift(mantissa << up, (__s32)up - shift);
+	return (__s32)((magnitude ^ negative) - negative);
+}
+
+/* Position of the highest bit; 0 for 0. */
+INAGG_INLINE __u32 inagg_log2(__u32 x)
+{
+	__u32 log2 = 0;
+
+#ifdef __clang__
+#pragma unroll
+#endif
+	for (__u32 step = 16; step; step >>= 1) {
+		__u64 room = (1ULL << step) - 1 - x;	/* negative: x needs more than step bits */
+		__u32 more;
+
+		INAGG_OPAQUE(room);
+		more = (__u32)(room >> 63) * step;
+		x >>= more;
+		log2 += more;
+	}
+	return log2;
 }
 
 /** Fixed point back to a 16-bit float: round to nearest even, subnormals, overflow to infinity. */
 INAGG_INLINE __u16 inagg_fixed_to_half(__s32 fixed, __u32 mantissa_bits, __u32 fan_in_log2, __u8 scale)
 {
-	__u32 exponent_bits = 15 - mantissa_bits;
-	__s32 bias = (1 << (exponent_bits - 1)) - 1;
-	__s32 max_exponent = (1 << exponent_bits) - 1;
-	__u16 sign = fixed < 0 ? 0x8000 : 0;
-	__u32 magnitude = fixed < 0 ? -(__u32)fixed : (__u32)fixed;
-	__u32 top = 0, probe = magnitude;
-	__s32 exponent, drop;
-
-	if (!magnitude)
-		return 0;
-	for (__u32 step = 16; step; step >>= 1)
-		if (probe >> step) {
-			probe >>= step;
-			top += step;
-		}
+	const __u32 exponent_bits = 15 - mantissa_bits, up = 16;
+	const __s32 max_exponent = (1 << exponent_bits) - 1, bias = max_exponent >> 1;
+	const __s32 infinity = max_exponent << mantissa_bits;
+	__u32 negative = -((__u32)fixed >> 31), magnitude = ((__u32)fixed ^ negative) - negative;
+	__u32 nonzero = -((magnitude | -magnitude) >> 31), top = inagg_log2(magnitude);
 	/* magnitude = 1.f * 2^top, value = magnitude * 2^-k */
-	exponent = (__s32)top - inagg_fixed_point(fan_in_log2, scale) + bias;
-	drop = (__s32)top - (__s32)mantissa_bits;
-	if (exponent < 1) {		/* subnormal: fewer mantissa bits */
-		drop += 1 - exponent;
-		exponent = 0;
-	}
-	magnitude = drop >= 0 ? inagg_round_shift(magnitude, (__u32)drop) : magnitude << (-drop & 31);
+	__s32 exponent = (__s32)top + bias - inagg_fixed_point(fan_in_log2, scale);
+	__s32 subnormal = -inagg_not_above_zero(exponent - 1);	/* so many mantissa bits fewer */
+	__s32 drop = (__s32)top - (__s32)mantissa_bits + subnormal, half;
+
+	half = (__s32)inagg_round_shift((__u64)magnitude << up, (__s32)up + drop);
 	/* a normal number's hidden bit adds 1 to the exponent field, and so does a carry from rounding */
-	magnitude += exponent > 0 ? (__u32)(exponent - 1) << mantissa_bits : 0;
-	if (exponent >= max_exponent || (__s32)(magnitude >> mantissa_bits) >= max_exponent)
-		magnitude = (__u32)max_exponent << mantissa_bits;
-	return sign | (__u16)magnitude;
+	half += (exponent - 1 + subnormal) << mantissa_bits;
+	half = infinity + inagg_not_above_zero(half - infinity);
+	return (__u16)(((__u32)half | (negative & 0x8000)) & nonzero);
 }
 
 #endif /* INAGG_CORE_FIXED_H */
