@@ -3,8 +3,8 @@
  * The XDP switch.
  *
  *   inagg_switch    on every port: what is not for this switch goes on to the kernel; joins; admission
- *                   (length, checksums, job, rank, port, address); then a tail call by algorithm
- *   inagg_switchml  SwitchML's slots (switchml.h)
+ *                   (length, checksums, job, rank, port, address); then the job's algorithm: SwitchML
+ *                   (switchml.h) in place, any other by a tail call
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
  *   inagg_clear     run by the agent: forgets slots, safely beside traffic
  *
@@ -77,27 +77,16 @@ struct {
 	__uint(max_entries, 64 * 1024);
 } events SEC(".maps");
 
-/* What the root program found out, for the algorithm that it calls. */
-struct scratch {
-	struct inagg_job job;
+/* What the root program found out about a packet. */
+struct packet {
 	struct inagg_block block;
 	__u32	slot_key;	/* in `slots` */
 	__u32	payload;	/* bytes behind the inagg header */
-	__u16	family;		/* 4 or 6 */
-	__u16	type;		/* enum inagg_type */
 	__u16	flags;		/* enum inagg_flag */
 	__u16	boot;
-	struct endpoint us;	/* this switch, as the worker addressed it */
-	struct endpoint worker;	/* where replies to this rank go */
-	struct widened wide;
+	__be16	reply_port;	/* the rank's */
+	__u8	type;		/* enum inagg_type */
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct scratch);
-} scratch SEC(".maps");
 
 /* Whose turn it is behind a port with several ranks: index job.index * ranks + first rank there. */
 struct turn {
@@ -113,39 +102,35 @@ struct {
 	__type(value, struct turn);
 } turns SEC(".maps");
 
-int inagg_switchml(struct xdp_md *ctx);
-
+/* Algorithms other than SwitchML, which the root program calls at once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, INAGG_ALGORITHMS);
 	__uint(key_size, sizeof(__u32));
-	__array(values, int(void *));
-} algorithms SEC(".maps") = {
-	.values = {
-		[INAGG_SWITCHML] = (void *)&inagg_switchml,
-	},
-};
-
-static __always_inline struct scratch *get_scratch(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&scratch, &zero);
-}
+	__uint(value_size, sizeof(__u32));
+} algorithms SEC(".maps");
 
 static __always_inline struct inagg_stats *get_stats(__u32 row)
 {
 	return bpf_map_lookup_elem(&stats, &row);
 }
 
-/* Count and drop. */
+/* Count and drop; @verdict is a negative reason.  The barrier keeps the bound that verifiers before 6.18
+ * need to see. */
+static __always_inline int drop(struct inagg_stats *count, int verdict)
+{
+	__u32 reason = -verdict;
+
+	barrier_var(reason);
+	count->drops[reason & (INAGG_R_CAPACITY - 1)]++;
+	return XDP_DROP;
+}
+
 static __always_inline int refuse(__u32 row, __u32 reason)
 {
 	struct inagg_stats *count = get_stats(row);
 
-	if (count)
-		count->drops[reason & (INAGG_R_CAPACITY - 1)]++;
-	return XDP_DROP;
+	return count ? drop(count, -(int)reason) : XDP_DROP;
 }
 
 static __always_inline struct inagg_job *get_job(const struct inagg_hdr *h)
@@ -156,48 +141,24 @@ static __always_inline struct inagg_job *get_job(const struct inagg_hdr *h)
 	return job && job->size ? job : NULL;
 }
 
-static __always_inline int same_address(const __u8 *a, const __u8 *b, int family)
+/* Is the frame, of that family, addressed to this switch? */
+static __always_inline int for_us(void *data, void *end, __u32 family, const struct inagg_switch_settings *set)
 {
-	const __u32 *x = (const __u32 *)a, *y = (const __u32 *)b;
-
-	if (family == 4)
-		return x[0] == y[0];
-	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
-}
-
-/* Is the frame addressed to this switch?  Notes both ends if so. */
-static __always_inline int for_us(void *data, void *end, int family,
-				  const struct inagg_switch_settings *set, struct scratch *sc)
-{
-	struct ethhdr *eth = data;
 	struct udphdr *udp;
 
 	if (family == 4) {
-		struct iphdr *ip = data + sizeof(*eth);
+		struct iphdr *ip = data + ETH_HLEN;
 
-		if (data + INAGG_HDR4 > end || !set->address4 || ip->daddr != set->address4)
-			return 0;
 		udp = data + INAGG_UDP4;
-		if (udp->dest != bpf_htons(INAGG_PORT))
-			return 0;
-		__builtin_memcpy(sc->us.address, &ip->daddr, 4);
-		__builtin_memcpy(sc->worker.address, &ip->saddr, 4);
+		return (void *)(udp + 1) <= end && set->address4 && ip->daddr == set->address4 &&
+		       udp->dest == bpf_htons(INAGG_PORT);
 	} else {
-		struct ipv6hdr *ip = data + sizeof(*eth);
+		struct ipv6hdr *ip = data + ETH_HLEN;
 
-		if (data + INAGG_HDR6 > end || !same_address((void *)&ip->daddr, set->address6, 6))
-			return 0;
 		udp = data + INAGG_UDP6;
-		if (udp->dest != bpf_htons(INAGG_PORT))
-			return 0;
-		__builtin_memcpy(sc->us.address, &ip->daddr, 16);
-		__builtin_memcpy(sc->worker.address, &ip->saddr, 16);
+		return (void *)(udp + 1) <= end && same_address(&ip->daddr, set->address6, 6) &&
+		       udp->dest == bpf_htons(INAGG_PORT);
 	}
-	__builtin_memcpy(sc->us.mac, eth->h_dest, 6);
-	__builtin_memcpy(sc->worker.mac, eth->h_source, 6);
-	sc->us.port = bpf_htons(INAGG_PORT);
-	sc->worker.port = udp->source;
-	return 1;
 }
 
 /*
@@ -209,25 +170,35 @@ static __always_inline int send_back(const struct xdp_md *ctx)
 	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
-/* The frame goes to one rank, or to all of them; its headers follow. */
-static __always_inline int send(struct xdp_md *ctx, struct scratch *sc, struct inagg_stats *count, int everyone)
+/* The frame came from a rank and goes to it: this switch is where it went. */
+static __always_inline int reply(struct xdp_md *ctx, __u32 payload, __be16 port)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+	__u32 family;
+
+	if (data + INAGG_HDR4 > end)
+		return XDP_ABORTED;
+	family = family_of(data);
+	if (write_headers(data, end, family, payload, destination_of(data, family), source_of(data, family),
+			  port))
+		return XDP_ABORTED;
+	return send_back(ctx);
+}
+
+/* To the group's addresses; an egress program, where there is one, replaces them by each rank's. */
+static __always_inline int multicast(struct xdp_md *ctx, __u32 payload, const struct inagg_job *job,
+				     struct inagg_stats *count)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx), *map;
-	const struct inagg_job *job = &sc->job;
-	struct endpoint group;
+	struct endpoint group = { (void *)job->group_mac, job->group };
+	__u32 family, index = job->index;
 
-	if (!everyone) {
-		if (write_headers(data, end, sc->family, sc->payload, &sc->us, &sc->worker))
-			return XDP_ABORTED;
-		return send_back(ctx);
-	}
-	/* The group's addresses; an egress program, where there is one, replaces them by the rank's. */
-	__builtin_memcpy(group.mac, job->group_mac, 6);
-	__builtin_memcpy(group.address, job->group, 16);
-	group.port = job->group_port;
-	if (write_headers(data, end, sc->family, sc->payload, &sc->us, &group))
+	if (data + INAGG_HDR4 > end)
 		return XDP_ABORTED;
-	map = bpf_map_lookup_elem(&ports, &job->index);
+	family = family_of(data);
+	if (write_headers(data, end, family, payload, destination_of(data, family), group, job->group_port))
+		return XDP_ABORTED;
+	map = bpf_map_lookup_elem(&ports, &index);
 	if (!map) {
 		count->drops[INAGG_R_MULTICAST]++;
 		return XDP_DROP;
@@ -236,24 +207,25 @@ static __always_inline int send(struct xdp_md *ctx, struct scratch *sc, struct i
 }
 
 /* Make the frame carry @bytes behind the inagg header. */
-static __always_inline int resize(struct xdp_md *ctx, struct scratch *sc, __u32 bytes)
+static __always_inline int resize(struct xdp_md *ctx, struct packet *p, __u32 bytes)
 {
-	int delta = (int)bytes - (int)sc->payload;
+	int delta = (int)bytes - (int)p->payload;
 
 	if (delta && bpf_xdp_adjust_tail(ctx, delta))
 		return -1;
-	sc->payload = bytes;
+	p->payload = bytes;
 	return 0;
 }
 
 #include "switchml.h"
 
 /* A rank that may join gets the job's configuration at once; the agent decides about the others. */
-static __always_inline int joined(const struct xdp_md *ctx, const struct scratch *sc, __u64 nonce,
-				  const struct inagg_member *m)
+static __always_inline int joined(const struct xdp_md *ctx, void *data, __u64 nonce, const struct inagg_member *m)
 {
-	if (!m->ifindex || m->ifindex != ctx->ingress_ifindex || m->family != sc->family ||
-	    !same_address(m->address, sc->worker.address, sc->family))
+	__u32 family = family_of(data);
+
+	if (!m->ifindex || m->ifindex != ctx->ingress_ifindex || m->family != family ||
+	    !same_address(m->address, source_of(data, family).address, family))
 		return 0;
 	return (m->flags & INAGG_MEMBER_STATIC) || m->nonce == nonce;
 }
@@ -278,47 +250,50 @@ static __always_inline void write_config(struct inagg_hdr *h, const struct inagg
 	inagg_hdr_seal_checked(h, inagg_body_checksum(c));
 }
 
-static __always_inline int ask_agent(const struct xdp_md *ctx, const struct scratch *sc,
-				     const struct inagg_hdr *h, const struct inagg_join *join)
+static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const struct datagram *d,
+				     const struct inagg_join *join)
 {
 	struct inagg_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	__u32 family;
 
 	if (!event)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_FULL);
+	family = family_of(data);
 	event->ifindex = ctx->ingress_ifindex;
-	event->source_port = sc->worker.port;
-	event->family = sc->family;
-	event->type = sc->type;
-	event->job = bpf_ntohs(h->job);
-	event->rank = bpf_ntohs(h->source);
-	event->generation = bpf_ntohs(h->generation);
-	__builtin_memcpy(event->mac, sc->worker.mac, 6);
-	__builtin_memcpy(event->address, sc->worker.address, 16);
-	if (sc->family == 4)
-		__builtin_memset(event->address + 4, 0, 12);
+	event->source_port = d->udp.source;
+	event->family = family;
+	event->type = inagg_hdr_type(&d->hdr);
+	event->job = bpf_ntohs(d->hdr.job);
+	event->rank = bpf_ntohs(d->hdr.source);
+	event->generation = bpf_ntohs(d->hdr.generation);
+	__builtin_memcpy(event->mac, source_of(data, family).mac, 6);
+	__builtin_memset(event->address, 0, 16);
+	if (family == 4)
+		__builtin_memcpy(event->address, &((struct iphdr *)(data + ETH_HLEN))->saddr, 4);
+	else
+		__builtin_memcpy(event->address, &((struct ipv6hdr *)(data + ETH_HLEN))->saddr, 16);
 	event->join = *join;
 	bpf_ringbuf_submit(event, 0);
 	return XDP_DROP;
 }
 
-static __always_inline int membership(struct xdp_md *ctx, struct scratch *sc, struct inagg_hdr *h,
-				      const struct inagg_job *job)
+static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void *data, void *end,
+				      struct datagram *d, const struct inagg_job *job)
 {
-	void *data = frame_data(ctx), *end = frame_end(ctx);
-	struct inagg_join *join = (void *)(h + 1);
-	__u32 rank = bpf_ntohs(h->source), row;
+	struct inagg_join *join = (void *)(d + 1);
+	__u32 rank = bpf_ntohs(d->hdr.source), row;
 	struct inagg_member *m;
 	struct inagg_stats *count;
 
-	if ((void *)(join + 1) > end || sc->payload != sizeof(*join))
+	if ((void *)(join + 1) > end || p->payload != sizeof(*join))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_LENGTH);
-	if ((sc->flags & INAGG_F_CHECKED) && !inagg_packet_intact(h, inagg_body_checksum(join)))
+	if ((p->flags & INAGG_F_CHECKED) && !inagg_packet_intact(&d->hdr, inagg_body_checksum(join)))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_PAYLOAD_CHECKSUM);
-	if (sc->type == INAGG_JOIN && job && rank < job->size) {
+	if (p->type == INAGG_JOIN && job && rank < job->size) {
 		row = job->index * INAGG_MAX_RANKS + rank;
 		m = bpf_map_lookup_elem(&members, &row);
 		count = get_stats(job->index);
-		if (m && count && joined(ctx, sc, join->nonce, m)) {
+		if (m && count && joined(ctx, data, join->nonce, m)) {
 			if (bpf_ntohs(join->size) != job->size)
 				return refuse(job->index, INAGG_R_SIZE);
 			if (bpf_ntohs(join->elements) < job->elements)
@@ -326,48 +301,44 @@ static __always_inline int membership(struct xdp_md *ctx, struct scratch *sc, st
 			if (m->flags & INAGG_MEMBER_STATIC) {
 				m->nonce = join->nonce;
 				m->receive_port = join->receive_port;
-				__builtin_memcpy(m->mac, sc->worker.mac, 6);
+				__builtin_memcpy(m->mac, data + ETH_ALEN, 6);
 			}
-			sc->worker.port = join->receive_port;
-			write_config(h, job, sc->boot);
+			p->reply_port = join->receive_port;
+			write_config(&d->hdr, job, p->boot);
 			count->joins++;
-			if (write_headers(data, end, sc->family, sc->payload, &sc->us, &sc->worker))
-				return XDP_ABORTED;
-			return send_back(ctx);
+			return reply(ctx, p->payload, p->reply_port);
 		}
 	}
-	return ask_agent(ctx, sc, h, join);
+	return ask_agent(ctx, data, d, join);
 }
 
 /* May this frame touch the job's slots?  Nothing has changed yet, and nothing does if it may not. */
-static __always_inline int admit(struct xdp_md *ctx, struct scratch *sc, const struct inagg_hdr *h,
-				 const struct inagg_job *job)
+static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, void *data, void *end,
+				 const struct inagg_hdr *h, const struct inagg_job *job)
 {
-	void *end = frame_end(ctx);
-	__u32 slot = bpf_ntohl(h->slot), row;
+	__u32 slot = bpf_ntohl(h->slot), family = family_of(data), row;
 	struct inagg_member *m;
 	int verdict;
 
-	sc->block = inagg_block_of(h);
-	if (sc->type == INAGG_REQUEST)
-		sc->block.elements = 0;
-	verdict = inagg_job_admits(job, &sc->block, slot, sc->payload);
+	p->block = inagg_block_of(h);
+	if (p->type == INAGG_REQUEST)
+		p->block.elements = 0;
+	verdict = inagg_job_admits(job, &p->block, slot, p->payload);
 	if (verdict)
 		return verdict;
-	row = job->index * INAGG_MAX_RANKS + sc->block.rank;
+	row = job->index * INAGG_MAX_RANKS + p->block.rank;
 	m = bpf_map_lookup_elem(&members, &row);
 	if (!m || !m->ifindex)
 		return -INAGG_R_RANK;
 	if (m->ifindex != ctx->ingress_ifindex)
 		return -INAGG_R_PORT;
-	if (m->family != sc->family || !same_address(m->address, sc->worker.address, sc->family))
+	if (m->family != family || !same_address(m->address, source_of(data, family).address, family))
 		return -INAGG_R_ADDRESS;
 	if ((job->flags & INAGG_JOIN_CHECKED) &&
-	    !inagg_packet_intact(h, payload_checksum((void *)(h + 1), end, sc->payload / 64)))
+	    !inagg_packet_intact(h, payload_checksum((void *)(h + 1), end, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
-	sc->worker.port = m->receive_port;
-	sc->job = *job;
-	sc->slot_key = (job->first_slot + slot) * 2 + ((sc->flags & INAGG_F_VERSION) != 0);
+	p->reply_port = m->receive_port;
+	p->slot_key = (job->first_slot + slot) * 2 + ((p->flags & INAGG_F_VERSION) != 0);
 	return 0;
 }
 
@@ -375,41 +346,43 @@ SEC("xdp.frags")
 int inagg_switch(struct xdp_md *ctx)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
-	int family = parse_family(data, end), payload, verdict;
 	struct inagg_switch_settings *set;
+	struct inagg_slot_memory *m;
 	struct inagg_stats *count;
-	struct scratch *sc;
+	struct datagram *d;
 	struct inagg_hdr *h;
 	struct inagg_job *job;
-	__u32 zero = 0;
+	struct packet p = {};
+	int payload, verdict;
+	__u32 zero = 0, family = parse_family(data, end);
 
 	if (!family)
 		return XDP_PASS;
 	set = bpf_map_lookup_elem(&settings, &zero);
-	sc = get_scratch();
-	if (!set || !sc || !for_us(data, end, family, set, sc))
+	if (!set || !for_us(data, end, family, set))
 		return XDP_PASS;
 
-	h = data + header_offset(family);
-	payload = payload_length(data, end, family);
-	if (payload < 0 || (void *)(h + 1) > end)
+	family = family_of(data);
+	d = datagram_of(data, end, family);
+	payload = d ? payload_length(data, end, family, d) : -1;
+	if (!d || payload < 0)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_LENGTH);
+	h = &d->hdr;
 	if (inagg_hdr_version(h) != INAGG_WIRE_VERSION)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_VERSION);
 	if (!inagg_hdr_intact(h))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_HEADER_CHECKSUM);
 
-	sc->family = family;
-	sc->payload = payload;
-	sc->type = inagg_hdr_type(h);
-	sc->flags = bpf_ntohs(h->level_flags) & INAGG_FLAGS_MASK;
-	sc->boot = set->boot;
+	p.payload = payload;
+	p.type = inagg_hdr_type(h);
+	p.flags = bpf_ntohs(h->level_flags) & INAGG_FLAGS_MASK;
+	p.boot = set->boot;
 	job = get_job(h);
 
-	switch (sc->type) {
+	switch (p.type) {
 	case INAGG_JOIN:
 	case INAGG_LEAVE:
-		return membership(ctx, sc, h, job);
+		return membership(ctx, &p, data, end, d, job);
 	case INAGG_CONTRIBUTION:
 	case INAGG_REQUEST:
 	case INAGG_RESTORE:
@@ -423,34 +396,24 @@ int inagg_switch(struct xdp_md *ctx)
 	if (!count)
 		return XDP_ABORTED;
 	count->packets++;
-	verdict = admit(ctx, sc, h, job);
+	verdict = admit(ctx, &p, data, end, h, job);
 	if (verdict)
-		return refuse(job->index, -verdict);
+		return drop(count, verdict);
 
-	bpf_tail_call(ctx, &algorithms, job->algorithm);
-	return refuse(job->index, INAGG_R_ALGORITHM);
-}
-
-SEC("xdp.frags")
-int inagg_switchml(struct xdp_md *ctx)
-{
-	struct scratch *sc = get_scratch();
-	struct inagg_slot_memory *m;
-	struct inagg_stats *count;
-
-	if (!sc)
-		return XDP_ABORTED;
-	m = bpf_map_lookup_elem(&slots, &sc->slot_key);
-	count = get_stats(sc->job.index);
-	if (!m || !count)
-		return refuse(sc->job.index, INAGG_R_SLOT);
-	switch (sc->type) {
+	if (job->algorithm != INAGG_SWITCHML) {
+		bpf_tail_call(ctx, &algorithms, job->algorithm);
+		return drop(count, -INAGG_R_ALGORITHM);
+	}
+	m = bpf_map_lookup_elem(&slots, &p.slot_key);
+	if (!m)
+		return drop(count, -INAGG_R_SLOT);
+	switch (p.type) {
 	case INAGG_CONTRIBUTION:
-		return switchml_contribute(ctx, sc, m, count);
+		return switchml_contribute(ctx, &p, job, m, count);
 	case INAGG_RESTORE:
-		return switchml_restore(ctx, sc, m, count);
+		return switchml_restore(ctx, &p, job, m, count);
 	default:
-		return switchml_request(ctx, sc, m, count);
+		return switchml_request(ctx, &p, job, m, count);
 	}
 }
 
@@ -477,22 +440,24 @@ SEC("xdp.frags/devmap")
 int inagg_egress(struct xdp_md *ctx)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
-	int family = parse_family(data, end), payload;
+	__u32 family = parse_family(data, end), row;
 	struct inagg_port_key key = {};
 	struct inagg_port_ranks *behind;
-	struct endpoint us, rank;
+	struct endpoint rank;
 	struct inagg_member *m;
-	struct ethhdr *eth = data;
+	struct datagram *d;
 	struct inagg_hdr *h;
 	struct inagg_job *job;
-	__u32 row;
+	int payload;
 
 	if (!family)
 		return XDP_PASS;
-	payload = payload_length(data, end, family);
-	h = data + header_offset(family);
-	if (payload < 0 || (void *)(h + 1) > end)
+	family = family_of(data);
+	d = datagram_of(data, end, family);
+	payload = d ? payload_length(data, end, family, d) : -1;
+	if (!d || payload < 0)
 		return XDP_PASS;
+	h = &d->hdr;
 	job = get_job(h);
 	if (!job)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_JOB);
@@ -507,19 +472,9 @@ int inagg_egress(struct xdp_md *ctx)
 	m = bpf_map_lookup_elem(&members, &row);
 	if (!m || !m->ifindex || m->family != family)
 		return refuse(job->index, INAGG_R_RANK);
-
-	if ((void *)(eth + 1) > end)
-		return XDP_ABORTED;
-	__builtin_memcpy(us.mac, eth->h_source, 6);
-	if (family == 4)
-		__builtin_memcpy(us.address, &((struct iphdr *)(eth + 1))->saddr, 4);
-	else if (data + INAGG_HDR6 <= end)
-		__builtin_memcpy(us.address, &((struct ipv6hdr *)(eth + 1))->saddr, 16);
-	us.port = bpf_htons(INAGG_PORT);
-	__builtin_memcpy(rank.mac, m->mac, 6);
-	__builtin_memcpy(rank.address, m->address, 16);
-	rank.port = m->receive_port;
-	if (write_headers(data, end, family, payload, &us, &rank))
+	rank.mac = (void *)m->mac;
+	rank.address = m->address;
+	if (write_headers(data, end, family, payload, source_of(data, family), rank, m->receive_port))
 		return XDP_ABORTED;
 	return XDP_PASS;
 }

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 // programs, so that an old and a new set never meet while ports change over.
 constexpr std::array state_maps = {"settings", "jobs",       "members", "slots",
                                    "ports",    "port_ranks", "stats",   "events"};
-constexpr std::array programs = {"inagg_switch", "inagg_switchml", "inagg_egress", "inagg_clear"};
+constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear"};
 
 // libbpf explains a refused program over many lines; they belong to the log.
 int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) {
