@@ -18,13 +18,13 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "lock.h"
 #include "worker_maps.h"
 #include <inagg/core/checksum.h>
 
 char LICENSE[] SEC("license") = "GPL";
 
 #define barrier() asm volatile("" ::: "memory")
-#define LOCK_TRIES 32
 #define SLOTS_LOOKED_AT 2	/* for losses, with each result: all of them in half a window */
 
 const volatile struct inagg_stream_settings settings = {};
@@ -86,22 +86,15 @@ static __always_inline int find_slot(__u32 index, struct place *at)
 	return 1;
 }
 
-/*
- * One at a time decides about a slot.  Two atomics instead of bpf_spin_lock(), which saves the
- * interrupt state and costs four times as much.  The holder leaves within
- * nanoseconds; should it not (a process may lose its CPU), the packet is dropped and its sender repeats it.
- */
+/* One at a time decides about a slot; should it be a process that has lost its CPU, we give up. */
 static __always_inline int lock(const struct place *at)
 {
-	for (int i = 0; i < LOCK_TRIES; i++)
-		if (!__sync_val_compare_and_swap(&at->owner->busy, 0, 1))
-			return 1;
-	return 0;
+	return lock_word(&at->owner->busy);
 }
 
 static __always_inline void unlock(const struct place *at)
 {
-	__sync_lock_test_and_set(&at->owner->busy, 0);
+	unlock_word(&at->owner->busy);
 }
 
 static __always_inline struct inagg_cell *find_cell(const struct place *at, __u32 block)
@@ -147,15 +140,10 @@ static __always_inline int set_lengths(struct xdp_md *ctx, __u32 bytes)
 		ip->payload_len = udp->len;
 	} else {
 		struct iphdr *ip = (void *)udp - sizeof(*ip);
-		__u16 *word = (__u16 *)ip;
-		__u64 sum = 0;
 
 		ip->tot_len = bpf_htons(bytes + sizeof(*udp) + sizeof(*ip));
 		ip->check = 0;
-#pragma unroll
-		for (int i = 0; i < 10; i++)
-			sum += word[i];
-		ip->check = ~inagg_fold16(sum);
+		ip->check = inagg_ipv4_checksum(ip);
 	}
 	return 0;
 }

@@ -10,6 +10,7 @@
  *
  * Loads with bpftool alone; inaggd does the same through libbpf.  Maps: switch_maps.h.
  */
+#include "lock.h"
 #include "parse.h"
 #include "switch_maps.h"
 #include "lanes.h"

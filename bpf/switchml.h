@@ -7,25 +7,14 @@
 #ifndef INAGG_SWITCHML_H
 #define INAGG_SWITCHML_H
 
-/*
- * One CPU at a time in a slot.  bpf_spin_lock() would do, but costs 48 ns here (it saves the interrupt
- * state) beside 12 ns of two atomics, and before Linux 6.9 allows no calls.  Nobody waits for long: the
- * holder runs in softirq on another CPU and leaves within a microsecond.  Should it not (a test run
- * preempted by a softirq on its own CPU), the packet is dropped and its sender will repeat it.
- */
-#define INAGG_LOCK_TRIES	128
-
 static __always_inline int lock_slot(struct inagg_slot_memory *m)
 {
-	for (int i = 0; i < INAGG_LOCK_TRIES; i++)
-		if (!__sync_val_compare_and_swap(&m->busy, 0, 1))
-			return 1;
-	return 0;
+	return lock_word(&m->busy);
 }
 
 static __always_inline void unlock_slot(struct inagg_slot_memory *m)
 {
-	__sync_lock_test_and_set(&m->busy, 0);
+	unlock_word(&m->busy);
 }
 
 static __always_inline int is_half(__u8 dtype_op)

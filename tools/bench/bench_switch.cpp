@@ -105,15 +105,6 @@ std::vector<std::byte> result_of(const Configuration &c, const std::vector<std::
     return result;
 }
 
-uint16_t ip_checksum(const iphdr &ip) {
-    uint16_t words[10];
-    uint32_t sum = 0;
-    std::memcpy(words, &ip, sizeof(words));
-    for (uint16_t word : words)
-        sum += word;
-    return static_cast<uint16_t>(~inagg_fold16(sum));
-}
-
 bench_frame frame_of(const Configuration &c, uint32_t rank, uint16_t generation,
                      const std::vector<std::byte> &payload) {
     bench_frame f = {};
@@ -131,7 +122,7 @@ bench_frame frame_of(const Configuration &c, uint32_t rank, uint16_t generation,
     ip.tot_len = htons(sizeof(iphdr) + udp_bytes);
     ip.saddr = htonl(worker_address + rank);
     ip.daddr = htonl(switch_address);
-    ip.check = ip_checksum(ip);
+    ip.check = inagg_ipv4_checksum(&ip);
     f.ip = ip;
     f.udp.source = htons(20000);
     f.udp.dest = htons(INAGG_PORT);

@@ -112,12 +112,7 @@ void FrameHeader::set_payload(std::size_t payload) {
     std::memcpy(&ip, udp - sizeof(ip), sizeof(ip));
     ip.tot_len = htons(static_cast<uint16_t>(udp_length + sizeof(ip)));
     ip.check = 0;
-    uint16_t words[sizeof(ip) / 2];
-    std::memcpy(words, &ip, sizeof(ip));
-    uint64_t sum = 0;
-    for (const uint16_t word : words)
-        sum += word;
-    ip.check = static_cast<uint16_t>(~inagg_fold16(sum));
+    ip.check = inagg_ipv4_checksum(&ip);
     std::memcpy(udp - sizeof(ip), &ip, sizeof(ip));
 }
 

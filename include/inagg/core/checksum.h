@@ -18,6 +18,20 @@ INAGG_INLINE __u16 inagg_fold16(__u64 sum)
 	return (__u16)sum;
 }
 
+/** Checksum of the IPv4 header at @header (RFC 791): 20 bytes, no options, its own field zero. */
+INAGG_INLINE __u16 inagg_ipv4_checksum(const void *header)
+{
+	const inagg_half *half = (const inagg_half *)header;
+	__u64 sum = 0;
+
+#ifdef __clang__
+#pragma unroll
+#endif
+	for (int i = 0; i < 10; i++)
+		sum += half[i];
+	return (__u16)~inagg_fold16(sum);
+}
+
 /** Ones' complement sum of the header as it lies in memory, `checksum` included. */
 INAGG_INLINE __u16 inagg_hdr_sum(const struct inagg_hdr *h)
 {

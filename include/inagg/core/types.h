@@ -23,6 +23,7 @@
 #endif
 
 /* A word of something else's memory: exempt from type-based alias analysis. */
+typedef __u16 __attribute__((may_alias)) inagg_half;
 typedef __u32 __attribute__((may_alias)) inagg_word;
 typedef __u64 __attribute__((may_alias)) inagg_dword;
 
