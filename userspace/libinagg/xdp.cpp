@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr uint32_t windows_in_ring = 8;  // cells for each slot
+constexpr uint32_t windows_in_ring = 32; // cells for each slot: user space wakes up seldom, and late
 constexpr uint32_t publish_every = 32;   // cells filled before the window opens further
 constexpr int probes = 20;
 constexpr auto probe_wait = 20ms;
@@ -108,12 +108,11 @@ public:
     void leave() override { inagg::leave(*io_, membership_); }
 
 private:
-    // A stream as user space sees it: tail <= blocks in cells < loaded <= wanted
+    // A stream as user space sees it: ... tail <= blocks in cells < loaded <= wanted
     struct Ring {
         Stream stream;
         uint32_t window, first_slot, cells, first_cell;
         uint32_t tail = 0;   // next block to hand to the client
-        uint32_t published = 0; // blocks before this one may go: the stream's limit
         uint32_t loaded = 0; // next block to put into a cell
         uint32_t wanted = 0; // blocks before this one may be sent
         uint64_t stored = 0; // blocks handed to the client
@@ -128,11 +127,10 @@ private:
     uint64_t done(const Ring &ring) const;
     void fill_cell(const Ring &ring, uint32_t block);
     void fill(Ring &ring);
-    void publish(Ring &ring);
+    void publish(const Ring &ring);
     bool collect(Ring &ring);
     void serve();
     void serve(const Ring &ring, uint64_t now);
-    void serve(const Ring &ring, uint32_t index, uint64_t now);
     bool may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
     int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block);
     void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
@@ -309,18 +307,8 @@ void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {
     at.bytes = static_cast<uint32_t>(bytes);
 }
 
-// Let blocks go as far as cells are filled. Slots that wait for one of them start at once: the program moves
-// other slots on meanwhile, and ranks would take blocks that stay behind later ones for lost.
-void XdpTransport::publish(Ring &ring) {
-    shared_word(state(ring).worker.limit).store(ring.loaded); // sequentially consistent: set, then look
-    const uint64_t now = monotonic_ns();
-    for (; ring.published != ring.loaded; ring.published++) {
-        const uint32_t index = ring.first_slot + (ring.published & (ring.window - 1));
-        const inagg_wslot seen = slot(index);
-        if (seen.state == INAGG_WSLOT_IDLE && seen.block == ring.published)
-            serve(ring, index, now);
-    }
-    out_->flush();
+void XdpTransport::publish(const Ring &ring) {
+    shared_word(state(ring).worker.limit).store(ring.loaded, std::memory_order_release);
 }
 
 // Fill cells as far as their former blocks are finished and no rank can ask for them any more: a block is
@@ -452,15 +440,6 @@ void XdpTransport::send_restore(uint32_t index) {
     shared_word(shared_->counters.restores).fetch_add(1);
 }
 
-void XdpTransport::serve(const Ring &ring, uint32_t index, uint64_t now) {
-    uint32_t block = 0;
-    const int action = decide(ring, slots_[index], now, block);
-    if (action != INAGG_W_NOTHING)
-        send(ring, slots_[index], action, block);
-    if (action == INAGG_W_RESEND_ASK_ALL)
-        send(ring, slots_[index], INAGG_W_REQUEST_ALL, block);
-}
-
 void XdpTransport::serve(const Ring &ring, uint64_t now) {
     // In the order of blocks, oldest first: others would take an old block after a new one for a loss.
     for (uint32_t i = 0; i < ring.window; i++) {
@@ -471,7 +450,12 @@ void XdpTransport::serve(const Ring &ring, uint64_t now) {
                 earliest_due_ = std::min<uint64_t>(earliest_due_, seen.due_ns);
             continue;
         }
-        serve(ring, index, now);
+        uint32_t block = 0;
+        const int action = decide(ring, slots_[index], now, block);
+        if (action != INAGG_W_NOTHING)
+            send(ring, slots_[index], action, block);
+        if (action == INAGG_W_RESEND_ASK_ALL)
+            send(ring, slots_[index], INAGG_W_REQUEST_ALL, block);
     }
 }
 
