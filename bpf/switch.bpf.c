@@ -163,6 +163,27 @@ static __always_inline int for_us(void *data, void *end, __u32 family, const str
 }
 
 /*
+ * The frame is the kernel's, unless it claims to come from this switch: workers believe what has its
+ * address, so nobody behind a port may send in its name, in whatever way the datagram is cut or wrapped.
+ */
+static __always_inline int pass(void *data, void *end, const struct inagg_switch_settings *set)
+{
+	const __be16 *protocol = data + offsetof(struct ethhdr, h_proto);
+	const struct address6 *own = (const void *)set->address6;
+	struct ipv6hdr *ip6 = data + ETH_HLEN;
+	struct iphdr *ip = data + ETH_HLEN;
+
+	if ((void *)(ip + 1) > end)
+		return XDP_PASS;
+	if (*protocol == bpf_htons(ETH_P_IP) && set->address4 && ip->saddr == set->address4)
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_ADDRESS);
+	if (*protocol == bpf_htons(ETH_P_IPV6) && (void *)(ip6 + 1) <= end && (own->word[0] | own->word[1]) &&
+	    same_address(&ip6->saddr, own, 6))
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_ADDRESS);
+	return XDP_PASS;
+}
+
+/*
  * Out through the port it came in.  Not XDP_TX: a veth delivers those only to a peer with an XDP program
  * of its own, redirected frames also to one with GRO, which is all that an unprivileged worker has.
  */
@@ -357,11 +378,11 @@ int inagg_switch(struct xdp_md *ctx)
 	int payload, verdict;
 	__u32 zero = 0, family = parse_family(data, end);
 
-	if (!family)
-		return XDP_PASS;
 	set = bpf_map_lookup_elem(&settings, &zero);
-	if (!set || !for_us(data, end, family, set))
+	if (!set)
 		return XDP_PASS;
+	if (!family || !for_us(data, end, family, set))
+		return pass(data, end, set);
 
 	family = family_of(data);
 	d = datagram_of(data, end, family);

@@ -216,7 +216,11 @@ static __always_inline int switchml_contribute(struct xdp_md *ctx, struct packet
 	}
 	if (wide && state.elements && narrow_result(ctx, p, job, m)) {
 		/* Forget the block: nobody has its result, so all ranks will contribute again. */
-		m->state.flags = 0;
+		if (lock_slot(m)) {
+			if (inagg_slot_holds(&m->state, &p->block))
+				m->state.flags = 0;
+			unlock_slot(m);
+		}
 		return drop(count, -INAGG_R_RESIZE);
 	}
 	return deliver(ctx, p, job, m, count, 1);

@@ -135,7 +135,7 @@ int inagg_test(inagg_request *request);
 const char *inagg_message(void);
 /** Short text of an error number. */
 const char *inagg_strerror(int error);
-/** "1.0.0" */
+/** "0.1.0": major, minor, patch. */
 const char *inagg_version(void);
 
 #ifdef __cplusplus

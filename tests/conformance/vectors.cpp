@@ -118,6 +118,7 @@ std::vector<uint8_t> join_payload(const json &object, const JobSpec &spec) {
 
 Packet packet_of(const json &object, const JobSpec &spec) {
     check_keys(object, {"type",
+                        "source",
                         "rank",
                         "block",
                         "slot",
@@ -176,7 +177,8 @@ Packet packet_of(const json &object, const JobSpec &spec) {
 
     const uint32_t source_rank = number<uint32_t>(object, "source_rank", p.rank);
     const uint32_t source_job = number(object, "source_job", spec.index);
-    p.source = worker_address(p.family, source_job, source_rank);
+    p.source = object.value("source", "worker") == "worker" ? worker_address(p.family, source_job, source_rank)
+                                                            : switch_address(p.family);
     p.source_mac = worker_mac(source_job, source_rank);
     p.source_port = worker_port(source_rank);
     p.target = object.value("target", "switch") == "switch" ? switch_address(p.family)

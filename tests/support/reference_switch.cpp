@@ -31,6 +31,24 @@ struct Envelope {
     bool lengths_agree;
 };
 
+// Does the frame's IP header, of whatever protocol, have this switch's address as its source?
+bool claims_to_be_us(const Frame &frame) {
+    if (frame.size() < sizeof(ether_header) + sizeof(iphdr))
+        return false;
+    const uint16_t ethertype = ntohs(read<uint16_t>(frame, 12));
+    Address source{};
+    if (ethertype == ETHERTYPE_IP) {
+        const auto ip = read<iphdr>(frame, sizeof(ether_header));
+        std::memcpy(source.data(), &ip.saddr, 4);
+        return source == switch_address(4);
+    }
+    if (ethertype != ETHERTYPE_IPV6 || frame.size() < sizeof(ether_header) + sizeof(ip6_hdr))
+        return false;
+    const auto ip = read<ip6_hdr>(frame, sizeof(ether_header));
+    std::memcpy(source.data(), &ip.ip6_src, 16);
+    return source == switch_address(6);
+}
+
 std::optional<Envelope> open_envelope(const Frame &frame) {
     if (frame.size() < sizeof(ether_header))
         return {};
@@ -160,7 +178,7 @@ Answer ReferenceSwitch::drop(inagg_stats &row, uint32_t reason) {
 Answer ReferenceSwitch::receive(const Frame &frame) {
     const auto envelope = open_envelope(frame);
     if (!envelope)
-        return {Action::pass, 0, {}};
+        return claims_to_be_us(frame) ? drop(no_job, INAGG_R_ADDRESS) : Answer{Action::pass, 0, {}};
     if (!envelope->lengths_agree)
         return drop(no_job, INAGG_R_LENGTH);
     const auto h = read<inagg_hdr>(frame, header_offset(envelope->family));
