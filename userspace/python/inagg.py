@@ -15,8 +15,10 @@ else what the dynamic linker finds.
 """
 
 import ctypes
+import operator
 import os
 import pathlib
+import weakref
 
 import numpy
 
@@ -124,8 +126,30 @@ def version():
     return _library.inagg_version().decode()
 
 
+def _fit(name, value, kind):
+    """`value` if the C type `kind` holds it: ctypes would cut it to another number without a word."""
+    bits = 8 * ctypes.sizeof(kind)
+    low = -1 << (bits - 1) if kind(-1).value < 0 else 0
+    high = low + (1 << bits) - 1
+    if not low <= operator.index(value) <= high:
+        raise ValueError(f"{name} {value}: it must be {low} to {high}")
+    return value
+
+
+def _op(op):
+    return _fit("operator", op, ctypes.c_int)
+
+
+def _root(root):
+    return _fit("root", root, ctypes.c_uint16)
+
+
 def _dtype_of(array, dtype):
+    if not array.dtype.isnative:
+        raise TypeError(f"array of {array.dtype.str!r}, which is not this machine's byte order: "
+                        f"give array.astype({array.dtype.newbyteorder('=').name!r})")
     if dtype is not None:
+        _fit("dtype", dtype, ctypes.c_int)
         width = 2 if dtype in (FLOAT16, BFLOAT16) else 4
         if array.dtype.itemsize != width:
             raise TypeError(f"data type {dtype} needs elements of {width} bytes, not {array.dtype}")
@@ -149,10 +173,11 @@ def _output(out, like):
 
 
 class Request:
-    """An operation under way; keeps its arrays alive until wait()."""
+    """An operation under way; keeps its arrays and its communicator alive until wait()."""
 
-    def __init__(self, handle, send, recv):
-        self._handle, self._send, self._recv = handle, send, recv
+    def __init__(self, comm, handle, send, recv):
+        self._comm, self._handle, self._send, self._recv = comm, handle, send, recv
+        self._error = None
 
     def test(self):
         """True when the operation is done."""
@@ -160,14 +185,25 @@ class Request:
 
     def wait(self):
         """Wait for the operation and return its result."""
-        if self._handle is not None:
-            handle, self._handle = self._handle, None
-            _check(_library.inagg_wait(handle))
+        self._finish()
+        if self._error is not None:
+            raise self._error
         return self._recv
 
+    def _finish(self):
+        """Wait, and leave an error for wait() to raise."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        try:
+            self._comm._open()  # the library's handle is no longer valid after leaving
+            _check(_library.inagg_wait(handle))
+        except Error as error:
+            self._error = error
+
     def __del__(self):
-        if getattr(self, "_handle", None) is not None:
-            _library.inagg_wait(self._handle)
+        if hasattr(self, "_handle"):
+            self._finish()
 
 
 class Communicator:
@@ -180,6 +216,7 @@ class Communicator:
     def __init__(self, **options):
         """Options are switch_address, job, rank, size, algorithm, transport, timeout_ms, scale, checked."""
         self._comm = None
+        self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)
         comm = ctypes.c_void_p()
         _check(_library.inagg_join(ctypes.byref(values), ctypes.byref(comm)))
@@ -187,8 +224,9 @@ class Communicator:
 
     @staticmethod
     def _options(changes):
-        known = {name for name, _ in _Options._fields_} - {"struct_size"}
-        unknown = set(changes) - known
+        known = dict(_Options._fields_)
+        del known["struct_size"]
+        unknown = set(changes) - set(known)
         if unknown:
             raise TypeError(f"unknown options {sorted(unknown)}; there are {sorted(known)}")
         values = _Options()
@@ -198,7 +236,7 @@ class Communicator:
         else:
             _check(_library.inagg_options_from_env(ctypes.byref(values)))
         for name, value in changes.items():
-            setattr(values, name, value.encode() if isinstance(value, str) else value)
+            setattr(values, name, value.encode() if isinstance(value, str) else _fit(name, value, known[name]))
         return values
 
     def __enter__(self):
@@ -211,6 +249,8 @@ class Communicator:
             self._leave()
 
     def _leave(self):
+        for request in list(self._requests):
+            request._finish()
         comm, self._comm = self._comm, None
         return _library.inagg_leave(comm) if comm else 0
 
@@ -253,7 +293,7 @@ class Communicator:
         send = _input(array)
         recv = _output(out, send)
         _check(_library.inagg_allreduce(self._open(), send.ctypes.data, recv.ctypes.data, send.size,
-                                        _dtype_of(send, dtype), op))
+                                        _dtype_of(send, dtype), _op(op)))
         return recv
 
     def iallreduce(self, array, op=SUM, out=None, dtype=None):
@@ -262,15 +302,17 @@ class Communicator:
         recv = _output(out, send)
         handle = ctypes.c_void_p()
         _check(_library.inagg_iallreduce(self._open(), send.ctypes.data, recv.ctypes.data, send.size,
-                                         _dtype_of(send, dtype), op, ctypes.byref(handle)))
-        return Request(handle, send, recv)
+                                         _dtype_of(send, dtype), _op(op), ctypes.byref(handle)))
+        request = Request(self, handle, send, recv)
+        self._requests.add(request)
+        return request
 
     def reduce(self, array, root=0, op=SUM, out=None, dtype=None):
         """As allreduce(), but only `root` gets the result; the others get None."""
         send = _input(array)
-        recv = _output(out, send) if self.rank == root else None
+        recv = _output(out, send) if self.rank == _root(root) else None
         _check(_library.inagg_reduce(self._open(), send.ctypes.data, recv.ctypes.data if recv is not None else None,
-                                     send.size, _dtype_of(send, dtype), op, root))
+                                     send.size, _dtype_of(send, dtype), _op(op), root))
         return recv
 
     def broadcast(self, array, root=0, dtype=None):
@@ -278,7 +320,7 @@ class Communicator:
         if not isinstance(array, numpy.ndarray):
             raise TypeError("broadcast() writes to its argument: give a NumPy array")
         data = _output(array, array)
-        _check(_library.inagg_broadcast(self._open(), data.ctypes.data, data.size, _dtype_of(data, dtype), root))
+        _check(_library.inagg_broadcast(self._open(), data.ctypes.data, data.size, _dtype_of(data, dtype), _root(root)))
         return data
 
     def barrier(self):

@@ -24,12 +24,13 @@ class Ranks(unittest.TestCase):
     def tearDown(self):
         self.switch.communicate()
 
-    def run_ranks(self, size, body):
+    def run_ranks(self, size, body, **options):
         results, errors = [None] * size, []
 
         def run(rank):
             try:
-                with inagg.Communicator(switch_address=self.address, rank=rank, size=size, transport="udp") as comm:
+                with inagg.Communicator(switch_address=self.address, rank=rank, size=size, transport="udp",
+                                        **options) as comm:
                     results[rank] = body(comm)
             except Exception as error:  # pylint: disable=broad-except
                 errors.append(error)
@@ -72,6 +73,38 @@ class Ranks(unittest.TestCase):
 
         self.run_ranks(2, body)
 
+    def test_requests_outlive_their_communicator(self):
+        comms = []
+        data = numpy.arange(1000, dtype=numpy.int32)
+
+        def body(comm):
+            comms.append(comm)
+            return comm.iallreduce(data), comm.iallreduce(data + 1)
+
+        (first, second), = self.run_ranks(1, body)
+        with self.assertRaisesRegex(inagg.Error, "has left"):
+            comms[0].barrier()
+        self.assertTrue(first.test())
+        numpy.testing.assert_array_equal(first.wait(), data)
+        numpy.testing.assert_array_equal(second.wait(), data + 1)
+
+    def test_request_keeps_its_communicator(self):
+        data = numpy.arange(1000, dtype=numpy.int32)
+
+        def request():
+            return inagg.Communicator(switch_address=self.address, rank=0, size=1, transport="udp").iallreduce(data)
+
+        numpy.testing.assert_array_equal(request().wait(), data)
+
+    def test_a_failed_request_fails_at_every_wait(self):
+        def body(comm):
+            request = comm.iallreduce(numpy.full(100, 3e38, dtype=numpy.float32))
+            for _ in range(2):
+                with self.assertRaisesRegex(inagg.Error, "scale"):
+                    request.wait()
+
+        self.run_ranks(1, body, scale=20)
+
     def test_broadcast_reduce_barrier_stats(self):
         def body(comm):
             data = numpy.full(77, comm.rank, dtype=numpy.float32)
@@ -93,12 +126,25 @@ class Ranks(unittest.TestCase):
             inagg.Communicator(switch_address=self.address, rank=2, size=2)
         with self.assertRaisesRegex(TypeError, "unknown options"):
             inagg.Communicator(ranks=2)
+        good = {"switch_address": self.address, "rank": 0, "size": 1}
+        for name, value in {"job": 65543, "rank": 65536, "size": -65534, "timeout_ms": 2**32, "scale": 2**31}.items():
+            with self.assertRaisesRegex(ValueError, f"{name} {value}: it must be"):
+                inagg.Communicator(**{**good, name: value})
 
         def body(comm):
             with self.assertRaises(TypeError):
                 comm.allreduce(numpy.zeros(3))
             with self.assertRaises(ValueError):
                 comm.allreduce(numpy.zeros(3, dtype=numpy.float32), out=numpy.zeros(2, dtype=numpy.float32))
+            other = numpy.dtype(numpy.float32).newbyteorder()
+            with self.assertRaisesRegex(TypeError, r"astype\('float32'\)"):
+                comm.allreduce(numpy.array([1, 2, 3], dtype=other))
+            data = numpy.zeros(3, dtype=numpy.float32)
+            for call in (comm.broadcast, comm.reduce):
+                with self.assertRaisesRegex(ValueError, "root -65536: it must be 0 to 65535"):
+                    call(data, root=-65536)
+            with self.assertRaisesRegex(ValueError, "operator 4294967296"):
+                comm.allreduce(data, op=2**32)
 
         self.run_ranks(1, body)
 
