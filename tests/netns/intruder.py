@@ -14,7 +14,8 @@ import time
 
 PORT = 12000
 FIELDS = struct.Struct("!BBHHHIIBBHHHQHHHBBHHI16s")  # struct inagg_hdr
-LENGTH, VERSION, CHECKSUM, TYPE, JOB, RANK, WRONG_PORT = 1, 2, 3, 5, 6, 7, 8
+VICTIM = "10.77.0.10"  # rank 0's host
+LENGTH, VERSION, CHECKSUM, TYPE, JOB, RANK, WRONG_PORT, ADDRESS = 1, 2, 3, 5, 6, 7, 8, 9
 SLOT, GENERATION, ELEMENTS, DTYPE = 10, 11, 14, 15
 
 
@@ -45,6 +46,23 @@ def running_generation(job):
     sys.exit("intruder: the job does not start")
 
 
+def in_the_switchs_name(packet, port):
+    """An IPv4 datagram to rank 0 with the switch's address as its source."""
+    udp = struct.pack("!HHHH", PORT, port, 8 + len(packet), 0) + packet
+
+    def header(checksum):
+        return struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0x4000, 64, socket.IPPROTO_UDP, checksum,
+                           socket.inet_aton(os.environ["INAGG_SWITCH"]), socket.inet_aton(VICTIM))
+
+    return header(internet_checksum(header(0))) + udp
+
+
+def receive_port(job):
+    """Rank 0's."""
+    shown = subprocess.run(["inaggctl", "--json", "job", "show", str(job)], capture_output=True, text=True, check=True)
+    return json.loads(shown.stdout)["members"][0]["receive_port"]
+
+
 def main():
     job, count = int(sys.argv[1]), int(sys.argv[2])
     generation = running_generation(job)
@@ -62,11 +80,15 @@ def main():
         DTYPE: contribution(job, generation, dtype=9),
     }
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    for _ in range(count):
+    forger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    port = receive_port(job)
+    for slot in range(count):
+        result = contribution(job, generation, kind=6, slot=slot, rank=0)
+        forger.sendto(in_the_switchs_name(result, port), (VICTIM, 0))
         for packet in packets.values():
             sender.sendto(packet, (os.environ["INAGG_SWITCH"], PORT))
         time.sleep(0.005)
-    print(json.dumps({"reasons": list(packets)}))
+    print(json.dumps({"reasons": [*packets, ADDRESS]}))
 
 
 main()

@@ -29,7 +29,7 @@ def test_two_jobs_at_once(tmp_path, transport):
 
 
 def test_intruder_changes_nothing_and_is_counted(tmp_path):
-    """Bad packets, and good ones from the wrong port, during an allreduce of two other hosts."""
+    """Bad packets, good ones from the wrong port, and results in the switch's name, during an allreduce of two others."""
     count = 40
     script = (f"if [ $RANK = 2 ]; then exec {PYTHON} {HERE}/intruder.py 5 {count}; fi; "
               f"{PERF} -b 1M -e 1M -n 60 --job 5 --rank $RANK --size 2 || exit; "
