@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from network import BPFFS, BUILD, ROOT, attached, build_network, die_with_parent, enter_namespaces
+from network import BPFFS, BUILD, ROOT, attached, build_network, die_with_parent, enter_namespaces, run
 
 PORTS = ["p0", "p1", "p2"]
 ELEMENTS = 32
@@ -340,6 +340,49 @@ def test_failed_starts_leave_nothing(_):
         done = subprocess.run([BUILD / "bin/inaggd", "--port=p1"], capture_output=True, text=True)
         assert done.returncode != 0 and "another inaggd" in done.stderr, done
         assert ctl("status")["agent"] == "running"
+
+
+def start_fails(*options):
+    """What an inaggd says that cannot start."""
+    done = subprocess.run([BUILD / "bin/inaggd", *options], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode != 0, options
+    return done.stderr
+
+
+def test_what_others_made_is_left_alone(_):
+    precious = Path("/run/precious")
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("a")
+    assert "not a bpf file system" in start_fails("--port=p0", "--fresh", f"--bpffs={precious}")
+    assert (precious / "thesis.tex").read_text() == "a"
+    (precious / "thesis.tex").unlink()
+    precious.rmdir()
+
+    def pin(name):
+        run("bpftool", "map", "create", other / name, "type", "array", "key", "4", "value", "4", "entries", "1",
+            "name", "theirs")
+
+    other = BPFFS / "other"
+    other.mkdir()
+    pin("theirs")
+    subprocess.run(["ip", "link", "add", "d0", "type", "veth", "peer", "name", "d1"], check=True)
+    assert "no address on d0" in start_fails("--port=d0", f"--bpffs={other}")
+    pin("stats")
+    assert "stats" in start_fails("--port=p0", "--fresh", f"--bpffs={other}")
+    assert {path.name for path in other.iterdir()} == {"theirs", "stats"}
+    (other / "stats").unlink()
+    Agent(f"--bpffs={other}").stop()
+    assert [path.name for path in other.iterdir()] == ["theirs"]
+    (other / "theirs").unlink()
+    other.rmdir()
+    subprocess.run(["ip", "link", "del", "d0"], check=True)
+
+
+def test_one_agent_for_a_switch(_):
+    with Agent(ports=["p0"]):
+        assert "another inaggd serves this switch" in start_fails("--port=p0", "--run-dir=/run/second")
+        assert attached("p0") and ctl("status")["agent"] == "running"
+        assert not Path("/run/second").exists()
 
 
 def test_ports_come_and_go(hosts):

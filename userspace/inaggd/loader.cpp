@@ -6,16 +6,20 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <linux/if_link.h>
 #include <linux/magic.h>
 #include <net/if.h>
 #include <spdlog/spdlog.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <vector>
 
 #include <switch.skel.h>
 
@@ -28,6 +32,7 @@ namespace fs = std::filesystem;
 // programs, so that an old and a new set never meet while ports change over.
 constexpr std::array state_maps = {"settings", "jobs",       "members", "slots",
                                    "ports",    "port_ranks", "stats",   "events"};
+constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear"};
 
 // libbpf explains a refused program over many lines; they belong to the log.
@@ -43,16 +48,36 @@ int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) 
     return length;
 }
 
-void need_bpffs(const fs::path &dir) {
+void need_bpffs(const fs::path &path) {
     struct statfs info {};
-    fs::path parent = dir.parent_path();
-    if (statfs(parent.c_str(), &info))
-        throw Error("{}: {}; --bpffs must lie in a mounted bpf file system", parent.string(), system_text(errno));
+    if (statfs(path.c_str(), &info))
+        throw Error("{}: {}; --bpffs must lie in a mounted bpf file system", path.string(), system_text(errno));
     if (static_cast<unsigned long>(info.f_type) != BPF_FS_MAGIC)
         throw Error("{} is not a bpf file system: mount -t bpf bpf /sys/fs/bpf, or name another with --bpffs",
-                    parent.string());
-    if (mkdir(dir.c_str(), 0700) && errno != EEXIST)
+                    path.string());
+}
+
+// True if it was not there.
+bool make_directory(const fs::path &dir) {
+    need_bpffs(dir.parent_path());
+    bool is_new = mkdir(dir.c_str(), 0700) == 0;
+    if (!is_new && errno != EEXIST)
         throw Error("{}: {}", dir.string(), system_text(errno));
+    need_bpffs(dir);
+    return is_new;
+}
+
+// One agent at a time serves a switch: the kernel drops the lock with the process.
+Fd lock_directory(const fs::path &dir) {
+    Fd fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd)
+        throw Error("{}: {}", dir.string(), system_text(errno));
+    if (flock(fd.get(), LOCK_EX | LOCK_NB))
+        throw Error("{}: another inaggd serves this switch; stop it or choose another --bpffs", dir.string());
+    struct stat locked {}, present {};
+    if (fstat(fd.get(), &locked) || stat(dir.c_str(), &present) || locked.st_ino != present.st_ino)
+        throw Error("{}: another inaggd has just removed it; try again", dir.string());
+    return fd;
 }
 
 bool pinned(const fs::path &path) {
@@ -65,13 +90,34 @@ void unpin(const fs::path &path) {
     fs::remove(path, ignored);
 }
 
-void unpin_all(const fs::path &dir) {
+std::string map_name(const fs::path &path) {
+    Fd fd(bpf_obj_get(path.c_str()));
+    bpf_map_info info{};
+    uint32_t length = sizeof info;
+    return fd && bpf_obj_get_info_by_fd(fd.get(), &info, &length) == 0 ? info.name : "";
+}
+
+std::string program_name(const fs::path &path) {
+    Fd fd(bpf_obj_get(path.c_str()));
+    bpf_prog_info info{};
+    uint32_t length = sizeof info;
+    return fd && bpf_obj_get_info_by_fd(fd.get(), &info, &length) == 0 ? info.name : "";
+}
+
+// What is pinned in `dir` for a switch. Others may pin beside it, even under such a name.
+std::vector<fs::path> own_pins(const fs::path &dir) {
+    std::vector<fs::path> pins;
     for (const AttachedPort &port : attached_ports(dir))
-        unpin(port.pin);
-    std::error_code ignored;
-    for (const auto &entry : fs::directory_iterator(dir, ignored))
-        unpin(entry.path());
-    unpin(dir);
+        pins.emplace_back(port.pin);
+    for (const char *name : programs)
+        if (program_name(dir / name) == name)
+            pins.push_back(dir / name);
+    for (const char *name : state_maps)
+        if (map_name(dir / name) == name)
+            pins.push_back(dir / name);
+    if (map_name(dir / algorithms) == algorithms)
+        pins.push_back(dir / algorithms);
+    return pins;
 }
 
 bpf_map_info map_info(int fd, const fs::path &path) {
@@ -99,18 +145,20 @@ int create_link(int program, uint32_t ifindex, uint32_t mode) {
 
 } // namespace
 
-Loader::Loader(std::string dir, uint32_t slots, bool fresh) : dir_(std::move(dir)) {
+Loader::Loader(std::string dir, uint32_t slots, bool fresh)
+    : dir_(std::move(dir)), made_directory_(make_directory(dir_)), lock_(lock_directory(dir_)) {
     libbpf_set_print(log_libbpf);
+    std::vector<fs::path> found = own_pins(dir_);
+    made_directory_ |= !found.empty(); // an earlier agent did
     if (fresh)
-        unpin_all(dir_);
-    bool is_new = !pinned(dir_);
-    need_bpffs(dir_);
+        std::for_each(found.begin(), found.end(), unpin);
+    bool is_new = fresh || found.empty();
     try {
         load(slots);
     } catch (...) {
         switch_bpf__destroy(skeleton_);
         if (is_new)
-            unpin_all(dir_);
+            remove_all();
         throw;
     }
 }
@@ -208,8 +256,13 @@ void Loader::pin_programs() const {
         replace_pin(name, bpf_program__fd(bpf_object__find_program_by_name(skeleton_->obj, name)));
 }
 
-void Loader::publish() { replace_pin("algorithms", bpf_map__fd(skeleton_->maps.algorithms)); }
+void Loader::publish() { replace_pin(algorithms, bpf_map__fd(skeleton_->maps.algorithms)); }
 
-void Loader::remove_all() { unpin_all(dir_); }
+void Loader::remove_all() {
+    for (const fs::path &pin : own_pins(dir_))
+        unpin(pin);
+    if (made_directory_)
+        unpin(dir_); // stays if somebody else has pinned there
+}
 
 } // namespace inaggd

@@ -18,7 +18,8 @@ using inagg::Fd;
 class Loader {
 public:
     // Loads the programs. Maps that hold the switch's state are taken from the pins in `dir` if there
-    // are any, unless `fresh`; `slots` (pairs) counts only for new ones. Throws Error.
+    // are any, unless `fresh`; `slots` (pairs) counts only for new ones. Throws Error, also when another
+    // process has a Loader of `dir`.
     Loader(std::string dir, uint32_t slots, bool fresh);
     ~Loader();
     Loader(const Loader &) = delete;
@@ -30,7 +31,7 @@ public:
     void detach(const std::string &port);
     // Pins the new table of algorithms, which ends the old programs. Call when all ports are attached.
     void publish();
-    // Detaches every port and removes all pins: nothing is left.
+    // Detaches every port and removes the switch's pins: nothing is left but what others pinned.
     void remove_all();
     // Maps were taken over from an earlier agent.
     bool resumed() const { return resumed_; }
@@ -45,6 +46,8 @@ private:
     void replace_pin(const char *name, int fd) const;
 
     std::string dir_;
+    bool made_directory_;
+    Fd lock_;
     switch_bpf *skeleton_ = nullptr;
     bool resumed_ = false;
 };
