@@ -60,13 +60,25 @@ uint64_t capabilities() {
     return 0;
 }
 
-json check_privileges() {
-    constexpr int net_admin = 12, perfmon = 38, bpf = 39;
+constexpr int net_admin = 12, net_raw = 13, sys_admin = 21, perfmon = 38, bpf = 39; // include/uapi/linux/capability.h
+
+// CAP_SYS_ADMIN stands in for the two that were split off from it.
+bool holds(int capability) {
     uint64_t held = capabilities();
-    bool enough = (held >> net_admin & 1) && (held >> perfmon & 1) && (held >> bpf & 1);
-    return judge("privileges", enough, "missing",
-                 enough ? "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" : "some of CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON lack",
-                 "run as root for the switch and the afxdp and xdp transports; the udp transport needs none");
+    bool split_off = capability == bpf || capability == perfmon;
+    return (held >> capability & 1) || (split_off && (held >> sys_admin & 1));
+}
+
+json check_privileges(const std::string &user, const char *otherwise,
+                      const std::vector<std::pair<int, std::string>> &needed) {
+    std::string all, lacking;
+    for (const auto &[capability, name] : needed) {
+        all += (all.empty() ? "" : ", ") + name;
+        if (!holds(capability))
+            lacking += (lacking.empty() ? "" : ", ") + name;
+    }
+    return judge("privileges: " + user, lacking.empty(), otherwise, lacking.empty() ? all : "without " + lacking,
+                 "run as root, or use transport udp on a worker: it needs none");
 }
 
 json check_kernel() {
@@ -78,8 +90,10 @@ json check_kernel() {
     return judge("kernel", recent, "missing", name.release, "inagg is made for Linux 6.1 or later");
 }
 
-// A feature that only the kernel can tell; needs CAP_BPF.
+// A feature that only the kernel can tell. Without privileges libbpf takes the refusal for a no.
 json check_probe(const std::string &check, int result, const std::string &fix) {
+    if (!holds(bpf) || !holds(net_admin))
+        return finding(check, "warn", "cannot tell without CAP_BPF and CAP_NET_ADMIN", "run inaggctl doctor as root");
     if (result < 0)
         return finding(check, "warn", "cannot be probed: " + system_text(result), "run inaggctl doctor as root");
     return judge(check, result > 0, "missing", result > 0 ? "available" : "not in this kernel", fix);
@@ -237,7 +251,13 @@ void examine_interface(const std::string &interface, json &findings) {
 json examine(const std::vector<std::string> &interfaces, const std::string &bpffs) {
     libbpf_set_print(nullptr);
     json findings = json::array();
-    findings.push_back(check_privileges());
+    findings.push_back(check_privileges(
+        "switch", "missing", {{bpf, "CAP_BPF"}, {net_admin, "CAP_NET_ADMIN"}, {perfmon, "CAP_PERFMON"}}));
+    findings.push_back(
+        check_privileges("xdp", "warn", {{sys_admin, "CAP_SYS_ADMIN"}, {net_admin, "CAP_NET_ADMIN"}}));
+    findings.push_back(check_privileges(
+        "afxdp", "warn",
+        {{sys_admin, "CAP_SYS_ADMIN"}, {net_admin, "CAP_NET_ADMIN"}, {net_raw, "CAP_NET_RAW"}}));
     findings.push_back(check_kernel());
     findings.push_back(check_probe("XDP programs", libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_XDP, nullptr),
                                    "the switch needs a kernel with CONFIG_BPF_SYSCALL"));

@@ -116,13 +116,17 @@ void FrameHeader::set_payload(std::size_t payload) {
     std::memcpy(udp - sizeof(ip), &ip, sizeof(ip));
 }
 
+// To share another rank's program takes CAP_SYS_ADMIN, which includes CAP_BPF; to make its maps, CAP_NET_ADMIN.
+static Error lacks_privileges(const std::string &transport) {
+    return {INAGG_EPRIVILEGE, "transport {} needs {}: run as root or use transport udp", transport,
+            transport == "afxdp" ? "CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_NET_RAW" : "CAP_SYS_ADMIN and CAP_NET_ADMIN"};
+}
+
 XdpDevice::XdpDevice(const std::string &transport, const std::string &switch_address, bool native)
     : transport_(transport) {
     uint32_t any = 0;
-    if (bpf_prog_get_next_id(0, &any) && errno == EPERM) // asks for nothing but the privilege
-        throw Error(INAGG_EPRIVILEGE,
-                    "transport {} needs CAP_SYS_ADMIN, CAP_BPF and CAP_NET_ADMIN: run as root or use transport udp",
-                    transport_);
+    if (bpf_prog_get_next_id(0, &any) && errno == EPERM) // needs CAP_SYS_ADMIN, as share() does
+        throw lacks_privileges(transport_);
     find_device(switch_address);
     // Another process may attach, or leave, while we look.
     for (int attempt = 0; attempt < attach_attempts; attempt++)
@@ -168,7 +172,8 @@ bool XdpDevice::attach(bool native) {
     if (!skeleton)
         throw system_error("opening the worker's XDP program");
     if (const int error = without_signals([&] { return worker_bpf__load(skeleton.get()); }))
-        throw system_error("loading the worker's XDP program", -error);
+        throw error == -EPERM ? lacks_privileges(transport_)
+                              : system_error("loading the worker's XDP program", -error);
     const int program = bpf_program__fd(skeleton->progs.inagg_worker);
     LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
     int link = bpf_link_create(program, index_, BPF_XDP, &options);
