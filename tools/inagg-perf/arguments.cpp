@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <map>
 
+#include <unistd.h>
+
 namespace perf {
 namespace {
 
@@ -34,9 +36,51 @@ struct Range {
 
 std::vector<size_t> counts_of(const Range &range, size_t bytes) {
     std::vector<size_t> counts;
-    for (size_t size = range.first; size <= range.last; size *= range.factor)
+    for (size_t size = range.first;; size *= range.factor) {
         counts.push_back(std::max<size_t>(1, size / bytes));
-    return counts;
+        if (size > range.last / range.factor)
+            return counts;
+    }
+}
+
+// To CLI11, -1 is a size of nearly 2^64 bytes.
+std::string check_sign(std::string &text) {
+    return text.starts_with('-') ? text + ": give a positive number" : "";
+}
+
+void check_range(const Range &range) {
+    if (range.first == 0)
+        throw CLI::ValidationError("--begin", "0 bytes: give at least 1");
+    if (range.first > range.last)
+        throw CLI::ValidationError("--end", std::to_string(range.last) + " bytes are less than --begin, " +
+                                                std::to_string(range.first) + ": give at least as many");
+}
+
+// Beyond the machine's memory the buffers would not fail at once, but end in the hands of the OOM killer.
+void check_memory(const std::string &option, size_t value, size_t bytes, const Arguments &args) {
+    size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    size_t most = memory / (bytes * args.inflight * (args.in_place ? 1 : 2));
+    if (value > most)
+        throw CLI::ValidationError(option, std::to_string(value) + (bytes == 1 ? " bytes" : " elements") +
+                                               ": with " + std::to_string(args.inflight) +
+                                               " in flight this machine's memory holds at most " +
+                                               std::to_string(most));
+}
+
+void check_arguments(const Arguments &args, const Range &range) {
+    if (args.counts.empty()) {
+        check_range(range);
+        check_memory("--end", range.last, 1, args);
+    }
+    for (size_t count : args.counts) {
+        if (count == 0)
+            throw CLI::ValidationError("--count", "0 elements: give at least 1");
+        check_memory("--count", count, element_bytes(args.dtype), args);
+    }
+    if (args.inflight > 1 && args.collective != Collective::allreduce)
+        throw CLI::ValidationError("--inflight", "only allreduce has a non-blocking form");
+    if (args.iterations == 0 && (!args.check || args.collective == Collective::barrier))
+        throw CLI::ValidationError("--iterations", "0 measures nothing: give at least 1, or --check for data");
 }
 
 // Options of the join, each with the environment variable that it overrides.
@@ -73,14 +117,16 @@ Arguments parse_arguments(int argc, char **argv) {
         ->required()
         ->transform(CLI::CheckedTransformer(collectives).description(""));
     app.add_option("-b,--begin", range.first, "Smallest size in bytes: 4, 4K, 64M; default 4K")
-        ->transform(CLI::AsSizeValue(false).description(""));
+        ->transform(CLI::AsSizeValue(false).description(""))
+        ->transform(CLI::Validator("").operation(check_sign));
     app.add_option("-e,--end", range.last, "Largest size; default 64M, or the smallest if that is larger")
-        ->transform(CLI::AsSizeValue(false).description(""));
+        ->transform(CLI::AsSizeValue(false).description(""))
+        ->transform(CLI::Validator("").operation(check_sign));
     app.add_option("-f,--factor", range.factor, "From one size to the next; default 4")
         ->check(CLI::Range(2, 1 << 20));
     app.add_option("--count", args.counts, "Elements instead of sizes, for example 1,353")
         ->delimiter(',')
-        ->check(CLI::PositiveNumber)
+        ->check(CLI::Validator("").operation(check_sign))
         ->excludes("--begin", "--end", "--factor");
     app.add_option("-n,--iterations", args.iterations, "Timed iterations; default 20")
         ->check(CLI::NonNegativeNumber);
@@ -108,16 +154,13 @@ Arguments parse_arguments(int argc, char **argv) {
 
     try {
         app.parse(argc, argv);
-        if (range.first == 0)
-            throw CLI::ValidationError("--begin", "0 bytes: give at least 1");
-        if (args.inflight > 1 && args.collective != Collective::allreduce)
-            throw CLI::ValidationError("--inflight", "only allreduce has a non-blocking form");
+        range.last = app.count("--end") ? range.last : std::max(range.first, range.last);
+        check_arguments(args, range);
     } catch (const CLI::ParseError &error) {
         std::exit(app.exit(error));
     }
     export_join_options(app, join);
 
-    range.last = app.count("--end") ? range.last : std::max(range.first, range.last);
     if (args.collective == Collective::barrier)
         args.counts = {0};
     else if (args.counts.empty())

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the command line must refuse, and with which words: each of these once ran for ever, or measured nothing.
+#include "arguments.hpp"
+
+#include <gtest/gtest.h>
+
+namespace perf {
+namespace {
+
+Arguments parse(std::vector<std::string> words) {
+    words.insert(words.begin(), "inagg-perf");
+    std::vector<char *> argv;
+    for (std::string &word : words)
+        argv.push_back(word.data());
+    return parse_arguments(static_cast<int>(argv.size()), argv.data());
+}
+
+void expect_refused(const std::vector<std::string> &words, const std::string &message) {
+    auto failed = [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) != 0; };
+    EXPECT_EXIT(parse(words), failed, message);
+}
+
+TEST(ArgumentsDeathTest, RefusesWhatMeasuresNothingOrNeverEnds) {
+    expect_refused({"allreduce", "-b", "-1"}, "--begin: -1: give a positive");
+    expect_refused({"allreduce", "-e", "-5K"}, "--end: -5K: give a positive");
+    expect_refused({"allreduce", "--count", "-1"}, "--count: -1: give a positive");
+    expect_refused({"allreduce", "--count", "0"}, "--count: 0 elements");
+    expect_refused({"allreduce", "-b", "0"}, "--begin: 0 bytes");
+    expect_refused({"allreduce", "-b", "64K", "-e", "4K"}, "--end: 4096 bytes are less than --begin, 65536");
+    expect_refused({"allreduce", "-f", "1"}, "--factor: Value 1 not in range 2");
+    expect_refused({"allreduce", "-n", "0"}, "--iterations: 0 measures nothing");
+    expect_refused({"barrier", "-n", "0", "--check"}, "--iterations: 0 measures nothing");
+}
+
+TEST(ArgumentsDeathTest, RefusesWhatExceedsMemory) {
+    expect_refused({"allreduce", "-e", "15E"}, "--end: 17293822569102704640 bytes: .* at most [0-9]+");
+    expect_refused({"allreduce", "--count", "1,9999999999999999"}, "--count: 9999999999999999 elements: .* at most");
+    expect_refused({"allreduce", "-e", "1G", "--inflight", "1024", "--begin", "99999999999999999999"}, "less than");
+}
+
+TEST(Arguments, SizesEndAtTheLargestThatIsAsked) {
+    EXPECT_EQ(parse({"allreduce", "-b", "4", "-e", "64"}).counts, (std::vector<size_t>{1, 4, 16}));
+    EXPECT_EQ(parse({"allreduce", "-b", "4K", "-e", "5000", "-f", "1048576"}).counts, std::vector<size_t>{1024});
+    EXPECT_EQ(parse({"allreduce", "-n", "0", "--check", "--count", "1,353"}).counts, (std::vector<size_t>{1, 353}));
+}
+
+} // namespace
+} // namespace perf
