@@ -146,16 +146,23 @@ void UdpIo::open_socket() {
     path_payload_ = std::max<std::size_t>(mtu, headers) - headers;
 }
 
+static Error ring_error(int error) {
+    if (error == ENOMEM)
+        return {INAGG_ESYSTEM, "io_uring: {}: its memory counts as locked: raise the limit of ulimit -l, or free memory",
+                std::strerror(error)};
+    return {INAGG_ESYSTEM,
+            "io_uring: {}: the udp transport needs Linux 6.0 and io_uring allowed "
+            "(sysctl kernel.io_uring_disabled=0, no seccomp filter against it)",
+            std::strerror(error)};
+}
+
 void UdpIo::open_ring() {
     // Whoever drives the communicator reaps; nobody is interrupted for a completion.
     io_uring_params params{};
     params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CQSIZE;
     params.cq_entries = completion_entries;
     if (const int error = io_uring_queue_init_params(tx_frames * 2, &ring_, &params))
-        throw Error(INAGG_ESYSTEM,
-                    "io_uring: {}: the udp transport needs Linux 6.0 and io_uring allowed "
-                    "(sysctl kernel.io_uring_disabled=0, no seccomp filter against it)",
-                    std::strerror(-error));
+        throw ring_error(-error);
 
     const std::size_t packet = std::min(path_payload_, max_packet);
     // One word more than a packet: a longer one shows by its length.
@@ -175,7 +182,7 @@ void UdpIo::open_ring() {
     if (const int error = io_uring_register_buf_ring(&ring_, &registration, 0)) {
         munmap(memory, rx_buffers * sizeof(io_uring_buf));
         io_uring_queue_exit(&ring_);
-        throw system_error("io_uring buffer ring", -error);
+        throw ring_error(-error);
     }
     rx_ring_ = static_cast<io_uring_buf_ring *>(memory);
     io_uring_buf_ring_init(rx_ring_);
