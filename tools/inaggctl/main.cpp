@@ -139,12 +139,24 @@ private:
     int failed_ = 0;
 };
 
+// CLI11 misses a subcommand before it tells that it did not know a word.
+int complain(const CLI::App &app, const CLI::ParseError &error) {
+    const std::vector<std::string> unknown = app.remaining(true);
+    if (unknown.empty() || error.get_exit_code() != static_cast<int>(CLI::ExitCodes::RequiredError))
+        return app.exit(error);
+    return app.exit(CLI::ValidationError(unknown.front(), "there is no such command"));
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
     CLI::App app("Looks at and steers an inagg switch");
     Command command(app);
-    CLI11_PARSE(app, argc, argv);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        return complain(app, error);
+    }
     try {
         return command.run();
     } catch (const std::exception &error) {
