@@ -19,6 +19,7 @@ int main(int argc, char **argv) {
                    geteuid());
         return 125;
     }
+    netns::prepare_environment();
     try {
         return netns::run_isolated([&options] {
             netns::Network network(options);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+#include <system_error>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -58,38 +59,63 @@ nlohmann::json to_json(const Counters &counters) {
             {"reordered", counters.reordered},   {"overflowed", counters.overflowed}};
 }
 
-// What the links did, on standard error and in `file`.
-void report(const LinkSpace &links, const std::string &file) {
-    Counters all = links.to_switch();
-    all += links.to_hosts();
-    fmt::print(stderr, "netns: dropped {} duplicated {} corrupted {} reordered {} of {} frames\n",
-               all.dropped, all.duplicated, all.corrupted, all.reordered, all.frames);
-    if (!file.empty()) {
-        std::ofstream(file) << nlohmann::json{{"to_switch", to_json(links.to_switch())},
-                                              {"to_hosts", to_json(links.to_hosts())},
-                                              {"total", to_json(all)}}
-                                   .dump()
-                            << '\n';
+std::ofstream open_summary(const std::string &path) {
+    std::ofstream file;
+    if (!path.empty()) {
+        file.open(path);
+        if (!file) {
+            fail(fmt::format("--json-summary: cannot write '{}'", path));
+        }
     }
+    return file;
 }
 
 } // namespace
 
-Supervisor::Supervisor(const Options &options, Network &network)
-    : options_(options), network_(network), signals_(open_signals()) {
+void prepare_environment() {
     const char *path = std::getenv("PATH");
-    setenv("PATH",
-           fmt::format("{}:{}", own_folder().string(), path ? path : "/usr/sbin:/usr/bin:/sbin:/bin").c_str(),
+    // ip and ethtool lie in sbin, which the PATH of users, and that of plain su, lacks.
+    setenv("PATH", fmt::format("{}:{}:/usr/sbin:/sbin", own_folder().string(), path ? path : "/usr/bin:/bin").c_str(),
            1);
     setenv("INAGG_NETNS", "1", 1);
 }
 
+Supervisor::Supervisor(const Options &options, Network &network)
+    : options_(options), network_(network), signals_(open_signals()),
+      summary_(open_summary(options.json_summary)) {}
+
 int Supervisor::run() {
     const int status = supervise();
-    if (const LinkSpace *links = network_.links()) {
-        report(*links, options_.json_summary);
+    const bool written = report();
+    return status == 0 && !written ? setup_failed : status;
+}
+
+// What the links did, on standard error and in the summary; false if that cannot be written. Without
+// impairments nothing counts frames.
+bool Supervisor::report() {
+    const LinkSpace *links = network_.links();
+    const Counters to_switch = links ? links->to_switch() : Counters{};
+    const Counters to_hosts = links ? links->to_hosts() : Counters{};
+    Counters all = to_switch;
+    all += to_hosts;
+    if (links) {
+        fmt::print(stderr, "netns: dropped {} duplicated {} corrupted {} reordered {} of {} frames\n",
+                   all.dropped, all.duplicated, all.corrupted, all.reordered, all.frames);
     }
-    return status;
+    if (!summary_.is_open()) {
+        return true;
+    }
+    summary_ << nlohmann::json{{"to_switch", to_json(to_switch)},
+                               {"to_hosts", to_json(to_hosts)},
+                               {"total", to_json(all)}}
+                    .dump()
+             << '\n';
+    summary_.close();
+    if (!summary_) {
+        fmt::print(stderr, "netns: --json-summary: '{}' is not complete: {}\n", options_.json_summary,
+                   std::generic_category().message(errno));
+    }
+    return bool(summary_);
 }
 
 int Supervisor::supervise() {

@@ -7,12 +7,16 @@
 #include "process.hpp"
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace netns {
+
+/** Lets this process and its children find the project's programs and those of the system's sbin. */
+void prepare_environment();
 
 class Supervisor {
 public:
@@ -42,6 +46,7 @@ private:
     };
 
     int supervise();
+    bool report();
     void start_relay();
     void start_agent();
     void await_ready(Fd ready);
@@ -69,6 +74,7 @@ private:
     const Options &options_;
     Network &network_;
     Fd signals_;
+    std::ofstream summary_;
     std::vector<Child> children_;
     std::vector<Stream> streams_;
     std::multimap<Clock::time_point, std::function<void()>> timers_;
