@@ -378,6 +378,43 @@ def test_what_others_made_is_left_alone(_):
     subprocess.run(["ip", "link", "del", "d0"], check=True)
 
 
+def test_a_failed_restart_leaves_the_switch(hosts):
+    subprocess.run(["ip", "link", "add", "x0", "type", "veth", "peer", "name", "x1"], check=True)
+    agent = Agent()
+    workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+    agent.kill()
+    run(BUILD / "bin/inaggd", "--check", "--port=p0")
+    second = Agent("--run-dir=/run/second", f"--bpffs={BPFFS / 'second'}", "--address4=10.77.0.2", ports=["x0"])
+    for options in (["--port=x0"], ["--port=nosuch"], ["--job=8:size=2,elements=864"], ["--address4=1.1.1.300"],
+                    ["--job=8:size=2,slots=8192"], ["--job=7:size=2"], ["--fresh", "--port=nosuch"],
+                    ["--job=8:size=2,member=0@nosuch/10.77.0.10"], ["--run-dir=/run/" + 100 * "x"]):
+        start_fails("--port=p0", "--address4=10.77.0.99", *options)
+        sums(workers, 0)
+        assert [port["port"] for port in ctl("status")["ports"]] == PORTS, options
+    second.stop()
+    with Agent():
+        sums(workers, 1)
+    subprocess.run(["ip", "link", "del", "x0"], check=True)
+
+
+def test_a_reload_that_cannot_be_is_refused(hosts):
+    config = Path("/tmp") / f"inagg-{os.getpid()}.conf"
+    try:
+        config.write_text('job=["7:size=2"]\n')
+        with Agent(f"--config={config}") as agent:
+            for wrong in ('job=["7:size=0"]', 'job=["7:size=3"]', 'slots=3', 'address4="1.1.1.300"'):
+                config.write_text(wrong + "\n")
+                assert ctl_fails("reload").strip(), wrong
+                agent.process.send_signal(signal.SIGHUP)
+                assert jobs()[7]["size"] == 2 and ctl("status")["agent"] == "running"
+            config.write_text('job=["7:size=2", "8:size=2"]\n')
+            ctl("reload")
+            until(lambda: set(jobs()) == {7, 8}, "the new configuration counts")
+            assert Worker(hosts[0], 0, job=8, elements=352).ask() == "CONFIG"
+    finally:
+        config.unlink()
+
+
 def test_one_agent_for_a_switch(_):
     with Agent(ports=["p0"]):
         assert "another inaggd serves this switch" in start_fails("--port=p0", "--run-dir=/run/second")

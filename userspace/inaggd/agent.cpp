@@ -58,6 +58,14 @@ std::string port_name(uint32_t ifindex) {
     return if_indextoname(ifindex, name) ? name : fmt::format("port {}", ifindex);
 }
 
+// The index of a job's configured port.
+uint32_t port_index(const std::string &name) {
+    uint32_t ifindex = if_nametoindex(name.c_str());
+    if (!ifindex)
+        throw Error("job: member's port {}: no such interface (ip link)", name);
+    return ifindex;
+}
+
 } // namespace
 
 bool TokenBucket::take(Time now) {
@@ -70,9 +78,25 @@ bool TokenBucket::take(Time now) {
     return true;
 }
 
-Agent::Agent(SwitchMaps maps, int egress, const Policy &policy)
+void restore_jobs(JobBook &book, const SwitchMaps &maps) {
+    book.forget();
+    for (const auto &[number, record] : maps.jobs()) {
+        if (record.index >= INAGG_MAX_JOBS || record.size > INAGG_MAX_RANKS ||
+            uint64_t{record.first_slot} + pool_slots(record) > maps.slot_count()) {
+            spdlog::warn("job {}: its record does not fit this switch; ignored", number);
+            continue;
+        }
+        book.restore(number, record, maps.members(record.index), Clock::now());
+    }
+}
+
+void try_jobs(JobBook book, const std::vector<JobSpec> &specs) {
+    for (const JobSpec &spec : specs)
+        book.add(spec, port_index, Clock::now());
+}
+
+Agent::Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings)
     : maps_(std::move(maps)), egress_(egress), book_(policy, random_generation) {
-    inagg_switch_settings settings = maps_.settings();
     Address four{.family = 4}, six{.family = 6};
     std::memcpy(four.bytes.data(), &settings.address4, 4);
     std::memcpy(six.bytes.data(), settings.address6, 16);
@@ -80,22 +104,15 @@ Agent::Agent(SwitchMaps maps, int egress, const Policy &policy)
         open_socket(socket4_, four);
     if (six.is_host())
         open_socket(socket6_, six);
-    take_over();
+    restore_jobs(book_, maps_);
 }
 
 void Agent::take_over() {
-    book_.forget();
-    for (const auto &[number, record] : maps_.jobs()) {
-        if (record.index >= INAGG_MAX_JOBS || record.size > INAGG_MAX_RANKS ||
-            uint64_t{record.first_slot} + pool_slots(record) > maps_.slot_count()) {
-            spdlog::warn("job {}: its record does not fit this switch; ignored", number);
-            continue;
-        }
-        book_.restore(number, record, maps_.members(record.index), Clock::now());
-        if (!record.group_port) // a group's devmap was filled by hand
-            write_ports(book_.jobs().at(number));
-        spdlog::info("job {}: taken over, {} of {} ranks", number,
-                     joined_count(book_.jobs().at(number).members), record.size);
+    restore_jobs(book_, maps_);
+    for (const auto &[number, job] : book_.jobs()) {
+        if (!job.record.group_port) // a group's devmap was filled by hand
+            write_ports(job);
+        spdlog::info("job {}: taken over, {} of {} ranks", number, joined_count(job.members), job.record.size);
     }
 }
 
@@ -278,15 +295,7 @@ void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, 
         spdlog::debug("refusal to {}: {}", to.text(), system_text(errno));
 }
 
-void Agent::add_job(const JobSpec &spec) {
-    auto port_index = [](const std::string &name) {
-        uint32_t ifindex = if_nametoindex(name.c_str());
-        if (!ifindex)
-            throw Error("job: member's port {}: no such interface (ip link)", name);
-        return ifindex;
-    };
-    apply(book_.add(spec, port_index, Clock::now()));
-}
+void Agent::add_job(const JobSpec &spec) { apply(book_.add(spec, port_index, Clock::now())); }
 
 void Agent::remove_job(uint16_t number) { apply(book_.remove(number)); }
 

@@ -23,12 +23,17 @@ private:
     Time last_{};
 };
 
+// The maps are the truth: what the book says becomes what they do.
+void restore_jobs(JobBook &book, const SwitchMaps &maps);
+// Throws Error if a switch with this book cannot be given the jobs.
+void try_jobs(JobBook book, const std::vector<JobSpec> &specs);
+
 class Agent {
 public:
-    // `egress` is the program of devmap entries.
-    Agent(SwitchMaps maps, int egress, const Policy &policy);
+    // Knows the jobs, and changes nothing yet. `egress` is the program of devmap entries.
+    Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings);
 
-    // The maps are the truth: reads all jobs from them.
+    // Reads all jobs again and makes them this agent's.
     void take_over();
     // One record of the `events` ring buffer; whatever it holds.
     void event(const void *data, size_t bytes);

@@ -138,6 +138,22 @@ void need_compatible(const bpf_map *map, const bpf_map_info &info, const fs::pat
                 path.string(), info.value_size, bpf_map__value_size(map));
 }
 
+uint32_t index_of(const std::string &port) {
+    uint32_t ifindex = if_nametoindex(port.c_str());
+    if (!ifindex)
+        throw Error("port {}: no such interface in this network namespace (ip link)", port);
+    return ifindex;
+}
+
+bool serves(const std::string &dir, uint32_t ifindex) {
+    std::vector<AttachedPort> ports = attached_ports(dir);
+    return std::any_of(ports.begin(), ports.end(), [&](const auto &port) { return port.ifindex == ifindex; });
+}
+
+Error port_taken(const std::string &port) {
+    return Error("port {}: another XDP program is attached; remove it: ip link set dev {} xdp off", port, port);
+}
+
 int create_link(int program, uint32_t ifindex, uint32_t mode) {
     LIBBPF_OPTS(bpf_link_create_opts, options, .flags = mode);
     return bpf_link_create(program, static_cast<int>(ifindex), BPF_XDP, &options);
@@ -211,20 +227,43 @@ void Loader::pin_new_maps() {
 
 int Loader::egress() const { return bpf_program__fd(skeleton_->progs.inagg_egress); }
 
+void need_free_ports(const std::string &dir, const std::vector<std::string> &ports) {
+    for (const std::string &port : ports) {
+        uint32_t ifindex = index_of(port), program = 0;
+        if (!serves(dir, ifindex) && bpf_xdp_query_id(static_cast<int>(ifindex), 0, &program) == 0 && program)
+            throw port_taken(port);
+    }
+}
+
+void Loader::attach_new(const std::vector<std::string> &ports) {
+    std::vector<std::string> attached;
+    try {
+        for (const std::string &port : ports)
+            if (!serves(dir_, index_of(port))) {
+                attach(port);
+                attached.push_back(port);
+            }
+    } catch (...) {
+        for (const std::string &port : attached)
+            detach(port);
+        throw;
+    }
+}
+
 uint32_t Loader::attach(const std::string &port) {
-    uint32_t ifindex = if_nametoindex(port.c_str());
-    if (!ifindex)
-        throw Error("port {}: no such interface in this network namespace (ip link)", port);
+    uint32_t ifindex = index_of(port);
     std::string pin = port_pin(dir_, port);
     int program = bpf_program__fd(skeleton_->progs.inagg_switch);
     for (const AttachedPort &old : attached_ports(dir_)) {
-        if (old.pin != pin)
+        if (old.ifindex != ifindex)
             continue;
+        if (old.pin != pin) // the interface had another name
+            fs::rename(old.pin, pin);
         Fd link(bpf_obj_get(pin.c_str()));
-        if (old.ifindex == ifindex && bpf_link_update(link.get(), program, nullptr) == 0)
+        if (bpf_link_update(link.get(), program, nullptr) == 0)
             return ifindex;
-        unpin(pin); // of a device that has gone
     }
+    unpin(pin); // of a device that has gone
     int link = create_link(program, ifindex, XDP_FLAGS_DRV_MODE);
     if (link < 0 && link != -EBUSY && link != -EPERM) {
         spdlog::warn("port {}: its driver does not take native XDP ({}); generic XDP is slower", port,
@@ -232,11 +271,10 @@ uint32_t Loader::attach(const std::string &port) {
         link = create_link(program, ifindex, XDP_FLAGS_SKB_MODE);
     }
     if (link == -EBUSY || link == -EEXIST)
-        throw Error("port {}: another XDP program is attached; remove it: ip link set dev {} xdp off", port, port);
+        throw port_taken(port);
     if (link < 0)
         throw Error("port {}: cannot attach XDP: {}", port, system_text(link));
     Fd owner(link);
-    unpin(pin);
     if (bpf_obj_pin(link, pin.c_str()))
         throw Error("{}: {}", pin, system_text(errno));
     return ifindex;

@@ -8,12 +8,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 struct switch_bpf;
 
 namespace inaggd {
 
 using inagg::Fd;
+
+// Throws Error if one of the ports does not exist or runs a program other than the switch of `dir`.
+void need_free_ports(const std::string &dir, const std::vector<std::string> &ports);
 
 class Loader {
 public:
@@ -25,6 +29,8 @@ public:
     Loader(const Loader &) = delete;
     Loader &operator=(const Loader &) = delete;
 
+    // Attaches the switch to those ports that it does not serve yet: to all or, with Error, to none.
+    void attach_new(const std::vector<std::string> &ports);
     // Attaches the switch to a port, or gives it the new program if an earlier agent attached it.
     // Returns the interface index.
     uint32_t attach(const std::string &port);

@@ -11,11 +11,13 @@
 #include <bpf/libbpf.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <spawn.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <csignal>
 #include <filesystem>
@@ -33,7 +35,7 @@ struct Options {
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
     uint32_t idle_seconds = 600;
-    bool no_auto_jobs = false, fresh = false, keep = false, verbose = false;
+    bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
     int ready_fd = -1;
 };
 
@@ -69,6 +71,7 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_flag("--fresh", o.fresh, "discard what an earlier inaggd left")->configurable(false);
     app.add_flag("--keep", o.keep, "leave the switch running on exit");
+    app.add_flag("--check", o.check, "only say whether inaggd could start so; changes nothing")->configurable(false);
     app.add_option("--ready-fd", o.ready_fd, "write a newline here once all ports are attached")->configurable(false);
     app.add_flag("-v,--verbose", o.verbose, "log every event");
 }
@@ -126,37 +129,115 @@ Address own_address(const Options &o, uint8_t family) {
     return {};
 }
 
+// What the options come to. Everything that can be wrong with them shows here, before anything changes.
+struct Plan {
+    explicit Plan(const Options &o)
+        : four(own_address(o, 4)), six(own_address(o, 6)), mtu(smallest_mtu(o.ports)) {
+        if (!four.family && !six.family)
+            throw Error("no address on {} or its bridge: give the switch one (ip addr add ADDRESS/LEN dev IF), or "
+                        "name it with --address4 or --address6",
+                        fmt::join(o.ports, ", "));
+        need_free_ports(o.bpffs, o.ports);
+        for (const std::string &job : o.jobs)
+            jobs.push_back(parse_job_spec(job));
+    }
+
+    static uint32_t smallest_mtu(const std::vector<std::string> &ports) {
+        uint32_t mtu = UINT32_MAX;
+        for (const std::string &port : ports)
+            mtu = std::min(mtu, mtu_of(port));
+        return mtu;
+    }
+
+    Address four, six;
+    uint32_t mtu;
+    std::vector<JobSpec> jobs;
+};
+
+Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
+    return {.slots = slots,
+            .job_slots = o.job_slots,
+            .job_control = o.control_slots,
+            .auto_jobs = !o.no_auto_jobs,
+            .mtu = plan.mtu,
+            .idle = std::chrono::seconds(o.idle_seconds)};
+}
+
+// Throws what a start with these options would end with.
+void check_start(const Options &o) {
+    Plan plan(o);
+    JobBook book(policy_of(o, plan, o.slots), [] { return uint16_t{0}; });
+    if (std::filesystem::exists(o.bpffs + "/jobs") && !o.fresh) {
+        SwitchMaps maps = SwitchMaps::open(o.bpffs);
+        book.policy().slots = maps.slot_count();
+        restore_jobs(book, maps);
+    }
+    try_jobs(book, plan.jobs);
+}
+
+// This program's file, also when an upgrade has replaced it.
+std::string own_file() {
+    std::string file = std::filesystem::read_symlink("/proc/self/exe");
+    if (size_t mark = file.find(" (deleted)"); mark != std::string::npos)
+        file.erase(mark);
+    return file;
+}
+
+std::vector<char *> pointers_to(std::vector<std::string> &arguments) {
+    std::vector<char *> argv;
+    for (std::string &argument : arguments)
+        argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    return argv;
+}
+
+// Runs inaggd's file with `arguments` to its end; what it wrote to stderr is the Error if it failed.
+void need_success(std::vector<std::string> arguments) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC))
+        throw Error("pipe: {}", system_text(errno));
+    Fd reader(ends[0]), writer(ends[1]);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, writer.get(), STDERR_FILENO);
+    pid_t child = 0;
+    std::string file = own_file();
+    int error = posix_spawn(&child, file.c_str(), &actions, nullptr, pointers_to(arguments).data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error)
+        throw Error("{}: {}", file, system_text(error));
+    writer.reset();
+    std::string said;
+    char buffer[1024];
+    for (ssize_t bytes; (bytes = read(reader.get(), buffer, sizeof buffer)) > 0;)
+        said.append(buffer, static_cast<size_t>(bytes));
+    int status = 0;
+    waitpid(child, &status, 0);
+    while (said.ends_with('\n'))
+        said.pop_back();
+    if (status)
+        throw Error("{}", said);
+}
+
 class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
-        : o_(options), arguments_(std::move(arguments)), run_dir_(o_.run_dir), signals_(signals()),
+        : o_(options), arguments_(std::move(arguments)), plan_(o_), run_dir_(o_.run_dir), signals_(signals()),
           loader_(o_.bpffs, o_.slots, o_.fresh) {}
 
     void start() {
         SwitchMaps maps = SwitchMaps::open(o_.bpffs);
-        write_settings(maps);
-        Policy policy{.slots = maps.slot_count(),
-                      .job_slots = o_.job_slots,
-                      .job_control = o_.control_slots,
-                      .auto_jobs = !o_.no_auto_jobs,
-                      .mtu = smallest_mtu(),
-                      .idle = std::chrono::seconds(o_.idle_seconds)};
-        agent_ = std::make_unique<Agent>(std::move(maps), loader_.egress(), policy);
-        for (const AttachedPort &old : attached_ports(o_.bpffs))
-            if (std::find(o_.ports.begin(), o_.ports.end(), old.name) == o_.ports.end()) {
-                spdlog::info("port {}: no longer configured, detached", old.name);
-                loader_.detach(old.name);
-            }
-        for (const std::string &port : o_.ports)
-            attach(port);
-        loader_.publish();
-        for (const std::string &job : o_.jobs)
-            agent_->add_job(parse_job_spec(job));
+        Policy policy = policy_of(o_, plan_, maps.slot_count());
+        inagg_switch_settings settings = settings_for(maps);
+        agent_ = std::make_unique<Agent>(std::move(maps), loader_.egress(), policy, settings);
+        try_jobs(agent_->book(), plan_.jobs);
         events_.reset(ring_buffer__new(agent_->maps().events(), on_event, this, nullptr));
         if (!events_)
             throw Error("events: {}", system_text(errno));
         control_ = std::make_unique<ControlServer>(o_.run_dir + "/" + control_socket_name,
                                                    [this](const json &request) { return command(request); });
+        loader_.attach_new(o_.ports);
+        take_over(settings);
     }
 
     void announce() const {
@@ -207,8 +288,27 @@ private:
         void operator()(ring_buffer *ring) const { ring_buffer__free(ring); }
     };
 
+    // Changes a switch that runs, after everything that may fail.
+    void take_over(const inagg_switch_settings &settings) {
+        agent_->maps().set_settings(settings);
+        spdlog::info("switch {} {} port {}, boot id {:#06x}", plan_.four.text(), plan_.six.text(), INAGG_PORT,
+                     settings.boot);
+        agent_->take_over();
+        for (const std::string &port : o_.ports)
+            attach(port);
+        loader_.publish();
+        for (const AttachedPort &old : attached_ports(o_.bpffs))
+            if (std::find(o_.ports.begin(), o_.ports.end(), old.name) == o_.ports.end()) {
+                spdlog::info("port {}: no longer configured, detached", old.name);
+                loader_.detach(old.name);
+            }
+        for (const JobSpec &job : plan_.jobs)
+            agent_->add_job(job);
+        started_ = true;
+    }
+
     // A first start that fails leaves nothing; one that found a running switch leaves it as it was.
-    bool agent_started() const { return control_ || loader_.resumed(); }
+    bool agent_started() const { return started_ || loader_.resumed(); }
 
     static int on_event(void *self, void *data, size_t bytes) {
         try {
@@ -220,26 +320,13 @@ private:
         return 0;
     }
 
-    void write_settings(const SwitchMaps &maps) const {
-        Address four = own_address(o_, 4), six = own_address(o_, 6);
-        if (!four.family && !six.family)
-            throw Error("no address on {} or its bridge: give the switch one (ip addr add ADDRESS/LEN dev IF), or "
-                        "name it with --address4 or --address6",
-                        fmt::join(o_.ports, ", "));
+    inagg_switch_settings settings_for(const SwitchMaps &maps) const {
         inagg_switch_settings settings = maps.settings();
-        std::memcpy(&settings.address4, four.bytes.data(), 4);
-        std::memcpy(settings.address6, six.bytes.data(), 16);
+        std::memcpy(&settings.address4, plan_.four.bytes.data(), 4);
+        std::memcpy(settings.address6, plan_.six.bytes.data(), 16);
         if (!settings.boot) // kept slots keep their boot id
             settings.boot = random_boot();
-        maps.set_settings(settings);
-        spdlog::info("switch {} {} port {}, boot id {:#06x}", four.text(), six.text(), INAGG_PORT, settings.boot);
-    }
-
-    uint32_t smallest_mtu() const {
-        uint32_t mtu = UINT32_MAX;
-        for (const std::string &port : o_.ports)
-            mtu = std::min(mtu, mtu_of(port));
-        return mtu;
+        return settings;
     }
 
     void attach(const std::string &port) {
@@ -264,7 +351,7 @@ private:
             }
         } else if (!gone && port != attached_.end()) {
             try {
-                agent_->book().policy().mtu = smallest_mtu();
+                agent_->book().policy().mtu = Plan::smallest_mtu(o_.ports);
             } catch (const Error &) {
                 // another port is just going; its own message follows
             }
@@ -274,11 +361,27 @@ private:
     void read_signals() {
         signalfd_siginfo info;
         while (read(signals_.get(), &info, sizeof info) == sizeof info) {
-            if (info.ssi_signo == SIGHUP)
-                reload_ = true;
-            else
+            if (info.ssi_signo != SIGHUP)
                 stop_ = true;
+            else
+                reload_on_signal();
         }
+    }
+
+    void reload_on_signal() {
+        try {
+            reload();
+        } catch (const std::exception &error) {
+            spdlog::error("reload refused: {}", error.what());
+        }
+    }
+
+    // Only with a configuration that the program can start with; otherwise all goes on as before.
+    void reload() {
+        std::vector<std::string> arguments = arguments_;
+        arguments.push_back("--check");
+        need_success(std::move(arguments));
+        reload_ = true;
     }
 
     json command(const json &request) {
@@ -297,7 +400,7 @@ private:
             return json::object();
         }
         if (name == "reload") {
-            reload_ = true;
+            reload();
             return json::object();
         }
         throw Error("unknown command '{}'", name);
@@ -306,22 +409,17 @@ private:
     // The new program, with the configuration as it is now, takes over like after a restart.
     [[noreturn]] void execute_again() {
         spdlog::info("reload: starting again");
-        std::vector<char *> argv;
-        for (std::string &argument : arguments_)
-            argv.push_back(argument.data());
-        argv.push_back(nullptr);
-        std::string self = std::filesystem::read_symlink("/proc/self/exe");
-        if (size_t mark = self.find(" (deleted)"); mark != std::string::npos)
-            self.erase(mark); // replaced by an upgrade
+        std::string self = own_file();
         sigset_t none;
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, nullptr);
-        execv(self.c_str(), argv.data());
+        execv(self.c_str(), pointers_to(arguments_).data());
         throw Error("reload: {}: {}", self, system_text(errno));
     }
 
     Options o_;
     std::vector<std::string> arguments_; // of a reload
+    Plan plan_;
     RunDir run_dir_;
     Fd signals_;
     LinkWatch links_;
@@ -330,7 +428,7 @@ private:
     std::unique_ptr<ring_buffer, RingDeleter> events_;
     std::unique_ptr<ControlServer> control_;
     std::map<uint32_t, std::string> attached_; // by ifindex
-    bool stop_ = false, reload_ = false;
+    bool started_ = false, stop_ = false, reload_ = false;
 };
 
 // The command line without what is meant for the first start only.
@@ -358,8 +456,14 @@ int main(int argc, char **argv) {
     describe(app, options);
     CLI11_PARSE(app, argc, argv);
     spdlog::set_default_logger(spdlog::stderr_color_mt("inaggd"));
+    if (options.check)
+        spdlog::set_pattern("%v"); // for inaggctl reload to show
     spdlog::set_level(options.verbose ? spdlog::level::debug : spdlog::level::info);
     try {
+        if (options.check) {
+            check_start(options);
+            return 0;
+        }
         Daemon daemon(options, reload_arguments(argc, argv));
         daemon.start();
         daemon.announce();
