@@ -123,7 +123,7 @@ void add_run(CLI::App &run, Options &options) {
              "How long the others may go on after a rank has failed (10 s)");
     run.add_flag("!--no-prefix", options.prefix, "Output lines as they are, without [rank]");
     run.add_flag("--quiet-ranks", options.quiet_ranks, "Of standard output show only rank 0's");
-    run.add_option("--json-summary", options.json_summary, "File for the counters of the impairments");
+    run.add_option("--json-summary", options.json_summary, "File for the counters of the impairments, {} without any");
     run.add_option("command", options.command, "Command and arguments, after --")->required();
 }
 

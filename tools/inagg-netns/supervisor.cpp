@@ -90,26 +90,23 @@ int Supervisor::run() {
     return status == 0 && !written ? setup_failed : status;
 }
 
-// What the links did, on standard error and in the summary; false if that cannot be written. Without
-// impairments nothing counts frames.
+// What the links did, on standard error and in the summary, which is {} without impairments: nothing counts
+// frames then. False if it cannot be written.
 bool Supervisor::report() {
-    const LinkSpace *links = network_.links();
-    const Counters to_switch = links ? links->to_switch() : Counters{};
-    const Counters to_hosts = links ? links->to_hosts() : Counters{};
-    Counters all = to_switch;
-    all += to_hosts;
-    if (links) {
+    nlohmann::json summary = nlohmann::json::object();
+    if (const LinkSpace *links = network_.links()) {
+        Counters all = links->to_switch();
+        all += links->to_hosts();
         fmt::print(stderr, "netns: dropped {} duplicated {} corrupted {} reordered {} of {} frames\n",
                    all.dropped, all.duplicated, all.corrupted, all.reordered, all.frames);
+        summary = {{"to_switch", to_json(links->to_switch())},
+                   {"to_hosts", to_json(links->to_hosts())},
+                   {"total", to_json(all)}};
     }
     if (!summary_.is_open()) {
         return true;
     }
-    summary_ << nlohmann::json{{"to_switch", to_json(to_switch)},
-                               {"to_hosts", to_json(to_hosts)},
-                               {"total", to_json(all)}}
-                    .dump()
-             << '\n';
+    summary_ << summary.dump() << '\n';
     summary_.close();
     if (!summary_) {
         fmt::print(stderr, "netns: --json-summary: '{}' is not complete: {}\n", options_.json_summary,
