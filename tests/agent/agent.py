@@ -322,7 +322,8 @@ def test_control(hosts):
         assert "job 44" in ctl_fails("stats", "--job", "44")
         worker = Worker(hosts[0], 0, job=9, elements=64).join()
         ctl("job", "del", "9")
-        until(lambda: (answer := worker.receive(1)) and answer[0] == "REFUSED", "the ranks of a removed job are told")
+        until(lambda: (answer := worker.receive(1)) and answer[0] == "REFUSED" and REASON[answer[1]] == "JOB",
+              "the ranks of a removed job are told")
         assert not jobs()
         done = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", BUILD / "bin/inaggctl", "reload"],
                               capture_output=True, text=True)
@@ -413,6 +414,17 @@ def test_a_reload_that_cannot_be_is_refused(hosts):
             assert Worker(hosts[0], 0, job=8, elements=352).ask() == "CONFIG"
     finally:
         config.unlink()
+
+
+def test_jobs_that_wait_for_ranks_do_not_fill_the_switch(hosts):
+    with Agent("--join-timeout=3"):
+        answers = [Worker(hosts[0], 0, job=number).ask() for number in range(20, 26)]
+        assert answers[0] == "CONFIG" and "FULL" in answers, answers
+        Worker(hosts[1], 0).join()
+        until(lambda: not jobs(), "they go")
+        workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        time.sleep(6)
+        sums(workers, 0)
 
 
 def test_one_agent_for_a_switch(_):

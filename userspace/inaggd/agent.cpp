@@ -191,7 +191,7 @@ void Agent::apply(const Outcome &outcome) {
         join.nonce = gone.member.nonce;
         join.receive_port = gone.member.receive_port;
         tell(Address::of(gone.member), gone.member.receive_port, gone.job, gone.rank, gone.generation,
-             INAGG_R_REPLACED, join);
+             gone.reason, join);
     }
 }
 
@@ -312,6 +312,11 @@ void Agent::poll_activity() {
             book_.heard(number, Clock::now());
         last = packets;
     }
+    Outcome expired = book_.expire(Clock::now());
+    for (const Outcome::Change &change : expired.changes)
+        spdlog::warn("job {}: no further rank of its {} has joined for {} s (--join-timeout)", change.job,
+                     change.record.size, book_.policy().join.count());
+    apply(expired);
 }
 
 } // namespace inaggd

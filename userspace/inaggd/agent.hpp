@@ -40,7 +40,7 @@ public:
     void add_job(const JobSpec &spec);
     void remove_job(uint16_t number);
     void port_gone(uint32_t ifindex);
-    // Notes which jobs have been heard since the last call.
+    // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
     void poll_activity();
 
     const SwitchMaps &maps() const { return maps_; }

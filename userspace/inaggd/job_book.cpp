@@ -7,6 +7,7 @@
 #include <endian.h>
 
 #include <algorithm>
+#include <span>
 
 namespace inaggd {
 namespace {
@@ -77,6 +78,15 @@ void forget_run(Members &members) {
     }
 }
 
+// Not all of its ranks have joined this run yet, and nobody configured it.
+bool forming(const JobState &job) {
+    auto ranks = std::span(job.members).first(job.record.size);
+    auto missing = [](const inagg_member &m) { return !has_joined(m) && !(m.flags & INAGG_MEMBER_LEFT); };
+    auto configured = [](const inagg_member &m) { return m.flags & INAGG_MEMBER_STATIC; };
+    return !job.record.keep && std::any_of(ranks.begin(), ranks.end(), missing) &&
+           std::none_of(ranks.begin(), ranks.end(), configured);
+}
+
 bool same_job(const inagg_job &a, const inagg_job &b) {
     return a.size == b.size && a.slots == b.slots && a.control_slots == b.control_slots &&
            a.elements == b.elements && a.algorithm == b.algorithm && a.flags == b.flags;
@@ -96,7 +106,7 @@ uint32_t joined_count(const Members &members) {
 }
 
 void JobBook::restore(uint16_t number, const inagg_job &record, const Members &members, Time now) {
-    jobs_[number] = {.record = record, .members = members, .heard = now};
+    jobs_[number] = {.record = record, .members = members, .heard = now, .seated = now};
     generations_[number] = record.generation;
 }
 
@@ -132,6 +142,11 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
                        std::move(so_far));
+    if (forming_behind(event.ifindex) >= policy_.port_forming)
+        return refused(INAGG_R_FULL,
+                       fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
+                                   policy_.port_forming),
+                       std::move(so_far));
     uint8_t flags = event.join.flags & INAGG_JOIN_CHECKED;
     inagg_job record = new_record(want.size, policy_.job_slots, policy_.job_control, elements, flags);
     JobState *job = create(event.job, record, so_far, now);
@@ -155,7 +170,7 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
     }
     if (!job.record.keep && idle(job, now) && joined_count(job.members)) {
         Outcome outcome;
-        erase(event.job, outcome);
+        erase(event.job, outcome, INAGG_R_REPLACED);
         return join_new(event, std::move(outcome), now);
     }
     if (want.size != job.record.size)
@@ -195,7 +210,7 @@ Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
         return restart_for(job, event, {}, now);
     if (!job.record.keep && idle(job, now)) {
         Outcome outcome;
-        erase(event.job, outcome);
+        erase(event.job, outcome, INAGG_R_REPLACED);
         return join_new(event, std::move(outcome), now);
     }
     return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
@@ -206,7 +221,7 @@ Outcome JobBook::restart_for(JobState &job, const inagg_event &event, Outcome so
     Request want = request_of(event);
     bool fits = want.size == job.record.size && want.elements >= job.record.elements;
     if (!fits && !job.record.keep) {
-        erase(event.job, so_far);
+        erase(event.job, so_far, INAGG_R_REPLACED);
         return join_new(event, std::move(so_far), now);
     }
     if (want.size != job.record.size)
@@ -231,7 +246,7 @@ Outcome JobBook::seat(JobState &job, const inagg_event &event, Outcome so_far, T
     member.flags = reserved;
     std::copy_n(event.mac, sizeof member.mac, member.mac);
     std::copy(address.bytes.begin(), address.bytes.end(), member.address);
-    job.heard = now;
+    job.heard = job.seated = now;
     waiters_.erase({event.job, event.rank, event.join.nonce});
     so_far.verdict = Verdict::done;
     so_far.changes.push_back({Kind::members, event.job, job.record});
@@ -338,6 +353,25 @@ Outcome JobBook::port_gone(uint32_t ifindex) {
     return outcome;
 }
 
+Outcome JobBook::expire(Time now) {
+    Outcome outcome{.verdict = Verdict::done};
+    std::vector<uint16_t> late;
+    for (const auto &[number, job] : jobs_)
+        if (forming(job) && now - job.seated > policy_.join)
+            late.push_back(number);
+    for (uint16_t number : late)
+        erase(number, outcome);
+    return outcome;
+}
+
+uint32_t JobBook::forming_behind(uint32_t ifindex) const {
+    auto behind = [&](const inagg_member &member) { return has_joined(member) && member.ifindex == ifindex; };
+    return static_cast<uint32_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto &entry) {
+        const JobState &job = entry.second;
+        return forming(job) && std::any_of(job.members.begin(), job.members.end(), behind);
+    }));
+}
+
 void JobBook::heard(uint16_t number, Time now) {
     if (auto job = jobs_.find(number); job != jobs_.end())
         job->second.heard = now;
@@ -350,7 +384,7 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Outcome &outcome, T
     record.first_slot = *free_slots(pool_slots(record));
     record.generation = next_generation(number);
     outcome.changes.push_back({Kind::renew, number, record});
-    return &(jobs_[number] = {.record = record, .members = {}, .heard = now});
+    return &(jobs_[number] = {.record = record, .members = {}, .heard = now, .seated = now});
 }
 
 // Also by removing jobs that nobody has used for long, the oldest first.
@@ -368,13 +402,13 @@ bool JobBook::make_room(uint32_t slots, Outcome &outcome, Time now) {
     return true;
 }
 
-void JobBook::erase(uint16_t number, Outcome &outcome) {
+void JobBook::erase(uint16_t number, Outcome &outcome, inagg_reason reason) {
     auto job = jobs_.find(number);
     const inagg_job &record = job->second.record;
     for (uint16_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         if (const inagg_member &member = job->second.members[rank]; has_joined(member)) {
             retire(member.nonce);
-            outcome.displaced.push_back({number, rank, record.generation, member});
+            outcome.displaced.push_back({number, rank, record.generation, member, reason});
         }
     outcome.changes.push_back({Kind::remove, number, record});
     jobs_.erase(job);
@@ -384,7 +418,7 @@ void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome) {
     for (uint16_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         if (const inagg_member &member = job.members[rank]; has_joined(member)) {
             retire(member.nonce);
-            outcome.displaced.push_back({number, rank, job.record.generation, member});
+            outcome.displaced.push_back({number, rank, job.record.generation, member, INAGG_R_REPLACED});
         }
     forget_run(job.members);
     job.record.generation = next_generation(number);

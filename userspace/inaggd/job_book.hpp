@@ -28,6 +28,8 @@ struct Policy {
     bool auto_jobs = true; // the first rank's JOIN creates its job
     uint32_t mtu = 1500;   // smallest of all ports
     std::chrono::seconds idle{600};
+    std::chrono::seconds join{60};  // for the next rank of a job that was not configured
+    uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
 };
 
 // How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept
@@ -38,12 +40,14 @@ struct JobState {
     inagg_job record{};
     Members members{};
     Time heard{};
+    Time seated{}; // when the last rank joined
 };
 
 // A member that a restart or removal has put out; it is told so.
 struct Displaced {
     uint16_t job, rank, generation;
     inagg_member member;
+    inagg_reason reason;
 };
 
 // What the agent has to do about an event, in this order.
@@ -87,6 +91,8 @@ public:
     Outcome remove(uint16_t number);
     // The device has gone, and who was behind it.
     Outcome port_gone(uint32_t ifindex);
+    // Removes jobs whose ranks do not come: whoever joins alone must not keep the slots.
+    Outcome expire(Time now);
     // Packets for the job have been counted.
     void heard(uint16_t number, Time now);
 
@@ -104,7 +110,8 @@ private:
     Outcome refuse_late(const inagg_event &event, inagg_reason reason, std::string detail, Time now);
 
     JobState *create(uint16_t number, inagg_job record, Outcome &outcome, Time now);
-    void erase(uint16_t number, Outcome &outcome);
+    uint32_t forming_behind(uint32_t ifindex) const;
+    void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
     void renew(uint16_t number, JobState &job, Outcome &outcome);
     void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
     bool make_room(uint32_t slots, Outcome &outcome, Time now);

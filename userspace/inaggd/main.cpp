@@ -34,7 +34,7 @@ struct Options {
     std::string address4, address6;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
-    uint32_t idle_seconds = 600;
+    uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4;
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
     int ready_fd = -1;
 };
@@ -68,6 +68,14 @@ void describe(CLI::App &app, Options &o) {
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,checked,member=0@p0/10.77.0.10,...")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
+        ->capture_default_str();
+    app.add_option("--join-timeout", o.join_seconds,
+                   "seconds until the next rank of a job that is not configured must join, or the job is removed")
+        ->check(CLI::Range(1u, 86400u))
+        ->capture_default_str();
+    app.add_option("--port-forming", o.port_forming,
+                   "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FULL")
+        ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
     app.add_flag("--fresh", o.fresh, "discard what an earlier inaggd left")->configurable(false);
     app.add_flag("--keep", o.keep, "leave the switch running on exit");
@@ -160,7 +168,9 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
             .job_control = o.control_slots,
             .auto_jobs = !o.no_auto_jobs,
             .mtu = plan.mtu,
-            .idle = std::chrono::seconds(o.idle_seconds)};
+            .idle = std::chrono::seconds(o.idle_seconds),
+            .join = std::chrono::seconds(o.join_seconds),
+            .port_forming = o.port_forming};
 }
 
 // Throws what a start with these options would end with.

@@ -261,6 +261,7 @@ TEST_F(Book, NewNonceFromTheSamePlaceRestartsTheJob) {
     ASSERT_EQ(outcome.displaced.size(), 2u);
     EXPECT_EQ(outcome.displaced[1].member.nonce, 1001u);
     EXPECT_EQ(outcome.displaced[1].generation, 65535);
+    EXPECT_EQ(outcome.displaced[1].reason, INAGG_R_REPLACED);
 
     expect_ignored(join(Worker::of(0))); // late copies of the old run
     expect_ignored(join(Worker::of(1)));
@@ -399,11 +400,12 @@ TEST_F(Book, PoolsNeverOverlap) {
     for (uint16_t number = 0; number < 30; number++) {
         Worker w = Worker::of(0);
         w.job = number;
-        w.nonce = 100u + number;
+        w.nonce = w.port = 100u + number;
         expect_done(join(w));
     }
     Worker w = Worker::of(0).again(999);
     w.job = 30;
+    w.port = 130;
     expect_refused(join(w), INAGG_R_FULL); // 31 * 136 > 4096
     for (const auto &[a, first] : book.jobs())
         for (const auto &[b, second] : book.jobs())
@@ -423,11 +425,12 @@ TEST_F(Book, JobNumbersRunOut) {
     for (uint16_t number = 0; number < INAGG_MAX_JOBS; number++) {
         Worker w = Worker::of(0);
         w.job = number;
-        w.nonce = 100u + number;
+        w.nonce = w.port = 100u + number;
         expect_done(join(w));
     }
     Worker w = Worker::of(0).again(999);
     w.job = 1000;
+    w.port = 1000;
     expect_refused(join(w), INAGG_R_FULL);
 }
 
@@ -469,6 +472,48 @@ TEST_F(Book, ConfiguredJobsNeverGiveWay) {
     now += 2 * book.policy().idle;
     expect_refused(join(Worker::of(0)), INAGG_R_FULL);
     EXPECT_TRUE(has(1));
+}
+
+TEST_F(Book, OnePortCannotFillTheSwitchWithJobsThatWaitForRanks) {
+    Worker w = Worker::of(0);
+    for (uint16_t number = 1; number <= book.policy().port_forming; number++) {
+        w.job = number;
+        expect_done(join(w.again(number)));
+    }
+    w.job = 20;
+    expect_refused(join(w.again(20)), INAGG_R_FULL);
+    Worker elsewhere = Worker::of(1);
+    elsewhere.job = 20;
+    expect_done(join(elsewhere));
+    elsewhere.job = 1;
+    expect_done(join(elsewhere.again(21))); // job 1 waits no more
+    w.job = 21;
+    expect_done(join(w.again(22)));
+}
+
+TEST_F(Book, AJobWhoseRanksDoNotComeGoes) {
+    add("9:size=2");
+    Worker w = Worker::of(0, 3);
+    expect_done(join(w));
+    now += book.policy().join;
+    expect_done(join(Worker::of(1, 3))); // another one came
+    now += book.policy().join;
+    EXPECT_TRUE(book.expire(now).changes.empty());
+    Outcome outcome = book.expire(now + 1s);
+    ASSERT_EQ(outcome.changes.size(), 1u);
+    EXPECT_EQ(outcome.changes[0].kind, Kind::remove);
+    ASSERT_EQ(outcome.displaced.size(), 2u);
+    EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_JOB);
+    EXPECT_FALSE(has(7));
+    EXPECT_TRUE(has(9));
+}
+
+TEST_F(Book, AJobWhoseRanksAllCameStays) {
+    join_all(3);
+    leave(Worker::of(2, 3));
+    now += 2 * book.policy().join;
+    EXPECT_TRUE(book.expire(now).changes.empty());
+    EXPECT_TRUE(has(7));
 }
 
 TEST_F(Book, LostPortTakesItsRanksAlong) {
