@@ -443,6 +443,12 @@ def test_ports_come_and_go(hosts):
         sums(workers, 0)
         subprocess.run(["ip", "link", "add", "q0", "type", "veth", "peer", "name", "q1"], check=True)
         until(lambda: attached("q0"), "a port that comes back is attached")
+    agent = Agent()
+    workers = [Worker(hosts[rank], rank, size=3).join() for rank in range(3)]
+    agent.kill()
+    with Agent(ports=PORTS[:2]):
+        states = [member["state"] for member in ctl("job", "show", "7")["members"]]
+        assert states[:2] == ["joined"] * 2 and states[2:] != ["joined"], states
     subprocess.run(["ip", "link", "del", "q0"], check=True)
 
 

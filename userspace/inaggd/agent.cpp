@@ -304,6 +304,18 @@ void Agent::port_gone(uint32_t ifindex) {
     apply(book_.port_gone(ifindex));
 }
 
+void Agent::keep_ports(const std::set<uint32_t> &present) {
+    std::set<uint32_t> gone;
+    for (const auto &[number, job] : book_.jobs())
+        for (const inagg_member &member : job.members)
+            if (has_joined(member) && !(member.flags & INAGG_MEMBER_STATIC) && !present.contains(member.ifindex))
+                gone.insert(member.ifindex);
+    for (uint32_t ifindex : gone) {
+        spdlog::warn("{}: no longer a port; its ranks are forgotten", port_name(ifindex));
+        port_gone(ifindex);
+    }
+}
+
 void Agent::poll_activity() {
     for (const auto &[number, job] : book_.jobs()) {
         uint64_t packets = maps_.stats(job.record.index).packets;

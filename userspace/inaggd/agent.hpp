@@ -7,6 +7,7 @@
 #include "maps.hpp"
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ public:
     void add_job(const JobSpec &spec);
     void remove_job(uint16_t number);
     void port_gone(uint32_t ifindex);
+    // All other ports have gone while no agent looked.
+    void keep_ports(const std::set<uint32_t> &present);
     // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
     void poll_activity();
 

@@ -5,6 +5,7 @@
 #include "slot_pool.hpp"
 
 #include <charconv>
+#include <set>
 #include <sstream>
 
 namespace inaggd {
@@ -80,17 +81,25 @@ JobSpec parse_job_spec(const std::string &text) {
     JobSpec spec;
     spec.number = static_cast<uint16_t>(parse_number(text.substr(0, colon), "number", 0, UINT16_MAX));
 
+    std::set<std::string> keys;
     std::istringstream settings(text.substr(colon + 1));
     for (std::string setting; std::getline(settings, setting, ',');) {
         size_t equals = setting.find('=');
         bool has_value = equals != std::string::npos;
-        apply_setting(spec, setting.substr(0, equals), has_value ? setting.substr(equals + 1) : "");
+        std::string key = setting.substr(0, equals);
+        if (key != "member" && !keys.insert(key).second)
+            throw Error("job: {} is named twice", key);
+        apply_setting(spec, key, has_value ? setting.substr(equals + 1) : "");
     }
     if (!spec.size)
         throw Error("job: '{}' lacks size=N, the number of ranks", text);
-    for (const MemberSpec &member : spec.members)
+    std::set<uint16_t> ranks;
+    for (const MemberSpec &member : spec.members) {
         if (member.rank >= spec.size)
             throw Error("job: member {} is outside a job of {} ranks", member.rank, spec.size);
+        if (!ranks.insert(member.rank).second)
+            throw Error("job: member {} is named twice", member.rank);
+    }
     return spec;
 }
 

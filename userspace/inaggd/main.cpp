@@ -312,6 +312,10 @@ private:
                 spdlog::info("port {}: no longer configured, detached", old.name);
                 loader_.detach(old.name);
             }
+        std::set<uint32_t> present;
+        for (const auto &[ifindex, port] : attached_)
+            present.insert(ifindex);
+        agent_->keep_ports(present);
         for (const JobSpec &job : plan_.jobs)
             agent_->add_job(job);
         started_ = true;

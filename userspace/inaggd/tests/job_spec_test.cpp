@@ -55,6 +55,8 @@ TEST(JobSpec, RefusesWhatItCannotMean) {
         {"7:size=4,member=0@p0/here", "'here'"},
         {"7:size=4,member=0@p0/224.0.0.1", "224.0.0.1"},
         {"7:size=4,member=4@p0/10.77.0.14", "member 4"},
+        {"7:size=4,member=0@p0/10.77.0.10,member=0@p1/10.77.0.11", "member 0 is named twice"},
+        {"7:size=4,size=2", "size is named twice"},
     };
     for (auto [text, named] : cases)
         try {
