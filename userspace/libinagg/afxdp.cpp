@@ -112,8 +112,11 @@ void AfxdpIo::open_socket() {
     // Behind the kernel's own 256 bytes: UDP payloads start at a multiple of 8.
     umem_config.frame_headroom = static_cast<uint32_t>((8 - header_.size % 8) % 8);
     xsk_umem *umem = nullptr;
-    if (const int error = xsk_umem__create(&umem, memory_.get(), bytes, &fill_, &completed_, &umem_config))
-        throw system_error("AF_XDP memory", -error);
+    const int failed = xsk_umem__create(&umem, memory_.get(), bytes, &fill_, &completed_, &umem_config);
+    if (failed == -EPERM)
+        throw Error(INAGG_EPRIVILEGE, "transport afxdp needs CAP_NET_RAW: run as root or use transport udp");
+    if (failed)
+        throw system_error(fmt::format("AF_XDP memory: {} KiB, locked: see `ulimit -l`", bytes / 1024), -failed);
     umem_.reset(umem);
 
     xsk_socket_config config{};
