@@ -32,7 +32,7 @@ demo: deps build ## train a network on four workers through the XDP switch
 test: deps build ## run all tests (under 25 minutes on 2 cores)
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan
 
-test-full: deps build ## the full matrices of every tier (about an hour)
+test-full: deps build ## the full matrices of every tier (under an hour)
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan --full
 
 simulation-long: deps build ## only the simulated schedules, with millions of seeds
