@@ -215,12 +215,12 @@ static __always_inline int switchml_contribute(struct xdp_md *ctx, struct packet
 		return send(ctx, p, job, count, 1);
 	}
 	if (wide && state.elements && narrow_result(ctx, p, job, m)) {
-		/* Forget the block: nobody has its result, so all ranks will contribute again. */
-		if (lock_slot(m)) {
-			if (inagg_slot_holds(&m->state, &p->block))
-				m->state.flags = 0;
-			unlock_slot(m);
-		}
+		/*
+		 * Forget the block: nobody has its result, so all ranks will contribute again.  Without the
+		 * lock, which may be what could not be had: a block that stayed complete but never ready
+		 * would be answered no more.  No later block can have taken the copy over, for want of this result.
+		 */
+		*(volatile __u8 *)&m->state.flags = 0;
 		return drop(count, -INAGG_R_RESIZE);
 	}
 	return deliver(ctx, p, job, m, count, 1);
