@@ -169,7 +169,7 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 		flags &= INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED;
 	}
 	h->level_flags = bpf_htons(flags);
-	h->boot = shared.boots.current;
+	h->boot = shared.boots.latest;
 	if (flags & INAGG_F_CHECKED)
 		inagg_hdr_seal_checked(h, payload);
 	else

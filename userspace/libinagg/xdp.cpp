@@ -216,7 +216,7 @@ void XdpTransport::map_memory() {
     slots_ = MappedMap<inagg_worker_slot>(bpf_->maps.slots);
     cells_ = MappedMap<inagg_cell>(bpf_->maps.cells);
     shared_ = &bpf_->bss->shared;
-    shared_->boots.current = inagg_swap16(membership_.config.boot);
+    shared_->boots.latest = inagg_swap16(membership_.config.boot);
     for (const Ring &ring : rings_) {
         inagg_worker_init(&state(ring).worker, ring.window, timer_floor_ns);
         for (uint32_t i = 0; i < ring.window; i++)
@@ -410,7 +410,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
             shared_word(counters.requests).fetch_add(1);
         }
         h.level_flags = inagg_swap16(static_cast<uint16_t>(flags));
-        h.boot = shared_word(shared_->boots.current).load();
+        h.boot = shared_word(shared_->boots.latest).load();
         seal(h, membership_.config, payload);
     }
     std::memcpy(to, &h, sizeof(h));
@@ -433,7 +433,7 @@ void XdpTransport::send_restore(uint32_t index) {
     h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
     h.source = inagg_swap16(membership_.config.rank);
     h.level_flags &= inagg_swap16(INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED);
-    h.boot = shared_word(shared_->boots.current).load();
+    h.boot = shared_word(shared_->boots.latest).load();
     seal(h, membership_.config, from.hdr.payload_checksum - inagg_hdr_digest(&from.hdr));
     std::memcpy(to, &h, sizeof(h));
     out_->commit(sizeof(h) + bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Fixed point: how a scale becomes a binary point, and 16-bit floats in integer instructions.
+ * Fixed point: how a scale becomes a binary point, and floats to and from it in integer instructions.
  *
  * SwitchML Appendix C, Theorem 2: with |x| < B a factor f <= (2^31 - n) / (n*B) cannot overflow.  The
  * ranks agree on E, the biased binary32 exponent of the largest |x| (B = 2^(E-126)), so f = 2^k with
@@ -136,6 +136,49 @@ INAGG_INLINE __u16 inagg_fixed_to_half(__s32 fixed, __u32 mantissa_bits, __u32 f
 	half += (exponent - 1 + subnormal) << mantissa_bits;
 	half = infinity + inagg_not_above_zero(half - infinity);
 	return (__u16)(((__u32)half | (negative & 0x8000)) & nonzero);
+}
+
+/**
+ * A binary32 to offset binary: round(x * 2^point) + bias, to nearest even.  What does not fit is clamped
+ * to the largest that does, infinities and NaN too, and sets *@saturated.  @bias is 2^25 .. 2^31.
+ */
+INAGG_INLINE __u32 inagg_float_to_fixed(__u32 bits, __s32 point, __u32 bias, __u8 *saturated)
+{
+	__u32 exponent = bits >> 23 & 0xff, normal = exponent != 0, magnitude;
+	__u32 mantissa = (bits & 0x7fffff) | normal << 23;
+	/* value = mantissa * 2^(exponent - 150), with the exponent of a subnormal 1 */
+	__s32 shift = (__s32)(exponent + 1 - normal) - 150 + point;
+	__u64 scaled;
+
+	if (shift <= 0)
+		scaled = inagg_round_shift(mantissa, -shift);
+	else
+		scaled = mantissa && shift > 31 ? ~0ULL : (__u64)mantissa << (shift & 31);
+	if (exponent == 255 || scaled >= bias) {
+		*saturated = 1;
+		scaled = bias - (bias >> 24);
+	}
+	magnitude = (__u32)scaled;
+	return bias + (bits >> 31 ? -magnitude : magnitude);
+}
+
+/** The way back from two's complement: rounded to nearest even, subnormals, overflow to infinity. */
+INAGG_INLINE __u32 inagg_fixed_to_float(__s32 fixed, __s32 point)
+{
+	__u32 sign = (__u32)fixed & 0x80000000, magnitude = sign ? -(__u32)fixed : (__u32)fixed;
+	__s32 top = (__s32)inagg_log2(magnitude), exponent = top + 127 - point;
+	/* 24 bits and a possible carry, the highest at 23 */
+	__u32 mantissa = top > 23 ? (__u32)inagg_round_shift(magnitude, top - 23) : magnitude << (23 - top);
+
+	if (!magnitude)
+		return 0;
+	exponent += mantissa >> 24;
+	mantissa >>= mantissa >> 24;
+	if (exponent >= 255)
+		return sign | 0x7f800000;
+	if (exponent <= 0)
+		return sign | (__u32)inagg_round_shift(mantissa, 1 - exponent);
+	return sign | ((__u32)exponent << 23 | (mantissa & 0x7fffff));
 }
 
 #endif /* INAGG_CORE_FIXED_H */

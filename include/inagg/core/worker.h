@@ -352,17 +352,17 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
 
 /* The switch's incarnations, in any byte order; 0: none. */
 struct inagg_boots {
-	__u16	current;
+	__u16	latest;
 	__u16	previous;
 };
 
 /** Does @boot, in a packet, say that the switch has restarted?  A late packet of the previous one does not. */
 INAGG_INLINE int inagg_boot_heard(struct inagg_boots *b, __u16 boot)
 {
-	if (boot == b->current || boot == b->previous)
+	if (boot == b->latest || boot == b->previous)
 		return 0;
-	b->previous = b->current;
-	b->current = boot;
+	b->previous = b->latest;
+	b->latest = boot;
 	return 1;
 }
 

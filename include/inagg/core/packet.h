@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * What a worker writes into its packets, and which of a switch's answers it believes.
+ */
+#ifndef INAGG_CORE_PACKET_H
+#define INAGG_CORE_PACKET_H
+
+#include <inagg/core/checksum.h>
+#include <inagg/core/types.h>
+#include <inagg/core/worker.h>
+#include <inagg/reason.h>
+#include <inagg/wire.h>
+
+#define INAGG_MAX_SLOTS	(1U << 20)	/* of a stream: more no sane switch offers */
+
+/* A worker's membership, host byte order: what it asked for, then struct inagg_config's answer. */
+struct inagg_job_config {
+	__u16	job, rank, size, generation, boot;
+	__u16	elements;	/* 32-bit elements per packet */
+	__u32	slots, control_slots;
+	__u8	algorithm;	/* enum inagg_algorithm */
+	__u8	checked;	/* payload checksums */
+};
+
+/* What goes into a block's header beside its number. */
+struct inagg_block_meta {
+	__u8	dtype_op;	/* enum inagg_wire_dtype << 4 | enum inagg_wire_op */
+	__u8	scale;		/* agreed exponent, 0 where none is needed */
+	__u8	next_scale;	/* control blocks: exponent asked for; results: the maximum */
+	__u8	saturated;
+	__u16	elements;	/* multiple of INAGG_CHUNK; 0 contributes nothing */
+};
+
+/** Payload bytes of a block. */
+INAGG_INLINE __u32 inagg_block_bytes(const struct inagg_block_meta *m)
+{
+	return m->elements * inagg_element_bytes(m->dtype_op >> 4);
+}
+
+/** 32-bit elements per packet that a UDP payload of @path_payload bytes can carry; 0: too small. */
+INAGG_INLINE __u16 inagg_elements_for(__u32 path_payload)
+{
+	const __u32 most = sizeof(struct inagg_hdr) + INAGG_MAX_PAYLOAD;
+	__u32 room = path_payload < most ? path_payload : most;
+
+	if (room < sizeof(struct inagg_hdr))
+		return 0;
+	return (__u16)((room - sizeof(struct inagg_hdr)) / 4 / INAGG_CHUNK * INAGG_CHUNK);
+}
+
+/** Start @h with what all packets of this member share; not sealed yet. */
+INAGG_INLINE void inagg_hdr_start(struct inagg_hdr *h, const struct inagg_job_config *job, __u8 type)
+{
+	__builtin_memset(h, 0, sizeof(*h));
+	h->version_type = (__u8)(INAGG_WIRE_VERSION << 4 | type);
+	h->job = inagg_swap16(job->job);
+	h->generation = inagg_swap16(job->generation);
+	h->source = inagg_swap16(job->rank);
+	h->count = inagg_swap16(1);
+	h->fan_in = inagg_swap16(job->size);
+	h->contributors = inagg_swap64(inagg_rank_bit(job->rank));
+	h->boot = inagg_swap16(job->boot);
+}
+
+/** Name @block of the stream whose slots begin at @first_slot of the job's pool. */
+INAGG_INLINE void inagg_hdr_set_block(struct inagg_hdr *h, const struct inagg_worker *w, __u32 first_slot, __u32 block)
+{
+	if (inagg_pool_version(w, block))
+		h->level_flags |= inagg_swap16(INAGG_F_VERSION);
+	h->block = inagg_swap32(block);
+	h->slot = inagg_swap32(first_slot + inagg_slot_index(w, block));
+}
+
+INAGG_INLINE void inagg_hdr_set_meta(struct inagg_hdr *h, const struct inagg_block_meta *m)
+{
+	h->dtype_op = m->dtype_op;
+	h->scale = m->scale;
+	h->next_scale = m->next_scale;
+	h->elements = inagg_swap16(m->elements);
+	if (m->saturated)
+		h->level_flags |= inagg_swap16(INAGG_F_SATURATED);
+}
+
+INAGG_INLINE struct inagg_block_meta inagg_hdr_meta(const struct inagg_hdr *h)
+{
+	struct inagg_block_meta m = {
+		.dtype_op = h->dtype_op,
+		.scale = h->scale,
+		.next_scale = h->next_scale,
+		.saturated = (inagg_swap16(h->level_flags) & INAGG_F_SATURATED) != 0,
+		.elements = inagg_swap16(h->elements),
+	};
+	return m;
+}
+
+/** The body of a JOIN or LEAVE. */
+INAGG_INLINE void inagg_join_fill(struct inagg_join *join, const struct inagg_job_config *job, __u64 nonce,
+				  __u16 receive_port)
+{
+	__builtin_memset(join, 0, sizeof(*join));
+	join->nonce = inagg_swap64(nonce);
+	join->size = inagg_swap16(job->size);
+	join->elements = inagg_swap16(job->elements);
+	join->receive_port = inagg_swap16(receive_port);
+	join->algorithm = job->algorithm;
+	join->flags = job->checked ? INAGG_JOIN_CHECKED : 0;
+}
+
+/**
+ * Take over what a CONFIG says, @h its header.  0, or why no sane switch would answer this to what @job
+ * asked: -INAGG_R_SIZE, _ALGORITHM, _MTU or _SLOT.
+ */
+INAGG_INLINE int inagg_config_accept(struct inagg_job_config *job, const struct inagg_hdr *h, const struct inagg_config *c)
+{
+	__u16 offered = job->elements;
+
+	job->generation = inagg_swap16(h->generation);
+	job->boot = inagg_swap16(h->boot);
+	job->elements = inagg_swap16(c->elements);
+	job->slots = inagg_swap32(c->slots);
+	job->control_slots = inagg_swap32(c->control_slots);
+	job->checked = c->flags & INAGG_JOIN_CHECKED;
+	if (inagg_swap16(c->size) != job->size)
+		return -INAGG_R_SIZE;
+	if (c->algorithm != job->algorithm)
+		return -INAGG_R_ALGORITHM;
+	if (!job->elements || job->elements % INAGG_CHUNK || job->elements > offered)
+		return -INAGG_R_MTU;
+	if (!job->slots || (job->slots & (job->slots - 1)) || job->slots > INAGG_MAX_SLOTS || !job->control_slots ||
+	    (job->control_slots & (job->control_slots - 1)) || job->control_slots > INAGG_MAX_SLOTS)
+		return -INAGG_R_SLOT;
+	return 0;
+}
+
+/** A packet's header is intact and of this wire version and job.  0 or a negative reason. */
+INAGG_INLINE int inagg_answer_admits(const struct inagg_job_config *job, const struct inagg_hdr *h)
+{
+	if (!inagg_hdr_intact(h))
+		return -INAGG_R_HEADER_CHECKSUM;
+	if (inagg_hdr_version(h) != INAGG_WIRE_VERSION)
+		return -INAGG_R_VERSION;
+	if (inagg_swap16(h->job) != job->job)
+		return -INAGG_R_JOB;
+	return 0;
+}
+
+/**
+ * A RESULT or WAIT with @bytes behind its header fits the stream @w, whose slots begin at @first_slot.
+ * The payload checksum is the caller's to verify.  0 or a negative reason.
+ */
+INAGG_INLINE int inagg_block_admits(const struct inagg_job_config *job, const struct inagg_worker *w, __u32 first_slot,
+				    const struct inagg_hdr *h, __u32 bytes)
+{
+	struct inagg_block_meta m = inagg_hdr_meta(h);
+	__u32 block = inagg_swap32(h->block);
+	int version = (inagg_swap16(h->level_flags) & INAGG_F_VERSION) != 0;
+
+	if (inagg_swap16(h->generation) != job->generation)
+		return -INAGG_R_GENERATION;
+	if (first_slot + inagg_slot_index(w, block) != inagg_swap32(h->slot) || (int)inagg_pool_version(w, block) != version)
+		return -INAGG_R_SLOT;
+	if (inagg_hdr_type(h) == INAGG_WAIT)
+		return bytes ? -INAGG_R_LENGTH : 0;
+	if (m.elements % INAGG_CHUNK || bytes > (__u32)job->elements * 4)
+		return -INAGG_R_ELEMENTS;
+	if (bytes != inagg_block_bytes(&m))
+		return -INAGG_R_LENGTH;
+	if (inagg_swap64(h->contributors) != inagg_all_ranks(job->size))
+		return -INAGG_R_RANK;
+	return 0;
+}
+
+#endif /* INAGG_CORE_PACKET_H */

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * How a tensor becomes blocks: which encoding its type and operator travel in, how many elements a block
+ * has, which scale it needs, and its elements in integer instructions.  Vector code must give the same bits.
+ */
+#ifndef INAGG_CORE_TENSOR_H
+#define INAGG_CORE_TENSOR_H
+
+#include <inagg/core/fixed.h>
+#include <inagg/core/types.h>
+#include <inagg/uapi.h>
+#include <inagg/wire.h>
+
+/** Bytes of an element in memory; 0: no such type. */
+INAGG_INLINE __u32 inagg_memory_bytes(__u32 dtype)
+{
+	switch (dtype) {
+	case INAGG_INT32:
+	case INAGG_FLOAT32:
+		return 4;
+	case INAGG_FLOAT16:
+	case INAGG_BFLOAT16:
+		return 2;
+	default:
+		return 0;
+	}
+}
+
+/** `dtype_op` on the wire: sums in a type of their own, minima and maxima as integers of the same order. */
+INAGG_INLINE __u8 inagg_wire_encoding(__u32 dtype, __u32 op)
+{
+	static const __u8 sums[INAGG_DTYPES] = {
+		[INAGG_INT32] = INAGG_WIRE_INT32,
+		[INAGG_FLOAT32] = INAGG_WIRE_FIXED32,
+		[INAGG_FLOAT16] = INAGG_WIRE_FLOAT16,
+		[INAGG_BFLOAT16] = INAGG_WIRE_BFLOAT16,
+	};
+
+	if (op == INAGG_SUM)
+		return (__u8)(sums[dtype] << 4 | INAGG_WIRE_SUM);
+	return (__u8)(INAGG_WIRE_INT32 << 4 | (op == INAGG_MIN ? INAGG_WIRE_MIN : INAGG_WIRE_MAX));
+}
+
+/** A sum of floats travels at a scale: the largest exponent of all ranks' elements. */
+INAGG_INLINE int inagg_needs_scale(__u32 dtype, __u32 op)
+{
+	return op == INAGG_SUM && dtype != INAGG_INT32;
+}
+
+/** Blocks of a tensor of @count elements, @per_block each. */
+INAGG_INLINE __u32 inagg_blocks_of(__u64 count, __u32 per_block)
+{
+	return (__u32)((count + per_block - 1) / per_block);
+}
+
+/** Elements of a block that holds @count of them: whole chunks. */
+INAGG_INLINE __u16 inagg_padded(__u32 count)
+{
+	return (__u16)((count + INAGG_CHUNK - 1) / INAGG_CHUNK * INAGG_CHUNK);
+}
+
+/** The scale that makes the binary point @k: round(x * 2^@k). */
+INAGG_INLINE __u8 inagg_scale_for_point(__u32 fan_in_log2, __s32 k)
+{
+	return (__u8)(inagg_fixed_point(fan_in_log2, 0) - k);
+}
+
+/** Bit pattern of +infinity. */
+INAGG_INLINE __u32 inagg_infinity(__u32 dtype)
+{
+	return dtype == INAGG_FLOAT32 ? 0x7f800000 : dtype == INAGG_FLOAT16 ? 0x7c00 : 0x7f80;
+}
+
+/** Biased binary32 exponent of a magnitude (no sign bit) of a float type; INAGG_SCALE_NONFINITE. */
+INAGG_INLINE __u8 inagg_exponent_of(__u32 magnitude, __u32 dtype)
+{
+	if (dtype == INAGG_FLOAT32)
+		return (__u8)(magnitude >> 23);
+	if (dtype == INAGG_BFLOAT16)
+		return (__u8)(magnitude >> 7);
+	if (magnitude >= 0x7c00)
+		return INAGG_SCALE_NONFINITE;
+	if (magnitude >= 0x0400)
+		return (__u8)((magnitude >> 10) - 15 + 127);
+	return magnitude ? (__u8)(inagg_log2(magnitude) - 24 + 127) : 0; /* subnormal: m * 2^-24 */
+}
+
+/** The larger of @most and the magnitudes of @count floats at @in, any alignment. */
+INAGG_INLINE __u32 inagg_largest_magnitude(const void *in, __u32 count, __u32 dtype, __u32 most)
+{
+	__u32 i, magnitude;
+	__u16 half;
+
+	for (i = 0; i < count; i++) {
+		if (dtype == INAGG_FLOAT32) {
+			__builtin_memcpy(&magnitude, (const char *)in + 4 * i, 4);
+			magnitude &= 0x7fffffff;
+		} else {
+			__builtin_memcpy(&half, (const char *)in + 2 * i, 2);
+			magnitude = half & 0x7fff;
+		}
+		most = magnitude > most ? magnitude : most;
+	}
+	return most;
+}
+
+/*
+ * Minimum and maximum of floats as integers: a negative float's magnitude bits are flipped, so -0 comes
+ * before +0.  NaN becomes the integer that wins; the way back makes a NaN of it.
+ */
+INAGG_INLINE __s32 inagg_to_ordered(__s32 bits, __u32 infinity, __s32 magnitude, __s32 nan)
+{
+	return (__u32)(bits & magnitude) > infinity ? nan : bits ^ (bits >> 31 & magnitude);
+}
+
+/* What the blocks of one tensor have in common. */
+struct inagg_coding {
+	__u32	dtype, op;	/* enum inagg_dtype, inagg_op */
+	__u32	bias;		/* of one rank; of all of them on the way back */
+	__s32	point;
+};
+
+/** @scale is the agreed one, where inagg_needs_scale(). */
+INAGG_INLINE void inagg_coding_init(struct inagg_coding *c, __u32 dtype, __u32 op, __u32 size, __u8 scale)
+{
+	__u32 log2 = inagg_fan_in_log2(size);
+
+	c->dtype = dtype;
+	c->op = op;
+	c->bias = inagg_fixed_bias(log2);
+	c->point = inagg_fixed_point(log2, scale);
+}
+
+/** Elements travel as they lie in memory. */
+INAGG_INLINE int inagg_is_plain(const struct inagg_coding *c)
+{
+	return c->dtype == INAGG_INT32 || (c->op == INAGG_SUM && c->dtype != INAGG_FLOAT32);
+}
+
+/** One element of memory to wire; not for plain encodings. */
+INAGG_INLINE __u32 inagg_encode(const struct inagg_coding *c, __u32 bits, __u8 *saturated)
+{
+	__s32 nan = c->op == INAGG_MAX ? 0x7fffffff : -0x7fffffff - 1;
+
+	if (c->op == INAGG_SUM)
+		return inagg_float_to_fixed(bits, c->point, c->bias, saturated);
+	if (c->dtype == INAGG_FLOAT32)
+		return (__u32)inagg_to_ordered((__s32)bits, inagg_infinity(c->dtype), 0x7fffffff, nan);
+	return (__u32)inagg_to_ordered((__s16)bits, inagg_infinity(c->dtype), 0x7fff, nan);
+}
+
+/** One element of a result of @size ranks back to memory. */
+INAGG_INLINE __u32 inagg_decode(const struct inagg_coding *c, __u32 wire, __u32 size)
+{
+	__s32 ordered = (__s32)wire;
+
+	if (c->op == INAGG_SUM)
+		return inagg_fixed_to_float((__s32)(wire - c->bias * size), c->point);
+	if (c->dtype == INAGG_FLOAT32)
+		return (__u32)(ordered ^ (ordered >> 31 & 0x7fffffff));
+	if (ordered == 0x7fffffff || ordered == -0x7fffffff - 1)
+		return 0x7fff; /* cut to 16 bits it would be no NaN */
+	return (__u16)(ordered ^ (ordered >> 31 & 0x7fff));
+}
+
+/** @count elements of memory to a block's payload, whole chunks; nonzero: one did not fit the scale. */
+INAGG_INLINE __u8 inagg_encode_block(const struct inagg_coding *c, const void *in, void *out, __u32 count)
+{
+	__u32 bytes = inagg_memory_bytes(c->dtype), i, bits, wire, padded = inagg_padded(count);
+	__u8 saturated = 0;
+	__u16 half;
+
+	if (inagg_is_plain(c)) {
+		__builtin_memcpy(out, in, count * bytes);
+		__builtin_memset((char *)out + count * bytes, 0, (padded - count) * bytes);
+		return 0;
+	}
+	for (i = 0; i < padded; i++) {
+		bits = 0;
+		if (i < count && bytes == 4) {
+			__builtin_memcpy(&bits, (const char *)in + 4 * i, 4);
+		} else if (i < count) {
+			__builtin_memcpy(&half, (const char *)in + 2 * i, 2);
+			bits = half;
+		}
+		wire = inagg_encode(c, bits, &saturated);
+		__builtin_memcpy((char *)out + 4 * i, &wire, 4);
+	}
+	return saturated;
+}
+
+/** The first @count elements of a result's payload to memory, in place too. */
+INAGG_INLINE void inagg_decode_block(const struct inagg_coding *c, const void *in, void *out, __u32 count, __u32 size)
+{
+	__u32 i, wire, bits;
+	__u16 half;
+
+	if (inagg_is_plain(c)) {
+		if (in != out)
+			__builtin_memcpy(out, in, count * inagg_memory_bytes(c->dtype));
+		return;
+	}
+	for (i = 0; i < count; i++) {
+		__builtin_memcpy(&wire, (const char *)in + 4 * i, 4);
+		bits = inagg_decode(c, wire, size);
+		half = (__u16)bits;
+		if (c->dtype == INAGG_FLOAT32)
+			__builtin_memcpy((char *)out + 4 * i, &bits, 4);
+		else
+			__builtin_memcpy((char *)out + 2 * i, &half, 2);
+	}
+}
+
+#endif /* INAGG_CORE_TENSOR_H */

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: ((GPL-2.0-only WITH Linux-syscall-note) OR BSD-2-Clause) */
+/*
+ * AF_INAGG: the socket ABI.  What each call does is in inagg(7).
+ *
+ * Linux gives no number to a family out of tree: the module takes 25 unless told otherwise, and shows
+ * the one in force in /proc/net/inagg.  Structures have no holes; reserved fields are zero or EINVAL.
+ */
+#ifndef INAGG_UAPI_H
+#define INAGG_UAPI_H
+
+#include <linux/socket.h>
+#include <linux/types.h>
+
+#define AF_INAGG	25
+#define PF_INAGG	AF_INAGG
+#define SOL_INAGG	300
+
+/* An address: bind() gives the local one and the rank, connect() the switch's and the job. */
+struct sockaddr_inagg {
+	__kernel_sa_family_t sinagg_family;	/* AF_INAGG */
+	__be16	sinagg_port;	/* UDP: ours, 0 for any; the switch's, 0 for 12000 */
+	__u16	sinagg_job;	/* connect: number of the job */
+	__u16	sinagg_rank;	/* bind: 0 .. size-1 */
+	__u16	sinagg_size;	/* connect: ranks in the job, 1 .. 64 */
+	__u16	sinagg_reserved;	/* zero */
+	__u32	sinagg_scope_id;	/* interface of a link-local IPv6 address */
+	__u8	sinagg_addr[16];	/* IPv6, or IPv4 as ::ffff:a.b.c.d; bind: zero lets the route choose */
+};
+
+/* How the elements of a tensor look in memory: of the host's byte order. */
+enum inagg_dtype {
+	INAGG_INT32	= 0,
+	INAGG_FLOAT32	= 1,	/* summed as 32-bit fixed point at a scale agreed for each tensor */
+	INAGG_FLOAT16	= 2,	/* IEEE binary16 */
+	INAGG_BFLOAT16	= 3,	/* the upper half of binary32 */
+	INAGG_DTYPES
+};
+
+enum inagg_op {
+	INAGG_SUM	= 0,
+	INAGG_MIN	= 1,
+	INAGG_MAX	= 2,
+	INAGG_OPS
+};
+
+/* Keep the scale agreed over the wire (Theorem 2 of SwitchML). */
+#define INAGG_SCALE_AUTO	(-2147483647 - 1)
+
+/* Socket options of level SOL_INAGG.  An int each, unless it says otherwise. */
+enum inagg_sockopt {
+	INAGG_ALGORITHM		= 1,	/* text, as TCP_CONGESTION; before connect() */
+	INAGG_DTYPE		= 2,	/* enum inagg_dtype of the next tensors */
+	INAGG_OP		= 3,	/* enum inagg_op of the next tensors */
+	INAGG_SCALE		= 4,	/* k: float32 sums travel as round(x * 2^k); INAGG_SCALE_AUTO */
+	INAGG_WINDOW		= 5,	/* most blocks in flight; 0: as many as the job has slots */
+	INAGG_BLOCK		= 6,	/* most 32-bit elements a packet, a multiple of 32; 0: by MTU; before connect() */
+	INAGG_RTO_MIN		= 7,	/* microseconds: floor of the retransmission timer; before connect() */
+	INAGG_DEADLINE		= 8,	/* milliseconds without progress, of connect() and of tensors, until ETIMEDOUT */
+	INAGG_CHECKED		= 9,	/* 1: payload checksums; before connect() */
+	INAGG_BUFFER		= 10,	/* bytes of tensors the socket holds; before the first send() */
+	INAGG_INFO		= 11,	/* get only: struct inagg_info */
+	INAGG_KEY		= 12,	/* of the job: EOPNOTSUPP until joins are authenticated */
+};
+
+/* Control messages of level SOL_INAGG. */
+enum inagg_cmsg {
+	INAGG_CMSG_TENSOR	= 1,	/* sendmsg(): struct inagg_tensor_type of this tensor only */
+	INAGG_CMSG_RESULT	= 2,	/* recvmsg(): struct inagg_result_info, with MSG_EOR */
+	INAGG_CMSG_FAULT	= 3,	/* recvmsg(MSG_ERRQUEUE): struct sock_extended_err; the data is struct inagg_fault */
+};
+
+struct inagg_tensor_type {
+	__u8	dtype;		/* enum inagg_dtype */
+	__u8	op;		/* enum inagg_op */
+	__u16	reserved;	/* zero */
+	__s32	scale;		/* as the option INAGG_SCALE */
+};
+
+enum inagg_result_flag {
+	INAGG_RESULT_DEGRADED	= 1 << 0,	/* some ranks are missing from the result */
+};
+
+struct inagg_result_info {
+	__u64	contributors;	/* bitmap of ranks */
+	__u16	count;		/* of them */
+	__u16	flags;		/* enum inagg_result_flag */
+	__u32	reserved;
+};
+
+/* Why a socket failed, for people: which block, and who is missing. */
+struct inagg_fault {
+	__u64	missing;	/* bitmap of ranks the switch waits for; 0: not known */
+	__u32	error;		/* errno value */
+	__u32	reason;		/* enum inagg_reason that the switch gave; 0: none */
+	__u32	block;		/* the oldest one unanswered */
+	__u16	job;
+	__u8	control;	/* 1: `block` is a control block: scales and barriers */
+	__u8	reserved;
+};
+
+struct inagg_info {
+	__u16	job;
+	__u16	rank;
+	__u16	size;
+	__u16	generation;	/* incarnation of the job */
+	__u16	boot;		/* incarnation of the switch */
+	__u16	elements;	/* 32-bit elements a packet */
+	__u32	slots;
+	__u64	blocks;		/* results received */
+	__u64	contributions;	/* first transmissions */
+	__u64	retransmissions;
+	__u64	requests;	/* header-only requests after time-outs */
+	__u64	restores;	/* results given back to a switch that lost them */
+	__u64	duplicates;	/* results that were already here */
+	__u64	rejected;	/* packets with a wrong length, checksum, job or generation */
+	__u64	reboots;	/* changes of the switch's boot id */
+	__u64	srtt_ns;	/* smoothed round trip of a block */
+};
+
+#endif /* INAGG_UAPI_H */

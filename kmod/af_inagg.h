@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * AF_INAGG inside.
+ *
+ *   family.c     the family: system calls, and their life cycle
+ *   options.c    socket options
+ *   tensor.c     send and receive: tensors, their memory, their blocks in call order
+ *   stream.c     core/worker.h over packets: windows, results, retransmission
+ *   transport.c  packets over UDP, joining and leaving
+ *   timer.c      one high-resolution timer a socket
+ *   stats.c      /proc/net/inagg
+ *   sysctl.c     /proc/sys/net/inagg
+ *   compat.h     differences between kernels
+ *
+ * Locks, outermost first.  lock_sock(): bind, connect, options.  send_lock and recv_lock: one sender and
+ * one receiver at a time, who sleep with nothing else held.  `lock`, with softirqs off: everything that
+ * packets and timers touch; it is never held over copies from and to user space, which go to ring cells
+ * that only the sender or only the receiver owns, nor while packets are handed to IP.
+ */
+#ifndef _AF_INAGG_H
+#define _AF_INAGG_H
+
+#include <linux/hrtimer.h>
+#include <linux/mutex.h>
+#include <linux/net.h>
+#include <linux/skbuff.h>
+#include <linux/workqueue.h>
+#include <net/dst_cache.h>
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+#include <net/sock.h>
+
+#include <inagg/core/packet.h>
+#include <inagg/core/tensor.h>
+#include <inagg/core/worker.h>
+#include <inagg/uapi.h>
+
+#include "compat.h"
+
+#define INAGG_VERSION		"0.1.0"
+#define INAGG_BUFFER_DEFAULT	(4 << 20)
+#define INAGG_BUFFER_MAX	(256 << 20)
+#define INAGG_MOST_TENSORS	1024	/* of a socket, not read yet */
+#define INAGG_DEADLINE_DEFAULT	30000	/* ms */
+
+/* Settings of the next tensor, and of the join. */
+struct inagg_settings {
+	struct inagg_tensor_type tensor;
+	u8	algorithm;
+	u8	checked;
+	u32	window;		/* blocks; 0: all slots */
+	u32	elements;	/* a packet; 0: by MTU */
+	u32	rto_min_us;
+	u32	deadline_ms;
+	u32	buffer;		/* bytes */
+};
+
+/* One send(): in call order on the socket's list until it is read. */
+struct inagg_tensor {
+	struct list_head list;
+	u64	bytes;
+	u64	copied;		/* bytes the sender has put into the ring */
+	u64	read;		/* bytes the receiver has taken */
+	u32	decoded;	/* blocks turned back into the user's type, in their cells */
+	u32	cell;		/* number of its first ring cell */
+	u32	block;		/* number of its first data block, once assigned */
+	u32	blocks;
+	u32	left;		/* of them, without a result */
+	u32	per_block;	/* elements */
+	u32	control;	/* number of its control block, if has_control */
+	struct inagg_coding coding;
+	u8	dtype_op;	/* on the wire */
+	u8	scale;		/* this rank's exponent, then the agreed one */
+	bool	has_control;
+	bool	scale_known;
+	bool	assigned;	/* its data blocks have numbers */
+	bool	saturated;
+	bool	mismatch;
+};
+
+/* What is remembered of a slot beside its timers. */
+struct inagg_record {
+	u64	contributors;	/* of the last WAIT, for heard_block */
+	u32	heard_block;
+	bool	heard;
+	bool	kept;		/* the last result, in case the switch loses it */
+	struct inagg_block_meta meta;
+};
+
+enum { INAGG_DATA, INAGG_CONTROL, INAGG_STREAMS };
+
+struct inagg_stream {
+	struct inagg_worker worker;
+	struct inagg_wslot *slots;
+	struct inagg_record *records;
+	u8	*kept;		/* data: a cell for each slot */
+	u32	first_slot;	/* in the job's pool */
+	u32	done;		/* blocks before this one have their results */
+	u64	earliest_due;
+	u64	looked;		/* when loss detection ran last */
+};
+
+/* Cells of one block each: its elements as the user gave them, then its result as it came. */
+struct inagg_ring {
+	u8	*memory;
+	u32	cell_bytes;
+	u32	cells;
+	u32	head;		/* cells before this one are given to tensors */
+	u32	tail;		/* cells before this one are free again */
+};
+
+struct inagg_link {
+	struct socket *udp;
+	struct dst_cache dst;
+	union {
+		struct in_addr v4;
+		struct in6_addr v6;
+	} local, peer;
+	__be16	port, peer_port;
+	int	ifindex;
+	u8	family;		/* AF_INET, AF_INET6 */
+};
+
+struct inagg_sock {
+	struct sock sk;
+	struct list_head node;		/* in inagg_net.sockets */
+	struct inagg_settings set;	/* lock_sock() */
+	struct sockaddr_inagg local, peer;	/* lock_sock() */
+
+	struct mutex send_lock, recv_lock;
+	struct inagg_tensor *sending;	/* send_lock: not all of it is copied yet */
+
+	spinlock_t lock;
+	struct inagg_link link;
+	struct inagg_job_config job;
+	struct inagg_stream streams[INAGG_STREAMS];
+	struct inagg_ring ring;
+	struct list_head tensors;	/* not read yet, in call order */
+	struct inagg_tensor *active;	/* the first whose results are not all here */
+	struct inagg_tensor *unassigned;	/* the first whose blocks have no numbers */
+	u32	tensor_count;
+	u32	next_block;	/* the next data block to be assigned */
+	u32	next_control;
+	struct inagg_boots boots;
+	u64	nonce;		/* of the JOIN */
+	u64	join_due, join_pause;
+	u64	progress;	/* when a result came last, or the first block after a rest was sent */
+	u64	timer_due;	/* when the timer fires; U64_MAX: it does not */
+	struct hrtimer timer;
+	struct inagg_info info;		/* its counters */
+	u64	charged;	/* bytes of inagg_memory */
+	struct delayed_work linger;
+	bool	bound;
+	bool	has_memory;
+	bool	joined;		/* once; a socket joins one job */
+	bool	discard;	/* nobody will read: results are thrown away as they come */
+	bool	lingering;	/* closed by its user, contributions under way */
+};
+
+static inline struct inagg_sock *inagg_sk(const struct sock *sk)
+{
+	return container_of(sk, struct inagg_sock, sk);
+}
+
+/* What a network namespace has. */
+struct inagg_net {
+	struct mutex lock;		/* over sockets */
+	struct list_head sockets;
+	struct ctl_table_header *sysctls;
+	struct ctl_table *table;
+	int	buffer_default, buffer_max, deadline_default;
+	atomic64_t drops[INAGG_R_CAPACITY];
+};
+
+extern unsigned int inagg_net_id;
+extern int inagg_family;
+extern atomic_long_t inagg_memory;	/* bytes that sockets hold */
+extern unsigned long inagg_memory_limit;
+extern struct proto inagg_proto;
+
+static inline struct inagg_net *inagg_pernet(const struct net *net)
+{
+	return net_generic(net, inagg_net_id);
+}
+
+static inline void inagg_count_drop(struct inagg_sock *isk, int reason)
+{
+	isk->info.rejected++;
+	atomic64_inc(&inagg_pernet(sock_net(&isk->sk))->drops[reason & (INAGG_R_CAPACITY - 1)]);
+}
+
+static inline u64 inagg_now(void)
+{
+	return ktime_get_ns();
+}
+
+/* Packets to send once `lock` is free. */
+struct inagg_burst {
+	struct sk_buff_head skbs;
+	u64	now;
+};
+
+static inline void inagg_burst_start(struct inagg_burst *burst)
+{
+	__skb_queue_head_init(&burst->skbs);
+	burst->now = inagg_now();
+}
+
+/* family.c */
+void inagg_fail(struct inagg_sock *isk, int error, int reason);
+
+/* options.c */
+int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length);
+int inagg_getsockopt(struct socket *sock, int level, int name, char __user *value, int __user *length);
+int inagg_check_tensor_type(const struct inagg_tensor_type *type);
+
+/* tensor.c */
+int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length);
+int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags);
+bool inagg_writable(const struct inagg_sock *isk);
+void inagg_wake_reader(struct inagg_sock *isk);
+bool inagg_readable(const struct inagg_sock *isk);
+u64 inagg_unsent(const struct inagg_sock *isk);
+u64 inagg_unread(const struct inagg_sock *isk);
+bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, struct inagg_block_meta *meta);
+void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct inagg_block_meta *meta,
+		 const void *payload, struct inagg_burst *burst);
+void inagg_discard_results(struct inagg_sock *isk);
+void inagg_free_tensors(struct inagg_sock *isk);
+
+/* stream.c */
+int inagg_streams_alloc(struct inagg_sock *isk);
+void inagg_streams_free(struct inagg_sock *isk);
+void inagg_extend(struct inagg_sock *isk, int stream, u32 limit, struct inagg_burst *burst);
+void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes,
+			 struct inagg_burst *burst);
+u64 inagg_run_timers(struct inagg_sock *isk, struct inagg_burst *burst);
+bool inagg_in_flight(const struct inagg_sock *isk);
+void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *fault);
+
+/* transport.c */
+int inagg_link_open(struct inagg_sock *isk);
+void inagg_link_close(struct inagg_sock *isk);
+u32 inagg_path_payload(struct inagg_sock *isk, int *error);
+struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload);
+void inagg_packet_queue(struct inagg_sock *isk, struct sk_buff *skb, struct inagg_burst *burst);
+void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *burst);
+void inagg_transmit(struct inagg_sock *isk, struct inagg_burst *burst);
+
+/* timer.c */
+void inagg_timer_init(struct inagg_sock *isk);
+void inagg_timer_arm(struct inagg_sock *isk, u64 due);
+void inagg_timer_follow(struct inagg_sock *isk);
+void inagg_timer_stop(struct inagg_sock *isk);
+
+/* stats.c, sysctl.c */
+int inagg_proc_init(struct net *net);
+void inagg_proc_exit(struct net *net);
+int inagg_sysctl_init(struct net *net);
+void inagg_sysctl_exit(struct net *net);
+
+#endif /* _AF_INAGG_H */

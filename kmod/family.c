@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * AF_INAGG, the family: a socket is one rank of one job.  bind() chooses the rank, connect() joins, send()
+ * queues a tensor, recv() returns its sum over all ranks.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/errqueue.h>
+#include <linux/module.h>
+#include <linux/poll.h>
+#include <linux/random.h>
+#include <linux/sockios.h>
+#include <linux/termios.h>
+#include <linux/workqueue.h>
+#include <net/ipv6.h>
+
+#include "af_inagg.h"
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+#define LINGER_LOOK	(HZ / 100 ?: 1)
+
+int inagg_family = AF_INAGG;
+module_param_named(family, inagg_family, int, 0444);
+MODULE_PARM_DESC(family, "address family number (default 25)");
+
+unsigned int inagg_net_id;
+atomic_long_t inagg_memory = ATOMIC_LONG_INIT(0);
+unsigned long inagg_memory_limit;
+static struct workqueue_struct *inagg_workqueue;
+
+struct proto inagg_proto = {
+	.name = "INAGG",
+	.owner = THIS_MODULE,
+	.obj_size = sizeof(struct inagg_sock),
+};
+
+/* Failing. */
+
+static void queue_fault(struct inagg_sock *isk, const struct inagg_fault *fault)
+{
+	struct sk_buff *skb = alloc_skb(sizeof(*fault), GFP_ATOMIC);
+	struct sock_exterr_skb *err;
+
+	if (!skb)
+		return;
+	skb_put_data(skb, fault, sizeof(*fault));
+	err = SKB_EXT_ERR(skb);
+	memset(err, 0, sizeof(*err));
+	err->ee.ee_errno = fault->error;
+	err->ee.ee_origin = SO_EE_ORIGIN_LOCAL;
+	err->ee.ee_type = fault->reason;
+	err->ee.ee_info = fault->block;
+	err->ee.ee_data = fault->job;
+	if (sock_queue_err_skb(&isk->sk, skb))
+		kfree_skb(skb);
+}
+
+/**
+ * inagg_fail() - the socket's job is over for it
+ * @isk: the socket, locked
+ * @error: errno value that the next call gets
+ * @reason: enum inagg_reason from the switch, or 0
+ */
+void inagg_fail(struct inagg_sock *isk, int error, int reason)
+{
+	struct sock *sk = &isk->sk;
+	struct inagg_fault fault = { .error = error, .reason = reason, .job = isk->job.job };
+
+	inagg_describe_stall(isk, &fault);
+	trace_inagg_fail(isk, &fault);
+	sk->sk_state = TCP_CLOSE;
+	sk->sk_err = error;
+	queue_fault(isk, &fault);
+	sk_error_report(sk);
+}
+
+/* Creating and closing. */
+
+static void destruct(struct sock *sk)
+{
+	struct inagg_sock *isk = inagg_sk(sk);
+
+	inagg_free_tensors(isk);
+	dst_cache_destroy(&isk->link.dst);
+	skb_queue_purge(&sk->sk_error_queue);
+}
+
+/* Nobody can reach the socket any more: leave the job, and free it. */
+static void destroy(struct inagg_sock *isk)
+{
+	struct inagg_net *in = inagg_pernet(sock_net(&isk->sk));
+	struct inagg_burst burst;
+
+	inagg_burst_start(&burst);
+	spin_lock_bh(&isk->lock);
+	isk->sk.sk_state = TCP_CLOSE;
+	if (isk->joined)
+		inagg_send_membership(isk, INAGG_LEAVE, &burst);
+	spin_unlock_bh(&isk->lock);
+	if (isk->link.udp)
+		inagg_transmit(isk, &burst);
+	inagg_timer_stop(isk);
+	inagg_link_close(isk);
+	mutex_lock(&in->lock);
+	list_del(&isk->node);
+	mutex_unlock(&in->lock);
+	sock_put(&isk->sk);
+}
+
+/* Are there contributions that other ranks wait for? */
+static bool has_unfinished(struct inagg_sock *isk)
+{
+	bool result;
+
+	spin_lock_bh(&isk->lock);
+	result = isk->sk.sk_state == TCP_ESTABLISHED && !isk->sending && isk->active;
+	spin_unlock_bh(&isk->lock);
+	return result;
+}
+
+/* After close(): until the last result is here, or the deadline has passed. */
+static void linger(struct work_struct *work)
+{
+	struct inagg_sock *isk = container_of(to_delayed_work(work), struct inagg_sock, linger);
+
+	if (has_unfinished(isk))
+		queue_delayed_work(inagg_workqueue, &isk->linger, LINGER_LOOK);
+	else
+		destroy(isk);
+}
+
+static int inagg_release(struct socket *sock)
+{
+	struct sock *sk = sock->sk;
+	struct inagg_sock *isk;
+
+	if (!sk)
+		return 0;
+	isk = inagg_sk(sk);
+	inagg_discard_results(isk);
+	if (sock_flag(sk, SOCK_LINGER) && sk->sk_lingertime && !(current->flags & PF_EXITING))
+		wait_event_interruptible_timeout(*sk_sleep(sk), !has_unfinished(isk), sk->sk_lingertime);
+	sock_orphan(sk);
+	sock->sk = NULL;
+	if (has_unfinished(isk) && !sock_flag(sk, SOCK_LINGER)) {
+		isk->lingering = true;
+		queue_delayed_work(inagg_workqueue, &isk->linger, LINGER_LOOK);
+	} else {
+		destroy(isk);
+	}
+	return 0;
+}
+
+/* Room was made, or the last result is here. */
+static void write_space(struct sock *sk)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_poll(&wq->wait, EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND);
+	sk_wake_async(sk, SOCK_WAKE_SPACE, POLL_OUT);
+	rcu_read_unlock();
+}
+
+static void init_settings(struct inagg_sock *isk)
+{
+	const struct inagg_net *in = inagg_pernet(sock_net(&isk->sk));
+
+	isk->set.tensor.dtype = INAGG_FLOAT32;
+	isk->set.tensor.scale = INAGG_SCALE_AUTO;
+	isk->set.algorithm = INAGG_SWITCHML;
+	isk->set.rto_min_us = INAGG_RTO_FLOOR_NS / NSEC_PER_USEC;
+	isk->set.deadline_ms = READ_ONCE(in->deadline_default);
+	isk->set.buffer = READ_ONCE(in->buffer_default);
+}
+
+static int init_sock(struct inagg_sock *isk)
+{
+	int error = dst_cache_init(&isk->link.dst, GFP_KERNEL_ACCOUNT);
+
+	if (error)
+		return error;
+	mutex_init(&isk->send_lock);
+	mutex_init(&isk->recv_lock);
+	spin_lock_init(&isk->lock);
+	INIT_LIST_HEAD(&isk->tensors);
+	INIT_DELAYED_WORK(&isk->linger, linger);
+	init_settings(isk);
+	inagg_timer_init(isk);
+	isk->sk.sk_destruct = destruct;
+	isk->sk.sk_write_space = write_space;
+	isk->sk.sk_state = TCP_CLOSE;
+	return 0;
+}
+
+/* Addresses. */
+
+static bool is_any(const struct in6_addr *address)
+{
+	return ipv6_addr_any(address) || (ipv6_addr_v4mapped(address) && !address->s6_addr32[3]);
+}
+
+static int check_address(const struct sockaddr *addr, int length, const struct sockaddr_inagg **out)
+{
+	const struct sockaddr_inagg *a = (const void *)addr;
+
+	if (length < (int)sizeof(a->sinagg_family))
+		return -EINVAL;
+	if (a->sinagg_family != inagg_family)
+		return -EAFNOSUPPORT;
+	if (length != sizeof(*a) || a->sinagg_reserved)
+		return -EINVAL;
+	*out = a;
+	return 0;
+}
+
+/* Family and local address of the link from what was bound, as far as that says. */
+static void set_local(struct inagg_link *link, const struct sockaddr_inagg *a, u8 family)
+{
+	const struct in6_addr *address = (const void *)a->sinagg_addr;
+
+	memset(&link->local, 0, sizeof(link->local));
+	link->family = family;
+	link->port = a->sinagg_port;
+	if (family == AF_INET)
+		link->local.v4.s_addr = address->s6_addr32[3];
+	else
+		link->local.v6 = *address;
+}
+
+static u8 family_of(const u8 *address)
+{
+	return ipv6_addr_v4mapped((const struct in6_addr *)address) ? AF_INET : AF_INET6;
+}
+
+static int inagg_bind(struct socket *sock, struct sockaddr *addr, int length)
+{
+	struct inagg_sock *isk = inagg_sk(sock->sk);
+	const struct sockaddr_inagg *a;
+	int error = check_address(addr, length, &a);
+
+	if (error)
+		return error;
+	if (a->sinagg_rank >= INAGG_MAX_RANKS || a->sinagg_job || a->sinagg_size)
+		return -EINVAL;
+	lock_sock(&isk->sk);
+	if (isk->bound) {
+		error = -EINVAL;	/* as of an Internet socket */
+	} else if (!is_any((const void *)a->sinagg_addr)) {
+		set_local(&isk->link, a, family_of(a->sinagg_addr));
+		isk->link.ifindex = a->sinagg_scope_id;
+		error = inagg_link_open(isk);
+	}
+	if (!error) {
+		isk->local = *a;
+		isk->bound = true;
+	}
+	release_sock(&isk->sk);
+	return error;
+}
+
+static int inagg_getname(struct socket *sock, struct sockaddr *addr, int peer)
+{
+	struct inagg_sock *isk = inagg_sk(sock->sk);
+	struct sockaddr_inagg *a = (void *)addr;
+	int result = sizeof(*a);
+
+	lock_sock(&isk->sk);
+	if (peer && !isk->peer.sinagg_size)
+		result = -ENOTCONN;
+	else
+		*a = peer ? isk->peer : isk->local;
+	a->sinagg_family = inagg_family;
+	if (!peer && isk->link.udp)
+		a->sinagg_port = isk->link.port;
+	release_sock(&isk->sk);
+	return result;
+}
+
+/* Joining. */
+
+/* The link to the switch: opened now, unless bind() did. */
+static int open_link(struct inagg_sock *isk, const struct sockaddr_inagg *a)
+{
+	struct inagg_link *link = &isk->link;
+	u8 family = family_of(a->sinagg_addr);
+	int error;
+
+	if (link->udp && link->family != family)
+		return is_any((const void *)isk->local.sinagg_addr) ? -EALREADY : -EINVAL;
+	if (!link->udp) {
+		set_local(link, &isk->local, family);
+		if (family == AF_INET6 && ipv6_addr_v4mapped(&link->local.v6))
+			return -EINVAL;
+		error = inagg_link_open(isk);
+		if (error)
+			return error;
+	}
+	if (family == AF_INET)
+		link->peer.v4.s_addr = ((const struct in6_addr *)a->sinagg_addr)->s6_addr32[3];
+	else
+		memcpy(&link->peer.v6, a->sinagg_addr, sizeof(link->peer.v6));
+	link->peer_port = a->sinagg_port ?: htons(INAGG_PORT);
+	link->ifindex = a->sinagg_scope_id;
+	dst_cache_reset(&link->dst);
+	return 0;
+}
+
+/* What the JOIN asks for. */
+static int prepare_job(struct inagg_sock *isk, const struct sockaddr_inagg *a)
+{
+	int error = 0;
+	u32 payload = inagg_path_payload(isk, &error);
+	u16 elements = inagg_elements_for(payload);
+
+	if (error)
+		return error;
+	if (!elements)
+		return -EMSGSIZE;
+	if (isk->set.elements)
+		elements = min_t(u16, elements, isk->set.elements);
+	memset(&isk->job, 0, sizeof(isk->job));
+	isk->job.job = a->sinagg_job;
+	isk->job.rank = isk->local.sinagg_rank;
+	isk->job.size = a->sinagg_size;
+	isk->job.elements = elements;
+	isk->job.algorithm = isk->set.algorithm;
+	isk->job.checked = isk->set.checked;
+	return 0;
+}
+
+static void start_join(struct inagg_sock *isk)
+{
+	struct inagg_burst burst;
+
+	inagg_burst_start(&burst);
+	spin_lock_bh(&isk->lock);
+	isk->nonce = get_random_u64() ?: 1;	/* 0 means "any" in a switch's tables */
+	isk->sk.sk_state = TCP_SYN_SENT;
+	isk->sk.sk_err = 0;
+	isk->progress = burst.now;
+	isk->join_due = burst.now;
+	isk->join_pause = 0;
+	inagg_timer_arm(isk, burst.now);
+	spin_unlock_bh(&isk->lock);
+}
+
+static int wait_for_join(struct socket *sock, int flags)
+{
+	struct sock *sk = sock->sk;
+	long timeout = sock_sndtimeo(sk, flags & O_NONBLOCK);
+
+	if (!timeout)
+		return -EINPROGRESS;
+	release_sock(sk);
+	timeout = wait_event_interruptible_timeout(*sk_sleep(sk), sk->sk_state != TCP_SYN_SENT, timeout);
+	lock_sock(sk);
+	if (timeout < 0)
+		return sock_intr_errno(sk->sk_sndtimeo);
+	return timeout ? 0 : -EINPROGRESS;
+}
+
+static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
+{
+	int error;
+
+	if (!isk->bound || !a->sinagg_size || a->sinagg_size > INAGG_MAX_RANKS ||
+	    isk->local.sinagg_rank >= a->sinagg_size || a->sinagg_rank)
+		return -EINVAL;
+	error = open_link(isk, a);
+	if (!error)
+		error = prepare_job(isk, a);
+	if (error)
+		return error;
+	isk->peer = *a;
+	isk->peer.sinagg_port = isk->link.peer_port;
+	start_join(isk);
+	return 0;
+}
+
+static int inagg_connect(struct socket *sock, struct sockaddr *addr, int length, int flags)
+{
+	struct inagg_sock *isk = inagg_sk(sock->sk);
+	struct sock *sk = sock->sk;
+	const struct sockaddr_inagg *a;
+	int error = check_address(addr, length, &a);
+
+	if (error)
+		return error;
+	lock_sock(sk);
+	if (isk->joined) {
+		error = sock->state == SS_CONNECTING && sk->sk_state == TCP_ESTABLISHED ? 0 : -EISCONN;
+	} else if (sk->sk_state == TCP_SYN_SENT) {
+		error = flags & O_NONBLOCK ? -EALREADY : wait_for_join(sock, flags);
+	} else if (sock->state == SS_CONNECTING && sk->sk_err) {
+		error = sock_error(sk);	/* of a connect() that did not wait */
+		sock->state = SS_UNCONNECTED;
+		goto out;
+	} else {
+		error = begin_connect(isk, a);
+		if (!error) {
+			sock->state = SS_CONNECTING;
+			error = wait_for_join(sock, flags);
+		}
+	}
+	if (!error && sk->sk_state != TCP_ESTABLISHED) {
+		error = sock_error(sk) ?: -ECONNREFUSED;
+		sock->state = SS_UNCONNECTED;
+	}
+	if (!error)
+		sock->state = SS_CONNECTED;
+out:
+	release_sock(sk);
+	return error;
+}
+
+/* Waiting. */
+
+static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *wait)
+{
+	struct sock *sk = sock->sk;
+	struct inagg_sock *isk = inagg_sk(sk);
+	__poll_t mask = 0;
+
+	sock_poll_wait(file, sock, wait);
+	if (sk->sk_err || !skb_queue_empty_lockless(&sk->sk_error_queue))
+		mask |= EPOLLERR;
+	if (sk->sk_shutdown == SHUTDOWN_MASK || (isk->joined && sk->sk_state == TCP_CLOSE))
+		mask |= EPOLLHUP;
+	if (sk->sk_shutdown & RCV_SHUTDOWN)
+		mask |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
+	if (sk->sk_err || inagg_readable(isk))
+		mask |= EPOLLIN | EPOLLRDNORM;
+	if (sk->sk_err || inagg_writable(isk))
+		mask |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
+	else
+		sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
+	return mask;
+}
+
+static int inagg_ioctl(struct socket *sock, unsigned int command, unsigned long argument)
+{
+	struct inagg_sock *isk = inagg_sk(sock->sk);
+	u64 bytes;
+
+	switch (command) {
+	case SIOCOUTQ:
+		bytes = inagg_unsent(isk);
+		break;
+	case SIOCINQ:
+		bytes = inagg_unread(isk);
+		break;
+	default:
+		return -ENOIOCTLCMD;
+	}
+	return put_user((int)min_t(u64, bytes, INT_MAX), (int __user *)argument);
+}
+
+static int inagg_shutdown(struct socket *sock, int how)
+{
+	struct sock *sk = sock->sk;
+	struct inagg_sock *isk = inagg_sk(sk);
+
+	if (how < SHUT_RD || how > SHUT_RDWR)
+		return -EINVAL;
+	lock_sock(sk);
+	if (!isk->joined) {
+		release_sock(sk);
+		return -ENOTCONN;
+	}
+	if (how != SHUT_RD)
+		sk->sk_shutdown |= SEND_SHUTDOWN;
+	release_sock(sk);
+	if (how != SHUT_WR)
+		inagg_discard_results(isk);
+	sk->sk_state_change(sk);
+	return 0;
+}
+
+static const struct proto_ops inagg_ops = {
+	.owner = THIS_MODULE,
+	.release = inagg_release,
+	.bind = inagg_bind,
+	.connect = inagg_connect,
+	.socketpair = sock_no_socketpair,
+	.accept = sock_no_accept,
+	.getname = inagg_getname,
+	.poll = inagg_poll,
+	.ioctl = inagg_ioctl,
+	.gettstamp = sock_gettstamp,
+	.listen = sock_no_listen,
+	.shutdown = inagg_shutdown,
+	.setsockopt = inagg_setsockopt,
+	.getsockopt = inagg_getsockopt,
+	.sendmsg = inagg_sendmsg,
+	.recvmsg = inagg_recvmsg,
+	.mmap = sock_no_mmap,
+};
+
+static struct proto_ops inagg_family_ops;
+
+static int inagg_create(struct net *net, struct socket *sock, int protocol, int kern)
+{
+	struct inagg_net *in = inagg_pernet(net);
+	struct inagg_sock *isk;
+	struct sock *sk;
+	int error;
+
+	if (sock->type != SOCK_SEQPACKET)
+		return -ESOCKTNOSUPPORT;
+	if (protocol)
+		return -EPROTONOSUPPORT;
+	sk = sk_alloc(net, inagg_family, GFP_KERNEL, &inagg_proto, kern);
+	if (!sk)
+		return -ENOMEM;
+	sock_init_data(sock, sk);
+	isk = inagg_sk(sk);
+	error = init_sock(isk);
+	if (error) {
+		sock_orphan(sk);
+		sock_put(sk);
+		return error;
+	}
+	sock->ops = &inagg_family_ops;
+	mutex_lock(&in->lock);
+	list_add_tail(&isk->node, &in->sockets);
+	mutex_unlock(&in->lock);
+	return 0;
+}
+
+static struct net_proto_family inagg_net_family = {
+	.owner = THIS_MODULE,
+	.create = inagg_create,
+};
+
+/* Namespaces and module. */
+
+static int __net_init inagg_net_init(struct net *net)
+{
+	struct inagg_net *in = inagg_pernet(net);
+	int error;
+
+	mutex_init(&in->lock);
+	INIT_LIST_HEAD(&in->sockets);
+	error = inagg_sysctl_init(net);
+	if (error)
+		return error;
+	error = inagg_proc_init(net);
+	if (error)
+		inagg_sysctl_exit(net);
+	return error;
+}
+
+static void __net_exit inagg_net_exit(struct net *net)
+{
+	inagg_proc_exit(net);
+	inagg_sysctl_exit(net);
+}
+
+static struct pernet_operations inagg_net_ops = {
+	.init = inagg_net_init,
+	.exit = inagg_net_exit,
+	.id = &inagg_net_id,
+	.size = sizeof(struct inagg_net),
+};
+
+static int __init inagg_init(void)
+{
+	int error;
+
+	BUILD_BUG_ON(sizeof(struct sockaddr_inagg) != 32);
+	BUILD_BUG_ON(sizeof(struct sockaddr_inagg) > sizeof(struct __kernel_sockaddr_storage));
+	if (inagg_family <= AF_UNSPEC || inagg_family >= NPROTO) {
+		pr_err("family=%d: choose a number from 1 to %d\n", inagg_family, NPROTO - 1);
+		return -EINVAL;
+	}
+	inagg_memory_limit = (totalram_pages() << PAGE_SHIFT) / 8;
+	inagg_family_ops = inagg_ops;
+	inagg_family_ops.family = inagg_family;
+	inagg_net_family.family = inagg_family;
+	inagg_workqueue = alloc_workqueue("inagg", WQ_UNBOUND, 0);
+	if (!inagg_workqueue)
+		return -ENOMEM;
+	error = proto_register(&inagg_proto, 1);
+	if (error)
+		goto free_workqueue;
+	error = register_pernet_subsys(&inagg_net_ops);
+	if (error)
+		goto unregister_proto;
+	error = sock_register(&inagg_net_family);
+	if (error) {
+		pr_err("address family %d is taken: choose another with family=NUMBER\n", inagg_family);
+		goto unregister_pernet;
+	}
+	pr_info("address family %d, version %s\n", inagg_family, INAGG_VERSION);
+	return 0;
+
+unregister_pernet:
+	unregister_pernet_subsys(&inagg_net_ops);
+unregister_proto:
+	proto_unregister(&inagg_proto);
+free_workqueue:
+	destroy_workqueue(inagg_workqueue);
+	return error;
+}
+
+static void __exit inagg_exit(void)
+{
+	sock_unregister(inagg_family);
+	destroy_workqueue(inagg_workqueue);
+	unregister_pernet_subsys(&inagg_net_ops);
+	proto_unregister(&inagg_proto);
+}
+
+module_init(inagg_init);
+module_exit(inagg_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("AF_INAGG: allreduce through an in-network aggregation switch");
+MODULE_VERSION(INAGG_VERSION);
+MODULE_ALIAS_NETPROTO(AF_INAGG);

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Socket options of level SOL_INAGG. */
+#include <linux/string.h>
+
+#include "af_inagg.h"
+
+static const char *const algorithms[INAGG_ALGORITHMS] = {
+	[INAGG_SWITCHML] = "switchml",
+	[INAGG_TRIO] = "trio",
+	[INAGG_ATP] = "atp",
+	[INAGG_PANAMA] = "panama",
+	[INAGG_CANARY] = "canary",
+};
+
+#define ALGORITHM_NAME_MAX	16
+
+/** inagg_check_tensor_type() - 0, or -EINVAL for an unknown type, operator or reserved bits */
+int inagg_check_tensor_type(const struct inagg_tensor_type *type)
+{
+	if (type->dtype >= INAGG_DTYPES || type->op >= INAGG_OPS || type->reserved)
+		return -EINVAL;
+	return 0;
+}
+
+static int set_algorithm(struct inagg_sock *isk, sockptr_t value, unsigned int length)
+{
+	char name[ALGORITHM_NAME_MAX] = {};
+	int number;
+
+	if (length < 1)
+		return -EINVAL;
+	if (copy_from_sockptr(name, value, min_t(unsigned int, length, sizeof(name) - 1)))
+		return -EFAULT;
+	number = match_string(algorithms, INAGG_ALGORITHMS, name);
+	if (number < 0)
+		return -ENOENT;	/* as TCP_CONGESTION does */
+	if (number != INAGG_SWITCHML)
+		return -EPROTONOSUPPORT;
+	isk->set.algorithm = number;
+	return 0;
+}
+
+/* May this option change now? */
+static int check_state(const struct inagg_sock *isk, int name)
+{
+	switch (name) {
+	case INAGG_ALGORITHM:
+	case INAGG_WINDOW:
+	case INAGG_BLOCK:
+	case INAGG_RTO_MIN:
+	case INAGG_CHECKED:
+		return isk->joined ? -EISCONN : 0;
+	case INAGG_BUFFER:
+		return isk->has_memory ? -EBUSY : 0;
+	default:
+		return 0;
+	}
+}
+
+static int set_number(struct inagg_sock *isk, int name, int value)
+{
+	struct inagg_settings *set = &isk->set;
+
+	switch (name) {
+	case INAGG_DTYPE:
+		if (value < 0 || value >= INAGG_DTYPES)
+			return -EINVAL;
+		set->tensor.dtype = value;
+		return 0;
+	case INAGG_OP:
+		if (value < 0 || value >= INAGG_OPS)
+			return -EINVAL;
+		set->tensor.op = value;
+		return 0;
+	case INAGG_SCALE:
+		if (value != INAGG_SCALE_AUTO && (value < -128 || value > 157))
+			return -EINVAL;
+		set->tensor.scale = value;
+		return 0;
+	case INAGG_WINDOW:
+		if (value < 0)
+			return -EINVAL;
+		set->window = value;
+		return 0;
+	case INAGG_BLOCK:
+		if (value < 0 || value > INAGG_MAX_ELEMENTS || value % INAGG_CHUNK)
+			return -EINVAL;
+		set->elements = value;
+		return 0;
+	case INAGG_RTO_MIN:
+		if (value < 1 || value > INAGG_RTO_CEILING_NS / NSEC_PER_USEC)
+			return -EINVAL;
+		set->rto_min_us = value;
+		return 0;
+	case INAGG_DEADLINE:
+		if (value < 1)
+			return -EINVAL;
+		set->deadline_ms = value;
+		return 0;
+	case INAGG_CHECKED:
+		if (value != 0 && value != 1)
+			return -EINVAL;
+		set->checked = value;
+		return 0;
+	case INAGG_BUFFER:
+		if (value < 1)
+			return -EINVAL;
+		set->buffer = min(value, READ_ONCE(inagg_pernet(sock_net(&isk->sk))->buffer_max));
+		return 0;
+	case INAGG_KEY:
+		return -EOPNOTSUPP;
+	default:
+		return -ENOPROTOOPT;
+	}
+}
+
+int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length)
+{
+	struct inagg_sock *isk = inagg_sk(sock->sk);
+	int number, error;
+
+	if (level != SOL_INAGG)
+		return -ENOPROTOOPT;
+	if (name != INAGG_ALGORITHM) {
+		if (length < sizeof(number))
+			return -EINVAL;
+		if (copy_from_sockptr(&number, value, sizeof(number)))
+			return -EFAULT;
+	}
+	lock_sock(&isk->sk);
+	error = check_state(isk, name);
+	if (!error)
+		error = name == INAGG_ALGORITHM ? set_algorithm(isk, value, length) : set_number(isk, name, number);
+	release_sock(&isk->sk);
+	return error;
+}
+
+static void get_info(struct inagg_sock *isk, struct inagg_info *info)
+{
+	const struct inagg_stream *s = isk->streams;
+
+	spin_lock_bh(&isk->lock);
+	*info = isk->info;
+	info->job = isk->job.job;
+	info->rank = isk->job.rank;
+	info->size = isk->job.size;
+	info->generation = isk->job.generation;
+	info->boot = isk->job.boot;
+	info->elements = isk->job.elements;
+	info->slots = isk->job.slots;
+	info->srtt_ns = s[INAGG_DATA].worker.srtt_ns ?: s[INAGG_CONTROL].worker.srtt_ns;
+	spin_unlock_bh(&isk->lock);
+}
+
+static int get_number(const struct inagg_sock *isk, int name, int *value)
+{
+	const struct inagg_settings *set = &isk->set;
+
+	switch (name) {
+	case INAGG_DTYPE:
+		*value = set->tensor.dtype;
+		return 0;
+	case INAGG_OP:
+		*value = set->tensor.op;
+		return 0;
+	case INAGG_SCALE:
+		*value = set->tensor.scale;
+		return 0;
+	case INAGG_WINDOW:
+		*value = set->window;
+		return 0;
+	case INAGG_BLOCK:
+		*value = set->elements;
+		return 0;
+	case INAGG_RTO_MIN:
+		*value = set->rto_min_us;
+		return 0;
+	case INAGG_DEADLINE:
+		*value = set->deadline_ms;
+		return 0;
+	case INAGG_CHECKED:
+		*value = set->checked;
+		return 0;
+	case INAGG_BUFFER:
+		*value = set->buffer;
+		return 0;
+	case INAGG_KEY:
+		return -EOPNOTSUPP;
+	default:
+		return -ENOPROTOOPT;
+	}
+}
+
+int inagg_getsockopt(struct socket *sock, int level, int name, char __user *value, int __user *length)
+{
+	struct inagg_sock *isk = inagg_sk(sock->sk);
+	char text[ALGORITHM_NAME_MAX] = {};
+	struct inagg_info info;
+	const void *from;
+	int room, number, error;
+
+	if (level != SOL_INAGG)
+		return -ENOPROTOOPT;
+	if (get_user(room, length))
+		return -EFAULT;
+	if (room < 0)
+		return -EINVAL;
+	if (name == INAGG_INFO) {
+		get_info(isk, &info);
+		from = &info;
+		room = min_t(int, room, sizeof(info));
+	} else if (name == INAGG_ALGORITHM) {
+		strscpy(text, algorithms[isk->set.algorithm], sizeof(text));
+		from = text;
+		room = min_t(int, room, sizeof(text));
+	} else {
+		error = get_number(isk, name, &number);
+		if (error)
+			return error;
+		from = &number;
+		room = min_t(int, room, sizeof(number));
+	}
+	if (put_user(room, length) || copy_to_user(value, from, room))
+		return -EFAULT;
+	return 0;
+}

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The worker's state machine (core/worker.h) over packets: one stream of data blocks, one of control
+ * blocks, which carry scales and barriers.  Everything here runs under `lock`, mostly in softirq; the work
+ * of a call is bounded by the window.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "af_inagg.h"
+#include "trace.h"
+
+static u32 slots_of(const struct inagg_sock *isk, int stream)
+{
+	return stream == INAGG_DATA ? isk->job.slots : isk->job.control_slots;
+}
+
+static void stream_free(struct inagg_stream *s)
+{
+	kvfree(s->slots);
+	kvfree(s->records);
+	kvfree(s->kept);
+}
+
+static int stream_alloc(struct inagg_stream *s, u32 slots, u32 kept_bytes)
+{
+	s->slots = kvcalloc(slots, sizeof(*s->slots), GFP_KERNEL_ACCOUNT);
+	s->records = kvcalloc(slots, sizeof(*s->records), GFP_KERNEL_ACCOUNT);
+	s->kept = kvcalloc(slots, kept_bytes ?: 1, GFP_KERNEL_ACCOUNT);
+	if (s->slots && s->records && s->kept)
+		return 0;
+	stream_free(s);
+	return -ENOMEM;
+}
+
+/**
+ * inagg_streams_alloc() - memory of a joined socket's streams
+ * @isk: the socket; its job is known, nothing has been sent
+ *
+ * May sleep; charges the caller's cgroup.  Return: 0 or -ENOMEM.
+ */
+int inagg_streams_alloc(struct inagg_sock *isk)
+{
+	struct inagg_stream fresh[INAGG_STREAMS] = {};
+	u32 first_slot = 0, slots, i;
+	int stream, error;
+
+	for (stream = 0; stream < INAGG_STREAMS; stream++) {
+		slots = slots_of(isk, stream);
+		error = stream_alloc(&fresh[stream], slots, stream == INAGG_DATA ? isk->job.elements * 4 : 0);
+		if (error)
+			goto fail;
+		inagg_worker_init(&fresh[stream].worker, slots, (u64)isk->set.rto_min_us * NSEC_PER_USEC);
+		for (i = 0; i < slots; i++)
+			inagg_wslot_init(&fresh[stream].slots[i], i);
+		fresh[stream].first_slot = first_slot;
+		fresh[stream].earliest_due = U64_MAX;
+		first_slot += slots;
+	}
+	spin_lock_bh(&isk->lock);
+	memcpy(isk->streams, fresh, sizeof(fresh));
+	isk->has_memory = true;
+	spin_unlock_bh(&isk->lock);
+	return 0;
+fail:
+	while (stream--)
+		stream_free(&fresh[stream]);
+	return error;
+}
+
+void inagg_streams_free(struct inagg_sock *isk)
+{
+	int stream;
+
+	for (stream = 0; stream < INAGG_STREAMS; stream++)
+		stream_free(&isk->streams[stream]);
+	memset(isk->streams, 0, sizeof(isk->streams));
+}
+
+/* Sending. */
+
+static struct inagg_hdr *start_packet(struct inagg_sock *isk, int stream, u8 type, u32 block, u32 room,
+				      struct sk_buff **skb)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	struct inagg_hdr *h;
+
+	*skb = inagg_packet_alloc(isk, room);
+	if (!*skb)
+		return NULL;
+	h = skb_put(*skb, sizeof(*h));
+	inagg_hdr_start(h, &isk->job, type);
+	inagg_hdr_set_block(h, &s->worker, s->first_slot, block);
+	return h;
+}
+
+/* The header and @bytes behind it are final. */
+static void finish_packet(struct inagg_sock *isk, struct sk_buff *skb, struct inagg_hdr *h, u32 bytes,
+			  struct inagg_burst *burst)
+{
+	if (isk->job.checked)
+		inagg_hdr_seal_checked(h, inagg_payload_checksum(h + 1, bytes));
+	else
+		inagg_hdr_seal(h);
+	inagg_packet_queue(isk, skb, burst);
+}
+
+static void send_contribution(struct inagg_sock *isk, int stream, u32 block, bool resend, struct inagg_burst *burst)
+{
+	u32 room = stream == INAGG_DATA ? isk->job.elements * 4 : 0, bytes;
+	struct inagg_block_meta meta;
+	struct inagg_hdr *h;
+	struct sk_buff *skb;
+
+	h = start_packet(isk, stream, INAGG_CONTRIBUTION, block, room, &skb);
+	if (!h)
+		return;
+	if (!inagg_load(isk, stream, block, h + 1, &meta)) {
+		kfree_skb(skb);
+		return;
+	}
+	if (resend)
+		h->level_flags |= inagg_swap16(INAGG_F_RESEND);
+	inagg_hdr_set_meta(h, &meta);
+	bytes = inagg_block_bytes(&meta);
+	skb_put(skb, bytes);
+	finish_packet(isk, skb, h, bytes, burst);
+}
+
+static void send_request(struct inagg_sock *isk, int stream, u32 block, bool everyone, struct inagg_burst *burst)
+{
+	struct inagg_hdr *h;
+	struct sk_buff *skb;
+
+	isk->info.requests++;
+	h = start_packet(isk, stream, INAGG_REQUEST, block, 0, &skb);
+	if (!h)
+		return;
+	if (everyone)
+		h->level_flags |= inagg_swap16(INAGG_F_MULTICAST);
+	finish_packet(isk, skb, h, 0, burst);
+}
+
+/* Give a result back to a switch that lost it. */
+static void send_restore(struct inagg_sock *isk, int stream, u32 block, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	u32 index = inagg_slot_index(&s->worker, block), bytes;
+	struct inagg_record *record = &s->records[index];
+	struct inagg_hdr *h;
+	struct sk_buff *skb;
+
+	if (!record->kept)
+		return;
+	bytes = inagg_block_bytes(&record->meta);
+	h = start_packet(isk, stream, INAGG_RESTORE, block, bytes, &skb);
+	if (!h)
+		return;
+	isk->info.restores++;
+	h->contributors = inagg_swap64(inagg_all_ranks(isk->job.size));
+	h->count = inagg_swap16(isk->job.size);
+	inagg_hdr_set_meta(h, &record->meta);
+	skb_put_data(skb, s->kept + (size_t)index * isk->job.elements * 4, bytes);
+	finish_packet(isk, skb, h, bytes, burst);
+}
+
+static void act(struct inagg_sock *isk, int stream, const struct inagg_wslot *slot, int action,
+		struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+
+	switch (action) {
+	case INAGG_W_SEND:
+		isk->info.contributions++;
+		send_contribution(isk, stream, slot->block, false, burst);
+		break;
+	case INAGG_W_RESEND:
+	case INAGG_W_RESEND_ASK_ALL:
+		isk->info.retransmissions++;
+		trace_inagg_resend(isk, stream, slot->block);
+		send_contribution(isk, stream, slot->block, true, burst);
+		if (action == INAGG_W_RESEND_ASK_ALL)
+			send_request(isk, stream, slot->block, true, burst);
+		break;
+	case INAGG_W_REQUEST:
+	case INAGG_W_REQUEST_ALL:
+		send_request(isk, stream, slot->block, action == INAGG_W_REQUEST_ALL, burst);
+		break;
+	default:
+		return;
+	}
+	s->earliest_due = min(s->earliest_due, slot->due_ns);
+}
+
+/* May this slot's next block go, by the window that the user set? */
+static bool in_window(const struct inagg_sock *isk, int stream, u32 block)
+{
+	const struct inagg_stream *s = &isk->streams[stream];
+	u32 window = isk->set.window;
+
+	return stream != INAGG_DATA || !window || inagg_before(block, s->done + window);
+}
+
+static void open_slot(struct inagg_sock *isk, int stream, struct inagg_wslot *slot, struct inagg_burst *burst)
+{
+	if (in_window(isk, stream, slot->block))
+		act(isk, stream, slot, inagg_worker_open(&isk->streams[stream].worker, slot, burst->now), burst);
+}
+
+/* Send what may go of the blocks from @from to @to. */
+static void open_range(struct inagg_sock *isk, int stream, u32 from, u32 to, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	struct inagg_wslot *slot;
+	u32 block, most = min(to - from, s->worker.slots);
+
+	for (block = from; block != from + most; block++) {
+		slot = &s->slots[inagg_slot_index(&s->worker, block)];
+		if (slot->block == block)
+			open_slot(isk, stream, slot, burst);
+	}
+}
+
+/**
+ * inagg_extend() - blocks of a stream before @limit may be sent
+ * @isk: the socket, locked
+ * @stream: INAGG_DATA or INAGG_CONTROL
+ * @limit: number of a block; limits only grow
+ * @burst: takes the packets
+ */
+void inagg_extend(struct inagg_sock *isk, int stream, u32 limit, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	u32 from = s->worker.limit;
+
+	if (limit == from)
+		return;
+	if (!inagg_in_flight(isk))
+		isk->progress = burst->now;
+	s->worker.limit = limit;
+	open_range(isk, stream, from, limit, burst);
+}
+
+/* Receiving. */
+
+/* Whether @s has its results up to here: advance over what came. */
+static void advance_done(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	u32 before = s->done, window = isk->set.window;
+
+	while (inagg_before(s->done, s->worker.limit) &&
+	       inagg_before(s->done, s->slots[inagg_slot_index(&s->worker, s->done)].block))
+		s->done++;
+	if (window && stream == INAGG_DATA && s->done != before)
+		open_range(isk, stream, before + window, s->done + window, burst);
+}
+
+static void on_boot(struct inagg_sock *isk, u16 boot, u64 now)
+{
+	struct inagg_stream *s;
+	u32 i;
+
+	if (!inagg_boot_heard(&isk->boots, boot))
+		return;
+	isk->job.boot = boot;
+	isk->info.reboots++;
+	for (s = isk->streams; s < isk->streams + INAGG_STREAMS; s++) {
+		for (i = 0; i < s->worker.slots; i++)
+			inagg_worker_rebooted(&s->slots[i]);
+		s->earliest_due = now;
+	}
+}
+
+static void on_result(struct inagg_sock *isk, int stream, const struct inagg_hdr *h, const void *body, u32 bytes,
+		      struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	u32 block = inagg_swap32(h->block), index = inagg_slot_index(&s->worker, block);
+	struct inagg_record *record = &s->records[index];
+	struct inagg_wslot *slot = &s->slots[index];
+
+	if (inagg_worker_result(&s->worker, slot, block, burst->now) != INAGG_W_ACCEPT) {
+		isk->info.duplicates++;
+		return;
+	}
+	record->kept = true;
+	record->meta = inagg_hdr_meta(h);
+	if (bytes)
+		memcpy(s->kept + (size_t)index * isk->job.elements * 4, body, bytes);
+	isk->info.blocks++;
+	isk->progress = burst->now;
+	inagg_store(isk, stream, block, &record->meta, body, burst);
+	advance_done(isk, stream, burst);
+	inagg_wake_reader(isk);
+	open_slot(isk, stream, slot, burst);
+}
+
+static void on_wait(struct inagg_sock *isk, int stream, u32 block, u64 contributors, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	u32 index = inagg_slot_index(&s->worker, block);
+	struct inagg_record *record = &s->records[index];
+	struct inagg_wslot *slot = &s->slots[index];
+	int action;
+
+	record->heard = true;
+	record->heard_block = block;
+	record->contributors = contributors;
+	action = inagg_worker_wait(&s->worker, slot, block, contributors, isk->job.rank, burst->now);
+	if (action == INAGG_W_RESTORE)
+		send_restore(isk, stream, block, burst);
+	else
+		act(isk, stream, slot, action, burst);
+}
+
+/* Answers came: what was sent before what they answer may be lost.  Once in a fraction of a round trip. */
+static void detect_overtaken(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	struct inagg_wslot *slot;
+
+	if (burst->now - s->looked < s->worker.srtt_ns / 8)
+		return;
+	s->looked = burst->now;
+	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
+		if (inagg_worker_overtaken(&s->worker, slot, burst->now))
+			act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
+		else if (slot->overtaken)
+			s->earliest_due = min(s->earliest_due, slot->due_ns);
+	}
+}
+
+/**
+ * inagg_receive_block() - handle a RESULT or WAIT
+ * @isk: the socket, locked
+ * @h: header, intact and of this job
+ * @body: @bytes behind it
+ * @bytes: of the body
+ * @burst: takes what is to be sent
+ *
+ * What does not fit is counted and changes nothing.
+ */
+void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes,
+			 struct inagg_burst *burst)
+{
+	u32 slot = inagg_swap32(h->slot);
+	int stream = slot >= isk->job.slots, reason;
+	struct inagg_stream *s = &isk->streams[stream];
+
+	if (!isk->has_memory || slot >= isk->job.slots + isk->job.control_slots) {
+		inagg_count_drop(isk, INAGG_R_SLOT);
+		return;
+	}
+	reason = inagg_block_admits(&isk->job, &s->worker, s->first_slot, h, bytes);
+	if (reason) {
+		inagg_count_drop(isk, -reason);
+		return;
+	}
+	if (isk->job.checked && !inagg_packet_intact(h, inagg_payload_checksum(body, bytes))) {
+		inagg_count_drop(isk, INAGG_R_PAYLOAD_CHECKSUM);
+		return;
+	}
+	on_boot(isk, inagg_swap16(h->boot), burst->now);
+	if (inagg_hdr_type(h) == INAGG_RESULT)
+		on_result(isk, stream, h, body, bytes, burst);
+	else
+		on_wait(isk, stream, inagg_swap32(h->block), inagg_swap64(h->contributors), burst);
+	detect_overtaken(isk, stream, burst);
+}
+
+/* Timers. */
+
+static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	struct inagg_wslot *slot;
+	u64 earliest = U64_MAX;
+
+	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
+		act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
+		if (slot->state == INAGG_WSLOT_SENT)
+			earliest = min(earliest, slot->due_ns);
+	}
+	s->earliest_due = earliest;
+}
+
+/**
+ * inagg_run_timers() - act on every slot that is due
+ * @isk: the socket, locked
+ * @burst: takes what is to be sent
+ *
+ * Return: when to call again, U64_MAX for never.
+ */
+u64 inagg_run_timers(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	u64 earliest = U64_MAX;
+	int stream;
+
+	if (!isk->has_memory)
+		return earliest;
+	for (stream = 0; stream < INAGG_STREAMS; stream++) {
+		if (burst->now >= isk->streams[stream].earliest_due)
+			run_timers(isk, stream, burst);
+		earliest = min(earliest, isk->streams[stream].earliest_due);
+	}
+	return earliest;
+}
+
+/** inagg_in_flight() - has this rank sent blocks whose results are not here? */
+bool inagg_in_flight(const struct inagg_sock *isk)
+{
+	const struct inagg_stream *s;
+
+	if (!isk->has_memory)
+		return false;
+	for (s = isk->streams; s < isk->streams + INAGG_STREAMS; s++)
+		if (s->done != s->worker.limit)
+			return true;
+	return false;
+}
+
+/** inagg_describe_stall() - which block is the oldest unanswered, and who is missing */
+void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *fault)
+{
+	const struct inagg_record *record;
+	const struct inagg_stream *s;
+	int stream;
+
+	for (stream = 0; isk->has_memory && stream < INAGG_STREAMS; stream++) {
+		s = &isk->streams[stream];
+		if (s->done == s->worker.limit)
+			continue;
+		record = &s->records[inagg_slot_index(&s->worker, s->done)];
+		fault->block = s->done;
+		fault->control = stream;
+		if (record->heard && record->heard_block == s->done)
+			fault->missing = inagg_all_ranks(isk->job.size) & ~record->contributors;
+		return;
+	}
+}

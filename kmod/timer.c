@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * One high-resolution timer a socket, in softirq: JOINs that nobody answered, blocks that are due, and the
+ * deadline.
+ */
+#include "af_inagg.h"
+
+#define JOIN_PAUSE_MAX	(200 * NSEC_PER_MSEC)
+
+static u64 deadline_of(const struct inagg_sock *isk)
+{
+	return isk->progress + (u64)isk->set.deadline_ms * NSEC_PER_MSEC;
+}
+
+/* Repeat the JOIN; returns when to look again. */
+static u64 run_join(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	if (burst->now >= deadline_of(isk)) {
+		inagg_fail(isk, ETIMEDOUT, 0);
+		return U64_MAX;
+	}
+	if (burst->now >= isk->join_due) {
+		inagg_send_membership(isk, INAGG_JOIN, burst);
+		isk->join_pause = min_t(u64, isk->join_pause * 2, JOIN_PAUSE_MAX);
+		isk->join_due = burst->now + isk->join_pause;
+	}
+	return min(isk->join_due, deadline_of(isk));
+}
+
+static u64 run_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	if (!inagg_in_flight(isk))
+		return U64_MAX;
+	if (burst->now >= deadline_of(isk)) {
+		inagg_fail(isk, ETIMEDOUT, 0);
+		return U64_MAX;
+	}
+	return min(inagg_run_timers(isk, burst), deadline_of(isk));
+}
+
+static enum hrtimer_restart expired(struct hrtimer *timer)
+{
+	struct inagg_sock *isk = container_of(timer, struct inagg_sock, timer);
+	struct inagg_burst burst;
+	u64 due = U64_MAX;
+
+	inagg_burst_start(&burst);
+	spin_lock(&isk->lock);
+	isk->timer_due = U64_MAX;
+	if (isk->sk.sk_state == TCP_SYN_SENT)
+		due = run_join(isk, &burst);
+	else if (isk->sk.sk_state == TCP_ESTABLISHED)
+		due = run_blocks(isk, &burst);
+	if (due != U64_MAX)
+		inagg_timer_arm(isk, due);
+	spin_unlock(&isk->lock);
+	inagg_transmit(isk, &burst);
+	return HRTIMER_NORESTART;
+}
+
+void inagg_timer_init(struct inagg_sock *isk)
+{
+	isk->timer_due = U64_MAX;
+	inagg_hrtimer_setup(&isk->timer, expired, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
+}
+
+/** inagg_timer_arm() - let the timer fire at @due (ns of CLOCK_MONOTONIC) or earlier; @isk is locked */
+void inagg_timer_arm(struct inagg_sock *isk, u64 due)
+{
+	if (due >= isk->timer_due)
+		return;
+	isk->timer_due = due;
+	hrtimer_start(&isk->timer, ns_to_ktime(due), HRTIMER_MODE_ABS_SOFT);
+}
+
+/** inagg_timer_follow() - blocks were sent or answered: fire when the next of them is due; @isk is locked */
+void inagg_timer_follow(struct inagg_sock *isk)
+{
+	u64 due = deadline_of(isk);
+	int stream;
+
+	if (isk->sk.sk_state != TCP_ESTABLISHED || !inagg_in_flight(isk))
+		return;
+	for (stream = 0; stream < INAGG_STREAMS; stream++)
+		due = min(due, isk->streams[stream].earliest_due);
+	inagg_timer_arm(isk, due);
+}
+
+/** inagg_timer_stop() - after this the timer neither runs nor will; may sleep, nothing is locked */
+void inagg_timer_stop(struct inagg_sock *isk)
+{
+	hrtimer_cancel(&isk->timer);
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Packets of one socket over UDP.  A kernel UDP socket owns the port; what comes for it is handled where it
+ * arrives, in softirq (the way of the tunnels), and what goes is handed to IP without a copy through it.
+ */
+#include <linux/errqueue.h>
+#include <linux/random.h>
+#include <net/ip6_route.h>
+#include <net/ipv6_stubs.h>
+#include <net/route.h>
+#include <net/udp.h>
+#include <net/udp_tunnel.h>
+
+#include "af_inagg.h"
+#include "trace.h"
+
+#define TTL		64
+#define JOIN_PAUSE	(5 * NSEC_PER_MSEC)
+#define WIRE_SNDBUF	(16 << 20)	/* packets below us; the window bounds them first */
+
+static bool is_ipv4(const struct inagg_link *link)
+{
+	return link->family == AF_INET;
+}
+
+static u32 headers_of(const struct inagg_link *link)
+{
+	return (is_ipv4(link) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + sizeof(struct udphdr);
+}
+
+/* Sending. */
+
+static struct dst_entry *route4(struct inagg_sock *isk, struct in_addr *source)
+{
+	struct inagg_link *link = &isk->link;
+	struct flowi4 flow = {
+		.daddr = link->peer.v4.s_addr,
+		.saddr = link->local.v4.s_addr,
+		.flowi4_oif = isk->sk.sk_bound_dev_if,
+		.flowi4_proto = IPPROTO_UDP,
+		.fl4_sport = link->port,
+		.fl4_dport = link->peer_port,
+	};
+	struct rtable *route = dst_cache_get_ip4(&link->dst, &source->s_addr);
+
+	if (route)
+		return &route->dst;
+	route = ip_route_output_key(sock_net(&isk->sk), &flow);
+	if (IS_ERR(route))
+		return ERR_CAST(route);
+	source->s_addr = flow.saddr;
+	dst_cache_set_ip4(&link->dst, &route->dst, flow.saddr);
+	return &route->dst;
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
+{
+	struct inagg_link *link = &isk->link;
+	struct flowi6 flow = {
+		.daddr = link->peer.v6,
+		.saddr = link->local.v6,
+		.flowi6_oif = link->ifindex ?: isk->sk.sk_bound_dev_if,
+		.flowi6_proto = IPPROTO_UDP,
+		.fl6_sport = link->port,
+		.fl6_dport = link->peer_port,
+	};
+	struct dst_entry *dst = dst_cache_get_ip6(&link->dst, source);
+
+	if (dst)
+		return dst;
+	dst = ipv6_stub->ipv6_dst_lookup_flow(sock_net(&isk->sk), link->udp->sk, &flow, NULL);
+	if (IS_ERR(dst))
+		return dst;
+	*source = flow.saddr;
+	dst_cache_set_ip6(&link->dst, dst, &flow.saddr);
+	return dst;
+}
+#else
+static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
+{
+	return ERR_PTR(-EAFNOSUPPORT);
+}
+#endif
+
+/**
+ * inagg_path_payload() - UDP payload that the way to the switch allows
+ * @isk: the socket, its link open
+ * @error: why there is no way
+ *
+ * Return: bytes; 0 and *@error without a route.
+ */
+u32 inagg_path_payload(struct inagg_sock *isk, int *error)
+{
+	struct in6_addr source;
+	struct dst_entry *dst;
+	u32 mtu;
+
+	local_bh_disable();
+	dst = is_ipv4(&isk->link) ? route4(isk, (struct in_addr *)&source) : route6(isk, &source);
+	local_bh_enable();
+	if (IS_ERR(dst)) {
+		*error = PTR_ERR(dst);
+		return 0;
+	}
+	mtu = dst_mtu(dst);
+	dst_release(dst);
+	return mtu > headers_of(&isk->link) ? mtu - headers_of(&isk->link) : 0;
+}
+
+/**
+ * inagg_packet_alloc() - an empty packet
+ * @isk: the socket
+ * @payload: bytes of room behind the inagg header
+ *
+ * Return: NULL without memory, or while too much is queued below; as if the network had dropped it.
+ */
+struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload)
+{
+	struct sock *udp = isk->link.udp->sk;
+	struct sk_buff *skb;
+
+	if (refcount_read(&udp->sk_wmem_alloc) > WIRE_SNDBUF)
+		return NULL;
+	skb = alloc_skb(MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr) + sizeof(struct inagg_hdr) + payload,
+			GFP_ATOMIC | __GFP_NOWARN);
+	if (!skb)
+		return NULL;
+	skb_reserve(skb, MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr));
+	skb_set_owner_w(skb, udp);
+	return skb;
+}
+
+void inagg_packet_queue(struct inagg_sock *isk, struct sk_buff *skb, struct inagg_burst *burst)
+{
+	__skb_queue_tail(&burst->skbs, skb);
+}
+
+static void transmit4(struct inagg_sock *isk, struct sk_buff *skb)
+{
+	struct inagg_link *link = &isk->link;
+	struct in_addr source;
+	struct dst_entry *dst = route4(isk, &source);
+
+	if (IS_ERR(dst)) {
+		kfree_skb(skb);
+		return;
+	}
+	skb->protocol = htons(ETH_P_IP);
+	udp_tunnel_xmit_skb((struct rtable *)dst, link->udp->sk, skb, source.s_addr, link->peer.v4.s_addr, INAGG_TOS, TTL,
+			    htons(IP_DF), link->port, link->peer_port, false, true INAGG_IPCB_FLAGS);
+}
+
+#if IS_ENABLED(CONFIG_IPV6)
+static void transmit6(struct inagg_sock *isk, struct sk_buff *skb)
+{
+	struct inagg_link *link = &isk->link;
+	struct in6_addr source;
+	struct dst_entry *dst = route6(isk, &source);
+
+	if (IS_ERR(dst)) {
+		kfree_skb(skb);
+		return;
+	}
+	skb->protocol = htons(ETH_P_IPV6);
+	udp_tunnel6_xmit_skb(dst, link->udp->sk, skb, NULL, &source, &link->peer.v6, INAGG_TOS, TTL, 0, link->port,
+			     link->peer_port, true INAGG_IPCB_FLAGS);
+}
+#else
+static void transmit6(struct inagg_sock *isk, struct sk_buff *skb)
+{
+	kfree_skb(skb);
+}
+#endif
+
+/** inagg_transmit() - hand the packets of @burst to IP; nothing is locked */
+void inagg_transmit(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	struct sk_buff *skb;
+
+	local_bh_disable();
+	while ((skb = __skb_dequeue(&burst->skbs))) {
+		if (is_ipv4(&isk->link))
+			transmit4(isk, skb);
+		else
+			transmit6(isk, skb);
+	}
+	local_bh_enable();
+}
+
+/**
+ * inagg_send_membership() - queue a JOIN or LEAVE
+ * @isk: the socket, locked
+ * @type: INAGG_JOIN or INAGG_LEAVE
+ * @burst: takes the packet
+ */
+void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *burst)
+{
+	struct sk_buff *skb = inagg_packet_alloc(isk, sizeof(struct inagg_join));
+	struct inagg_join *join;
+	struct inagg_hdr *h;
+
+	if (!skb)
+		return;
+	h = skb_put(skb, sizeof(*h));
+	join = skb_put(skb, sizeof(*join));
+	inagg_hdr_start(h, &isk->job, type);
+	inagg_join_fill(join, &isk->job, isk->nonce, ntohs(isk->link.port));
+	/* always with its checksum: a damaged JOIN would name another port or size */
+	inagg_hdr_seal_checked(h, inagg_body_checksum(join));
+	inagg_packet_queue(isk, skb, burst);
+}
+
+/* Receiving. */
+
+/* What a refused join is called elsewhere; the reason itself is in the error queue. */
+static int errno_of(u32 reason)
+{
+	switch (reason) {
+	case INAGG_R_TAKEN:
+		return EADDRINUSE;
+	case INAGG_R_MTU:
+		return EMSGSIZE;
+	case INAGG_R_FULL:
+		return ENOBUFS;
+	case INAGG_R_ALGORITHM:
+		return EPROTONOSUPPORT;
+	case INAGG_R_SIZE:
+	case INAGG_R_RANK:
+		return EINVAL;
+	case INAGG_R_SLOT:
+		return EPROTO;
+	default:
+		return ECONNREFUSED;
+	}
+}
+
+/* An answer about membership is about the JOIN that its nonce names. */
+static bool is_about_us(const struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes)
+{
+	const struct inagg_config *config = body;
+
+	if (bytes != sizeof(*config))
+		return false;
+	if (h->level_flags & inagg_swap16(INAGG_F_CHECKED) && !inagg_packet_intact(h, inagg_body_checksum(body)))
+		return false;
+	return inagg_swap64(config->nonce) == isk->nonce;
+}
+
+static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_config *config)
+{
+	struct inagg_job_config job = isk->job;
+	int reason;
+
+	if (isk->sk.sk_state != TCP_SYN_SENT)
+		return;	/* the answer to a repeated JOIN */
+	reason = -inagg_config_accept(&job, h, config);
+	if (!reason && config->group_port)
+		reason = INAGG_R_MULTICAST;	/* a job of a switch without an agent: not supported yet */
+	trace_inagg_join(isk, reason);
+	if (reason) {
+		inagg_fail(isk, reason == INAGG_R_MULTICAST ? EOPNOTSUPP : errno_of(reason), reason);
+		return;
+	}
+	isk->job = job;
+	isk->boots.latest = job.boot;
+	isk->joined = true;
+	isk->sk.sk_state = TCP_ESTABLISHED;
+	isk->sk.sk_state_change(&isk->sk);
+}
+
+static void on_refused(struct inagg_sock *isk, const struct inagg_hdr *h)
+{
+	u32 reason = inagg_swap32(h->slot);
+
+	trace_inagg_join(isk, reason);
+	if (isk->sk.sk_state == TCP_SYN_SENT)
+		inagg_fail(isk, errno_of(reason), reason);
+	else if (isk->sk.sk_state == TCP_ESTABLISHED)
+		inagg_fail(isk, ECONNRESET, reason);
+}
+
+static void handle(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes,
+		   struct inagg_burst *burst)
+{
+	int reason = -inagg_answer_admits(&isk->job, h);
+	u8 type = inagg_hdr_type(h);
+
+	if (reason) {
+		inagg_count_drop(isk, reason);
+	} else if (type == INAGG_RESULT || type == INAGG_WAIT) {
+		if (isk->sk.sk_state == TCP_ESTABLISHED)
+			inagg_receive_block(isk, h, body, bytes, burst);
+	} else if ((type != INAGG_CONFIG && type != INAGG_REFUSED) || !is_about_us(isk, h, body, bytes)) {
+		inagg_count_drop(isk, INAGG_R_TYPE);
+	} else if (type == INAGG_CONFIG) {
+		on_config(isk, h, body);
+	} else {
+		on_refused(isk, h);
+	}
+}
+
+/* Only the switch may speak. */
+static bool is_from_switch(const struct inagg_link *link, const struct sk_buff *skb)
+{
+	const struct udphdr *udp = (const struct udphdr *)skb->data;
+
+	if (udp->source != link->peer_port)
+		return false;
+	if (is_ipv4(link))
+		return skb->protocol == htons(ETH_P_IP) && ip_hdr(skb)->saddr == link->peer.v4.s_addr;
+	return skb->protocol == htons(ETH_P_IPV6) && ipv6_addr_equal(&ipv6_hdr(skb)->saddr, &link->peer.v6);
+}
+
+/* A datagram for our port, in softirq: always taken. */
+static int receive(struct sock *udp, struct sk_buff *skb)
+{
+	struct inagg_sock *isk = rcu_dereference_sk_user_data(udp);
+	struct inagg_burst burst;
+	struct inagg_hdr header;
+	const u8 *payload;
+
+	if (!isk || skb_linearize(skb) || skb->len < sizeof(struct udphdr) + sizeof(header))
+		goto out;
+	payload = skb->data + sizeof(struct udphdr);
+	memcpy(&header, payload, sizeof(header));
+	inagg_burst_start(&burst);
+	spin_lock(&isk->lock);
+	if (is_from_switch(&isk->link, skb))
+		handle(isk, &header, payload + sizeof(header), skb->len - sizeof(struct udphdr) - sizeof(header), &burst);
+	else
+		inagg_count_drop(isk, INAGG_R_ADDRESS);
+	inagg_timer_follow(isk);
+	spin_unlock(&isk->lock);
+	inagg_transmit(isk, &burst);
+out:
+	consume_skb(skb);
+	return 0;
+}
+
+/* Opening and closing. */
+
+/**
+ * inagg_link_open() - bind the UDP port
+ * @isk: the socket; link.family and link.local are set, link.port is the port wanted or 0
+ *
+ * May sleep.  Checks the caller's rights to the port as bind(2) does.  Return: 0 or an error of bind(2).
+ */
+int inagg_link_open(struct inagg_sock *isk)
+{
+	struct inagg_link *link = &isk->link;
+	struct udp_tunnel_sock_cfg tunnel = {
+		.sk_user_data = isk,
+		.encap_type = 1,
+		.encap_rcv = receive,
+	};
+	struct udp_port_cfg port = {
+		.family = link->family,
+		.local_udp_port = link->port,
+		.ipv6_v6only = 1,
+	};
+	int error;
+
+	if (is_ipv4(link))
+		port.local_ip = link->local.v4;
+#if IS_ENABLED(CONFIG_IPV6)
+	else
+		port.local_ip6 = link->local.v6;
+#endif
+	error = udp_sock_create(sock_net(&isk->sk), &port, &link->udp);
+	if (error)
+		return error;
+	link->port = inet_sk(link->udp->sk)->inet_sport;
+	setup_udp_tunnel_sock(sock_net(&isk->sk), link->udp, &tunnel);
+	return 0;
+}
+
+/** inagg_link_close() - when it returns nothing is received any more; may sleep */
+void inagg_link_close(struct inagg_sock *isk)
+{
+	if (isk->link.udp)
+		udp_tunnel_sock_release(isk->link.udp);
+	isk->link.udp = NULL;
+}
