@@ -1,0 +1,736 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What docs/man/inagg.7 says of each system call, on real sockets through a real switch.
+#include "rank.hpp"
+
+#include <gtest/gtest.h>
+#include <liburing.h>
+#include <linux/errqueue.h>
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <thread>
+
+using namespace af_inagg;
+using inagg::Fd;
+
+// The call fails with this errno value.
+#define EXPECT_ERRNO(call, number) EXPECT_EQ((call) < 0 ? errno : 0, number)
+
+namespace {
+
+template <typename T> ssize_t send_all(int fd, const std::vector<T> &v, int flags = 0) {
+    return send(fd, v.data(), v.size() * sizeof(T), flags | MSG_NOSIGNAL);
+}
+
+template <typename T> std::vector<T> receive(int fd, std::size_t count) {
+    std::vector<T> v(count);
+    const ssize_t bytes = recv(fd, v.data(), count * sizeof(T), 0);
+    v.resize(bytes < 0 ? 0 : static_cast<std::size_t>(bytes) / sizeof(T));
+    return v;
+}
+
+template <typename T> std::vector<T> ramp(std::size_t count, T first) {
+    std::vector<T> v(count);
+    std::iota(v.begin(), v.end(), first);
+    return v;
+}
+
+ssize_t send_typed(int fd, const void *data, std::size_t bytes, inagg_tensor_type type) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(type))] = {};
+    iovec iov{const_cast<void *>(data), bytes};
+    msghdr msg{};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof(control);
+    cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+    cmsg->cmsg_level = SOL_INAGG;
+    cmsg->cmsg_type = INAGG_CMSG_TENSOR;
+    cmsg->cmsg_len = CMSG_LEN(sizeof(type));
+    std::memcpy(CMSG_DATA(cmsg), &type, sizeof(type));
+    return sendmsg(fd, &msg, MSG_NOSIGNAL);
+}
+
+struct Received {
+    ssize_t bytes;
+    int flags;
+    inagg_result_info info;
+};
+
+Received receive_message(int fd, void *data, std::size_t bytes, int flags = 0) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(inagg_result_info))] = {};
+    iovec iov{data, bytes};
+    msghdr msg{};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof(control);
+    Received r{};
+    r.bytes = recvmsg(fd, &msg, flags);
+    r.flags = msg.msg_flags;
+    if (const cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); r.bytes >= 0 && cmsg && cmsg->cmsg_type == INAGG_CMSG_RESULT)
+        std::memcpy(&r.info, CMSG_DATA(cmsg), sizeof(r.info));
+    return r;
+}
+
+// What recvmsg(MSG_ERRQUEUE) tells.
+struct Fault {
+    sock_extended_err extended;
+    inagg_fault fault;
+};
+
+bool read_fault(int fd, Fault &out) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(sock_extended_err)) + 64] = {};
+    iovec iov{&out.fault, sizeof(out.fault)};
+    msghdr msg{};
+    msg.msg_iov = &iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control;
+    msg.msg_controllen = sizeof(control);
+    if (recvmsg(fd, &msg, MSG_ERRQUEUE) != static_cast<ssize_t>(sizeof(out.fault)))
+        return false;
+    for (cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg))
+        if (cmsg->cmsg_level == SOL_INAGG && cmsg->cmsg_type == INAGG_CMSG_FAULT)
+            std::memcpy(&out.extended, CMSG_DATA(cmsg), sizeof(out.extended));
+    return true;
+}
+
+// "memory N of M" in /proc/net/inagg.
+long memory_in_use() {
+    std::ifstream proc("/proc/net/inagg");
+    std::string word;
+    long bytes = -1;
+    while (proc >> word && word != "memory")
+        ;
+    proc >> bytes;
+    return bytes;
+}
+
+void write_sysctl(const char *name, const std::string &value) {
+    std::ofstream(std::string("/proc/sys/net/inagg/") + name) << value;
+}
+
+} // namespace
+
+TEST(Socket, KnowsOneTypeAndProtocol) {
+    EXPECT_ERRNO(socket(AF_INAGG, SOCK_STREAM, 0), ESOCKTNOSUPPORT);
+    EXPECT_ERRNO(socket(AF_INAGG, SOCK_DGRAM, 0), ESOCKTNOSUPPORT);
+    EXPECT_ERRNO(socket(AF_INAGG, SOCK_SEQPACKET, 1), EPROTONOSUPPORT);
+    EXPECT_GE(open_socket().get(), 0);
+}
+
+TEST(Bind, ChecksTheAddress) {
+    const Fd fd = open_socket();
+    sockaddr_inagg a = address("::", 1);
+    EXPECT_ERRNO(bind_to(fd.get(), a, sizeof(a) - 1), EINVAL);
+    a.sinagg_family = AF_INET;
+    EXPECT_ERRNO(bind_to(fd.get(), a), EAFNOSUPPORT);
+    a = address("::", 1);
+    a.sinagg_reserved = 1;
+    EXPECT_ERRNO(bind_to(fd.get(), a), EINVAL);
+    EXPECT_ERRNO(bind_to(fd.get(), address("::", 64)), EINVAL);
+    EXPECT_ERRNO(bind_to(fd.get(), address("::", 1, 1, 0)), EINVAL);
+    EXPECT_ERRNO(bind_to(fd.get(), address("::", 1, 0, 2)), EINVAL);
+    EXPECT_ERRNO(bind_to(fd.get(), address("192.0.2.1", 1)), EADDRNOTAVAIL);
+    EXPECT_EQ(bind_to(fd.get(), address("127.0.0.1", 1)), 0);
+    EXPECT_ERRNO(bind_to(fd.get(), address("127.0.0.1", 1)), EINVAL);
+}
+
+TEST(Bind, TakesAPort) {
+    const Fd one = open_socket(), two = open_socket();
+    ASSERT_EQ(bind_to(one.get(), address("127.0.0.1", 3)), 0);
+    sockaddr_inagg a{};
+    socklen_t length = sizeof(a);
+    ASSERT_EQ(getsockname(one.get(), reinterpret_cast<sockaddr *>(&a), &length), 0);
+    EXPECT_EQ(length, sizeof(a));
+    EXPECT_EQ(a.sinagg_family, AF_INAGG);
+    EXPECT_EQ(a.sinagg_rank, 3);
+    EXPECT_NE(a.sinagg_port, 0);
+    EXPECT_ERRNO(bind_to(two.get(), a), EADDRINUSE);
+}
+
+TEST(Connect, ChecksTheAddress) {
+    const Fd fd = open_socket();
+    EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, 1, 2)), EINVAL); // not bound
+    ASSERT_EQ(bind_to(fd.get(), address("::", 2)), 0);
+    EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, 1, 0)), EINVAL);
+    EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, 1, 65)), EINVAL);
+    EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, 1, 2)), EINVAL); // rank 2 of 2
+    EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 1, 1, 4)), EINVAL); // a rank here
+    sockaddr_inagg peer{};
+    socklen_t length = sizeof(peer);
+    EXPECT_ERRNO(getpeername(fd.get(), reinterpret_cast<sockaddr *>(&peer), &length), ENOTCONN);
+    EXPECT_ERRNO(send(fd.get(), &peer, 4, MSG_NOSIGNAL), ENOTCONN);
+    EXPECT_ERRNO(recv(fd.get(), &peer, 4, 0), ENOTCONN);
+    EXPECT_ERRNO(shutdown(fd.get(), SHUT_WR), ENOTCONN);
+}
+
+TEST(Connect, TimesOutWhereNoSwitchIs) {
+    const Fd fd = open_socket();
+    ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
+    ASSERT_EQ(set(fd.get(), INAGG_DEADLINE, 200), 0);
+    EXPECT_ERRNO(connect_to(fd.get(), address("127.0.0.1", 0, 1, 2)), ETIMEDOUT);
+    Fault fault{};
+    ASSERT_TRUE(read_fault(fd.get(), fault));
+    EXPECT_EQ(fault.fault.error, static_cast<uint32_t>(ETIMEDOUT));
+    EXPECT_EQ(fault.fault.job, 1);
+    EXPECT_ERRNO(connect_to(fd.get(), address("127.0.0.1", 0, 1, 2)), ETIMEDOUT); // may be tried again
+}
+
+TEST(Connect, DoesNotWaitIfNonBlocking) {
+    const Fd fd = open_socket(SOCK_NONBLOCK);
+    ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
+    ASSERT_EQ(set(fd.get(), INAGG_DEADLINE, 300), 0);
+    EXPECT_ERRNO(connect_to(fd.get(), address("127.0.0.1", 0, 1, 2)), EINPROGRESS);
+    EXPECT_ERRNO(connect_to(fd.get(), address("127.0.0.1", 0, 1, 2)), EALREADY);
+    EXPECT_ERRNO(send(fd.get(), &fd, 4, MSG_NOSIGNAL), EAGAIN);
+    EXPECT_TRUE(wait_for(fd.get(), POLLOUT) & POLLERR);
+    EXPECT_EQ(pending_error(fd.get()), ETIMEDOUT);
+}
+
+TEST(Connect, WaitsNoLongerThanTheSendTimeout) {
+    const Fd fd = open_socket();
+    ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
+    const timeval limit{0, 100000};
+    ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)), 0);
+    EXPECT_ERRNO(connect_to(fd.get(), address("127.0.0.1", 0, 1, 2)), EINPROGRESS);
+}
+
+TEST(Connect, JoinsOnce) {
+    const auto ranks = join(1);
+    sockaddr_inagg peer{};
+    socklen_t length = sizeof(peer);
+    ASSERT_EQ(getpeername(ranks[0].get(), reinterpret_cast<sockaddr *>(&peer), &length), 0);
+    EXPECT_EQ(ntohs(peer.sinagg_port), 12000);
+    EXPECT_EQ(peer.sinagg_size, 1);
+    EXPECT_EQ(connect_to(ranks[0].get(), peer), 0); // tells that the join went well
+    EXPECT_ERRNO(connect_to(ranks[0].get(), peer), EISCONN);
+}
+
+TEST(Options, HaveDefaultsAndRanges) {
+    const Fd fd = open_socket();
+    struct Case {
+        int name, standard, good;
+        std::vector<int> bad;
+    };
+    const Case cases[] = {
+        {INAGG_DTYPE, INAGG_FLOAT32, INAGG_BFLOAT16, {-1, 4}},
+        {INAGG_OP, INAGG_SUM, INAGG_MAX, {-1, 3}},
+        {INAGG_SCALE, INAGG_SCALE_AUTO, 20, {-129, 158}},
+        {INAGG_WINDOW, 0, 16, {-1}},
+        {INAGG_BLOCK, 0, 832, {-32, 16, 864}},
+        {INAGG_RTO_MIN, 1000, 500000, {0, 500001}},
+        {INAGG_DEADLINE, 30000, 1, {0, -1}},
+        {INAGG_CHECKED, 0, 1, {2, -1}},
+        {INAGG_BUFFER, 4 << 20, 65536, {0, -1}},
+    };
+    for (const Case &c : cases) {
+        EXPECT_EQ(get(fd.get(), c.name), c.standard) << c.name;
+        for (const int bad : c.bad)
+            EXPECT_ERRNO(set(fd.get(), c.name, bad), EINVAL) << c.name << " " << bad;
+        EXPECT_EQ(set(fd.get(), c.name, c.good), 0) << c.name;
+        EXPECT_EQ(get(fd.get(), c.name), c.good) << c.name;
+    }
+    EXPECT_EQ(set(fd.get(), INAGG_BUFFER, std::numeric_limits<int>::max()), 0);
+    EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 256 << 20); // buffer_max
+    EXPECT_ERRNO(set(fd.get(), INAGG_KEY, 1), EOPNOTSUPP);
+    EXPECT_ERRNO(set(fd.get(), INAGG_INFO, 1), ENOPROTOOPT);
+    EXPECT_ERRNO(set(fd.get(), 99, 1), ENOPROTOOPT);
+    EXPECT_ERRNO(setsockopt(fd.get(), SOL_INAGG, INAGG_DTYPE, "", 1), EINVAL);
+    EXPECT_ERRNO(setsockopt(fd.get(), SOL_INAGG + 1, INAGG_DTYPE, "abcd", 4), ENOPROTOOPT);
+}
+
+TEST(Options, NameTheAlgorithm) {
+    const Fd fd = open_socket();
+    const auto choose = [&](const char *name) {
+        return setsockopt(fd.get(), SOL_INAGG, INAGG_ALGORITHM, name, static_cast<socklen_t>(std::strlen(name)));
+    };
+    EXPECT_EQ(choose("switchml"), 0);
+    EXPECT_ERRNO(choose("trio"), EPROTONOSUPPORT);
+    EXPECT_ERRNO(choose("nonsense"), ENOENT);
+    char name[16] = {};
+    socklen_t length = sizeof(name);
+    ASSERT_EQ(getsockopt(fd.get(), SOL_INAGG, INAGG_ALGORITHM, name, &length), 0);
+    EXPECT_STREQ(name, "switchml");
+}
+
+TEST(Options, AreFixedOnceJoined) {
+    const auto ranks = join(1);
+    for (const int name : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED})
+        EXPECT_ERRNO(set(ranks[0].get(), name, 1), EISCONN) << name;
+    EXPECT_EQ(set(ranks[0].get(), INAGG_BUFFER, 65536), 0);
+    EXPECT_EQ(send_all(ranks[0].get(), ramp<float>(8, 0)), 32);
+    EXPECT_ERRNO(set(ranks[0].get(), INAGG_BUFFER, 65536), EBUSY);
+    EXPECT_EQ(set(ranks[0].get(), INAGG_DTYPE, INAGG_INT32), 0);
+}
+
+TEST(Tensor, IsSummedOverAllRanks) {
+    const auto ranks = join(3);
+    for (int rank = 0; rank < 3; rank++)
+        ASSERT_EQ(send_all(ranks[rank].get(), ramp<float>(1000, rank)), 4000);
+    for (const Fd &rank : ranks) {
+        std::vector<float> sum(1000);
+        const Received r = receive_message(rank.get(), sum.data(), 4000);
+        EXPECT_EQ(r.bytes, 4000);
+        EXPECT_TRUE(r.flags & MSG_EOR);
+        EXPECT_EQ(r.info.contributors, 7u);
+        EXPECT_EQ(r.info.count, 3);
+        EXPECT_EQ(r.info.flags, 0);
+        for (int i = 0; i < 1000; i++)
+            ASSERT_EQ(sum[i], static_cast<float>(3 * i + 3)) << i;
+    }
+}
+
+TEST(Tensor, OfEachTypeAndOperator) {
+    const auto ranks = join(2);
+    const std::vector<int32_t> ints[2] = {{1, -5, 7}, {2, -6, -7}};
+    const std::vector<float> floats[2] = {{1.5F, -0.25F, 3}, {2, -8, -3}};
+    const std::vector<uint16_t> halves[2] = {{0x3c00, 0xc000}, {0x4000, 0x3c00}};  // 1 -2, 2 1
+    const std::vector<uint16_t> bfloats[2] = {{0x3f80, 0xc000}, {0x4000, 0x3f80}}; // 1 -2, 2 1
+    const auto both = [&](const auto *in, inagg_dtype dtype, inagg_op op) {
+        auto out = in[0];
+        for (int rank = 0; rank < 2; rank++)
+            EXPECT_GT(send_typed(ranks[rank].get(), in[rank].data(), in[rank].size() * sizeof(in[rank][0]),
+                                 {static_cast<__u8>(dtype), static_cast<__u8>(op), 0, INAGG_SCALE_AUTO}),
+                      0);
+        for (const Fd &rank : ranks)
+            EXPECT_GT(recv(rank.get(), out.data(), out.size() * sizeof(out[0]), 0), 0);
+        return out;
+    };
+    EXPECT_EQ(both(ints, INAGG_INT32, INAGG_SUM), (std::vector<int32_t>{3, -11, 0}));
+    EXPECT_EQ(both(ints, INAGG_INT32, INAGG_MIN), (std::vector<int32_t>{1, -6, -7}));
+    EXPECT_EQ(both(ints, INAGG_INT32, INAGG_MAX), (std::vector<int32_t>{2, -5, 7}));
+    EXPECT_EQ(both(floats, INAGG_FLOAT32, INAGG_SUM), (std::vector<float>{3.5F, -8.25F, 0}));
+    EXPECT_EQ(both(floats, INAGG_FLOAT32, INAGG_MIN), (std::vector<float>{1.5F, -8, -3}));
+    EXPECT_EQ(both(floats, INAGG_FLOAT32, INAGG_MAX), (std::vector<float>{2, -0.25F, 3}));
+    EXPECT_EQ(both(halves, INAGG_FLOAT16, INAGG_SUM), (std::vector<uint16_t>{0x4200, 0xbc00}));
+    EXPECT_EQ(both(halves, INAGG_FLOAT16, INAGG_MAX), (std::vector<uint16_t>{0x4000, 0x3c00}));
+    EXPECT_EQ(both(bfloats, INAGG_BFLOAT16, INAGG_SUM), (std::vector<uint16_t>{0x4040, 0xbf80}));
+    EXPECT_EQ(both(bfloats, INAGG_BFLOAT16, INAGG_MIN), (std::vector<uint16_t>{0x3f80, 0xc000}));
+}
+
+TEST(Tensor, TypeMessageIsChecked) {
+    const auto ranks = join(1);
+    const float data[4] = {};
+    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {4, 0, 0, INAGG_SCALE_AUTO}), EINVAL);
+    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {0, 3, 0, INAGG_SCALE_AUTO}), EINVAL);
+    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {0, 0, 1, INAGG_SCALE_AUTO}), EINVAL);
+    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {INAGG_FLOAT32, 0, 0, 200}), ERANGE);
+    EXPECT_ERRNO(send(ranks[0].get(), data, 15, MSG_NOSIGNAL), EINVAL); // no whole elements
+}
+
+TEST(Tensor, ManyInFlightComeInOrder) {
+    const auto ranks = join(2);
+    for (int i = 0; i < 50; i++)
+        for (const Fd &rank : ranks)
+            ASSERT_EQ(send_all(rank.get(), std::vector<float>(100 + i, i)), 4 * (100 + i));
+    for (int i = 0; i < 50; i++)
+        for (const Fd &rank : ranks)
+            ASSERT_EQ(receive<float>(rank.get(), 1000), std::vector<float>(100 + i, 2 * i)) << i;
+}
+
+TEST(Tensor, OfZeroBytesIsABarrier) {
+    const auto ranks = join(2);
+    char byte;
+    EXPECT_EQ(send(ranks[0].get(), nullptr, 0, MSG_NOSIGNAL), 0);
+    EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_DONTWAIT), EAGAIN);
+    EXPECT_EQ(send(ranks[1].get(), nullptr, 0, MSG_NOSIGNAL), 0);
+    const Received r = receive_message(ranks[0].get(), &byte, 1);
+    EXPECT_EQ(r.bytes, 0);
+    EXPECT_TRUE(r.flags & MSG_EOR);
+    EXPECT_EQ(recv(ranks[1].get(), &byte, 1, 0), 0);
+}
+
+TEST(Tensor, LargerThanTheBufferStreams) {
+    static constexpr std::size_t count = 1 << 18;
+    const auto ranks = join(2, [](int fd) { set(fd, INAGG_BUFFER, 128 << 10); });
+    std::vector<std::thread> senders;
+    for (const Fd &rank : ranks)
+        senders.emplace_back([fd = rank.get()] {
+            const auto in = ramp<float>(count, 0);
+            const auto *at = reinterpret_cast<const char *>(in.data());
+            for (std::size_t left = count * 4; left;) {
+                const ssize_t sent = send(fd, at, left, MSG_NOSIGNAL);
+                ASSERT_GT(sent, 0) << std::strerror(errno);
+                at += sent;
+                left -= static_cast<std::size_t>(sent);
+            }
+        });
+    std::vector<std::thread> receivers;
+    for (const Fd &rank : ranks)
+        receivers.emplace_back([fd = rank.get()] {
+            const auto sum = receive<float>(fd, count); // waits for all of it
+            ASSERT_EQ(sum.size(), count);
+            for (std::size_t i = 0; i < count; i++)
+                ASSERT_EQ(sum[i], static_cast<float>(2 * i)) << i;
+        });
+    for (auto *threads : {&senders, &receivers})
+        for (std::thread &thread : *threads)
+            thread.join();
+}
+
+TEST(Tensor, BlockingSendReturnsWhenOnlyItsReceiverHelps) {
+    constexpr std::size_t bytes = 1 << 20;
+    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 128 << 10); });
+    const std::vector<char> data(bytes);
+    std::vector<char> result(bytes);
+    std::size_t sent = 0, received = 0;
+    while (received < bytes) { // one thread: no deadlock
+        if (sent < bytes) {
+            const ssize_t n = send(ranks[0].get(), data.data() + sent, bytes - sent, MSG_NOSIGNAL);
+            ASSERT_GT(n, 0);
+            sent += static_cast<std::size_t>(n);
+        }
+        const ssize_t n = recv(ranks[0].get(), result.data() + received, bytes - received, MSG_DONTWAIT);
+        ASSERT_TRUE(n >= 0 || errno == EAGAIN) << std::strerror(errno);
+        received += static_cast<std::size_t>(std::max<ssize_t>(n, 0));
+    }
+}
+
+TEST(Tensor, RestMustBeWhole) {
+    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
+    const std::vector<char> data(1 << 20);
+    const ssize_t sent = send(ranks[0].get(), data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    ASSERT_GT(sent, 0);
+    ASSERT_LT(sent, 1 << 20);
+    EXPECT_ERRNO(send(ranks[0].get(), data.data(), 4, MSG_NOSIGNAL), EMSGSIZE);
+}
+
+TEST(Receive, BufferMayBeSmall) {
+    const auto ranks = join(1);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(1000, 0)), 4000);
+    std::vector<char> bytes(4000);
+    for (std::size_t at = 0; at < 4000;) {
+        const std::size_t want = std::min<std::size_t>(37, 4000 - at);
+        const Received r = receive_message(ranks[0].get(), bytes.data() + at, want);
+        ASSERT_EQ(r.bytes, static_cast<ssize_t>(want));
+        at += want;
+        EXPECT_EQ(!!(r.flags & MSG_EOR), at == 4000);
+    }
+    std::vector<float> floats(1000);
+    std::memcpy(floats.data(), bytes.data(), 4000);
+    EXPECT_EQ(floats, ramp<float>(1000, 0));
+}
+
+TEST(Receive, TruncThrowsTheRestAway) {
+    const auto ranks = join(1);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(1000, 0)), 4000);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 5)), 40);
+    float two[2] = {};
+    const Received r = receive_message(ranks[0].get(), two, 8, MSG_TRUNC);
+    EXPECT_EQ(r.bytes, 4000);
+    EXPECT_TRUE(r.flags & MSG_TRUNC);
+    EXPECT_TRUE(r.flags & MSG_EOR);
+    EXPECT_EQ(two[1], 1);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 10), ramp<float>(10, 5));
+}
+
+TEST(Receive, RefusesFlags) {
+    const auto ranks = join(1);
+    char byte;
+    EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_PEEK), EOPNOTSUPP);
+    EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_OOB), EINVAL);
+    EXPECT_ERRNO(send(ranks[0].get(), &byte, 1, MSG_OOB), EINVAL);
+    EXPECT_ERRNO(send(ranks[0].get(), &byte, 1, MSG_CONFIRM), EINVAL);
+    EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_ERRQUEUE), EAGAIN);
+}
+
+TEST(Receive, WaitsNoLongerThanItsTimeout) {
+    const auto ranks = join(2);
+    const timeval limit{0, 50000};
+    ASSERT_EQ(setsockopt(ranks[0].get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    float sum[10];
+    EXPECT_ERRNO(recv(ranks[0].get(), sum, sizeof(sum), 0), EAGAIN);
+}
+
+TEST(Receive, IsInterrupted) {
+    const auto ranks = join(2);
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval soon{{0, 0}, {0, 50000}};
+    setitimer(ITIMER_REAL, &soon, nullptr);
+    char byte;
+    EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, 0), EINTR);
+}
+
+TEST(Poll, TellsWhatCanBeDone) {
+    const auto ranks = join(2);
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLIN | POLLOUT, 0), POLLOUT);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLIN, 50), 0);
+    ASSERT_EQ(send_all(ranks[1].get(), ramp<float>(10, 0)), 40);
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLIN), POLLIN);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 10).size(), 10u);
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLIN, 0), 0);
+}
+
+TEST(Poll, EdgesAreReported) {
+    const auto ranks = join(2);
+    const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{EPOLLIN | EPOLLET, {}};
+    ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, ranks[0].get(), &event), 0);
+    EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 0), 0);
+    for (int round = 0; round < 3; round++) {
+        for (const Fd &rank : ranks)
+            ASSERT_EQ(send_all(rank.get(), ramp<float>(10, round)), 40);
+        EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 30000), 1);
+        EXPECT_TRUE(event.events & EPOLLIN);
+        EXPECT_EQ(receive<float>(ranks[0].get(), 10).size(), 10u);
+        EXPECT_EQ(receive<float>(ranks[1].get(), 10).size(), 10u);
+    }
+}
+
+TEST(Poll, WritableAgainWhenRead) {
+    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
+    const std::vector<char> data(1 << 20);
+    std::vector<char> result(1 << 20);
+    ASSERT_GT(send(ranks[0].get(), data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL), 0);
+    wait_for(ranks[0].get(), POLLIN);
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLOUT, 0), 0);
+    ASSERT_GT(recv(ranks[0].get(), result.data(), result.size(), MSG_DONTWAIT), 0);
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLOUT), POLLOUT);
+}
+
+TEST(Uring, SendsAndReceives) {
+    const auto ranks = join(2);
+    io_uring ring;
+    if (const int error = io_uring_queue_init(8, &ring, 0))
+        GTEST_SKIP() << "no io_uring: " << std::strerror(-error);
+    const auto in = ramp<float>(5000, 1);
+    std::vector<float> out(5000);
+    io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+    io_uring_prep_recv(sqe, ranks[0].get(), out.data(), 20000, MSG_WAITALL); // before there is anything
+    io_uring_sqe_set_data64(sqe, 1);
+    sqe = io_uring_get_sqe(&ring);
+    io_uring_prep_send(sqe, ranks[0].get(), in.data(), 20000, 0);
+    io_uring_sqe_set_data64(sqe, 2);
+    ASSERT_EQ(io_uring_submit(&ring), 2);
+    ASSERT_EQ(send_all(ranks[1].get(), in), 20000);
+    for (int i = 0; i < 2; i++) {
+        io_uring_cqe *cqe;
+        ASSERT_EQ(io_uring_wait_cqe(&ring, &cqe), 0);
+        EXPECT_EQ(cqe->res, 20000) << cqe->user_data;
+        io_uring_cqe_seen(&ring, cqe);
+    }
+    EXPECT_EQ(out[4999], 10000);
+    io_uring_queue_exit(&ring);
+}
+
+TEST(Shutdown, OfSending) {
+    const auto ranks = join(2);
+    for (const Fd &rank : ranks)
+        ASSERT_EQ(send_all(rank.get(), ramp<float>(10, 0)), 40);
+    ASSERT_EQ(shutdown(ranks[0].get(), SHUT_WR), 0);
+    EXPECT_ERRNO(send_all(ranks[0].get(), ramp<float>(10, 0)), EPIPE);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 10).size(), 10u);
+    char byte;
+    EXPECT_EQ(recv(ranks[0].get(), &byte, 1, 0), 0);
+}
+
+TEST(Shutdown, RaisesSigpipeUnlessAskedNotTo) {
+    const pid_t child = fork();
+    if (!child) {
+        const auto ranks = join(1);
+        shutdown(ranks[0].get(), SHUT_WR);
+        send(ranks[0].get(), "abcd", 4, 0);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) << status;
+}
+
+TEST(Shutdown, OfReceivingThrowsResultsAway) {
+    const auto ranks = join(2, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
+    ASSERT_EQ(shutdown(ranks[0].get(), SHUT_RD), 0);
+    EXPECT_TRUE(wait_for(ranks[0].get(), POLLRDHUP, 0) & POLLRDHUP);
+    for (int i = 0; i < 20; i++) { // more than its buffer holds
+        ASSERT_EQ(send_all(ranks[0].get(), std::vector<float>(4000, 1)), 16000);
+        ASSERT_EQ(send_all(ranks[1].get(), std::vector<float>(4000, 1)), 16000);
+        ASSERT_EQ(receive<float>(ranks[1].get(), 4000), std::vector<float>(4000, 2));
+    }
+    char byte;
+    EXPECT_EQ(recv(ranks[0].get(), &byte, 1, 0), 0);
+}
+
+TEST(Close, FinishesContributions) {
+    auto ranks = join(2);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(100000, 0)), 400000);
+    ranks[0] = Fd();
+    ASSERT_EQ(send_all(ranks[1].get(), ramp<float>(100000, 0)), 400000);
+    const auto sum = receive<float>(ranks[1].get(), 100000);
+    ASSERT_EQ(sum.size(), 100000u);
+    EXPECT_EQ(sum[99999], 2 * 99999.F);
+}
+
+TEST(Close, LingersAsLongAsTold) {
+    auto ranks = join(2);
+    const linger two_seconds{1, 2};
+    ASSERT_EQ(setsockopt(ranks[0].get(), SOL_SOCKET, SO_LINGER, &two_seconds, sizeof(two_seconds)), 0);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    const auto before = std::chrono::steady_clock::now();
+    std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        send_all(ranks[1].get(), ramp<float>(10, 0));
+    });
+    ranks[0] = Fd();
+    EXPECT_GE(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(250));
+    later.join();
+    EXPECT_EQ(receive<float>(ranks[1].get(), 10).size(), 10u);
+}
+
+TEST(Ioctl, CountsBytes) {
+    const auto ranks = join(2);
+    int bytes = -1;
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(1000, 0)), 4000);
+    ASSERT_EQ(ioctl(ranks[0].get(), SIOCOUTQ, &bytes), 0);
+    EXPECT_EQ(bytes, 4000);
+    ASSERT_EQ(ioctl(ranks[0].get(), SIOCINQ, &bytes), 0);
+    EXPECT_EQ(bytes, 0);
+    ASSERT_EQ(send_all(ranks[1].get(), ramp<float>(1000, 0)), 4000);
+    wait_for(ranks[0].get(), POLLIN);
+    ASSERT_EQ(ioctl(ranks[0].get(), SIOCINQ, &bytes), 0);
+    EXPECT_EQ(bytes, 4000);
+    ASSERT_EQ(ioctl(ranks[0].get(), SIOCOUTQ, &bytes), 0);
+    EXPECT_EQ(bytes, 0);
+    EXPECT_ERRNO(ioctl(ranks[0].get(), SIOCGSTAMP_OLD - 100, &bytes), ENOTTY);
+}
+
+TEST(Info, TellsTheJob) {
+    const auto ranks = join(2);
+    for (const Fd &rank : ranks)
+        ASSERT_EQ(send_all(rank.get(), ramp<float>(1000, 0)), 4000);
+    EXPECT_EQ(receive<float>(ranks[1].get(), 1000).size(), 1000u);
+    inagg_info info{};
+    socklen_t length = sizeof(info);
+    ASSERT_EQ(getsockopt(ranks[1].get(), SOL_INAGG, INAGG_INFO, &info, &length), 0);
+    EXPECT_EQ(length, sizeof(info));
+    EXPECT_EQ(info.rank, 1);
+    EXPECT_EQ(info.size, 2);
+    EXPECT_GT(info.elements, 0);
+    EXPECT_GT(info.slots, 0u);
+    EXPECT_EQ(info.blocks, 1 + (1000 + info.elements - 1u) / info.elements); // and one for the scale
+    EXPECT_EQ(info.contributions, info.blocks);
+    EXPECT_GT(info.srtt_ns, 0u);
+}
+
+TEST(Fault, DeadlineNamesWhoIsMissing) {
+    const auto ranks = join(3, [](int fd) { set(fd, INAGG_DEADLINE, 500); });
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    ASSERT_EQ(send_all(ranks[2].get(), ramp<float>(10, 0)), 40);
+    float sum[10];
+    EXPECT_ERRNO(recv(ranks[0].get(), sum, sizeof(sum), 0), ETIMEDOUT);
+    EXPECT_TRUE(wait_for(ranks[0].get(), POLLIN, 0) & POLLHUP);
+    Fault fault{};
+    ASSERT_TRUE(read_fault(ranks[0].get(), fault));
+    EXPECT_EQ(fault.fault.missing, 2u);
+    EXPECT_EQ(fault.fault.control, 1);
+    EXPECT_EQ(fault.extended.ee_errno, static_cast<uint32_t>(ETIMEDOUT));
+    EXPECT_EQ(fault.extended.ee_origin, SO_EE_ORIGIN_LOCAL);
+    EXPECT_EQ(fault.extended.ee_data, fault.fault.job);
+    EXPECT_ERRNO(recv(ranks[0].get(), sum, sizeof(sum), 0), ENOTCONN);
+    EXPECT_ERRNO(send(ranks[0].get(), sum, sizeof(sum), MSG_NOSIGNAL), ENOTCONN);
+}
+
+TEST(Fault, ValueOutsideTheFixedScale) {
+    const auto ranks = join(2);
+    for (const Fd &rank : ranks)
+        ASSERT_EQ(set(rank.get(), INAGG_SCALE, 20), 0);
+    ASSERT_EQ(send_all(ranks[0].get(), std::vector<float>{1, 1e9F}), 8);
+    ASSERT_EQ(send_all(ranks[1].get(), std::vector<float>{1, 1}), 8);
+    float sum[2];
+    for (const Fd &rank : ranks)
+        EXPECT_ERRNO(recv(rank.get(), sum, sizeof(sum), 0), ERANGE);
+    for (const Fd &rank : ranks) // the next one is fine
+        ASSERT_EQ(send_all(rank.get(), std::vector<float>{1, 2}), 8);
+    for (const Fd &rank : ranks)
+        EXPECT_EQ(receive<float>(rank.get(), 2), (std::vector<float>{2, 4}));
+}
+
+TEST(Fault, InfinityInASum) {
+    const auto ranks = join(2);
+    ASSERT_EQ(send_all(ranks[0].get(), std::vector<float>{1, std::numeric_limits<float>::infinity()}), 8);
+    ASSERT_EQ(send_all(ranks[1].get(), std::vector<float>{1, 1}), 8);
+    float sum[2];
+    for (const Fd &rank : ranks)
+        EXPECT_ERRNO(recv(rank.get(), sum, sizeof(sum), 0), EDOM);
+}
+
+TEST(Fault, BadMemory) {
+    const auto ranks = join(1);
+    EXPECT_ERRNO(send(ranks[0].get(), reinterpret_cast<void *>(8), 4000, MSG_NOSIGNAL), EFAULT);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    EXPECT_ERRNO(recv(ranks[0].get(), reinterpret_cast<void *>(8), 40, 0), EFAULT);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 10), ramp<float>(10, 0));
+}
+
+TEST(Memory, IsLimitedAndComesBack) {
+    const long before = memory_in_use();
+    ASSERT_GE(before, 0);
+    {
+        std::vector<Fd> many;
+        bool refused = false;
+        for (int i = 0; i < 200 && !refused; i++) {
+            auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 16 << 20); });
+            refused = send(ranks[0].get(), "abcd", 4, MSG_NOSIGNAL) < 0;
+            EXPECT_TRUE(!refused || errno == ENOBUFS) << std::strerror(errno);
+            many.push_back(std::move(ranks[0]));
+        }
+        EXPECT_TRUE(refused);
+        EXPECT_GT(memory_in_use(), before);
+    }
+    for (int i = 0; i < 100 && memory_in_use() != before; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(memory_in_use(), before);
+}
+
+TEST(Proc, ShowsSocketsAndFamily) {
+    const auto ranks = join(1);
+    std::ifstream proc("/proc/net/inagg");
+    std::string first, line;
+    std::getline(proc, first);
+    EXPECT_NE(first.find("family 25 "), std::string::npos) << first;
+    int sockets = 0;
+    while (std::getline(proc, line))
+        sockets += line.find(" joined job ") != std::string::npos;
+    EXPECT_EQ(sockets, 1);
+}
+
+TEST(Sysctl, SetsTheDefaultsOfNewSockets) {
+    write_sysctl("deadline_default_ms", "1234");
+    write_sysctl("buffer_default", "100000");
+    const Fd fd = open_socket();
+    EXPECT_EQ(get(fd.get(), INAGG_DEADLINE), 1234);
+    EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 100000);
+    write_sysctl("deadline_default_ms", "30000");
+    write_sysctl("buffer_default", std::to_string(4 << 20));
+}
+
+TEST(Unprivileged, UsersMayAllreduce) {
+    const pid_t child = fork();
+    if (!child) {
+        if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+            _exit(2);
+        const auto ranks = join(2);
+        for (const Fd &rank : ranks)
+            send_all(rank.get(), ramp<float>(10, 1));
+        const bool ok = receive<float>(ranks[0].get(), 10)[9] == 20;
+        sockaddr_inagg low = address("127.0.0.1", 0);
+        low.sinagg_port = htons(80);
+        const bool denied = bind_to(open_socket().get(), low) < 0 && errno == EACCES;
+        _exit(ok && denied ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+}
