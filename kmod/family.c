@@ -289,8 +289,11 @@ static int open_link(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 	u8 family = family_of(a->sinagg_addr);
 	int error;
 
-	if (link->udp && link->family != family)
-		return is_any((const void *)isk->local.sinagg_addr) ? -EALREADY : -EINVAL;
+	if (link->udp && link->family != family) {
+		if (!is_any((const void *)isk->local.sinagg_addr))
+			return -EINVAL;
+		inagg_link_close(isk);	/* of an earlier attempt */
+	}
 	if (!link->udp) {
 		set_local(link, &isk->local, family);
 		if (family == AF_INET6 && ipv6_addr_v4mapped(&link->local.v6))

@@ -13,6 +13,7 @@ static const char *const algorithms[INAGG_ALGORITHMS] = {
 };
 
 #define ALGORITHM_NAME_MAX	16
+#define RTO_MIN_LEAST		100	/* microseconds: nobody shall keep a CPU busy with timers */
 
 /** inagg_check_tensor_type() - 0, or -EINVAL for an unknown type, operator or reserved bits */
 int inagg_check_tensor_type(const struct inagg_tensor_type *type)
@@ -88,7 +89,7 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 		set->elements = value;
 		return 0;
 	case INAGG_RTO_MIN:
-		if (value < 1 || value > INAGG_RTO_CEILING_NS / NSEC_PER_USEC)
+		if (value < RTO_MIN_LEAST || value > INAGG_RTO_CEILING_NS / NSEC_PER_USEC)
 			return -EINVAL;
 		set->rto_min_us = value;
 		return 0;

@@ -337,7 +337,8 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 /* Whether the sender may fill the cell of the tensor's next block. */
 static bool has_room(const struct inagg_sock *isk, const struct inagg_tensor *t)
 {
-	return t->cell + blocks_in(t, t->copied) - READ_ONCE(isk->ring.tail) < isk->ring.cells;
+	/* pairs with free_cells(): the cell is written after its last reader has left */
+	return t->cell + blocks_in(t, t->copied) - smp_load_acquire(&isk->ring.tail) < isk->ring.cells;
 }
 
 /* Copy as many blocks as there are free cells; tells the largest magnitude among them. */
@@ -628,7 +629,7 @@ static void free_cells(struct inagg_sock *isk, u32 tail)
 {
 	if (isk->ring.tail == tail)
 		return;
-	WRITE_ONCE(isk->ring.tail, tail);
+	smp_store_release(&isk->ring.tail, tail);	/* our reads of the cells come before */
 	isk->sk.sk_write_space(&isk->sk);
 }
 
@@ -714,11 +715,16 @@ bool inagg_writable(const struct inagg_sock *isk)
 	return isk->sk.sk_state == TCP_ESTABLISHED && may_send(isk);
 }
 
+/* Nothing will come any more: everything sent is read, and no more may be sent. */
+static bool at_end(struct inagg_sock *isk)
+{
+	return isk->sk.sk_shutdown & RCV_SHUTDOWN ||
+	       (isk->sk.sk_shutdown & SEND_SHUTDOWN && !READ_ONCE(isk->tensor_count));
+}
+
 static bool recv_ready(struct inagg_sock *isk)
 {
-	struct sock *sk = &isk->sk;
-
-	return sk->sk_err || sk->sk_shutdown & RCV_SHUTDOWN || sk->sk_state == TCP_CLOSE || inagg_readable(isk);
+	return isk->sk.sk_err || isk->sk.sk_state == TCP_CLOSE || at_end(isk) || inagg_readable(isk);
 }
 
 static int recv_error(struct inagg_sock *isk)
@@ -741,13 +747,6 @@ static int wait_to_recv(struct inagg_sock *isk, long *timeout)
 		return sock_intr_errno(*timeout);
 	*timeout = left;
 	return left ? 0 : -EAGAIN;
-}
-
-/* Nothing will come any more: everything sent is read, and no more may be sent. */
-static bool at_end(struct inagg_sock *isk)
-{
-	return isk->sk.sk_shutdown & RCV_SHUTDOWN ||
-	       (isk->sk.sk_shutdown & SEND_SHUTDOWN && !READ_ONCE(isk->tensor_count));
 }
 
 /* The tensor's own error, once all of it is here. */

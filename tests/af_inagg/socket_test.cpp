@@ -227,7 +227,7 @@ TEST(Options, HaveDefaultsAndRanges) {
         {INAGG_SCALE, INAGG_SCALE_AUTO, 20, {-129, 158}},
         {INAGG_WINDOW, 0, 16, {-1}},
         {INAGG_BLOCK, 0, 832, {-32, 16, 864}},
-        {INAGG_RTO_MIN, 1000, 500000, {0, 500001}},
+        {INAGG_RTO_MIN, 1000, 500000, {99, 500001}},
         {INAGG_DEADLINE, 30000, 1, {0, -1}},
         {INAGG_CHECKED, 0, 1, {2, -1}},
         {INAGG_BUFFER, 4 << 20, 65536, {0, -1}},
