@@ -4,7 +4,10 @@
  *
  *   family.c     the family: system calls, and their life cycle
  *   options.c    socket options
- *   tensor.c     send and receive: tensors, their memory, their blocks in call order
+ *   send.c       tensors from user space
+ *   recv.c       results to user space
+ *   tensor.c     what lies between: memory, blocks in call order
+ *   nonfinite.c  sums with infinities or NaN
  *   stream.c     core/worker.h over packets: windows, results, retransmission
  *   transport.c  packets over UDP, joining and leaving
  *   timer.c      one high-resolution timer a socket
@@ -55,9 +58,16 @@ struct inagg_settings {
 	u32	buffer;		/* bytes */
 };
 
-/* One send(): in call order on the socket's list until it is read. */
+/*
+ * One send(): in call order on the socket's list until it is read.  A float sum with infinities or NaN
+ * somewhere has two more beside it that the user does not see: before it the block that agrees on the
+ * exponent of the finite part, behind it the counts of the others.
+ */
 struct inagg_tensor {
 	struct list_head list;
+	struct inagg_tensor *sum;	/* of these two: whose they are */
+	struct inagg_tensor *classes;	/* of a sum: its counts */
+	u8	*own;		/* of the counts: their memory, instead of ring cells */
 	u64	bytes;
 	u64	copied;		/* bytes the sender has put into the ring */
 	u64	read;		/* bytes the receiver has taken */
@@ -70,10 +80,12 @@ struct inagg_tensor {
 	u32	control;	/* number of its control block, if has_control */
 	struct inagg_coding coding;
 	u8	dtype_op;	/* on the wire */
-	u8	scale;		/* this rank's exponent, then the agreed one */
+	u8	exponent;	/* this rank's */
+	u8	scale;		/* the agreed one */
 	bool	has_control;
 	bool	scale_known;
 	bool	assigned;	/* its data blocks have numbers */
+	bool	split;		/* infinities and NaN wait to be split off */
 	bool	saturated;
 	bool	mismatch;
 };
@@ -150,6 +162,7 @@ struct inagg_sock {
 	struct inagg_info info;		/* its counters */
 	u64	charged;	/* bytes of inagg_memory */
 	struct delayed_work linger;
+	struct work_struct split;
 	bool	bound;
 	bool	has_memory;
 	bool	joined;		/* once; a socket joins one job */
@@ -177,6 +190,7 @@ extern int inagg_family;
 extern atomic_long_t inagg_memory;	/* bytes that sockets hold */
 extern unsigned long inagg_memory_limit;
 extern struct proto inagg_proto;
+extern struct workqueue_struct *inagg_workqueue;
 
 static inline struct inagg_net *inagg_pernet(const struct net *net)
 {
@@ -214,19 +228,26 @@ int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, 
 int inagg_getsockopt(struct socket *sock, int level, int name, char __user *value, int __user *length);
 int inagg_check_tensor_type(const struct inagg_tensor_type *type);
 
-/* tensor.c */
+/* send.c */
 int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length);
-int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags);
 bool inagg_writable(const struct inagg_sock *isk);
-void inagg_wake_reader(struct inagg_sock *isk);
+
+/* recv.c */
+int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags);
 bool inagg_readable(const struct inagg_sock *isk);
-u64 inagg_unsent(const struct inagg_sock *isk);
-u64 inagg_unread(const struct inagg_sock *isk);
+
+/* tensor.c */
 bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, struct inagg_block_meta *meta);
 void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct inagg_block_meta *meta,
 		 const void *payload, struct inagg_burst *burst);
+void inagg_wake_reader(struct inagg_sock *isk);
+u64 inagg_unsent(const struct inagg_sock *isk);
+u64 inagg_unread(const struct inagg_sock *isk);
 void inagg_discard_results(struct inagg_sock *isk);
 void inagg_free_tensors(struct inagg_sock *isk);
+
+/* nonfinite.c */
+void inagg_split_work(struct work_struct *work);
 
 /* stream.c */
 int inagg_streams_alloc(struct inagg_sock *isk);

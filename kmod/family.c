@@ -27,7 +27,7 @@ MODULE_PARM_DESC(family, "address family number (default 25)");
 unsigned int inagg_net_id;
 atomic_long_t inagg_memory = ATOMIC_LONG_INIT(0);
 unsigned long inagg_memory_limit;
-static struct workqueue_struct *inagg_workqueue;
+struct workqueue_struct *inagg_workqueue;
 
 struct proto inagg_proto = {
 	.name = "INAGG",
@@ -188,6 +188,7 @@ static int init_sock(struct inagg_sock *isk)
 	spin_lock_init(&isk->lock);
 	INIT_LIST_HEAD(&isk->tensors);
 	INIT_DELAYED_WORK(&isk->linger, linger);
+	INIT_WORK(&isk->split, inagg_split_work);
 	init_settings(isk);
 	inagg_timer_init(isk);
 	isk->sk.sk_destruct = destruct;

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <limits>
@@ -657,13 +658,36 @@ TEST(Fault, ValueOutsideTheFixedScale) {
         EXPECT_EQ(receive<float>(rank.get(), 2), (std::vector<float>{2, 4}));
 }
 
-TEST(Fault, InfinityInASum) {
+TEST(Nonfinite, ComesOutWhereItGoesIn) {
+    constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
     const auto ranks = join(2);
-    ASSERT_EQ(send_all(ranks[0].get(), std::vector<float>{1, std::numeric_limits<float>::infinity()}), 8);
-    ASSERT_EQ(send_all(ranks[1].get(), std::vector<float>{1, 1}), 8);
-    float sum[2];
+    std::vector<float> one(1000, 0.5F), two(1000, 2);
+    one[0] = inf, one[400] = -inf, one[401] = nan, one[999] = inf, two[999] = -inf, two[7] = 1e30F;
+    ASSERT_EQ(send_all(ranks[0].get(), one), 4000);
+    ASSERT_EQ(send_all(ranks[1].get(), two), 4000);
+    for (const Fd &rank : ranks) // another one behind it
+        ASSERT_EQ(send_all(rank.get(), ramp<float>(10, 0)), 40);
+    for (const Fd &rank : ranks) {
+        const auto sum = receive<float>(rank.get(), 1000);
+        ASSERT_EQ(sum.size(), 1000u);
+        EXPECT_EQ(sum[0], inf);
+        EXPECT_EQ(sum[400], -inf);
+        EXPECT_TRUE(std::isnan(sum[401]) && std::isnan(sum[999]));
+        EXPECT_EQ(sum[7], 1e30F);
+        EXPECT_EQ(receive<float>(rank.get(), 10)[9], 18);
+    }
+    const std::vector<uint16_t> half = {0x7c00, 0x3c00, 0xfc00, 0x7e00}; // inf 1 -inf nan
     for (const Fd &rank : ranks)
-        EXPECT_ERRNO(recv(rank.get(), sum, sizeof(sum), 0), EDOM);
+        ASSERT_EQ(send_typed(rank.get(), half.data(), 8, {INAGG_FLOAT16, INAGG_SUM, 0, INAGG_SCALE_AUTO}), 8);
+    for (const Fd &rank : ranks)
+        EXPECT_EQ(receive<uint16_t>(rank.get(), 4), (std::vector<uint16_t>{0x7c00, 0x4000, 0xfc00, 0x7e00}));
+}
+
+TEST(Nonfinite, NeedsTheWholeTensorInTheBuffer) {
+    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
+    std::vector<float> large(100000, std::numeric_limits<float>::infinity());
+    ASSERT_GT(send(ranks[0].get(), large.data(), 400000, MSG_DONTWAIT | MSG_NOSIGNAL), 0);
+    EXPECT_ERRNO(recv(ranks[0].get(), large.data(), 400000, 0), EDOM);
 }
 
 TEST(Fault, BadMemory) {

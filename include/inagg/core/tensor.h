@@ -85,20 +85,37 @@ INAGG_INLINE __u8 inagg_exponent_of(__u32 magnitude, __u32 dtype)
 	return magnitude ? (__u8)(inagg_log2(magnitude) - 24 + 127) : 0; /* subnormal: m * 2^-24 */
 }
 
+/** Element @i of floats or halves at @memory, any alignment. */
+INAGG_INLINE __u32 inagg_element(const void *memory, __u32 i, __u32 bytes)
+{
+	__u32 bits;
+	__u16 half;
+
+	if (bytes == 4) {
+		__builtin_memcpy(&bits, (const char *)memory + 4 * (__u64)i, 4);
+		return bits;
+	}
+	__builtin_memcpy(&half, (const char *)memory + 2 * (__u64)i, 2);
+	return half;
+}
+
+INAGG_INLINE void inagg_set_element(void *memory, __u32 i, __u32 bytes, __u32 bits)
+{
+	__u16 half = (__u16)bits;
+
+	if (bytes == 4)
+		__builtin_memcpy((char *)memory + 4 * (__u64)i, &bits, 4);
+	else
+		__builtin_memcpy((char *)memory + 2 * (__u64)i, &half, 2);
+}
+
 /** The larger of @most and the magnitudes of @count floats at @in, any alignment. */
 INAGG_INLINE __u32 inagg_largest_magnitude(const void *in, __u32 count, __u32 dtype, __u32 most)
 {
-	__u32 i, magnitude;
-	__u16 half;
+	__u32 bytes = inagg_memory_bytes(dtype), mask = bytes == 4 ? 0x7fffffff : 0x7fff, i, magnitude;
 
 	for (i = 0; i < count; i++) {
-		if (dtype == INAGG_FLOAT32) {
-			__builtin_memcpy(&magnitude, (const char *)in + 4 * i, 4);
-			magnitude &= 0x7fffffff;
-		} else {
-			__builtin_memcpy(&half, (const char *)in + 2 * i, 2);
-			magnitude = half & 0x7fff;
-		}
+		magnitude = inagg_element(in, i, bytes) & mask;
 		most = magnitude > most ? magnitude : most;
 	}
 	return most;
@@ -111,6 +128,45 @@ INAGG_INLINE __u32 inagg_largest_magnitude(const void *in, __u32 count, __u32 dt
 INAGG_INLINE __s32 inagg_to_ordered(__s32 bits, __u32 infinity, __s32 magnitude, __s32 nan)
 {
 	return (__u32)(bits & magnitude) > infinity ? nan : bits ^ (bits >> 31 & magnitude);
+}
+
+/*
+ * A float sum with infinities or NaN somewhere travels in two parts: the finite elements with 0 for the
+ * others, then how many ranks put which of them into each element.  Ten bits a class: 64 ranks cannot carry
+ * from one to the next.
+ */
+enum inagg_class {
+	INAGG_ONE_INFINITY		= 1,
+	INAGG_ONE_NEGATIVE_INFINITY	= 1 << 10,
+	INAGG_ONE_NAN			= 1 << 20,
+};
+#define INAGG_CLASS_MASK	0x3ff
+
+/** What an element of a float type counts as; 0: it is finite. */
+INAGG_INLINE __u32 inagg_class_of(__u32 bits, __u32 dtype)
+{
+	__u32 sign = dtype == INAGG_FLOAT32 ? 0x80000000 : 0x8000, infinity = inagg_infinity(dtype);
+	__u32 magnitude = bits & (sign - 1);
+
+	if (magnitude < infinity)
+		return 0;
+	if (magnitude > infinity)
+		return INAGG_ONE_NAN;
+	return bits & sign ? INAGG_ONE_NEGATIVE_INFINITY : INAGG_ONE_INFINITY;
+}
+
+/** The sum, as IEEE 754 addition gives it: @finite unless @counts of all ranks says otherwise. */
+INAGG_INLINE __u32 inagg_class_apply(__u32 finite, __u32 counts, __u32 dtype)
+{
+	__u32 sign = dtype == INAGG_FLOAT32 ? 0x80000000 : 0x8000, infinity = inagg_infinity(dtype);
+	__u32 quiet = dtype == INAGG_FLOAT32 ? 1 << 22 : dtype == INAGG_FLOAT16 ? 1 << 9 : 1 << 6;
+	__u32 positive = counts & INAGG_CLASS_MASK, negative = counts >> 10 & INAGG_CLASS_MASK;
+
+	if (counts >> 20 || (positive && negative))
+		return infinity | quiet;
+	if (positive)
+		return infinity;
+	return negative ? infinity | sign : finite;
 }
 
 /* What the blocks of one tensor have in common. */
@@ -166,49 +222,31 @@ INAGG_INLINE __u32 inagg_decode(const struct inagg_coding *c, __u32 wire, __u32 
 /** @count elements of memory to a block's payload, whole chunks; nonzero: one did not fit the scale. */
 INAGG_INLINE __u8 inagg_encode_block(const struct inagg_coding *c, const void *in, void *out, __u32 count)
 {
-	__u32 bytes = inagg_memory_bytes(c->dtype), i, bits, wire, padded = inagg_padded(count);
+	__u32 bytes = inagg_memory_bytes(c->dtype), i, padded = inagg_padded(count);
 	__u8 saturated = 0;
-	__u16 half;
 
 	if (inagg_is_plain(c)) {
 		__builtin_memcpy(out, in, count * bytes);
 		__builtin_memset((char *)out + count * bytes, 0, (padded - count) * bytes);
 		return 0;
 	}
-	for (i = 0; i < padded; i++) {
-		bits = 0;
-		if (i < count && bytes == 4) {
-			__builtin_memcpy(&bits, (const char *)in + 4 * i, 4);
-		} else if (i < count) {
-			__builtin_memcpy(&half, (const char *)in + 2 * i, 2);
-			bits = half;
-		}
-		wire = inagg_encode(c, bits, &saturated);
-		__builtin_memcpy((char *)out + 4 * i, &wire, 4);
-	}
+	for (i = 0; i < padded; i++)
+		inagg_set_element(out, i, 4, inagg_encode(c, i < count ? inagg_element(in, i, bytes) : 0, &saturated));
 	return saturated;
 }
 
 /** The first @count elements of a result's payload to memory, in place too. */
 INAGG_INLINE void inagg_decode_block(const struct inagg_coding *c, const void *in, void *out, __u32 count, __u32 size)
 {
-	__u32 i, wire, bits;
-	__u16 half;
+	__u32 bytes = inagg_memory_bytes(c->dtype), i;
 
 	if (inagg_is_plain(c)) {
 		if (in != out)
-			__builtin_memcpy(out, in, count * inagg_memory_bytes(c->dtype));
+			__builtin_memcpy(out, in, count * bytes);
 		return;
 	}
-	for (i = 0; i < count; i++) {
-		__builtin_memcpy(&wire, (const char *)in + 4 * i, 4);
-		bits = inagg_decode(c, wire, size);
-		half = (__u16)bits;
-		if (c->dtype == INAGG_FLOAT32)
-			__builtin_memcpy((char *)out + 4 * i, &bits, 4);
-		else
-			__builtin_memcpy((char *)out + 2 * i, &half, 2);
-	}
+	for (i = 0; i < count; i++)
+		inagg_set_element(out, i, bytes, inagg_decode(c, inagg_element(in, i, 4), size));
 }
 
 #endif /* INAGG_CORE_TENSOR_H */

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Float sums with infinities or NaN on some rank.  They are split off by a work: it takes memory and the whole
+ * tensor, neither of which softirq has.
+ */
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "tensor.h"
+
+void inagg_queue_split(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	t->split = true;
+	sock_hold(&isk->sk);
+	if (!queue_work(inagg_workqueue, &isk->split))
+		__sock_put(&isk->sk);
+}
+
+static struct inagg_tensor *companion(struct inagg_tensor *sum, u64 bytes, u8 dtype_op, u32 per_block)
+{
+	struct inagg_tensor *t = kzalloc(sizeof(*t), GFP_KERNEL);
+
+	if (!t)
+		return NULL;
+	t->sum = sum;
+	t->bytes = bytes;
+	t->copied = bytes;
+	t->coding.dtype = INAGG_INT32;
+	t->dtype_op = dtype_op;
+	t->per_block = per_block;
+	t->blocks = blocks_in(t, bytes) ?: 1;
+	t->scale_known = true;
+	return t;
+}
+
+/* Count what is not finite and put 0 in its place; returns the exponent of the rest. */
+static u8 split_elements(struct inagg_sock *isk, struct inagg_tensor *t, u8 *counts)
+{
+	u32 bytes = memory_bytes(t), dtype = t->coding.dtype, magnitude = 0, index, i, count, class;
+	u8 *cell;
+
+	for (index = 0; index < t->blocks; index++) {
+		cell = cell_of(isk, t, index);
+		count = bytes_of(t, index) / bytes;
+		for (i = 0; i < count; i++) {
+			class = inagg_class_of(inagg_element(cell, i, bytes), dtype);
+			inagg_set_element(counts, index * t->per_block + i, 4, class);
+			if (class)
+				inagg_set_element(cell, i, bytes, 0);
+		}
+		magnitude = inagg_largest_magnitude(cell, count, dtype, magnitude);
+		cond_resched();
+	}
+	return inagg_exponent_of(magnitude, dtype);
+}
+
+/* Put the exponent block before and the counts behind the sum. */
+static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, struct inagg_tensor *exponent,
+			      struct inagg_tensor *classes)
+{
+	struct inagg_burst burst;
+
+	inagg_burst_start(&burst);
+	spin_lock_bh(&isk->lock);
+	list_add_tail(&exponent->list, &t->list);
+	list_add(&classes->list, &t->list);
+	t->classes = classes;
+	if (isk->active == t)
+		isk->active = exponent;
+	if (isk->unassigned == t)
+		isk->unassigned = exponent;
+	inagg_assign_blocks(isk, &burst);
+	inagg_timer_follow(isk);
+	spin_unlock_bh(&isk->lock);
+	inagg_transmit(isk, &burst);
+}
+
+static int split(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	u64 bytes = div_u64(t->bytes, memory_bytes(t)) * 4;
+	struct inagg_tensor *exponent, *classes;
+	int error;
+
+	if (t->copied < t->bytes)
+		return -EDOM;	/* a tensor larger than the buffer: its first part is needed twice */
+	error = inagg_charge(isk, bytes);
+	if (error)
+		return error;
+	exponent = companion(t, 0, INAGG_WIRE_NONE << 4, isk->job.elements);
+	classes = companion(t, bytes, INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, isk->job.elements);
+	if (classes)
+		classes->own = vzalloc(bytes);
+	if (!exponent || !classes || !classes->own) {
+		kfree(exponent);
+		kfree(classes);
+		inagg_uncharge(isk, bytes);
+		return -ENOMEM;
+	}
+	exponent->exponent = split_elements(isk, t, classes->own);
+	insert_companions(isk, t, exponent, classes);
+	return 0;
+}
+
+/* The first sum that waits for it.  It stays on the list: without a scale it cannot become complete. */
+static struct inagg_tensor *next_split(struct inagg_sock *isk)
+{
+	struct inagg_tensor *t, *found = NULL;
+
+	spin_lock_bh(&isk->lock);
+	list_for_each_entry(t, &isk->tensors, list)
+		if (t->split && !found) {
+			t->split = false;
+			found = t;
+		}
+	spin_unlock_bh(&isk->lock);
+	return found;
+}
+
+void inagg_split_work(struct work_struct *work)
+{
+	struct inagg_sock *isk = container_of(work, struct inagg_sock, split);
+	struct inagg_tensor *t;
+	int error;
+
+	while ((t = next_split(isk))) {
+		error = split(isk, t);
+		if (!error)
+			continue;
+		spin_lock_bh(&isk->lock);
+		inagg_fail(isk, -error, 0);
+		spin_unlock_bh(&isk->lock);
+	}
+	sock_put(&isk->sk);
+}

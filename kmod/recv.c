@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* recv(): results from the ring to user space. */
+#include <linux/sched/signal.h>
+
+#include "tensor.h"
+
+static void apply_classes(const struct inagg_tensor *t, u8 *cell, u32 first, u32 count)
+{
+	u32 bytes = memory_bytes(t), i;
+
+	for (i = 0; i < count; i++)
+		inagg_set_element(cell, i, bytes,
+				  inagg_class_apply(inagg_element(cell, i, bytes),
+						    inagg_element(t->classes->own, first + i, 4), t->coding.dtype));
+}
+
+/* Block @index of a result, in the user's type: turned back once, in its cell. */
+static u8 *decoded_cell(struct inagg_sock *isk, struct inagg_tensor *t, u32 index)
+{
+	u8 *cell = cell_of(isk, t, index);
+	u32 count = bytes_of(t, index) / memory_bytes(t);
+
+	if (t->decoded == index) {
+		inagg_decode_block(&t->coding, cell, cell, count, isk->job.size);
+		if (t->classes)
+			apply_classes(t, cell, index * t->per_block, count);
+		t->decoded++;
+	}
+	return cell;
+}
+
+/* Hand what is here to the user, or throw it away (@to NULL).  0 or -EFAULT. */
+static int read_done(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, struct iov_iter *to)
+{
+	u64 end = min_t(u64, t->bytes, (u64)done * block_bytes(t));
+	u32 index, offset, bytes;
+	u8 *cell;
+	int error = 0;
+
+	while (t->read < end && (!to || iov_iter_count(to)) && !error) {
+		index = div_u64_rem(t->read, block_bytes(t), &offset);
+		bytes = bytes_of(t, index) - offset;
+		if (to) {
+			cell = decoded_cell(isk, t, index);
+			bytes = min_t(size_t, bytes, iov_iter_count(to));
+			offset = copy_to_iter(cell + offset, bytes, to);
+			error = offset < bytes ? -EFAULT : 0;
+			bytes = offset;
+		}
+		t->read += bytes;
+		cond_resched();
+	}
+	inagg_free_cells(isk, t->cell + (t->read == t->bytes ? t->blocks : (u32)div_u64(t->read, block_bytes(t))));
+	return error;
+}
+
+/* The tensor is read to its end, or not wanted. */
+static void end_tensor(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	spin_lock_bh(&isk->lock);
+	inagg_unlink_tensor(isk, t);
+	spin_unlock_bh(&isk->lock);
+	isk->sk.sk_write_space(&isk->sk);
+}
+
+static void put_result(struct inagg_sock *isk, struct msghdr *msg)
+{
+	struct inagg_result_info info = {
+		.contributors = inagg_all_ranks(isk->job.size),
+		.count = isk->job.size,
+	};
+
+	msg->msg_flags |= MSG_EOR;
+	if (msg->msg_controllen)
+		put_cmsg(msg, SOL_INAGG, INAGG_CMSG_RESULT, sizeof(info), &info);
+}
+
+/* The oldest tensor, and how many of its blocks are here. */
+static struct inagg_tensor *oldest(struct inagg_sock *isk, u32 *done, bool *complete, bool *worth)
+{
+	struct inagg_tensor *t;
+
+	spin_lock_bh(&isk->lock);
+	t = first_tensor(isk);
+	*done = t ? blocks_done(isk, t) : 0;
+	*complete = t && is_complete(t);
+	*worth = t && worth_reading(isk, t);
+	spin_unlock_bh(&isk->lock);
+	return t;
+}
+
+/** inagg_readable() - would recv() return something worth returning? */
+bool inagg_readable(const struct inagg_sock *isk)
+{
+	const struct inagg_tensor *t;
+	bool result;
+
+	spin_lock_bh((spinlock_t *)&isk->lock);
+	t = first_tensor(isk);
+	result = t && worth_reading(isk, t);
+	spin_unlock_bh((spinlock_t *)&isk->lock);
+	return result;
+}
+
+/* Nothing will come any more: everything sent is read, and no more may be sent. */
+static bool at_end(struct inagg_sock *isk)
+{
+	return isk->sk.sk_shutdown & RCV_SHUTDOWN ||
+	       (isk->sk.sk_shutdown & SEND_SHUTDOWN && !READ_ONCE(isk->tensor_count));
+}
+
+static bool recv_ready(struct inagg_sock *isk)
+{
+	return isk->sk.sk_err || isk->sk.sk_state == TCP_CLOSE || at_end(isk) || inagg_readable(isk);
+}
+
+static int recv_error(struct inagg_sock *isk)
+{
+	struct sock *sk = &isk->sk;
+
+	if (sk->sk_err)
+		return sock_error(sk);
+	return sk->sk_state == TCP_CLOSE ? -ENOTCONN : 0;
+}
+
+static int wait_to_recv(struct inagg_sock *isk, long *timeout)
+{
+	long left;
+
+	if (!*timeout)
+		return -EAGAIN;
+	left = wait_event_interruptible_timeout(*sk_sleep(&isk->sk), recv_ready(isk), *timeout);
+	if (left < 0)
+		return sock_intr_errno(*timeout);
+	*timeout = left;
+	return left ? 0 : -EAGAIN;
+}
+
+/* The tensor's own error, once all of it is here. */
+static int result_error(const struct inagg_tensor *t)
+{
+	if (t->mismatch)
+		return -EBADMSG;
+	return t->saturated ? -ERANGE : 0;
+}
+
+static int recv_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length, int flags, long timeout)
+{
+	struct iov_iter *to = &msg->msg_iter;
+	struct inagg_tensor *t;
+	bool complete, worth;
+	u64 read = 0, bytes;
+	int error = 0;
+	u32 done;
+
+	while (!at_end(isk)) {
+		t = oldest(isk, &done, &complete, &worth);
+		if (t && complete && result_error(t)) {
+			error = result_error(t);
+			end_tensor(isk, t);
+			break;
+		}
+		if (t && t->bytes && !length && !(flags & MSG_TRUNC))
+			break;
+		if (t && (worth || !timeout)) {
+			bytes = t->read;
+			error = read_done(isk, t, done, to);
+			read += t->read - bytes;
+			if (!error && complete && flags & MSG_TRUNC && t->read < t->bytes) {
+				read += t->bytes - t->read;
+				read_done(isk, t, done, NULL);
+				msg->msg_flags |= MSG_TRUNC;
+			}
+			if (t->read == t->bytes && complete) {
+				end_tensor(isk, t);
+				put_result(isk, msg);
+				break;
+			}
+		}
+		if (error || (read == length && length && !(flags & MSG_TRUNC)))
+			break;
+		error = recv_error(isk);
+		if (!error)
+			error = wait_to_recv(isk, &timeout);
+		if (error)
+			break;
+	}
+	return read && error != -EFAULT ? read : error;
+}
+
+/**
+ * inagg_recvmsg() - receive the result of the oldest tensor
+ * @sock: connected
+ * @msg: takes its elements, of the type they were sent in
+ * @length: of the buffer
+ * @flags: MSG_DONTWAIT, MSG_TRUNC, MSG_ERRQUEUE; MSG_WAITALL is what happens anyway
+ *
+ * Waits for the end of the tensor or of the buffer.  MSG_EOR marks the end of a tensor; what does not fit
+ * stays for the next call, or is thrown away with MSG_TRUNC, which returns the whole length.
+ * Return: bytes, 0 for a barrier (with MSG_EOR) or after shutdown().  Errors: see inagg(7).
+ */
+int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags)
+{
+	struct inagg_sock *isk = inagg_sk(sock->sk);
+	int result;
+
+	if (flags & MSG_PEEK)
+		return -EOPNOTSUPP;
+	if (flags & ~(MSG_DONTWAIT | MSG_WAITALL | MSG_TRUNC | MSG_ERRQUEUE | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC |
+		      MSG_CMSG_COMPAT))
+		return -EINVAL;
+	if (flags & MSG_ERRQUEUE)
+		return sock_recv_errqueue(sock->sk, msg, length, SOL_INAGG, INAGG_CMSG_FAULT);
+	if (mutex_lock_interruptible(&isk->recv_lock))
+		return -ERESTARTSYS;
+	msg->msg_namelen = 0;
+	result = recv_locked(isk, msg, length, flags, sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT));
+	mutex_unlock(&isk->recv_lock);
+	return result;
+}

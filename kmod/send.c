@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* send(): tensors from user space into the ring. */
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "tensor.h"
+
+static int parse_cmsgs(struct msghdr *msg, struct inagg_tensor_type *type)
+{
+	struct cmsghdr *cmsg;
+
+	for_each_cmsghdr(cmsg, msg) {
+		if (!CMSG_OK(msg, cmsg))
+			return -EINVAL;
+		if (cmsg->cmsg_level != SOL_INAGG)
+			continue;
+		if (cmsg->cmsg_type != INAGG_CMSG_TENSOR || cmsg->cmsg_len != CMSG_LEN(sizeof(*type)))
+			return -EINVAL;
+		memcpy(type, CMSG_DATA(cmsg), sizeof(*type));
+	}
+	return inagg_check_tensor_type(type);
+}
+
+/* The scale of a float sum that the user fixed, or -ERANGE. */
+static int fixed_scale(const struct inagg_sock *isk, s32 k)
+{
+	u32 log2 = inagg_fan_in_log2(isk->job.size);
+
+	if (k < inagg_fixed_point(log2, 254) || k > inagg_fixed_point(log2, 0))
+		return -ERANGE;
+	return inagg_scale_for_point(log2, k);
+}
+
+static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *type, u64 bytes)
+{
+	struct inagg_tensor *t;
+	int scale;
+
+	if (bytes % inagg_memory_bytes(type->dtype))
+		return ERR_PTR(-EINVAL);
+	t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
+	if (!t)
+		return ERR_PTR(-ENOMEM);
+	t->bytes = bytes;
+	t->coding.dtype = type->dtype;
+	t->coding.op = type->op;
+	t->dtype_op = inagg_wire_encoding(type->dtype, type->op);
+	t->per_block = inagg_block_elements(isk->job.elements, t->dtype_op >> 4);
+	t->has_control = !bytes || inagg_needs_scale(type->dtype, type->op);
+	if (bytes && t->has_control && type->dtype == INAGG_FLOAT32 && type->scale != INAGG_SCALE_AUTO) {
+		scale = fixed_scale(isk, type->scale);
+		if (scale < 0) {
+			kfree(t);
+			return ERR_PTR(scale);
+		}
+		t->scale = scale;
+		t->has_control = false;
+	}
+	t->scale_known = !t->has_control;
+	if (div_u64(bytes, block_bytes(t)) >= S32_MAX) {
+		kfree(t);
+		return ERR_PTR(-EMSGSIZE);
+	}
+	t->blocks = blocks_in(t, bytes);
+	return t;
+}
+
+/* Whether the sender may fill the cell of the tensor's next block. */
+static bool has_room(const struct inagg_sock *isk, const struct inagg_tensor *t)
+{
+	/* pairs with inagg_free_cells(): the cell is written after its last reader has left */
+	return t->cell + blocks_in(t, t->copied) - smp_load_acquire(&isk->ring.tail) < isk->ring.cells;
+}
+
+/* Copy as many blocks as there are free cells; tells the largest magnitude among them. */
+static int copy_blocks(struct inagg_sock *isk, struct inagg_tensor *t, struct iov_iter *from, u32 *magnitude)
+{
+	u64 copied = t->copied;
+	u32 bytes, index;
+	u8 *cell;
+
+	while (t->copied < t->bytes && has_room(isk, t)) {
+		index = blocks_in(t, t->copied);
+		bytes = bytes_of(t, index);
+		cell = cell_of(isk, t, index);
+		if (!copy_from_iter_full(cell, bytes, from)) {
+			t->copied = copied;
+			return -EFAULT;
+		}
+		if (magnitude)
+			*magnitude = inagg_largest_magnitude(cell, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
+		t->copied += bytes;
+		if (signal_pending(current) && t->copied > copied)
+			break;
+	}
+	return 0;
+}
+
+/* The largest magnitude of what did not fit into the ring; leaves @from where it was. */
+static int scan_rest(struct inagg_tensor *t, struct iov_iter *from, u32 *magnitude)
+{
+	size_t rest = iov_iter_count(from), bytes, done = 0;
+	void *page;
+	int error = 0;
+
+	if (!rest)
+		return 0;
+	page = (void *)__get_free_page(GFP_KERNEL_ACCOUNT);
+	if (!page)
+		return -ENOMEM;
+	for (; done < rest && !error; done += bytes) {
+		bytes = min_t(size_t, PAGE_SIZE, rest - done);
+		if (!copy_from_iter_full(page, bytes, from))
+			error = -EFAULT;
+		else if (fatal_signal_pending(current))
+			error = -EINTR;
+		else
+			*magnitude = inagg_largest_magnitude(page, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
+		cond_resched();
+	}
+	free_page((unsigned long)page);
+	if (!error)
+		iov_iter_revert(from, done);
+	return error;
+}
+
+/* Put a new tensor, whose first blocks are in the ring, behind the others. */
+static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	struct inagg_burst burst;
+	int error = 0;
+
+	inagg_burst_start(&burst);
+	spin_lock_bh(&isk->lock);
+	if (isk->sk.sk_state != TCP_ESTABLISHED || isk->sk.sk_err) {
+		error = -EPIPE;
+	} else {
+		list_add_tail(&t->list, &isk->tensors);
+		isk->tensor_count++;
+		isk->ring.head = t->cell + t->blocks;
+		if (!isk->active)
+			isk->active = t;
+		if (!isk->unassigned)
+			isk->unassigned = t;
+		if (t->has_control) {
+			t->control = isk->next_control++;
+			inagg_extend(isk, INAGG_CONTROL, isk->next_control, &burst);
+		}
+		inagg_assign_blocks(isk, &burst);
+		inagg_timer_follow(isk);
+	}
+	spin_unlock_bh(&isk->lock);
+	inagg_transmit(isk, &burst);
+	return error;
+}
+
+/* More of the tensor is in the ring. */
+static void publish(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	struct inagg_burst burst;
+
+	inagg_burst_start(&burst);
+	spin_lock_bh(&isk->lock);
+	inagg_open_copied(isk, t, &burst);
+	inagg_timer_follow(isk);
+	spin_unlock_bh(&isk->lock);
+	inagg_transmit(isk, &burst);
+}
+
+/* The rest of it, if any, is the next send()'s.  Afterwards a tensor copied whole may be read and gone. */
+static void note_rest(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	isk->sending = t->copied < t->bytes ? t : NULL;
+}
+
+static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t length)
+{
+	struct inagg_tensor_type type = isk->set.tensor;
+	u32 magnitude = 0, *largest = NULL;
+	struct inagg_tensor *t;
+	int error;
+
+	error = parse_cmsgs(msg, &type);
+	if (error)
+		return error;
+	error = inagg_alloc_memory(isk);
+	if (error)
+		return error;
+	t = new_tensor(isk, &type, length);
+	if (IS_ERR(t))
+		return PTR_ERR(t);
+	t->cell = isk->ring.head;
+	if (t->bytes && t->has_control)
+		largest = &magnitude;
+	error = copy_blocks(isk, t, &msg->msg_iter, largest);
+	if (!error && largest)
+		error = scan_rest(t, &msg->msg_iter, largest);
+	if (largest)
+		t->exponent = inagg_exponent_of(magnitude, type.dtype);
+	note_rest(isk, t);
+	if (!error)
+		error = submit(isk, t);
+	if (error) {
+		isk->sending = NULL;
+		kfree(t);
+	}
+	return error;
+}
+
+static int send_error(struct inagg_sock *isk)
+{
+	struct sock *sk = &isk->sk;
+
+	if (sk->sk_err)
+		return sock_error(sk);
+	if (sk->sk_shutdown & SEND_SHUTDOWN)
+		return -EPIPE;
+	if (sk->sk_state == TCP_SYN_SENT)
+		return -EAGAIN;
+	return sk->sk_state == TCP_ESTABLISHED ? 0 : -ENOTCONN;
+}
+
+/* Can a tensor, or the rest of one, be taken? */
+static bool may_send(const struct inagg_sock *isk)
+{
+	const struct inagg_tensor *t = isk->sending;
+
+	if (t)
+		return has_room(isk, t);
+	return READ_ONCE(isk->tensor_count) < INAGG_MOST_TENSORS &&
+	       (!isk->has_memory || isk->ring.head - READ_ONCE(isk->ring.tail) < isk->ring.cells);
+}
+
+/** inagg_writable() - would send() take something? */
+bool inagg_writable(const struct inagg_sock *isk)
+{
+	return isk->sk.sk_state == TCP_ESTABLISHED && may_send(isk);
+}
+
+static bool send_ready(struct inagg_sock *isk)
+{
+	struct sock *sk = &isk->sk;
+
+	return sk->sk_err || sk->sk_shutdown & SEND_SHUTDOWN ||
+	       (sk->sk_state != TCP_SYN_SENT && (sk->sk_state != TCP_ESTABLISHED || may_send(isk)));
+}
+
+/* Is it only unread results that keep the sender waiting? */
+static bool only_reader_helps(struct inagg_sock *isk)
+{
+	struct inagg_tensor *t;
+	bool result;
+
+	spin_lock_bh(&isk->lock);
+	t = first_tensor(isk);
+	result = t && (worth_reading(isk, t) || blocks_done(isk, t) > div_u64(t->read, max(block_bytes(t), 1U)));
+	spin_unlock_bh(&isk->lock);
+	return result;
+}
+
+/* Wait for room; or, if something was taken already, until only a reader makes room. */
+static int wait_to_send(struct inagg_sock *isk, long *timeout, bool taken)
+{
+	long left;
+
+	if (!*timeout)
+		return -EAGAIN;
+	left = wait_event_interruptible_timeout(*sk_sleep(&isk->sk),
+						send_ready(isk) || (taken && only_reader_helps(isk)), *timeout);
+	if (left < 0)
+		return sock_intr_errno(*timeout);
+	*timeout = left;
+	return left ? 0 : -EAGAIN;
+}
+
+/* Begin a tensor, or take more of the one begun. */
+static int take(struct inagg_sock *isk, struct msghdr *msg)
+{
+	struct inagg_tensor *t = isk->sending;
+	int error;
+
+	if (!t)
+		return begin_tensor(isk, msg, iov_iter_count(&msg->msg_iter));
+	error = copy_blocks(isk, t, &msg->msg_iter, NULL);
+	if (error)
+		return error;
+	note_rest(isk, t);
+	publish(isk, t);
+	return 0;
+}
+
+static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length, long timeout)
+{
+	bool taken = false;
+	int error;
+
+	if (isk->sending && length != isk->sending->bytes - isk->sending->copied)
+		return -EMSGSIZE;
+	for (;;) {
+		error = send_error(isk);
+		if (error && error != -EAGAIN)
+			break;
+		if (error == -EAGAIN || !may_send(isk)) {
+			if (taken && only_reader_helps(isk))
+				break;
+			error = wait_to_send(isk, &timeout, taken);
+			if (error)
+				break;
+			continue;
+		}
+		error = take(isk, msg);
+		taken = true;
+		if (error || !isk->sending)
+			break;
+		if (signal_pending(current)) {
+			error = sock_intr_errno(timeout);
+			break;
+		}
+	}
+	length -= iov_iter_count(&msg->msg_iter);
+	return length ? length : error;
+}
+
+/**
+ * inagg_sendmsg() - queue a tensor for reduction
+ * @sock: connected
+ * @msg: its elements; control message INAGG_CMSG_TENSOR overrides the socket's type and operator
+ * @length: bytes of the tensor, or of all that an earlier short send left; 0: a barrier
+ *
+ * Return: bytes taken.  Fewer than @length if the results that nobody reads fill the buffer, or without
+ * waiting as many as fit: send the rest.  Errors: see inagg(7).
+ */
+int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length)
+{
+	struct inagg_sock *isk = inagg_sk(sock->sk);
+	int result;
+
+	if (msg->msg_flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR | MSG_WAITALL | MSG_CMSG_COMPAT))
+		return -EINVAL;
+	if (msg->msg_name)
+		return -EISCONN;
+	if (mutex_lock_interruptible(&isk->send_lock))
+		return -ERESTARTSYS;
+	result = send_locked(isk, msg, length, sock_sndtimeo(sock->sk, msg->msg_flags & MSG_DONTWAIT));
+	mutex_unlock(&isk->send_lock);
+	if (result == -EPIPE && !(msg->msg_flags & MSG_NOSIGNAL))
+		send_sig(SIGPIPE, current, 0);
+	return result;
+}
