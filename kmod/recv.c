@@ -129,6 +129,8 @@ static int wait_to_recv(struct inagg_sock *isk, long *timeout)
 
 	if (!*timeout)
 		return -EAGAIN;
+	if (signal_pending(current))	/* also where there is always something to do */
+		return sock_intr_errno(*timeout);
 	left = wait_event_interruptible_timeout(*sk_sleep(&isk->sk), recv_ready(isk), *timeout);
 	if (left < 0)
 		return sock_intr_errno(*timeout);
@@ -166,9 +168,10 @@ static int recv_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 			bytes = t->read;
 			error = read_done(isk, t, done, to);
 			read += t->read - bytes;
-			if (!error && complete && flags & MSG_TRUNC && t->read < t->bytes) {
-				read += t->bytes - t->read;
+			if (!error && flags & MSG_TRUNC && !iov_iter_count(to) && t->read < t->bytes) {
+				bytes = t->read;
 				read_done(isk, t, done, NULL);
+				read += t->read - bytes;
 				msg->msg_flags |= MSG_TRUNC;
 			}
 			if (t->read == t->bytes && complete) {

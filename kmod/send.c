@@ -265,6 +265,8 @@ static int wait_to_send(struct inagg_sock *isk, long *timeout, bool taken)
 
 	if (!*timeout)
 		return -EAGAIN;
+	if (signal_pending(current))
+		return sock_intr_errno(*timeout);
 	left = wait_event_interruptible_timeout(*sk_sleep(&isk->sk),
 						send_ready(isk) || (taken && only_reader_helps(isk)), *timeout);
 	if (left < 0)
