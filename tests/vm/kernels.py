@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Debian's kernels: image, modules and headers of one version, unpacked in a cache folder.
+
+The packages come from the Debian mirror that this machine already uses, through an apt configuration and
+state of its own under the cache folder: the machine's sources and its packages stay as they are.
+"""
+
+import fcntl
+import platform
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+APT_LIMIT = 100  # seconds
+PARTS = re.compile(r"^linux-(?:image|binary|modules|headers|kbuild)-\d\S*(?<!-unsigned)$", re.M)
+
+
+class Unavailable(Exception):
+    """What the tests need cannot be had on this machine."""
+
+
+def command(arguments, **options):
+    """Run a command; its output as text. Raises CalledProcessError with the output on failure."""
+    return subprocess.run(arguments, check=True, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, **options).stdout
+
+
+def program(name, package):
+    """Path of a program."""
+    path = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin")
+    if not path:
+        raise Unavailable(f"no {name}: install {package}")
+    return path
+
+
+def the_only(paths, what):
+    """The one path of `paths`."""
+    paths = list(paths)
+    if len(paths) != 1:
+        raise Unavailable(f"{what}: found {', '.join(map(str, paths)) or 'none'}, expected one")
+    return paths[0]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as its packages unpack: boot/vmlinuz-VERSION, lib/modules/VERSION, usr/src/linux-headers-VERSION."""
+    root: Path
+
+    @property
+    def image(self):
+        return the_only(self.root.glob("boot/vmlinuz-*"), f"kernel images in {self.root}/boot")
+
+    @property
+    def version(self):
+        return self.image.name.removeprefix("vmlinuz-")
+
+    @property
+    def headers(self):
+        """Where modules for this kernel are built: `make -C` this folder."""
+        return self.root / f"usr/src/linux-headers-{self.version}"
+
+    def module_files(self, *names):
+        """Files of the modules and of those that they need, in the order to load them; none for what is built in."""
+        listing = command([program("modprobe", "kmod"), "--dirname", self.root, "--set-version", self.version,
+                           "--show-depends", "--all", *names])
+        return list(dict.fromkeys(re.findall(r"^insmod (\S+)", listing, re.M)))
+
+
+def debian_mirror():
+    """URI of the Debian archive in this machine's apt sources."""
+    try:
+        targets = command(["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)"])
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"no Debian kernel: apt-get does not work here ({error})") from error
+    for line in targets.splitlines():
+        release, component, uri = line.split()
+        if (release, component) == ("bookworm", "main"):
+            return uri
+    raise Unavailable("no Debian kernel: the apt sources of this machine do not name bookworm main")
+
+
+def apt_options(suite, folder):
+    """Options that make apt use only `suite`, with its state under `folder`."""
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "status").touch()
+    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    signed_by = f"[signed-by={keyring}] " if keyring.exists() else ""
+    (folder / "sources.list").write_text(f"deb {signed_by}{debian_mirror()} {suite} main\n")
+    options = {"Dir::State": folder / "state", "Dir::State::status": folder / "status",
+               "Dir::Cache": folder / "cache", "Dir::Etc::sourcelist": folder / "sources.list",
+               "Dir::Etc::sourceparts": "/dev/null", "Dir::Etc::preferences": "/dev/null",
+               "Dir::Etc::preferencesparts": "/dev/null", "APT::Sandbox::User": "root", "APT::Architecture": "amd64"}
+    return [f"-o{key}={value}" for key, value in options.items()]
+
+
+def download(suite, folder):
+    """Download the packages of the suite's kernel into `folder`/debs."""
+    options, debs = apt_options(suite, folder), folder / "debs"
+    shutil.rmtree(debs, ignore_errors=True)
+    debs.mkdir()
+    command(["apt-get", *options, "update"], timeout=APT_LIMIT)
+    # Of one index: image and headers have the same version.
+    closure = command(["apt-cache", *options, "depends", "--recurse", "--important",
+                       "linux-image-amd64", "linux-headers-amd64"])
+    packages = sorted(set(PARTS.findall(closure)))
+    if not packages:
+        raise Unavailable(f"no kernel of {suite}: its linux-image-amd64 and linux-headers-amd64 name none")
+    command(["apt-get", *options, "download", *packages], cwd=debs, timeout=APT_LIMIT)
+    return sorted(debs.glob("*.deb"))
+
+
+def unpack(debs, root, final_root):
+    """Unpack a kernel's packages under `root` so that it works as `final_root`."""
+    for deb in debs:
+        command(["dpkg-deb", "--extract", deb, root])
+    for makefile in root.glob("usr/src/linux-headers-*/Makefile"):
+        makefile.write_text(makefile.read_text().replace("/usr/src/", f"{final_root}/usr/src/"))
+    # Without it modules are built without BTF, which would need a pahole as new as the kernel.
+    for vmlinux in root.glob("usr/src/linux-headers-*/vmlinux"):
+        vmlinux.unlink()
+    command([program("depmod", "kmod"), "--basedir", root, Kernel(root).version])
+
+
+def fetch(suite, cache):
+    """The kernel of `suite`, downloaded once."""
+    if platform.machine() != "x86_64":
+        raise Unavailable(f"the kernels are amd64, this machine is {platform.machine()}")
+    folder = cache.resolve() / suite
+    folder.mkdir(parents=True, exist_ok=True)
+    root, partial = folder / "root", folder / "root.partial"
+    with open(folder / "lock", "w") as lock:  # tests run side by side
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            shutil.rmtree(partial, ignore_errors=True)
+            try:
+                debs = download(suite, folder)
+                unpack(debs, partial, root)
+            except (OSError, subprocess.SubprocessError) as error:
+                lines = (getattr(error, "output", "") or str(error)).strip().splitlines()
+                raise Unavailable(f"no kernel of {suite}: {lines[-1] if lines else error}") from error
+            partial.rename(root)
+            shutil.rmtree(folder / "debs")
+    return Kernel(root)
