@@ -31,7 +31,9 @@ scan_for_leaks() {
 		echo scan >/sys/kernel/debug/kmemleak
 		sleep 6 # younger objects are not reported
 	done
-	cat /sys/kernel/debug/kmemleak >/dev/kmsg
+	while read -r line; do
+		echo "$line" # a write for each record of the log
+	done </sys/kernel/debug/kmemleak >/dev/kmsg
 }
 
 mount -t devtmpfs dev /dev
@@ -48,7 +50,9 @@ ln -s /proc/self/fd /dev/fd
 mount --bind "$modules_folder" /lib/modules
 [ -z "$out_folder" ] || mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 out "$out_folder"
 ip link set lo up
+echo vm >/proc/sys/kernel/hostname
 ulimit -l unlimited
+ulimit -n 65536
 
 say booted
 . ./load # load_module for each module

@@ -22,9 +22,13 @@ class Unavailable(Exception):
 
 
 def command(arguments, **options):
-    """Run a command; its output as text. Raises CalledProcessError with the output on failure."""
-    return subprocess.run(arguments, check=True, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, **options).stdout
+    """Run a command that this machine may lack something for; its output as text."""
+    try:
+        return subprocess.run(arguments, check=True, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, **options).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        lines = (getattr(error, "output", "") or "").strip().splitlines()
+        raise Unavailable(lines[-1] if lines else str(error)) from error
 
 
 def program(name, package):
@@ -70,10 +74,7 @@ class Kernel:
 
 def debian_mirror():
     """URI of the Debian archive in this machine's apt sources."""
-    try:
-        targets = command(["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)"])
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise Unavailable(f"no Debian kernel: apt-get does not work here ({error})") from error
+    targets = command(["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)"])
     for line in targets.splitlines():
         release, component, uri = line.split()
         if (release, component) == ("bookworm", "main"):
@@ -135,12 +136,7 @@ def fetch(suite, cache):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
             shutil.rmtree(partial, ignore_errors=True)
-            try:
-                debs = download(suite, folder)
-                unpack(debs, partial, root)
-            except (OSError, subprocess.SubprocessError) as error:
-                lines = (getattr(error, "output", "") or str(error)).strip().splitlines()
-                raise Unavailable(f"no kernel of {suite}: {lines[-1] if lines else error}") from error
+            unpack(download(suite, folder), partial, root)
             partial.rename(root)
             shutil.rmtree(folder / "debs")
     return Kernel(root)
