@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 APT_LIMIT = 100  # seconds
+COMPILER = "gcc-12"  # Debian 12's
+LIBRARIES = ["libc6", "libelf1t64", "libzstd1", "zlib1g"]  # of a later Debian, for its kernel's build tools
+LATER_FLAGS = re.compile(r"^CONFIG_CC_(HAS_MIN_FUNCTION_ALIGNMENT|OPT_INLINE_MEMSET)=.*\n", re.M)  # GCC 13 and 14
 PARTS = re.compile(r"^linux-(?:image|binary|modules|headers|kbuild)-\d\S*(?<!-unsigned)$", re.M)
 
 
@@ -89,12 +92,18 @@ def apt_options(suite, folder):
     (folder / "status").touch()
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     signed_by = f"[signed-by={keyring}] " if keyring.exists() else ""
-    (folder / "sources.list").write_text(f"deb {signed_by}{debian_mirror()} {suite} main\n")
+    suites = dict.fromkeys([suite, suite.removesuffix("-backports")])
+    (folder / "sources.list").write_text("".join(f"deb {signed_by}{debian_mirror()} {s} main\n" for s in suites))
     options = {"Dir::State": folder / "state", "Dir::State::status": folder / "status",
                "Dir::Cache": folder / "cache", "Dir::Etc::sourcelist": folder / "sources.list",
                "Dir::Etc::sourceparts": "/dev/null", "Dir::Etc::preferences": "/dev/null",
-               "Dir::Etc::preferencesparts": "/dev/null", "APT::Sandbox::User": "root", "APT::Architecture": "amd64"}
+               "Dir::Etc::preferencesparts": "/dev/null", "APT::Sandbox::User": "root", "APT::Architecture": "amd64",
+               "APT::Default-Release": suite}
     return [f"-o{key}={value}" for key, value in options.items()]
+
+
+def is_of_this_debian(suite):
+    return suite.startswith("bookworm")
 
 
 def download(suite, folder):
@@ -109,20 +118,48 @@ def download(suite, folder):
     packages = sorted(set(PARTS.findall(closure)))
     if not packages:
         raise Unavailable(f"no kernel of {suite}: its linux-image-amd64 and linux-headers-amd64 name none")
+    packages += [] if is_of_this_debian(suite) else LIBRARIES
     command(["apt-get", *options, "download", *packages], cwd=debs, timeout=APT_LIMIT)
     return sorted(debs.glob("*.deb"))
 
 
-def unpack(debs, root, final_root):
-    """Unpack a kernel's packages under `root` so that it works as `final_root`."""
+def unpack(debs, root):
+    """Unpack a kernel's packages under `root`."""
     for deb in debs:
         command(["dpkg-deb", "--extract", deb, root])
-    for makefile in root.glob("usr/src/linux-headers-*/Makefile"):
-        makefile.write_text(makefile.read_text().replace("/usr/src/", f"{final_root}/usr/src/"))
-    # Without it modules are built without BTF, which would need a pahole as new as the kernel.
-    for vmlinux in root.glob("usr/src/linux-headers-*/vmlinux"):
-        vmlinux.unlink()
+    if not (root / "lib").exists():
+        (root / "lib").symlink_to("usr/lib")
+    (root / "boot").mkdir(exist_ok=True)
+    for image in root.glob("usr/lib/modules/*/vmlinuz"):  # where later packages have it
+        image.rename(root / f"boot/vmlinuz-{image.parent.name}")
     command([program("depmod", "kmod"), "--basedir", root, Kernel(root).version])
+
+
+def edit(path, *substitutions):
+    """Replace regular expressions in a file."""
+    text = path.read_text()
+    for pattern, replacement in substitutions:
+        text = re.sub(pattern, replacement, text)
+    path.write_text(text)
+
+
+def adapt_headers(headers, root):
+    """Make modules build in `headers`, which will be found under `root`."""
+    edit(headers / "Makefile", ("/usr/src/", f"{root}/usr/src/"))
+    # Without it modules are built without BTF, which would need a pahole as new as the kernel.
+    (headers / "vmlinux").unlink(missing_ok=True)
+
+
+def adapt_later_headers(headers, root):
+    """Make modules of a later Debian's kernel build with this Debian's compiler, to see whether they compile."""
+    edit(headers / ".kernelvariables", (r"\bgcc-\d+", COMPILER),
+         (r"\Z", "override PAHOLE_VERSION = $(CONFIG_PAHOLE_VERSION)\n"))  # none is used, thus none is too old
+    edit(headers / "include/config/auto.conf", (LATER_FLAGS, ""))
+    libraries = f"{root}/usr/lib/x86_64-linux-gnu"
+    for tool in [path for part in ("scripts", "tools") for path in (headers / part).resolve().rglob("*.real-*")]:
+        tool.rename(tool.with_name(f"{tool.name}.elf"))
+        tool.write_text(f'#!/bin/sh\nexec {libraries}/ld-linux-x86-64.so.2 --library-path {libraries} "$0.elf" "$@"\n')
+        tool.chmod(0o755)
 
 
 def fetch(suite, cache):
@@ -136,7 +173,10 @@ def fetch(suite, cache):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
             shutil.rmtree(partial, ignore_errors=True)
-            unpack(download(suite, folder), partial, root)
+            unpack(download(suite, folder), partial)
+            adapt_headers(Kernel(partial).headers, root)
+            if not is_of_this_debian(suite):
+                adapt_later_headers(Kernel(partial).headers, root)
             partial.rename(root)
             shutil.rmtree(folder / "debs")
     return Kernel(root)
