@@ -17,7 +17,7 @@ APT_LIMIT = 100  # seconds
 COMPILER = "gcc-12"  # Debian 12's
 LIBRARIES = ["libc6", "libelf1t64", "libzstd1", "zlib1g"]  # of a later Debian, for its kernel's build tools
 LATER_FLAGS = re.compile(r"^CONFIG_CC_(HAS_MIN_FUNCTION_ALIGNMENT|OPT_INLINE_MEMSET)=.*\n", re.M)  # GCC 13 and 14
-PARTS = re.compile(r"^linux-(?:image|binary|modules|headers|kbuild)-\d\S*(?<!-unsigned)$", re.M)
+PARTS = re.compile(r"^linux-(?:base|image|binary|modules|headers|kbuild)-\d\S*(?<!-unsigned)$", re.M)
 
 
 class Unavailable(Exception):
