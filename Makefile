@@ -38,7 +38,7 @@ test-full: deps build ## the full matrices of every tier (under an hour)
 simulation-long: deps build ## only the simulated schedules, with millions of seeds
 	@cmake --build $(BUILD) --target simulation-long
 
-vm-test: deps build ## load the BPF objects on Debian's 6.1 and 6.12 kernels in QEMU
+vm-test: deps build ## only the tests on Debian's 6.1 and 6.12 kernels in QEMU
 	@tests/run --build $(BUILD) vm
 
 bench: deps build ## measure beside Open MPI and Gloo; writes $(BUILD)/bench/results.json
