@@ -34,4 +34,16 @@ static inline void inagg_hrtimer_setup(struct hrtimer *timer, enum hrtimer_resta
 #define INAGG_IPCB_FLAGS , 0
 #endif
 
+/* 6.19: addresses of unknown length have a type of their own */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 19, 0)
+#define sockaddr_unsized sockaddr
+#endif
+
+/* 7.2 at the latest: UDP tunnels are told the sock, no longer the socket */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
+#define inagg_tunnel(socket) (socket)
+#else
+#define inagg_tunnel(socket) ((socket)->sk)
+#endif
+
 #endif /* _INAGG_COMPAT_H */

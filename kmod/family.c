@@ -204,7 +204,7 @@ static bool is_any(const struct in6_addr *address)
 	return ipv6_addr_any(address) || (ipv6_addr_v4mapped(address) && !address->s6_addr32[3]);
 }
 
-static int check_address(const struct sockaddr *addr, int length, const struct sockaddr_inagg **out)
+static int check_address(const struct sockaddr_unsized *addr, int length, const struct sockaddr_inagg **out)
 {
 	const struct sockaddr_inagg *a = (const void *)addr;
 
@@ -237,7 +237,7 @@ static u8 family_of(const u8 *address)
 	return ipv6_addr_v4mapped((const struct in6_addr *)address) ? AF_INET : AF_INET6;
 }
 
-static int inagg_bind(struct socket *sock, struct sockaddr *addr, int length)
+static int inagg_bind(struct socket *sock, struct sockaddr_unsized *addr, int length)
 {
 	struct inagg_sock *isk = inagg_sk(sock->sk);
 	const struct sockaddr_inagg *a;
@@ -385,7 +385,7 @@ static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 	return 0;
 }
 
-static int inagg_connect(struct socket *sock, struct sockaddr *addr, int length, int flags)
+static int inagg_connect(struct socket *sock, struct sockaddr_unsized *addr, int length, int flags)
 {
 	struct inagg_sock *isk = inagg_sk(sock->sk);
 	struct sock *sk = sock->sk;

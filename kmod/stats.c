@@ -31,8 +31,8 @@ static void show_socket(struct seq_file *seq, struct inagg_sock *isk)
 	const struct sock *sk = &isk->sk;
 
 	spin_lock_bh(&isk->lock);
-	seq_printf(seq, "socket %lu uid %u %s job %u rank %u size %u", sock_i_ino((struct sock *)sk),
-		   from_kuid_munged(seq_user_ns(seq), sock_i_uid((struct sock *)sk)), state_of(isk), isk->job.job,
+	seq_printf(seq, "socket %llu uid %u %s job %u rank %u size %u", (u64)sock_i_ino((struct sock *)sk),
+		   from_kuid_munged(seq_user_ns(seq), READ_ONCE(sk->sk_uid)), state_of(isk), isk->job.job,
 		   isk->job.rank, isk->job.size);
 	seq_printf(seq, " local [%pI6c]:%u switch [%pI6c]:%u", isk->local.sinagg_addr, ntohs(isk->link.port),
 		   isk->peer.sinagg_addr, ntohs(isk->peer.sinagg_port));

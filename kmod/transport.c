@@ -6,7 +6,6 @@
 #include <linux/errqueue.h>
 #include <linux/random.h>
 #include <net/ip6_route.h>
-#include <net/ipv6_stubs.h>
 #include <net/route.h>
 #include <net/udp.h>
 #include <net/udp_tunnel.h>
@@ -69,7 +68,7 @@ static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
 
 	if (dst)
 		return dst;
-	dst = ipv6_stub->ipv6_dst_lookup_flow(sock_net(&isk->sk), link->udp->sk, &flow, NULL);
+	dst = ip6_dst_lookup_flow(sock_net(&isk->sk), link->udp->sk, &flow, NULL);
 	if (IS_ERR(dst))
 		return dst;
 	*source = flow.saddr;
@@ -371,7 +370,7 @@ int inagg_link_open(struct inagg_sock *isk)
 	if (error)
 		return error;
 	link->port = inet_sk(link->udp->sk)->inet_sport;
-	setup_udp_tunnel_sock(sock_net(&isk->sk), link->udp, &tunnel);
+	setup_udp_tunnel_sock(sock_net(&isk->sk), inagg_tunnel(link->udp), &tunnel);
 	return 0;
 }
 
@@ -379,6 +378,6 @@ int inagg_link_open(struct inagg_sock *isk)
 void inagg_link_close(struct inagg_sock *isk)
 {
 	if (isk->link.udp)
-		udp_tunnel_sock_release(isk->link.udp);
+		udp_tunnel_sock_release(inagg_tunnel(isk->link.udp));
 	isk->link.udp = NULL;
 }
