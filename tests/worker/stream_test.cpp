@@ -49,7 +49,7 @@ protected:
         ASSERT_EQ(stream_bpf__load(bpf_), 0);
         slot_ = map<inagg_worker_slot>(bpf_->maps.slots, 2 * slots);
         cell_ = map<inagg_cell>(bpf_->maps.cells, 2 * cells);
-        shared().boots.current = inagg_swap16(boot);
+        shared().boots.latest = inagg_swap16(boot);
         worker().floor_ns = INAGG_RTO_FLOOR_NS;
         inagg_worker_init(&worker(), slots, 0);
         worker().limit = 100;
