@@ -146,49 +146,65 @@ static int result_error(const struct inagg_tensor *t)
 	return t->saturated ? -ERANGE : 0;
 }
 
-static int recv_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length, int flags, long timeout)
+/* Hand over what is here of the oldest tensor; with MSG_TRUNC throw away what the buffer has no room for. */
+static int read_tensor(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, struct msghdr *msg, int flags)
 {
-	struct iov_iter *to = &msg->msg_iter;
+	int error = read_done(isk, t, done, &msg->msg_iter);
+
+	if (error || !(flags & MSG_TRUNC) || iov_iter_count(&msg->msg_iter) || t->read == t->bytes)
+		return error;
+	msg->msg_flags |= MSG_TRUNC;
+	return read_done(isk, t, done, NULL);
+}
+
+/* Take what there is of the oldest tensor.  1: that is all recv() has to do; 0: wait; or an error. */
+static int recv_step(struct inagg_sock *isk, struct msghdr *msg, int flags, bool wait, u64 *read)
+{
+	bool complete, worth, full;
 	struct inagg_tensor *t;
-	bool complete, worth;
-	u64 read = 0, bytes;
-	int error = 0;
+	u64 before;
+	int error;
 	u32 done;
 
-	while (!at_end(isk)) {
-		t = oldest(isk, &done, &complete, &worth);
-		if (t && complete && result_error(t)) {
-			error = result_error(t);
-			end_tensor(isk, t);
-			break;
-		}
-		if (t && t->bytes && !length && !(flags & MSG_TRUNC))
-			break;
-		if (t && (worth || !timeout)) {
-			bytes = t->read;
-			error = read_done(isk, t, done, to);
-			read += t->read - bytes;
-			if (!error && flags & MSG_TRUNC && !iov_iter_count(to) && t->read < t->bytes) {
-				bytes = t->read;
-				read_done(isk, t, done, NULL);
-				read += t->read - bytes;
-				msg->msg_flags |= MSG_TRUNC;
-			}
-			if (t->read == t->bytes && complete) {
-				end_tensor(isk, t);
-				put_result(isk, msg);
-				break;
-			}
-		}
-		if (error || (read == length && length && !(flags & MSG_TRUNC)))
-			break;
-		error = recv_error(isk);
-		if (!error)
-			error = wait_to_recv(isk, &timeout);
-		if (error)
-			break;
+	t = oldest(isk, &done, &complete, &worth);
+	if (!t || (!worth && wait))
+		return 0;
+	if (complete && result_error(t)) {
+		error = result_error(t);
+		end_tensor(isk, t);
+		return error;
 	}
-	return read && error != -EFAULT ? read : error;
+	before = t->read;
+	error = read_tensor(isk, t, done, msg, flags);
+	*read += t->read - before;
+	if (error)
+		return error;
+	if (t->read == t->bytes && complete) {
+		end_tensor(isk, t);
+		put_result(isk, msg);
+		return 1;
+	}
+	full = !iov_iter_count(&msg->msg_iter);
+	return full && !(flags & MSG_TRUNC);
+}
+
+static ssize_t recv_locked(struct inagg_sock *isk, struct msghdr *msg, int flags, long timeout)
+{
+	u64 read = 0;
+	int result;
+
+	while (!at_end(isk)) {
+		result = recv_step(isk, msg, flags, timeout, &read);
+		if (result)
+			return result < 0 ? result : read;
+		/* what was read is returned; the error is the next call's */
+		result = read && isk->sk.sk_err ? -EAGAIN : recv_error(isk);
+		if (!result)
+			result = wait_to_recv(isk, &timeout);
+		if (result)
+			return read ?: result;
+	}
+	return read;
 }
 
 /**
@@ -205,7 +221,7 @@ static int recv_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags)
 {
 	struct inagg_sock *isk = inagg_sk(sock->sk);
-	int result;
+	ssize_t result;
 
 	if (flags & MSG_PEEK)
 		return -EOPNOTSUPP;
@@ -217,7 +233,7 @@ int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int fl
 	if (mutex_lock_interruptible(&isk->recv_lock))
 		return -ERESTARTSYS;
 	msg->msg_namelen = 0;
-	result = recv_locked(isk, msg, length, flags, sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT));
+	result = recv_locked(isk, msg, flags, sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT));
 	mutex_unlock(&isk->recv_lock);
 	return result;
 }

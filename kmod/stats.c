@@ -31,7 +31,7 @@ static void show_socket(struct seq_file *seq, struct inagg_sock *isk)
 	const struct sock *sk = &isk->sk;
 
 	spin_lock_bh(&isk->lock);
-	seq_printf(seq, "socket %llu uid %u %s job %u rank %u size %u", (u64)sock_i_ino((struct sock *)sk),
+	seq_printf(seq, "socket %llu uid %u state %s job %u rank %u size %u", (u64)sock_i_ino((struct sock *)sk),
 		   from_kuid_munged(seq_user_ns(seq), READ_ONCE(sk->sk_uid)), state_of(isk), isk->job.job,
 		   isk->job.rank, isk->job.size);
 	seq_printf(seq, " local [%pI6c]:%u switch [%pI6c]:%u", isk->local.sinagg_addr, ntohs(isk->link.port),
@@ -52,7 +52,7 @@ static int show(struct seq_file *seq, void *unused)
 	u64 drops;
 	int i;
 
-	seq_printf(seq, "inagg %s family %d memory %ld of %lu\n", INAGG_VERSION, inagg_family,
+	seq_printf(seq, "inagg %s family %d memory %ld limit %lu\n", INAGG_VERSION, inagg_family,
 		   atomic_long_read(&inagg_memory), inagg_memory_limit);
 	for (i = 0; i < INAGG_R_CAPACITY; i++) {
 		drops = atomic64_read(&in->drops[i]);

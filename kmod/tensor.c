@@ -12,6 +12,7 @@ static void free_tensor(struct inagg_tensor *t)
 	kfree(t);
 }
 
+/** inagg_charge() - count @bytes of memory as the socket's; -ENOBUFS at the machine's limit */
 int inagg_charge(struct inagg_sock *isk, u64 bytes)
 {
 	if (atomic_long_add_return(bytes, &inagg_memory) > READ_ONCE(inagg_memory_limit)) {
@@ -22,13 +23,14 @@ int inagg_charge(struct inagg_sock *isk, u64 bytes)
 	return 0;
 }
 
+/** inagg_uncharge() - give back what inagg_charge() counted; @isk is locked or nobody's */
 void inagg_uncharge(struct inagg_sock *isk, u64 bytes)
 {
 	atomic_long_sub(bytes, &inagg_memory);
 	isk->charged -= bytes;
 }
 
-/* All that a joined socket needs, before its first tensor. */
+/** inagg_alloc_memory() - all that a joined socket needs, before its first tensor; may sleep; 0 or an errno */
 int inagg_alloc_memory(struct inagg_sock *isk)
 {
 	struct inagg_ring *ring = &isk->ring;
@@ -73,6 +75,7 @@ void inagg_free_tensors(struct inagg_sock *isk)
 	inagg_uncharge(isk, isk->charged);
 }
 
+/** inagg_free_cells() - the receiver is done with the cells before number @tail */
 void inagg_free_cells(struct inagg_sock *isk, u32 tail)
 {
 	if (isk->ring.tail == tail)
@@ -81,7 +84,7 @@ void inagg_free_cells(struct inagg_sock *isk, u32 tail)
 	isk->sk.sk_write_space(&isk->sk);
 }
 
-/* A complete tensor goes; @isk is locked. */
+/** inagg_unlink_tensor() - a complete tensor goes, with its cells; @isk is locked */
 void inagg_unlink_tensor(struct inagg_sock *isk, struct inagg_tensor *t)
 {
 	list_del(&t->list);
@@ -157,13 +160,20 @@ static u32 blocks_copied(const struct inagg_tensor *t)
 	return is_exponent_block(t) ? 1 : blocks_in(t, t->copied);
 }
 
+/** inagg_open_copied() - more of @t is in the ring: its blocks may be sent; @isk is locked */
 void inagg_open_copied(struct inagg_sock *isk, struct inagg_tensor *t, struct inagg_burst *burst)
 {
 	if (t->assigned && t->blocks)
 		inagg_extend(isk, INAGG_DATA, t->block + blocks_copied(t), burst);
 }
 
-/* Data blocks are numbered in call order: all ranks number them alike, whenever their scales arrive. */
+/**
+ * inagg_assign_blocks() - number the blocks of all tensors whose scales are known
+ * @isk: the socket, locked
+ * @burst: takes what may be sent now
+ *
+ * In call order: all ranks number them alike, whenever their scales arrive.
+ */
 void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 {
 	struct inagg_tensor *t;

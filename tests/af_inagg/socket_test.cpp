@@ -104,7 +104,7 @@ bool read_fault(int fd, Fault &out) {
     return true;
 }
 
-// "memory N of M" in /proc/net/inagg.
+// "memory N" in /proc/net/inagg.
 long memory_in_use() {
     std::ifstream proc("/proc/net/inagg");
     std::string word;
@@ -726,7 +726,7 @@ TEST(Proc, ShowsSocketsAndFamily) {
     EXPECT_NE(first.find("family 25 "), std::string::npos) << first;
     int sockets = 0;
     while (std::getline(proc, line))
-        sockets += line.find(" joined job ") != std::string::npos;
+        sockets += line.find(" state joined job ") != std::string::npos;
     EXPECT_EQ(sockets, 1);
 }
 

@@ -7,6 +7,7 @@
 #include "job_spec.hpp"
 #include "maps.hpp"
 #include "report.hpp"
+#include "sockets.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -34,6 +35,7 @@ public:
                               [this] { return read_drops(where_, job_); }, print_drops);
         for (CLI::App *command : {stats, drops})
             command->add_option("--job", job_, "only this job");
+        reading("sockets", "AF_INAGG sockets of this network namespace", read_sockets, print_sockets);
         describe_slots();
         auto *reload = app.add_subcommand("reload", "let inaggd start again, with its configuration as it is now");
         reload->callback([this] { run_ = [this] { ask({{"command", "reload"}}); }; });
