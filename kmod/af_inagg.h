@@ -160,7 +160,7 @@ struct inagg_sock {
 	u64	timer_due;	/* when the timer fires; U64_MAX: it does not */
 	struct hrtimer timer;
 	struct inagg_info info;		/* its counters */
-	u64	charged;	/* bytes of inagg_memory */
+	atomic64_t charged;	/* bytes of inagg_memory */
 	struct delayed_work linger;
 	struct work_struct split;
 	bool	bound;

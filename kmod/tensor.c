@@ -19,7 +19,7 @@ int inagg_charge(struct inagg_sock *isk, u64 bytes)
 		atomic_long_sub(bytes, &inagg_memory);
 		return -ENOBUFS;
 	}
-	isk->charged += bytes;
+	atomic64_add(bytes, &isk->charged);
 	return 0;
 }
 
@@ -27,7 +27,7 @@ int inagg_charge(struct inagg_sock *isk, u64 bytes)
 void inagg_uncharge(struct inagg_sock *isk, u64 bytes)
 {
 	atomic_long_sub(bytes, &inagg_memory);
-	isk->charged -= bytes;
+	atomic64_sub(bytes, &isk->charged);
 }
 
 /** inagg_alloc_memory() - all that a joined socket needs, before its first tensor; may sleep; 0 or an errno */
@@ -54,7 +54,7 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 		return 0;
 	vfree(ring->memory);
 	ring->memory = NULL;
-	inagg_uncharge(isk, isk->charged);
+	inagg_uncharge(isk, atomic64_read(&isk->charged));
 	return -ENOMEM;
 }
 
@@ -72,7 +72,7 @@ void inagg_free_tensors(struct inagg_sock *isk)
 	inagg_streams_free(isk);
 	vfree(isk->ring.memory);
 	isk->ring.memory = NULL;
-	inagg_uncharge(isk, isk->charged);
+	inagg_uncharge(isk, atomic64_read(&isk->charged));
 }
 
 /** inagg_free_cells() - the receiver is done with the cells before number @tail */
