@@ -12,6 +12,8 @@
 #ifndef INAGG_H
 #define INAGG_H
 
+#include <inagg/uapi.h>
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,18 +26,9 @@ typedef struct inagg_comm inagg_comm;
 /** A collective operation under way. */
 typedef struct inagg_request inagg_request;
 
-typedef enum inagg_dtype {
-	INAGG_INT32 = 0,
-	INAGG_FLOAT32 = 1,  /* summed as 32-bit fixed point at a scale agreed for each tensor */
-	INAGG_FLOAT16 = 2,  /* IEEE binary16 */
-	INAGG_BFLOAT16 = 3, /* the upper half of binary32 */
-} inagg_dtype;
-
-typedef enum inagg_op {
-	INAGG_SUM = 0,
-	INAGG_MIN = 1,
-	INAGG_MAX = 2,
-} inagg_op;
+/* Types of elements and operators: the ones of AF_INAGG. */
+typedef enum inagg_dtype inagg_dtype;
+typedef enum inagg_op inagg_op;
 
 typedef enum inagg_error {
 	INAGG_OK = 0,
@@ -48,9 +41,6 @@ typedef enum inagg_error {
 	INAGG_EPRIVILEGE = -7,/* the transport needs privileges that the process lacks */
 	INAGG_ECLOSED = -8,   /* the job was ended or restarted, or an earlier error broke this communicator */
 } inagg_error;
-
-/** Keep the scale agreed over the wire (Theorem 2 of SwitchML). */
-#define INAGG_SCALE_AUTO INT32_MIN
 
 /** How to join.  Fill it with inagg_options_init() or inagg_options_from_env(), then change fields. */
 typedef struct inagg_options {

@@ -3,11 +3,14 @@
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/job.h>
+#include <inagg/core/packet.h>
 #include <inagg/core/slot.h>
+#include <inagg/core/tensor.h>
 #include <inagg/core/types.h>
 #include <inagg/core/worker.h>
 #include <inagg/inagg.h>
 #include <inagg/reason.h>
+#include <inagg/uapi.h>
 #include <inagg/wire.h>
 
 int headers_in_c(void);
