@@ -254,3 +254,30 @@ TEST(Tensor, AnElementThatDoesNotFitSaturatesItsBlock) {
     EXPECT_EQ(inagg_encode_block(&c, in, wire, 40), 1);
     EXPECT_EQ(inagg_encode_block(&c, in, wire, 39), 0);
 }
+
+TEST(Tensor, InfinitiesAndNanAddAsFloatsDo) {
+    struct Format {
+        __u32 dtype, one, infinity, sign, nan;
+    };
+    const Format formats[] = {{INAGG_FLOAT32, 0x3f800000, 0x7f800000, 0x80000000, 0x7fc00000},
+                              {INAGG_FLOAT16, 0x3c00, 0x7c00, 0x8000, 0x7e00},
+                              {INAGG_BFLOAT16, 0x3f80, 0x7f80, 0x8000, 0x7fc0}};
+    for (const Format &f : formats) {
+        const __u32 values[] = {f.one, f.one | f.sign, f.infinity, f.infinity | f.sign, f.infinity + 1, f.nan | f.sign};
+        const float as_float[] = {1, -1, INFINITY, -INFINITY, NAN, NAN};
+        EXPECT_EQ(inagg_class_of(f.infinity - 1, f.dtype), 0U) << "the largest number";
+        for (int a = 0; a < 6; a++)
+            for (int b = 0; b < 6; b++) { // one rank has a, 63 have b
+                __u32 counts = inagg_class_of(values[a], f.dtype);
+                float sum = as_float[a];
+                for (int rank = 1; rank < INAGG_MAX_RANKS; rank++) {
+                    counts += inagg_class_of(values[b], f.dtype);
+                    sum += as_float[b];
+                }
+                const __u32 expected = std::isnan(sum)   ? f.nan
+                                       : std::isinf(sum) ? f.infinity | (sum < 0 ? f.sign : 0)
+                                                         : 0x1234;
+                EXPECT_EQ(inagg_class_apply(0x1234, counts, f.dtype), expected) << f.dtype << " " << a << " " << b;
+            }
+    }
+}

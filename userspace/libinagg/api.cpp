@@ -67,7 +67,7 @@ template <typename Enum> int number_of(const Enum &value) {
 }
 
 void check_dtype(const inagg_dtype &dtype) {
-    if (const int number = number_of(dtype); number < INAGG_INT32 || number > INAGG_BFLOAT16)
+    if (const int number = number_of(dtype); number < 0 || number >= INAGG_DTYPES)
         throw Error(INAGG_EINVAL, "data type {}: use an inagg_dtype", number);
 }
 
@@ -90,7 +90,7 @@ void check_reduction(const inagg_comm *comm, const void *send, const void *recv,
     require(count == 0 || (send && recv), "a buffer is NULL");
     check_count(count);
     check_dtype(dtype);
-    if (const int number = number_of(op); number < INAGG_SUM || number > INAGG_MAX)
+    if (const int number = number_of(op); number < 0 || number >= INAGG_OPS)
         throw Error(INAGG_EINVAL, "operator {}: use an inagg_op", number);
 }
 

@@ -5,8 +5,6 @@
 #include "engine.hpp"
 #include "options.hpp"
 
-#include <inagg/core/fixed.h>
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -112,11 +110,10 @@ Communicator::Handle Communicator::submit_reduction(const Reduction &reduction) 
     auto operation = std::make_shared<Operation>();
     operation->kind = Operation::Kind::reduction;
     operation->reduction = reduction;
-    const bool float_sum = reduction.op == INAGG_SUM && reduction.dtype != INAGG_INT32;
-    if (float_sum && reduction.dtype == INAGG_FLOAT32 && options_.scale != INAGG_SCALE_AUTO) {
-        operation->scale =
-            static_cast<uint8_t>(inagg_fixed_point(inagg_fan_in_log2(size()), 0) - options_.scale);
-    } else if (float_sum && reduction.count) {
+    const bool needs_scale = inagg_needs_scale(reduction.dtype, reduction.op);
+    if (needs_scale && reduction.dtype == INAGG_FLOAT32 && options_.scale != INAGG_SCALE_AUTO) {
+        operation->scale = inagg_scale_for_point(inagg_fan_in_log2(size()), options_.scale);
+    } else if (needs_scale && reduction.count) {
         operation->scale = max_exponent(reduction.send, reduction.count, reduction.dtype);
         operation->scale_known = false;
     }
@@ -128,7 +125,7 @@ Communicator::Handle Communicator::broadcast(void *data, std::size_t count, inag
     auto operation = std::make_shared<Operation>();
     operation->kind = Operation::Kind::broadcast;
     operation->reduction.recv = data;
-    operation->reduction.count = count * size_of(dtype);
+    operation->reduction.count = count * inagg_memory_bytes(dtype);
     operation->root = rank() == root;
     return submit(std::move(operation));
 }
@@ -228,7 +225,7 @@ Communicator::Segment &Communicator::segment_of(uint32_t block) {
 
 BlockMeta Communicator::load(Stream stream, uint32_t block, std::byte *payload) {
     if (stream == Stream::control)
-        return {.dtype_op = INAGG_WIRE_NONE << 4, .next_scale = controls_[block - first_control_].exponent};
+        return control_meta(controls_[block - first_control_].exponent);
     const Segment &segment = segment_of(block);
     return segment.encoding->load(block - segment.first, payload);
 }

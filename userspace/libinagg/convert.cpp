@@ -103,10 +103,9 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include <inagg/core/fixed.h>
+#include <inagg/core/tensor.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace inagg {
@@ -120,26 +119,7 @@ HWY_EXPORT(FromOrdered);
 
 namespace {
 
-// Biased binary32 exponent of a non-negative value given by its bit pattern.
-uint8_t exponent_of(uint32_t magnitude, inagg_dtype dtype) {
-    switch (dtype) {
-    case INAGG_FLOAT32:
-        return static_cast<uint8_t>(magnitude >> 23);
-    case INAGG_BFLOAT16:
-        return static_cast<uint8_t>(magnitude >> 7);
-    default:
-        break;
-    }
-    if (magnitude >= 0x7c00)
-        return INAGG_SCALE_NONFINITE;
-    if (magnitude >= 0x0400)
-        return static_cast<uint8_t>((magnitude >> 10) - 15 + 127);
-    if (magnitude == 0)
-        return 0;
-    return static_cast<uint8_t>(std::bit_width(magnitude) - 1 - 24 + 127); // subnormal: m * 2^-24
-}
-
-template <typename T> T max_finite_magnitude(const T *in, std::size_t count, T infinity) {
+template <typename T> T max_finite_magnitude(const T *in, std::size_t count, uint32_t infinity) {
     T largest = 0;
     for (std::size_t i = 0; i < count; i++) {
         const T magnitude = static_cast<T>(in[i] & (T(~T{0}) >> 1));
@@ -152,20 +132,19 @@ template <typename T> T max_finite_magnitude(const T *in, std::size_t count, T i
 } // namespace
 
 uint8_t max_exponent(const void *data, std::size_t count, inagg_dtype dtype) {
-    if (dtype == INAGG_FLOAT32)
-        return exponent_of(HWY_DYNAMIC_DISPATCH(MaxMagnitude32)(static_cast<const uint32_t *>(data), count),
-                           dtype);
-    return exponent_of(HWY_DYNAMIC_DISPATCH(MaxMagnitude16)(static_cast<const uint16_t *>(data), count),
-                       dtype);
+    const uint32_t magnitude =
+        dtype == INAGG_FLOAT32
+            ? HWY_DYNAMIC_DISPATCH(MaxMagnitude32)(static_cast<const uint32_t *>(data), count)
+            : HWY_DYNAMIC_DISPATCH(MaxMagnitude16)(static_cast<const uint16_t *>(data), count);
+    return inagg_exponent_of(magnitude, dtype);
 }
 
 uint8_t max_finite_exponent(const void *data, std::size_t count, inagg_dtype dtype) {
-    if (dtype == INAGG_FLOAT32)
-        return exponent_of(
-            max_finite_magnitude<uint32_t>(static_cast<const uint32_t *>(data), count, 0x7f800000), dtype);
-    const uint16_t infinity = dtype == INAGG_FLOAT16 ? 0x7c00 : 0x7f80;
-    return exponent_of(max_finite_magnitude<uint16_t>(static_cast<const uint16_t *>(data), count, infinity),
-                       dtype);
+    const uint32_t infinity = inagg_infinity(dtype);
+    const uint32_t magnitude =
+        dtype == INAGG_FLOAT32 ? max_finite_magnitude(static_cast<const uint32_t *>(data), count, infinity)
+                               : max_finite_magnitude(static_cast<const uint16_t *>(data), count, infinity);
+    return inagg_exponent_of(magnitude, dtype);
 }
 
 bool to_fixed(const float *in, uint32_t *out, std::size_t count, int point, uint32_t bias) {
@@ -189,19 +168,14 @@ void from_ordered(const int32_t *in, float *out, std::size_t count) {
     HWY_DYNAMIC_DISPATCH(FromOrdered)(in, reinterpret_cast<int32_t *>(out), count);
 }
 
-void to_ordered16(const uint16_t *in, int32_t *out, std::size_t count, uint16_t infinity, int32_t nan) {
-    for (std::size_t i = 0; i < count; i++) {
-        const int32_t bits = static_cast<int16_t>(in[i]);
-        out[i] = (bits & 0x7fff) > infinity ? nan : bits ^ ((bits >> 31) & 0x7fff);
-    }
+void to_ordered16(const uint16_t *in, int32_t *out, std::size_t count, uint32_t infinity, int32_t nan) {
+    for (std::size_t i = 0; i < count; i++)
+        out[i] = inagg_to_ordered(static_cast<int16_t>(in[i]), infinity, INT16_MAX, nan);
 }
 
-// An int32 minimum or maximum of NaN is cut to 0x0000 or 0xffff here: give it a NaN of both types.
 void from_ordered16(const int32_t *in, uint16_t *out, std::size_t count) {
-    for (std::size_t i = 0; i < count; i++) {
-        const bool nan = in[i] == INT32_MAX || in[i] == INT32_MIN;
-        out[i] = nan ? 0x7fff : static_cast<uint16_t>(in[i] ^ ((in[i] >> 31) & 0x7fff));
-    }
+    for (std::size_t i = 0; i < count; i++)
+        out[i] = inagg_half_of_ordered(in[i]);
 }
 
 } // namespace inagg

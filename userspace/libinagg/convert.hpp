@@ -30,7 +30,7 @@ void to_ordered(const float *in, int32_t *out, std::size_t count, int32_t nan);
 void from_ordered(const int32_t *in, float *out, std::size_t count);
 
 // The same for binary16 and bfloat16; `infinity` is the type's bit pattern of +infinity.
-void to_ordered16(const uint16_t *in, int32_t *out, std::size_t count, uint16_t infinity, int32_t nan);
+void to_ordered16(const uint16_t *in, int32_t *out, std::size_t count, uint32_t infinity, int32_t nan);
 void from_ordered16(const int32_t *in, uint16_t *out, std::size_t count);
 
 } // namespace inagg

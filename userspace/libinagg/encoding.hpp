@@ -4,6 +4,7 @@
 
 #include "transport.hpp"
 
+#include <inagg/core/tensor.h>
 #include <inagg/inagg.h>
 
 #include <cstddef>
@@ -19,7 +20,7 @@ public:
     Encoding(std::size_t count, uint32_t per_block) : count_(count), per_block_(per_block) {}
     virtual ~Encoding() = default;
 
-    uint32_t blocks() const { return static_cast<uint32_t>((count_ + per_block_ - 1) / per_block_); }
+    uint32_t blocks() const { return inagg_blocks_of(count_, per_block_); }
     // Write this rank's part of block `index` to `payload`.
     virtual BlockMeta load(uint32_t index, std::byte *payload) const = 0;
     // Take the result of block `index`. False if it is not what this rank expects there.
@@ -49,7 +50,8 @@ struct Reduction {
     uint16_t elements; // 32-bit elements per packet
 };
 
-std::size_t size_of(inagg_dtype dtype);
+// A block without elements that asks for the ranks' largest `exponent`.
+BlockMeta control_meta(uint8_t exponent);
 
 // A sum, minimum or maximum. `scale` is the agreed exponent of a float sum.
 std::unique_ptr<Encoding> make_encoding(const Reduction &reduction, uint8_t scale);

@@ -22,8 +22,7 @@ uint64_t monotonic_ns() {
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
                BlockClient &client, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
-      boots_{membership.config.boot, 0}, all_ranks_(inagg_all_ranks(membership.config.size)),
-      payload_bytes_(std::size_t{membership.config.elements} * 4) {
+      boots_{membership.config.boot, 0}, payload_bytes_(std::size_t{membership.config.elements} * 4) {
     const JobConfig &job = membership_.config;
     const uint32_t counts[stream_count] = {job.slots, job.control_slots};
     const unsigned owners[stream_count] = {own_data, own_control};
@@ -134,7 +133,7 @@ void Engine::packet(std::span<const std::byte> payload) noexcept {
     }
     std::memcpy(&header, payload.data(), sizeof(header));
     const auto body = payload.subspan(sizeof(header));
-    if (!inagg_hdr_intact(&header) || !is_ours(header, body)) {
+    if (inagg_answer_admits(&membership_.config, &header)) {
         stats_.rejected++;
         return;
     }
@@ -156,27 +155,12 @@ void Engine::packet(std::span<const std::byte> payload) noexcept {
     }
 }
 
-bool Engine::is_ours(const inagg_hdr &header, std::span<const std::byte> body) const {
-    const JobConfig &job = membership_.config;
-    if (inagg_hdr_version(&header) != INAGG_WIRE_VERSION || inagg_swap16(header.job) != job.job)
+bool Engine::admits(const StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) const {
+    const auto bytes = static_cast<uint32_t>(body.size());
+    if (inagg_block_admits(&membership_.config, &s.worker, s.first_slot, &header, bytes))
         return false;
-    const uint8_t type = inagg_hdr_type(&header);
-    if (type == INAGG_CONFIG || type == INAGG_REFUSED) // an ended job has another generation by then
-        return true;
-    return inagg_swap16(header.generation) == job.generation && is_whole(header, body);
-}
-
-// Is the length right, and the payload undamaged?
-bool Engine::is_whole(const inagg_hdr &header, std::span<const std::byte> body) const {
-    const std::size_t elements = inagg_swap16(header.elements);
-    if (inagg_hdr_type(&header) == INAGG_WAIT)
-        return body.empty();
-    if (elements % INAGG_CHUNK || body.size() != elements * inagg_element_bytes(inagg_hdr_dtype(&header)) ||
-        body.size() > payload_bytes_)
-        return false;
-    if (!membership_.config.checked)
-        return true;
-    return inagg_swap16(header.level_flags) & INAGG_F_CHECKED && is_body_intact(header, body);
+    return !membership_.config.checked ||
+           inagg_packet_intact(&header, inagg_payload_checksum(body.data(), bytes));
 }
 
 Engine::StreamState *Engine::stream_of(uint32_t slot) {
@@ -187,20 +171,16 @@ Engine::StreamState *Engine::stream_of(uint32_t slot) {
 }
 
 void Engine::on_block(StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) {
-    const uint32_t block = inagg_swap32(header.block);
-    const uint64_t contributors = inagg_swap64(header.contributors);
-    const bool version = inagg_swap16(header.level_flags) & INAGG_F_VERSION;
-    const bool is_result = inagg_hdr_type(&header) == INAGG_RESULT;
-    if (s.first_slot + inagg_slot_index(&s.worker, block) != inagg_swap32(header.slot) ||
-        inagg_pool_version(&s.worker, block) != version || (is_result && contributors != all_ranks_)) {
+    if (!admits(s, header, body)) {
         stats_.rejected++;
         return;
     }
+    const uint32_t block = inagg_swap32(header.block);
     on_boot(inagg_swap16(header.boot));
-    if (is_result)
+    if (inagg_hdr_type(&header) == INAGG_RESULT)
         on_result(s, block, header, body);
     else
-        on_wait(s, block, contributors);
+        on_wait(s, block, inagg_swap64(header.contributors));
 }
 
 void Engine::on_boot(uint16_t boot) {
@@ -223,13 +203,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         stats_.duplicates++;
         return;
     }
-    const BlockMeta meta = {
-        .dtype_op = header.dtype_op,
-        .scale = header.scale,
-        .next_scale = header.next_scale,
-        .elements = inagg_swap16(header.elements),
-        .saturated = (inagg_swap16(header.level_flags) & INAGG_F_SATURATED) != 0,
-    };
+    const BlockMeta meta = inagg_hdr_meta(&header);
     s.answered = true;
     SlotRecord &record = s.records[index];
     record.kept = true;
@@ -319,29 +293,17 @@ void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
 
 inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const {
     inagg_hdr header = header_for(membership_.config, type);
-    if (inagg_pool_version(&s.worker, block))
-        flags |= INAGG_F_VERSION;
-    header.level_flags = inagg_swap16(flags);
-    header.block = inagg_swap32(block);
-    header.slot = inagg_swap32(s.first_slot + inagg_slot_index(&s.worker, block));
+    header.level_flags = inagg_swap16(static_cast<uint16_t>(flags));
+    inagg_hdr_set_block(&header, &s.worker, s.first_slot, block);
     return header;
-}
-
-static void set_meta(inagg_hdr &header, const BlockMeta &meta) {
-    header.dtype_op = meta.dtype_op;
-    header.scale = meta.scale;
-    header.next_scale = meta.next_scale;
-    header.elements = inagg_swap16(meta.elements);
-    if (meta.saturated)
-        header.level_flags |= inagg_swap16(INAGG_F_SATURATED);
 }
 
 void Engine::send_contribution(StreamState &s, uint32_t block, bool resend) {
     std::byte *frame = io_->reserve();
     const BlockMeta meta = client_.load(s.stream, block, frame + sizeof(inagg_hdr));
     inagg_hdr h = header(s, INAGG_CONTRIBUTION, block, resend ? INAGG_F_RESEND : 0);
-    set_meta(h, meta);
-    commit(h, frame, meta.elements * inagg_element_bytes(meta.dtype_op >> 4));
+    inagg_hdr_set_meta(&h, &meta);
+    commit(h, frame, inagg_block_bytes(&meta));
 }
 
 void Engine::send_request(StreamState &s, uint32_t block, bool everyone) {
@@ -357,13 +319,13 @@ void Engine::send_restore(StreamState &s, uint32_t block) {
         return;
     stats_.restores++;
     const BlockMeta &meta = record.kept_meta;
-    const std::size_t bytes = meta.elements * inagg_element_bytes(meta.dtype_op >> 4);
+    const std::size_t bytes = inagg_block_bytes(&meta);
     std::byte *frame = io_->reserve();
     std::memcpy(frame + sizeof(inagg_hdr), s.kept_payload.data() + index * payload_bytes_, bytes);
     inagg_hdr h = header(s, INAGG_RESTORE, block, 0);
-    h.contributors = inagg_swap64(all_ranks_);
+    h.contributors = inagg_swap64(inagg_all_ranks(membership_.config.size));
     h.count = inagg_swap16(membership_.config.size);
-    set_meta(h, meta);
+    inagg_hdr_set_meta(&h, &meta);
     commit(h, frame, bytes);
 }
 

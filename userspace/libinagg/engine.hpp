@@ -46,7 +46,7 @@ private:
     // What is remembered of a slot beside its timers.
     struct SlotRecord {
         bool kept = false; // the last result is in kept_payload, in case the switch loses it
-        BlockMeta kept_meta;
+        BlockMeta kept_meta{};
         bool heard = false; // a WAIT came for heard_block
         uint32_t heard_block = 0;
         uint64_t contributors = 0;
@@ -64,8 +64,7 @@ private:
     };
 
     void packet(std::span<const std::byte> payload) noexcept override;
-    bool is_ours(const inagg_hdr &header, std::span<const std::byte> body) const;
-    bool is_whole(const inagg_hdr &header, std::span<const std::byte> body) const;
+    bool admits(const StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) const;
     void on_block(StreamState &s, const inagg_hdr &header, std::span<const std::byte> body);
     void on_boot(uint16_t boot);
     void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body);
@@ -91,7 +90,6 @@ private:
     BlockClient &client_;
     uint64_t now_ = 0;
     inagg_boots boots_;
-    uint64_t all_ranks_;
     std::size_t payload_bytes_; // of the largest block
     std::array<StreamState, stream_count> streams_;
     uint64_t packets_ = 0;

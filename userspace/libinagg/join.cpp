@@ -10,7 +10,6 @@
 #include <inagg/core/types.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -24,18 +23,15 @@ namespace {
 // Waits for the CONFIG or REFUSED that answers one nonce.
 class JoinReceiver : public PacketReceiver {
 public:
-    JoinReceiver(uint16_t job, uint64_t nonce) : job_(job), nonce_(nonce) {}
+    JoinReceiver(const JobConfig &job, uint64_t nonce) : job_(job), nonce_(nonce) {}
 
     void packet(std::span<const std::byte> payload) noexcept override {
         inagg_hdr header;
         if (payload.size() < sizeof(header))
             return;
         std::memcpy(&header, payload.data(), sizeof(header));
-        if (!inagg_hdr_intact(&header) || inagg_hdr_version(&header) != INAGG_WIRE_VERSION ||
-            inagg_swap16(header.job) != job_)
-            return;
         const auto body = payload.subspan(sizeof(header));
-        if (!is_body_intact(header, body))
+        if (inagg_answer_admits(&job_, &header) || !is_body_intact(header, body))
             return;
         if (inagg_hdr_type(&header) == INAGG_CONFIG && body.size() == sizeof(inagg_config))
             on_config(header, body);
@@ -43,29 +39,28 @@ public:
             on_refused(header, body);
     }
 
+    inagg_hdr config_header;
     std::optional<inagg_config> config;
     std::optional<int> refused;
-    uint16_t generation = 0, boot = 0;
 
 private:
-    void on_config(const inagg_hdr &header, std::span<const std::byte> body) {
+    void on_config(const inagg_hdr &h, std::span<const std::byte> body) {
         inagg_config answer;
         std::memcpy(&answer, body.data(), sizeof(answer));
         if (inagg_swap64(answer.nonce) != nonce_)
             return;
         config = answer;
-        generation = inagg_swap16(header.generation);
-        boot = inagg_swap16(header.boot);
+        config_header = h;
     }
 
-    void on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
+    void on_refused(const inagg_hdr &h, std::span<const std::byte> body) {
         struct inagg_join asked;
         std::memcpy(&asked, body.data(), sizeof(asked));
         if (inagg_swap64(asked.nonce) == nonce_)
-            refused = static_cast<int>(inagg_swap32(header.slot));
+            refused = static_cast<int>(inagg_swap32(h.slot));
     }
 
-    uint16_t job_;
+    const JobConfig job_;
     uint64_t nonce_;
 };
 
@@ -75,15 +70,10 @@ uint64_t random_nonce() {
     return nonce ? nonce : 1; // 0 means "any" in a switch's tables
 }
 
-void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t nonce, uint8_t algorithm) {
+void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t nonce) {
     inagg_hdr header = header_for(job, type);
-    struct inagg_join body {};
-    body.nonce = inagg_swap64(nonce);
-    body.size = inagg_swap16(job.size);
-    body.elements = inagg_swap16(job.elements);
-    body.receive_port = inagg_swap16(io.receive_port());
-    body.algorithm = algorithm;
-    body.flags = job.checked ? INAGG_JOIN_CHECKED : 0;
+    struct inagg_join body;
+    inagg_join_fill(&body, &job, nonce, io.receive_port());
     // Always with its checksum: a damaged JOIN would name another port or size.
     inagg_hdr_seal_checked(&header, inagg_body_checksum(&body));
     std::byte *frame = io.reserve();
@@ -93,37 +83,30 @@ void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t non
     io.flush();
 }
 
-// The switch's answer as a JobConfig, or an error if no sane switch would give it.
-JobConfig accept(const inagg_config &answer, JobConfig job, uint8_t algorithm) {
-    const uint16_t offered = job.elements;
-    job.elements = inagg_swap16(answer.elements);
-    job.slots = inagg_swap32(answer.slots);
-    job.control_slots = inagg_swap32(answer.control_slots);
-    job.checked = answer.flags & INAGG_JOIN_CHECKED;
-    if (inagg_swap16(answer.size) != job.size || answer.algorithm != algorithm)
+// Make `job` what the switch's answer says, or throw if no sane switch would say that.
+void accept(const inagg_hdr &header, const inagg_config &answer, JobConfig &job) {
+    const JobConfig asked = job;
+    switch (-inagg_config_accept(&job, &header, &answer)) {
+    case 0:
+        return;
+    case INAGG_R_SIZE:
+    case INAGG_R_ALGORITHM:
         throw Error(INAGG_EREFUSED, "job {} on this switch has {} ranks and algorithm {}, not {} and {}",
-                    job.job, inagg_swap16(answer.size), algorithm_name(answer.algorithm), job.size,
-                    algorithm_name(algorithm));
-    if (job.elements == 0 || job.elements % INAGG_CHUNK || job.elements > offered)
+                    job.job, inagg_swap16(answer.size), algorithm_name(answer.algorithm), asked.size,
+                    algorithm_name(asked.algorithm));
+    case INAGG_R_MTU:
         throw Error(INAGG_EREFUSED,
                     "job {} uses packets of {} elements, the MTU of this rank's path allows {}: "
                     "give all ranks the same MTU",
-                    job.job, job.elements, offered);
-    if (!std::has_single_bit(job.slots) || !std::has_single_bit(job.control_slots) || job.slots > 1u << 20 ||
-        job.control_slots > 1u << 20)
+                    job.job, job.elements, asked.elements);
+    default:
         throw Error(INAGG_EREFUSED,
-                    "the switch offers {} data and {} control slots; both must be powers of two", job.slots,
-                    job.control_slots);
-    return job;
+                    "the switch offers {} data and {} control slots; both must be powers of two up to {}",
+                    job.slots, job.control_slots, INAGG_MAX_SLOTS);
+    }
 }
 
 } // namespace
-
-uint16_t elements_for(std::size_t path_payload) {
-    const std::size_t room = std::min(path_payload, max_packet);
-    const std::size_t elements = room > sizeof(inagg_hdr) ? (room - sizeof(inagg_hdr)) / 4 : 0;
-    return static_cast<uint16_t>(elements / INAGG_CHUNK * INAGG_CHUNK);
-}
 
 bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body) {
     if (!(inagg_swap16(header.level_flags) & INAGG_F_CHECKED))
@@ -140,26 +123,19 @@ void seal(inagg_hdr &header, const JobConfig &config, uint32_t payload) {
 }
 
 inagg_hdr header_for(const JobConfig &config, inagg_type type) {
-    inagg_hdr header{};
-    header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);
-    header.job = inagg_swap16(config.job);
-    header.generation = inagg_swap16(config.generation);
-    header.source = inagg_swap16(config.rank);
-    header.count = inagg_swap16(1);
-    header.fan_in = inagg_swap16(config.size);
-    header.contributors = inagg_swap64(inagg_rank_bit(config.rank));
-    header.boot = inagg_swap16(config.boot);
+    inagg_hdr header;
+    inagg_hdr_start(&header, &config, type);
     return header;
 }
 
 Membership join(PacketIo &io, const inagg_options &options) {
-    const uint8_t algorithm = algorithm_number(options.algorithm);
     JobConfig job{};
     job.job = options.job;
     job.rank = options.rank;
     job.size = options.size;
+    job.algorithm = algorithm_number(options.algorithm);
     job.checked = options.checked != 0;
-    job.elements = elements_for(io.path_payload());
+    job.elements = inagg_elements_for(static_cast<uint32_t>(io.path_payload()));
     if (job.elements == 0)
         throw Error(INAGG_EINVAL,
                     "the path to {} carries only {} bytes of UDP payload, at least {} are needed: "
@@ -167,11 +143,11 @@ Membership join(PacketIo &io, const inagg_options &options) {
                     options.switch_address, io.path_payload(), sizeof(inagg_hdr) + INAGG_CHUNK * 4);
 
     const uint64_t nonce = random_nonce();
-    JoinReceiver receiver(options.job, nonce);
+    JoinReceiver receiver(job, nonce);
     const uint64_t deadline = monotonic_ns() + uint64_t{options.timeout_ms} * 1'000'000;
     for (std::chrono::nanoseconds pause = 5ms;;
          pause = std::min<std::chrono::nanoseconds>(pause * 2, 200ms)) {
-        send_join(io, job, INAGG_JOIN, nonce, algorithm);
+        send_join(io, job, INAGG_JOIN, nonce);
         const uint64_t repeat = monotonic_ns() + static_cast<uint64_t>(pause.count());
         for (uint64_t now = monotonic_ns(); now < repeat; now = monotonic_ns()) {
             io.receive(receiver, std::chrono::nanoseconds(repeat - now));
@@ -181,9 +157,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
                             reason_text(*receiver.refused));
             if (!receiver.config)
                 continue;
-            job.generation = receiver.generation;
-            job.boot = receiver.boot;
-            job = accept(*receiver.config, job, algorithm);
+            accept(receiver.config_header, *receiver.config, job);
             if (receiver.config->group_port)
                 io.join_group(receiver.config->group, inagg_swap16(receiver.config->group_port));
             return {job, nonce};
@@ -198,7 +172,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
 }
 
 void leave(PacketIo &io, const Membership &membership) {
-    send_join(io, membership.config, INAGG_LEAVE, membership.nonce, INAGG_SWITCHML);
+    send_join(io, membership.config, INAGG_LEAVE, membership.nonce);
 }
 
 } // namespace inagg

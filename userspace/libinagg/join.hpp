@@ -12,9 +12,6 @@ struct Membership {
     uint64_t nonce; // names this incarnation of the worker
 };
 
-// 32-bit elements per packet that a UDP payload of `path_payload` bytes can carry.
-uint16_t elements_for(std::size_t path_payload);
-
 // Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after options.timeout_ms or
 // INAGG_EREFUSED. Joins the group of a static job on `io`.
 Membership join(PacketIo &io, const inagg_options &options);

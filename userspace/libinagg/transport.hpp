@@ -7,8 +7,8 @@
 //       PacketIo                      UdpIo (io_uring), AfxdpIo (AF_XDP rings)
 #pragma once
 
+#include <inagg/core/packet.h>
 #include <inagg/inagg.h>
-#include <inagg/wire.h>
 
 #include <chrono>
 #include <cstddef>
@@ -24,14 +24,8 @@ namespace inagg {
 enum class Stream : uint8_t { data, control };
 inline constexpr int stream_count = 2;
 
-// What goes into a block's header beside its number.
-struct BlockMeta {
-    uint8_t dtype_op = 0;   // enum inagg_wire_dtype << 4 | enum inagg_wire_op
-    uint8_t scale = 0;      // agreed exponent, 0 where none is needed
-    uint8_t next_scale = 0; // control blocks: exponent asked for; results: the maximum
-    uint16_t elements = 0;  // multiple of INAGG_CHUNK; 0 contributes nothing
-    bool saturated = false;
-};
+using BlockMeta = inagg_block_meta;
+using JobConfig = inagg_job_config;
 
 // The owner of the tensors. Called from Transport::progress() and extend(), on the caller's thread.
 class BlockClient {
@@ -42,14 +36,6 @@ public:
     virtual BlockMeta load(Stream stream, uint32_t block, std::byte *payload) = 0;
     // The block's result; once per block, in any order. `payload` is gone after the call.
     virtual void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) = 0;
-};
-
-// What the switch answered to the join: struct inagg_config in host byte order.
-struct JobConfig {
-    uint16_t job, rank, size, generation, boot;
-    uint16_t elements; // 32-bit elements per packet
-    uint32_t slots, control_slots;
-    bool checked;
 };
 
 // Which block a transport is waiting for, for the error message of a deadline.

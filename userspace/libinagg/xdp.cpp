@@ -282,21 +282,11 @@ void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {
     at.done = 0;
     at.heard = 0;
     const BlockMeta meta = client_.load(ring.stream, block, reinterpret_cast<std::byte *>(at.payload));
-    const std::size_t bytes = meta.elements * inagg_element_bytes(meta.dtype_op >> 4);
-
-    unsigned flags = block & ring.window ? INAGG_F_VERSION : 0;
-    if (meta.saturated)
-        flags |= INAGG_F_SATURATED;
+    const uint32_t bytes = inagg_block_bytes(&meta);
     inagg_hdr h = header_for(membership_.config, INAGG_CONTRIBUTION);
-    h.level_flags = inagg_swap16(flags);
-    h.block = inagg_swap32(block);
-    h.slot = inagg_swap32(ring.first_slot + (block & (ring.window - 1)));
-    h.dtype_op = meta.dtype_op;
-    h.scale = meta.scale;
-    h.next_scale = meta.next_scale;
-    h.elements = inagg_swap16(meta.elements);
-    seal(h, membership_.config,
-         membership_.config.checked ? inagg_payload_checksum(at.payload, static_cast<uint32_t>(bytes)) : 0);
+    inagg_hdr_set_block(&h, &state(ring).worker, ring.first_slot, block);
+    inagg_hdr_set_meta(&h, &meta);
+    seal(h, membership_.config, membership_.config.checked ? inagg_payload_checksum(at.payload, bytes) : 0);
     at.hdr = h;
 
     if (header_payload_ != sizeof(h) + bytes) {
@@ -304,7 +294,7 @@ void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {
         header_.set_payload(header_payload_);
     }
     std::memcpy(at.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
-    at.bytes = static_cast<uint32_t>(bytes);
+    at.bytes = bytes;
 }
 
 void XdpTransport::publish(const Ring &ring) {
@@ -333,13 +323,7 @@ bool XdpTransport::collect(Ring &ring) {
         inagg_cell &at = cell(ring, ring.tail);
         if (!shared_word(at.done).load(std::memory_order_acquire))
             break;
-        const BlockMeta meta = {
-            .dtype_op = at.hdr.dtype_op,
-            .scale = at.hdr.scale,
-            .next_scale = at.hdr.next_scale,
-            .elements = inagg_swap16(at.hdr.elements),
-            .saturated = (inagg_swap16(at.hdr.level_flags) & INAGG_F_SATURATED) != 0,
-        };
+        const BlockMeta meta = inagg_hdr_meta(&at.hdr);
         client_.store(ring.stream, ring.tail, meta, reinterpret_cast<const std::byte *>(at.payload));
         ring.tail++;
         ring.stored++;
@@ -425,7 +409,8 @@ void XdpTransport::send_restore(uint32_t index) {
     if (!shared_word(from.done).load(std::memory_order_acquire))
         return;
     inagg_hdr h = from.hdr;
-    const std::size_t bytes = inagg_swap16(h.elements) * inagg_element_bytes(inagg_hdr_dtype(&h));
+    const BlockMeta meta = inagg_hdr_meta(&h);
+    const std::size_t bytes = inagg_block_bytes(&meta);
     std::byte *to = out_->reserve();
     std::memcpy(to + sizeof(h), from.payload, std::min<std::size_t>(bytes, INAGG_MAX_PAYLOAD));
     if (slot(index).block != next)
@@ -519,8 +504,7 @@ void XdpTransport::packet(std::span<const std::byte> payload) noexcept {
         return;
     std::memcpy(&header, payload.data(), sizeof(header));
     std::memcpy(&asked, payload.data() + sizeof(header), sizeof(asked));
-    if (inagg_hdr_intact(&header) && inagg_hdr_version(&header) == INAGG_WIRE_VERSION &&
-        inagg_hdr_type(&header) == INAGG_REFUSED && inagg_swap16(header.job) == membership_.config.job &&
+    if (!inagg_answer_admits(&membership_.config, &header) && inagg_hdr_type(&header) == INAGG_REFUSED &&
         inagg_swap64(asked.nonce) == membership_.nonce)
         ended_ = static_cast<int>(inagg_swap32(header.slot));
 }

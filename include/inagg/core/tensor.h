@@ -86,27 +86,27 @@ INAGG_INLINE __u8 inagg_exponent_of(__u32 magnitude, __u32 dtype)
 }
 
 /** Element @i of floats or halves at @memory, any alignment. */
-INAGG_INLINE __u32 inagg_element(const void *memory, __u32 i, __u32 bytes)
+INAGG_INLINE __u32 inagg_element(const void *memory, __u64 i, __u32 bytes)
 {
 	__u32 bits;
 	__u16 half;
 
 	if (bytes == 4) {
-		__builtin_memcpy(&bits, (const char *)memory + 4 * (__u64)i, 4);
+		__builtin_memcpy(&bits, (const char *)memory + 4 * i, 4);
 		return bits;
 	}
-	__builtin_memcpy(&half, (const char *)memory + 2 * (__u64)i, 2);
+	__builtin_memcpy(&half, (const char *)memory + 2 * i, 2);
 	return half;
 }
 
-INAGG_INLINE void inagg_set_element(void *memory, __u32 i, __u32 bytes, __u32 bits)
+INAGG_INLINE void inagg_set_element(void *memory, __u64 i, __u32 bytes, __u32 bits)
 {
 	__u16 half = (__u16)bits;
 
 	if (bytes == 4)
-		__builtin_memcpy((char *)memory + 4 * (__u64)i, &bits, 4);
+		__builtin_memcpy((char *)memory + 4 * i, &bits, 4);
 	else
-		__builtin_memcpy((char *)memory + 2 * (__u64)i, &half, 2);
+		__builtin_memcpy((char *)memory + 2 * i, &half, 2);
 }
 
 /** The larger of @most and the magnitudes of @count floats at @in, any alignment. */
@@ -128,6 +128,20 @@ INAGG_INLINE __u32 inagg_largest_magnitude(const void *in, __u32 count, __u32 dt
 INAGG_INLINE __s32 inagg_to_ordered(__s32 bits, __u32 infinity, __s32 magnitude, __s32 nan)
 {
 	return (__u32)(bits & magnitude) > infinity ? nan : bits ^ (bits >> 31 & magnitude);
+}
+
+/** The integer that wins: INT32_MAX or INT32_MIN. */
+INAGG_INLINE __s32 inagg_nan_that_wins(__u32 op)
+{
+	return op == INAGG_MAX ? 0x7fffffff : -0x7fffffff - 1;
+}
+
+/** The way back for 16-bit floats; a NaN cut to 16 bits would be none, so it gets one of both types. */
+INAGG_INLINE __u16 inagg_half_of_ordered(__s32 ordered)
+{
+	if (ordered == 0x7fffffff || ordered == -0x7fffffff - 1)
+		return 0x7fff;
+	return (__u16)(ordered ^ (ordered >> 31 & 0x7fff));
 }
 
 /*
@@ -196,7 +210,7 @@ INAGG_INLINE int inagg_is_plain(const struct inagg_coding *c)
 /** One element of memory to wire; not for plain encodings. */
 INAGG_INLINE __u32 inagg_encode(const struct inagg_coding *c, __u32 bits, __u8 *saturated)
 {
-	__s32 nan = c->op == INAGG_MAX ? 0x7fffffff : -0x7fffffff - 1;
+	__s32 nan = inagg_nan_that_wins(c->op);
 
 	if (c->op == INAGG_SUM)
 		return inagg_float_to_fixed(bits, c->point, c->bias, saturated);
@@ -214,9 +228,7 @@ INAGG_INLINE __u32 inagg_decode(const struct inagg_coding *c, __u32 wire, __u32 
 		return inagg_fixed_to_float((__s32)(wire - c->bias * size), c->point);
 	if (c->dtype == INAGG_FLOAT32)
 		return (__u32)(ordered ^ (ordered >> 31 & 0x7fffffff));
-	if (ordered == 0x7fffffff || ordered == -0x7fffffff - 1)
-		return 0x7fff; /* cut to 16 bits it would be no NaN */
-	return (__u16)(ordered ^ (ordered >> 31 & 0x7fff));
+	return inagg_half_of_ordered(ordered);
 }
 
 /** @count elements of memory to a block's payload, whole chunks; nonzero: one did not fit the scale. */

@@ -23,7 +23,7 @@ using Bytes = std::vector<std::byte>;
 
 Bytes random_input(inagg_dtype dtype, std::size_t count, int rank, uint64_t seed) {
     std::mt19937_64 random(seed * 1000 + rank);
-    Bytes bytes(count * size_of(dtype));
+    Bytes bytes(count * inagg_memory_bytes(dtype));
     for (std::size_t i = 0; i < count; i++) {
         if (dtype == INAGG_INT32) {
             const auto value = static_cast<int32_t>(random());
@@ -82,7 +82,7 @@ Bytes reference(const std::vector<Bytes> &inputs, std::size_t count, inagg_dtype
     const auto log2 = inagg_fan_in_log2(static_cast<uint32_t>(inputs.size()));
     const int exponent = float_sum ? exponent_of_largest(inputs, count, dtype) : 0;
     const int point = inagg_fixed_point(log2, static_cast<uint8_t>(exponent));
-    const std::size_t width = size_of(dtype);
+    const std::size_t width = inagg_memory_bytes(dtype);
     for (std::size_t i = 0; i < count; i++) {
         if (op != INAGG_SUM) {
             std::size_t best = 0;

@@ -109,7 +109,7 @@ TEST(SameBits, OrderedHalves) {
             for (std::size_t i = 0; i < in.size(); i++)
                 in[i] = static_cast<uint16_t>(i);
             std::vector<int32_t> out(in.size()), expected(in.size());
-            to_ordered16(in.data(), out.data(), in.size(), static_cast<uint16_t>(inagg_infinity(dtype)),
+            to_ordered16(in.data(), out.data(), in.size(), inagg_infinity(dtype),
                          op == INAGG_MAX ? INT32_MAX : INT32_MIN);
             for (std::size_t i = 0; i < in.size(); i += INAGG_CHUNK)
                 inagg_encode_block(&c, &in[i], &expected[i], INAGG_CHUNK);
