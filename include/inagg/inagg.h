@@ -50,7 +50,7 @@ typedef struct inagg_options {
 	uint16_t rank;
 	uint16_t size;          /* 1 .. 64 */
 	char algorithm[16];     /* "switchml" */
-	char transport[16];     /* "udp", "afxdp", "xdp", "auto" */
+	char transport[16];     /* "udp", "kernel", "afxdp", "xdp", "auto" */
 	uint32_t timeout_ms;    /* deadline of joins and of each operation without progress; default 30000 */
 	int32_t scale;          /* k: float32 sums travel as round(x * 2^k); INAGG_SCALE_AUTO agrees on k */
 	int checked;            /* 1: payload checksums, for links that do not check frames */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "engine.hpp"
 
-#include "reasons.hpp"
+#include "errors.hpp"
 
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
@@ -69,8 +69,7 @@ void Engine::progress(std::chrono::nanoseconds wait) {
     if (longest == 0) // nobody may come back soon to send what was queued
         io_->flush();
     if (ended_)
-        throw Error(INAGG_ECLOSED, "the switch ended job {}: {}", membership_.config.job,
-                    reason_text(ended_));
+        throw job_ended(membership_.config.job, ended_);
 }
 
 // True if a packet came.

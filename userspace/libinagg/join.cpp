@@ -2,9 +2,8 @@
 #include "join.hpp"
 
 #include "engine.hpp"
-#include "error.hpp"
+#include "errors.hpp"
 #include "options.hpp"
-#include "reasons.hpp"
 
 #include <inagg/core/checksum.h>
 #include <inagg/core/types.h>
@@ -152,9 +151,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
         for (uint64_t now = monotonic_ns(); now < repeat; now = monotonic_ns()) {
             io.receive(receiver, std::chrono::nanoseconds(repeat - now));
             if (receiver.refused)
-                throw Error(INAGG_EREFUSED, "the switch at {} refuses rank {} of job {} (size {}): {}",
-                            options.switch_address, options.rank, options.job, options.size,
-                            reason_text(*receiver.refused));
+                throw join_refused(options, *receiver.refused);
             if (!receiver.config)
                 continue;
             accept(receiver.config_header, *receiver.config, job);
@@ -163,11 +160,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
             return {job, nonce};
         }
         if (monotonic_ns() >= deadline)
-            throw Error(
-                INAGG_ENOSWITCH,
-                "no switch answers for job {} at {} port {} within {} ms: check INAGG_SWITCH, that inaggd "
-                "runs there, and that this port of the switch is given to it",
-                options.job, options.switch_address, INAGG_PORT, options.timeout_ms);
+            throw no_switch(options);
     }
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::array<std::string_view, INAGG_ALGORITHMS> algorithms = {"switchml", "trio", "atp", "panama",
                                                                        "canary"};
-constexpr std::array<std::string_view, 4> transports = {"udp", "afxdp", "xdp", "auto"};
+constexpr std::array<std::string_view, 5> transports = {"udp", "kernel", "afxdp", "xdp", "auto"};
 
 struct Variable {
     const char *name;

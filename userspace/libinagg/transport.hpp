@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The seam between the communicator, which knows tensors, and the transports, which know packets.
+// The seam between tensors and packets.
 //
-//   Communicator (communicator.cpp)   tensors, scales, handles: implements BlockClient
-//   Transport                         moves blocks of two streams: udp, afxdp, xdp
-//     Engine (engine.cpp)             core/worker.h over a PacketIo: all of udp and afxdp, control of xdp
-//       PacketIo                      UdpIo (io_uring), AfxdpIo (AF_XDP rings)
+//   BlockCarrier (block_carrier.cpp)   tensors, scales: implements BlockClient
+//   Transport                          moves blocks of two streams: udp, afxdp, xdp
+//     Engine (engine.cpp)              core/worker.h over a PacketIo: all of udp and afxdp, control of xdp
+//       PacketIo                       UdpIo (io_uring), AfxdpIo (AF_XDP rings)
 #pragma once
 
 #include <inagg/core/packet.h>
@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 
 namespace inagg {
@@ -62,9 +61,5 @@ public:
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;
 };
-
-// Joins the job with the transport that options.transport names and returns when the switch has
-// accepted the rank. `note` receives why `auto` passed over faster transports. Throws inagg::Error.
-std::unique_ptr<Transport> make_transport(const inagg_options &options, BlockClient &client, std::string &note);
 
 } // namespace inagg

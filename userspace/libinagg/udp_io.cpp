@@ -2,7 +2,7 @@
 #include "udp_io.hpp"
 
 #include "engine.hpp"
-#include "error.hpp"
+#include "errors.hpp"
 #include "transports.hpp"
 
 #include <arpa/inet.h>
@@ -103,7 +103,22 @@ bool is_passing(int error) {
 
 } // namespace
 
-UdpIo::UdpIo(const inagg_options &options) : address_(options.switch_address) {
+sockaddr_storage switch_address(const inagg_options &options) {
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo *found = nullptr;
+    if (getaddrinfo(options.switch_address, std::to_string(INAGG_PORT).c_str(), &hints, &found))
+        throw Error(INAGG_EINVAL, "switch address '{}': give an IPv4 or IPv6 address", options.switch_address);
+    sockaddr_storage address{};
+    std::memcpy(&address, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    return address;
+}
+
+UdpIo::UdpIo(const inagg_options &options)
+    : options_(options), peer_(switch_address(options)),
+      peer_length_(peer_.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)) {
     open_socket();
     open_ring();
 }
@@ -117,21 +132,11 @@ UdpIo::~UdpIo() {
 }
 
 void UdpIo::open_socket() {
-    addrinfo hints{};
-    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-    hints.ai_socktype = SOCK_DGRAM;
-    addrinfo *found = nullptr;
-    if (getaddrinfo(address_.c_str(), std::to_string(INAGG_PORT).c_str(), &hints, &found))
-        throw Error(INAGG_EINVAL, "switch address '{}': give an IPv4 or IPv6 address", address_);
-    std::memcpy(&peer_, found->ai_addr, found->ai_addrlen);
-    peer_length_ = found->ai_addrlen;
-    freeaddrinfo(found);
-
     const bool ipv4 = peer_.ss_family == AF_INET;
     unicast_.socket = udp_socket(peer_.ss_family);
     const int fd = unicast_.socket.get();
-    if (connect(fd, reinterpret_cast<sockaddr *>(&peer_), peer_length_))
-        throw Error(INAGG_ENOSWITCH, "no route to the switch at {}: {}", address_, std::strerror(errno));
+    if (connect(fd, reinterpret_cast<const sockaddr *>(&peer_), peer_length_))
+        throw no_route(options_, errno);
     sockaddr_storage local{};
     socklen_t length = sizeof(local);
     if (getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length))
@@ -246,7 +251,7 @@ void UdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
     while (reap(receiver) == completion_entries / 2)
         ;
     if (failure_)
-        throw system_error(fmt::format("sending {} bytes to the switch at {}", path_payload_, address_),
+        throw system_error(fmt::format("sending {} bytes to the switch at {}", path_payload_, options_.switch_address),
                            failure_);
 }
 
@@ -370,7 +375,7 @@ void UdpIo::join_group(std::span<const uint8_t, 16> group, uint16_t port) {
     std::memcpy(&request.gr_group, &address, length);
     if (setsockopt(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_JOIN_GROUP, &request, sizeof(request)))
         throw system_error("joining the job's group");
-    if (connect(fd, reinterpret_cast<sockaddr *>(&peer_), peer_length_)) // only the switch may speak
+    if (connect(fd, reinterpret_cast<const sockaddr *>(&peer_), peer_length_)) // only the switch may speak
         throw system_error("connecting the group's socket");
     group_.socket = std::move(socket);
 }

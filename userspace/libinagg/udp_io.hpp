@@ -56,9 +56,9 @@ private:
     void on_received(const io_uring_cqe &cqe, PacketReceiver &receiver);
     void on_send_failed(int error);
 
-    std::string address_; // of the switch, in text
-    sockaddr_storage peer_{};
-    socklen_t peer_length_ = 0;
+    const inagg_options options_;
+    const sockaddr_storage peer_;
+    const socklen_t peer_length_;
     uint16_t receive_port_ = 0;
     std::size_t path_payload_ = 0;
 

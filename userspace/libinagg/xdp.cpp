@@ -3,9 +3,8 @@
 // space fills cells with packets, opens the window, starts idle slots through its socket, serves timers,
 // and sleeps until a batch of results is stored.
 #include "engine.hpp"
-#include "error.hpp"
+#include "errors.hpp"
 #include "join.hpp"
-#include "reasons.hpp"
 #include "transports.hpp"
 #include "xdp_device.hpp"
 
@@ -494,7 +493,7 @@ void XdpTransport::check_socket() {
     socket_checked_ns_ = now;
     io_->receive(*this, 0ns);
     if (ended_)
-        throw Error(INAGG_ECLOSED, "the switch ended job {}: {}", membership_.config.job, reason_text(ended_));
+        throw job_ended(membership_.config.job, ended_);
 }
 
 void XdpTransport::packet(std::span<const std::byte> payload) noexcept {
@@ -592,7 +591,7 @@ std::unique_ptr<Transport> make_xdp(const inagg_options &options, BlockClient &c
     const Membership membership = join(*io, options);
     try {
         if (watched.grouped)
-            throw Error(INAGG_ESYSTEM, "job {} sends results to a group address: use transport udp", options.job);
+            throw results_to_group(options.job);
         return std::make_unique<XdpTransport>(std::move(device), io, membership, client);
     } catch (const Error &) {
         if (std::string_view(options.transport) != "auto")

@@ -2,7 +2,7 @@
 // The whole library against a switch in user space: exact results whatever the network and the switch do.
 #include "ranks.hpp"
 
-#include <inagg/core/fixed.h>
+#include <inagg/core/tensor.h>
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <random>
 
@@ -476,6 +477,17 @@ TEST(Join, NobodyAnswers) {
     inagg_options options = options_for(software_switch, 0, 2);
     options.timeout_ms = 100;
     EXPECT_EQ(code_of([&] { Communicator communicator(options); }), INAGG_ENOSWITCH);
+}
+
+TEST(Join, TheKernelTransportNeedsItsModule) {
+    if (std::filesystem::exists("/proc/net/inagg"))
+        GTEST_SKIP() << "this machine has AF_INAGG";
+    SoftwareSwitch software_switch;
+    inagg_options options = options_for(software_switch, 0, 1);
+    std::strcpy(options.transport, "kernel");
+    std::string message;
+    EXPECT_EQ(code_of([&] { Communicator communicator(options); }, &message), INAGG_EPRIVILEGE);
+    EXPECT_NE(message.find("load the module af_inagg"), std::string::npos) << message;
 }
 
 TEST(Join, RefusalCarriesItsReason) {

@@ -105,7 +105,7 @@ TEST(Validation, ListsTheChoices) {
         validate(options);
         FAIL();
     } catch (const Error &error) {
-        EXPECT_STREQ(error.what(), "transport 'carrier': set one of udp, afxdp, xdp, auto");
+        EXPECT_STREQ(error.what(), "transport 'carrier': set one of udp, kernel, afxdp, xdp, auto");
     }
 }
 

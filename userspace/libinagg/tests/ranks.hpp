@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Runs the ranks of a job as threads against a SoftwareSwitch.
+// Runs the ranks of a job as threads against a SoftwareSwitch, over the transport that INAGG_TEST_TRANSPORT
+// names (udp).
 #pragma once
 
 #include "communicator.hpp"
 #include "options.hpp"
 #include "software_switch.hpp"
 
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <string>
@@ -14,12 +16,17 @@
 
 namespace inagg {
 
+// The tests are the same for each transport that needs no privileges.
+inline std::string tested_transport() {
+    const char *name = std::getenv("INAGG_TEST_TRANSPORT");
+    return name ? name : "udp";
+}
+
 inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t rank, uint16_t size,
                                  uint16_t job = 7) {
     inagg_options options = default_options();
     software_switch.address().copy(options.switch_address, sizeof(options.switch_address) - 1);
-    std::string_view("udp").copy(options.transport, sizeof(options.transport) - 1);
-    options.transport[3] = '\0';
+    options.transport[tested_transport().copy(options.transport, sizeof(options.transport) - 1)] = '\0';
     options.job = job;
     options.rank = rank;
     options.size = size;

@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "transport.hpp"
+#include "carrier.hpp"
 
-#include "error.hpp"
+#include "block_carrier.hpp"
 #include "transports.hpp"
-
-#include <string_view>
 
 namespace inagg {
 
 namespace {
 
+template <BlockCarrier::MakeTransport make> std::unique_ptr<Carrier> over(const inagg_options &options) {
+    return std::make_unique<BlockCarrier>(options, make);
+}
+
 struct Choice {
     std::string_view name;
-    std::unique_ptr<Transport> (*make)(const inagg_options &, BlockClient &);
+    std::unique_ptr<Carrier> (*make)(const inagg_options &);
 };
 
 // The fastest first.
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
-    {"xdp", make_xdp},
-    {"afxdp", make_afxdp},
+    {"xdp", over<make_xdp>},
+    {"afxdp", over<make_afxdp>},
 #endif
-    {"udp", make_udp},
+    {"kernel", make_kernel},
+    {"udp", over<make_udp>},
 };
 
 // An error that says something about this machine and not about the job or the switch.
@@ -29,10 +32,10 @@ bool is_local(const Error &error) {
     return error.code() == INAGG_EPRIVILEGE || error.code() == INAGG_ESYSTEM;
 }
 
-std::unique_ptr<Transport> make_best(const inagg_options &options, BlockClient &client, std::string &note) {
+std::unique_ptr<Carrier> make_best(const inagg_options &options, std::string &note) {
     for (const Choice &choice : choices) {
         try {
-            return choice.make(options, client);
+            return choice.make(options);
         } catch (const Error &error) {
             if (!is_local(error) || &choice == std::end(choices) - 1)
                 throw;
@@ -44,14 +47,13 @@ std::unique_ptr<Transport> make_best(const inagg_options &options, BlockClient &
 
 } // namespace
 
-std::unique_ptr<Transport> make_transport(const inagg_options &options, BlockClient &client,
-                                          std::string &note) {
+std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string &note) {
     const std::string_view name = options.transport;
     if (name == "auto")
-        return make_best(options, client, note);
+        return make_best(options, note);
     for (const Choice &choice : choices)
         if (choice.name == name)
-            return choice.make(options, client);
+            return choice.make(options);
     throw Error(INAGG_EINVAL, "transport '{}' is not in this build of libinagg", name);
 }
 

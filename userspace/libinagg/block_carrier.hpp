@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Tensors in call order on the two streams of blocks of a Transport: scales, encodings.
+#pragma once
+
+#include "carrier.hpp"
+#include "encoding.hpp"
+#include "transport.hpp"
+
+#include <deque>
+
+namespace inagg {
+
+class BlockCarrier final : public Carrier, private BlockClient {
+public:
+    // `make` joins the job; its transport gets this carrier as its client.
+    using MakeTransport = std::unique_ptr<Transport> (*)(const inagg_options &, BlockClient &);
+    BlockCarrier(const inagg_options &options, MakeTransport make);
+
+    std::string_view name() const override { return transport_->name(); }
+    Handle prepare(const Call &call) override;
+    void start(const Handle &operation) override;
+    void progress(std::chrono::nanoseconds wait) override { transport_->progress(wait); }
+    std::optional<std::string> stall() const override;
+    inagg_stats_t stats() const override { return transport_->stats(); }
+    void leave() override { transport_->leave(); }
+
+private:
+    struct BlockOperation;
+    using BlockHandle = std::shared_ptr<BlockOperation>;
+    // A run of data blocks that belongs to one operation.
+    struct Segment {
+        BlockHandle operation;
+        std::unique_ptr<Encoding> encoding;
+        uint32_t first, blocks, left;
+    };
+    // A control block; `operation` is reset when its result is here.
+    struct Control {
+        BlockHandle operation;
+        uint8_t exponent;
+    };
+
+    BlockMeta load(Stream stream, uint32_t block, std::byte *payload) override;
+    void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) override;
+
+    void choose_scale(BlockOperation &operation) const;
+    void queue_control(const BlockHandle &operation, uint8_t exponent);
+    void assign_blocks();
+    bool assign(const BlockHandle &operation);
+    bool assign_float_sum(const BlockHandle &operation);
+    void add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding);
+    Segment &segment_of(uint32_t block);
+    void store_control(uint32_t block, const BlockMeta &meta);
+    void store_data(uint32_t block, const BlockMeta &meta, const std::byte *payload);
+    void returned(const BlockHandle &operation);
+    void finish(BlockOperation &operation) const;
+
+    const inagg_options options_;
+    std::unique_ptr<Transport> transport_;
+    std::deque<BlockHandle> unassigned_; // operations whose data blocks are not (all) known yet
+    std::deque<Segment> segments_;
+    uint32_t next_data_ = 0;
+    std::deque<Control> controls_;
+    uint32_t first_control_ = 0; // number of controls_.front()
+};
+
+} // namespace inagg

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The seam between the communicator, which knows calls, and what carries their tensors to the switch.
+//
+//   Communicator (communicator.cpp)   calls in order, handles, deadlines, a thread that keeps them moving
+//   Carrier                           moves tensors
+//     BlockCarrier                    cuts them into blocks for a Transport: xdp, afxdp, udp
+//     KernelCarrier (kernel.cpp)      gives them to an AF_INAGG socket: kernel
+#pragma once
+
+#include "error.hpp"
+
+#include <inagg/inagg.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace inagg {
+
+// What one rank wants of a collective call.
+struct Call {
+    enum class Kind { reduction, broadcast, barrier } kind = Kind::barrier;
+    const void *send = nullptr; // broadcast: as recv
+    void *recv = nullptr;       // null: the result is not wanted here
+    std::size_t count = 0;
+    inagg_dtype dtype = INAGG_INT32;
+    inagg_op op = INAGG_SUM;
+    bool root = false;
+};
+
+// A call under way. Owned jointly by the communicator and the caller's handle; carriers add what they need.
+class Operation {
+public:
+    explicit Operation(const Call &what) : call(what) {}
+    virtual ~Operation() = default;
+
+    bool done() const { return done_.load(std::memory_order_acquire); }
+    // Throws what went wrong, once done.
+    void check() const {
+        if (error_)
+            throw *error_;
+    }
+    // It will end with this error, unless with an earlier one.
+    void set_error(const Error &error) {
+        if (!error_)
+            error_ = error;
+    }
+    // Its buffers are the caller's again.
+    void finish() { done_.store(true, std::memory_order_release); }
+
+    const Call call;
+    uint64_t progress_ns = 0; // when something of its result came last
+
+private:
+    std::optional<Error> error_;
+    std::atomic<bool> done_{false};
+};
+
+using Handle = std::shared_ptr<Operation>;
+
+// A rank's membership of a job. Used by one thread at a time, not always the same.
+class Carrier {
+public:
+    virtual ~Carrier() = default;
+    // Name of the transport.
+    virtual std::string_view name() const = 0;
+    // An operation for start(). Throws for calls that this carrier cannot carry.
+    virtual Handle prepare(const Call &call) = 0;
+    // Queue it behind those started before; `operation` stays alive until it is finished or this carrier
+    // is never used again but to leave. Throws when the membership has ended.
+    virtual void start(const Handle &operation) = 0;
+    // Move what can move; finish() what is done. If nothing can, sleep up to `wait` for it. Throws when the
+    // membership has ended or the system fails.
+    virtual void progress(std::chrono::nanoseconds wait) = 0;
+    // What the oldest operation waits for, for the message of a deadline that has passed. Nothing: whatever
+    // carries the tensors has deadlines of its own.
+    virtual std::optional<std::string> stall() const = 0;
+    virtual inagg_stats_t stats() const = 0;
+    // Tell the switch that this rank leaves; best effort, does not wait.
+    virtual void leave() = 0;
+};
+
+// Joins the job with the transport that options.transport names and returns when the switch has
+// accepted the rank. `note` receives why `auto` passed over faster transports. Throws inagg::Error.
+std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string &note);
+
+} // namespace inagg

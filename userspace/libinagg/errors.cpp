@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "errors.hpp"
+
+#include "reasons.hpp"
+
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace inagg {
+
+Error no_switch(const inagg_options &options) {
+    return {INAGG_ENOSWITCH,
+            "no switch answers for job {} at {} port {} within {} ms: check INAGG_SWITCH, that inaggd "
+            "runs there, and that this port of the switch is given to it",
+            options.job,
+            options.switch_address,
+            INAGG_PORT,
+            options.timeout_ms};
+}
+
+Error no_route(const inagg_options &options, int error) {
+    return {INAGG_ENOSWITCH, "no route to the switch at {}: {}", options.switch_address,
+            std::strerror(error)};
+}
+
+Error join_refused(const inagg_options &options, int reason) {
+    return {INAGG_EREFUSED,
+            "the switch at {} refuses rank {} of job {} (size {}): {}",
+            options.switch_address,
+            options.rank,
+            options.job,
+            options.size,
+            reason_text(reason)};
+}
+
+Error job_ended(uint16_t job, int reason) {
+    return {INAGG_ECLOSED, "the switch ended job {}: {}", job, reason_text(reason)};
+}
+
+Error results_to_group(uint16_t job) {
+    return {INAGG_ESYSTEM, "job {} sends results to a group address: use transport udp", job};
+}
+
+Error deadline_passed(const inagg_options &options, const std::string &why) {
+    return {INAGG_EDEADLINE, "job {}: no progress for {} ms: {}", options.job, options.timeout_ms, why};
+}
+
+std::string describe(const Stalled &stalled, const inagg_options &options) {
+    const std::string block =
+        fmt::format("{} block {}", stalled.stream == Stream::data ? "data" : "control", stalled.block);
+    if (!stalled.heard)
+        return fmt::format("{} is unanswered, the switch at {} has been silent", block,
+                           options.switch_address);
+    std::vector<int> missing;
+    for (int rank = 0; rank < options.size; rank++)
+        if (!(stalled.contributors & inagg_rank_bit(rank)))
+            missing.push_back(rank);
+    if (missing.empty())
+        return fmt::format("{} has all ranks' contributions, but its result does not arrive", block);
+    return fmt::format("{} waits for rank{} {}", block, missing.size() == 1 ? "" : "s",
+                       fmt::join(missing, ", "));
+}
+
+Error calls_differ(uint16_t job, const std::string &where) {
+    return {INAGG_EINVAL, "job {}{}: the ranks' calls differ in count, type or root", job, where};
+}
+
+Error out_of_scale(const Call &call, const inagg_options &options) {
+    return {INAGG_ERANGE,
+            "a float32 sum of {} elements has a value that does not fit scale {} on some rank: "
+            "choose a smaller INAGG_SCALE or 'auto'",
+            call.count, options.scale};
+}
+
+} // namespace inagg

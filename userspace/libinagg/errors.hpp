@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What can happen to a member of a job on any transport, in the same words.
+#pragma once
+
+#include "carrier.hpp"
+#include "error.hpp"
+#include "transport.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace inagg {
+
+Error no_switch(const inagg_options &options);
+Error no_route(const inagg_options &options, int error);
+// `reason` is an enum inagg_reason.
+Error join_refused(const inagg_options &options, int reason);
+Error job_ended(uint16_t job, int reason);
+Error results_to_group(uint16_t job);
+
+// `why` is what the oldest operation waits for.
+Error deadline_passed(const inagg_options &options, const std::string &why);
+// "data block 7 waits for ranks 1, 3", or that the switch has been silent.
+std::string describe(const Stalled &stalled, const inagg_options &options);
+
+// `where` follows the job's number.
+Error calls_differ(uint16_t job, const std::string &where = "");
+Error out_of_scale(const Call &call, const inagg_options &options);
+
+} // namespace inagg
