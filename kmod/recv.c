@@ -2,6 +2,7 @@
 /* recv(): results from the ring to user space. */
 #include <linux/sched/signal.h>
 
+#include "convert.h"
 #include "tensor.h"
 
 static void apply_classes(const struct inagg_tensor *t, u8 *cell, u32 first, u32 count)
@@ -21,7 +22,7 @@ static u8 *decoded_cell(struct inagg_sock *isk, struct inagg_tensor *t, u32 inde
 	u32 count = bytes_of(t, index) / memory_bytes(t);
 
 	if (t->decoded == index) {
-		inagg_decode_block(&t->coding, cell, cell, count, isk->job.size);
+		inagg_from_wire(&t->coding, cell, count, isk->job.size);
 		if (t->classes)
 			apply_classes(t, cell, index * t->per_block, count);
 		t->decoded++;

@@ -3,6 +3,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
+#include "convert.h"
 #include "tensor.h"
 #include "trace.h"
 
@@ -151,7 +152,7 @@ bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, st
 	meta->dtype_op = t->dtype_op;
 	meta->scale = t->scale;
 	meta->elements = inagg_padded(count);
-	meta->saturated = inagg_encode_block(&t->coding, cell_of(isk, t, index), payload, count);
+	meta->saturated = inagg_to_wire(&t->coding, cell_of(isk, t, index), payload, count);
 	return true;
 }
 

@@ -15,6 +15,8 @@
 
 #define TTL		64
 #define JOIN_PAUSE	(5 * NSEC_PER_MSEC)
+/* With this, in a page fragment, a veth hands a packet to its peer's XDP program without a copy. */
+#define HEADROOM	(XDP_PACKET_HEADROOM + MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
 #define WIRE_SNDBUF	(16 << 20)	/* packets below us; the window bounds them first */
 
 static bool is_ipv4(const struct inagg_link *link)
@@ -121,11 +123,10 @@ struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload)
 
 	if (refcount_read(&udp->sk_wmem_alloc) > WIRE_SNDBUF)
 		return NULL;
-	skb = alloc_skb(MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr) + sizeof(struct inagg_hdr) + payload,
-			GFP_ATOMIC | __GFP_NOWARN);
+	skb = __netdev_alloc_skb(NULL, HEADROOM + sizeof(struct inagg_hdr) + payload, GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb)
 		return NULL;
-	skb_reserve(skb, MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr));
+	skb_reserve(skb, HEADROOM);
 	skb_set_owner_w(skb, udp);
 	return skb;
 }

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef _INAGG_CONVERT_H
+#define _INAGG_CONVERT_H
+
+#include <linux/types.h>
+
+#include <inagg/core/tensor.h>
+
+u8 inagg_to_wire(const struct inagg_coding *c, const void *in, void *out, u32 count);
+void inagg_from_wire(const struct inagg_coding *c, void *cell, u32 count, u32 size);
+
+/*
+ * vector_x86.c, between kernel_fpu_begin() and kernel_fpu_end().  @count is whole chunks.  Scales are the bits
+ * of floats: nothing outside of that file has a float in a register.
+ */
+u8 inagg_encode_sse2(const void *in, void *out, u32 count, u32 scale1, u32 scale2, u32 bias);
+void inagg_decode_sse2(const void *in, void *out, u32 count, u32 scale1, u32 scale2, u32 bias);
+
+#endif /* _INAGG_CONVERT_H */
