@@ -110,7 +110,7 @@ def run(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path, nargs="?", default=pathlib.Path("build"), help="build folder")
-    parser.add_argument("--transport", default="auto", help="udp, afxdp, xdp or auto")
+    parser.add_argument("--transport", default="auto", help="udp, kernel, afxdp, xdp or auto")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

@@ -101,7 +101,7 @@ void add_run(CLI::App &run, Options &options) {
         ->check(CLI::IsMember({"switchml", "trio", "atp", "panama", "canary"}))
         ->capture_default_str();
     run.add_option("--transport", options.transport, "INAGG_TRANSPORT of the ranks")
-        ->check(CLI::IsMember({"udp", "afxdp", "xdp", "kernel", "auto"}))
+        ->check(CLI::IsMember({"udp", "kernel", "afxdp", "xdp", "auto"}))
         ->capture_default_str();
     run.add_option("--job", options.job, "INAGG_JOB of the ranks")
         ->check(CLI::Range(0, 65535))

@@ -148,7 +148,7 @@ Arguments parse_arguments(int argc, char **argv) {
                                     {"--rank", "INAGG_RANK", "This process's rank"},
                                     {"--size", "INAGG_SIZE", "Ranks in the job"},
                                     {"--algorithm", "INAGG_ALGORITHM", "switchml"},
-                                    {"--transport", "INAGG_TRANSPORT", "udp, afxdp, xdp or auto"},
+                                    {"--transport", "INAGG_TRANSPORT", "udp, kernel, afxdp, xdp or auto"},
                                     {"--timeout", "INAGG_TIMEOUT_MS", "Deadline in milliseconds"}};
     add_join_options(app, join);
 

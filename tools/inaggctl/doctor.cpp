@@ -147,6 +147,12 @@ json check_af_xdp() {
                          : "needs CAP_NET_RAW: run as root for the afxdp transport");
 }
 
+json check_af_inagg() {
+    auto line = first_line("/proc/net/inagg");
+    return judge("AF_INAGG", line.has_value(), "warn", line.value_or("no such address family"),
+                 "the kernel transport needs the module af_inagg: modprobe af_inagg");
+}
+
 json check_memlock() {
     rlimit limit{};
     getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -271,6 +277,7 @@ json examine(const std::vector<std::string> &interfaces, const std::string &bpff
     findings.push_back(check_jit());
     findings.push_back(check_io_uring());
     findings.push_back(check_af_xdp());
+    findings.push_back(check_af_inagg());
     findings.push_back(check_memlock());
     findings.push_back(check_program("bpftool", "shows and loads programs by hand"));
     findings.push_back(check_program("clang", "builds the BPF programs"));
