@@ -165,13 +165,19 @@ INAGG_INLINE __u32 inagg_float_to_fixed(__u32 bits, __s32 point, __u32 bias, __u
 /** The way back from two's complement: rounded to nearest even, subnormals, overflow to infinity. */
 INAGG_INLINE __u32 inagg_fixed_to_float(__s32 fixed, __s32 point)
 {
-	__u32 sign = (__u32)fixed & 0x80000000, magnitude = sign ? -(__u32)fixed : (__u32)fixed;
-	__s32 top = (__s32)inagg_log2(magnitude), exponent = top + 127 - point;
-	/* 24 bits and a possible carry, the highest at 23 */
-	__u32 mantissa = top > 23 ? (__u32)inagg_round_shift(magnitude, top - 23) : magnitude << (23 - top);
+	__u32 sign = (__u32)fixed & 0x80000000, magnitude = sign ? -(__u32)fixed : (__u32)fixed, mantissa;
+	__s32 top, exponent;
+	__u64 normalized;
 
 	if (!magnitude)
 		return 0;
+	top = 31 - __builtin_clz(magnitude);
+	exponent = top + 127 - point;
+	normalized = (__u64)magnitude << (31 - top);
+	mantissa = (__u32)((normalized + 0x7f + (normalized >> 8 & 1)) >> 8); /* 24 bits, or a carry */
+	/* the hidden bit adds 1 to the exponent field, and so does the carry */
+	if (exponent > 0 && exponent < 254)
+		return sign | (((__u32)(exponent - 1) << 23) + mantissa);
 	exponent += mantissa >> 24;
 	mantissa >>= mantissa >> 24;
 	if (exponent >= 255)
