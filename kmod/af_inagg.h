@@ -110,7 +110,7 @@ struct inagg_stream {
 	u32	first_slot;	/* in the job's pool */
 	u32	done;		/* blocks before this one have their results */
 	u64	earliest_due;
-	u64	looked;		/* when loss detection ran last */
+	bool	answered;	/* loss detection has something new to look at */
 };
 
 /* Cells of one block each: its elements as the user gave them, then its result as it came. */

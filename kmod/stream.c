@@ -314,20 +314,29 @@ static void on_wait(struct inagg_sock *isk, int stream, u32 block, u64 contribut
 		act(isk, stream, slot, action, burst);
 }
 
-/* Answers came: what was sent before what they answer may be lost.  Once in a fraction of a round trip. */
+/*
+ * Answers came: what was sent before what they answer may be lost.  The timer looks, a fraction of a round trip
+ * later: the answers that are missing may be the next packets in this very batch.
+ */
+static void look_soon(struct inagg_sock *isk, int stream, u64 now)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+
+	if (s->answered)
+		return;
+	s->answered = true;
+	s->earliest_due = min(s->earliest_due, now + s->worker.srtt_ns / 8);
+}
+
 static void detect_overtaken(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
 {
 	struct inagg_stream *s = &isk->streams[stream];
 	struct inagg_wslot *slot;
 
-	if (burst->now - s->looked < s->worker.srtt_ns / 8)
-		return;
-	s->looked = burst->now;
+	s->answered = false;
 	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
 		if (inagg_worker_overtaken(&s->worker, slot, burst->now))
 			act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
-		else if (slot->overtaken)
-			s->earliest_due = min(s->earliest_due, slot->due_ns);
 	}
 }
 
@@ -366,7 +375,7 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 		on_result(isk, stream, h, body, bytes, burst);
 	else
 		on_wait(isk, stream, inagg_swap32(h->block), inagg_swap64(h->contributors), burst);
-	detect_overtaken(isk, stream, burst);
+	look_soon(isk, stream, burst->now);
 }
 
 /* Timers. */
@@ -377,6 +386,8 @@ static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *b
 	struct inagg_wslot *slot;
 	u64 earliest = U64_MAX;
 
+	if (s->answered)
+		detect_overtaken(isk, stream, burst);
 	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
 		act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
 		if (slot->state == INAGG_WSLOT_SENT)
