@@ -59,11 +59,15 @@ inagg_hdr answer_to(const inagg_hdr &asked, inagg_type type, uint16_t boot) {
 
 SoftwareSwitch::SoftwareSwitch(const SoftwareSwitchOptions &options)
     : options_(options), random_(options.seed) {
+    if (options_.emit)
+        return;
     open_socket(options.ipv6);
     thread_ = std::thread(&SoftwareSwitch::run, this);
 }
 
 SoftwareSwitch::~SoftwareSwitch() {
+    if (options_.emit)
+        return;
     stopping_ = true;
     thread_.join();
     close(socket_);
@@ -112,19 +116,22 @@ void SoftwareSwitch::run() {
         from.length = sizeof(from.address);
         const ssize_t bytes = recvfrom(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT,
                                        reinterpret_cast<sockaddr *>(&from.address), &from.length);
-        if (bytes < 0)
-            continue;
-        const std::lock_guard lock(mutex_);
-        if (silent_ || chance(options_.loss)) {
-            counters_.dropped++;
-            continue;
-        }
-        if (chance(options_.corruption))
-            buffer[random_() % bytes] ^= std::byte{1} << random_() % 8;
-        arrived({buffer.data(), static_cast<std::size_t>(bytes)}, from);
-        if (chance(options_.duplication))
-            arrived({buffer.data(), static_cast<std::size_t>(bytes)}, from);
+        if (bytes >= 0)
+            receive({buffer.data(), static_cast<std::size_t>(bytes)}, from);
     }
+}
+
+void SoftwareSwitch::receive(std::span<std::byte> bytes, const Endpoint &from) {
+    const std::lock_guard lock(mutex_);
+    if (silent_ || chance(options_.loss)) {
+        counters_.dropped++;
+        return;
+    }
+    if (chance(options_.corruption))
+        bytes[random_() % bytes.size()] ^= std::byte{1} << random_() % 8;
+    arrived(bytes, from);
+    if (chance(options_.duplication))
+        arrived(bytes, from);
 }
 
 bool SoftwareSwitch::chance(double probability) {
@@ -457,6 +464,8 @@ void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body,
 }
 
 void SoftwareSwitch::emit(std::span<const std::byte> bytes, const Endpoint &to) {
+    if (options_.emit)
+        return options_.emit(bytes, to);
     sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address),
            to.length);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A switch in user space: core/slot.h and core/job.h over a UDP socket and a thread. Tests run against it
-// without privileges, and it drops packets, forgets slots and restarts on demand.
+// A switch in user space: core/slot.h and core/job.h over a UDP socket and a thread, or over whatever `emit`
+// and receive() are. Tests run against it without privileges, and it drops packets, forgets slots and
+// restarts on demand.
 #pragma once
 
 #include <inagg/core/job.h>
@@ -13,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -23,6 +25,12 @@
 
 namespace inagg {
 
+// The address of one end of a packet.
+struct Endpoint {
+    sockaddr_storage address{};
+    socklen_t length = 0;
+};
+
 struct SoftwareSwitchOptions {
     uint16_t elements = INAGG_MAX_ELEMENTS; // most 32-bit elements per packet
     uint32_t slots = 16, control_slots = 4; // of each job
@@ -31,17 +39,13 @@ struct SoftwareSwitchOptions {
     double corruption = 0;                  // one bit is turned over
     uint64_t seed = 1;
     bool ipv6 = false; // listen on ::1 instead of an address of its own in 127.0.0.0/8
+    // Takes the packets that it sends. Then it has no socket and no thread, and gets packets by receive().
+    std::function<void(std::span<const std::byte>, const Endpoint &)> emit{};
 };
 
 struct SoftwareSwitchCounters {
     uint64_t additions = 0, completions = 0, replies = 0, waits = 0, restores = 0, dropped = 0;
     uint64_t refused[INAGG_R_CAPACITY] = {};
-};
-
-// The address of one end of a packet.
-struct Endpoint {
-    sockaddr_storage address{};
-    socklen_t length = 0;
 };
 
 class SoftwareSwitch {
@@ -51,6 +55,8 @@ public:
     SoftwareSwitch(const SoftwareSwitch &) = delete;
 
     const std::string &address() const { return address_; }
+    // A packet arrives.
+    void receive(std::span<std::byte> bytes, const Endpoint &from);
     // Forget what the slots hold, as eviction would; the ranks are not told.
     void clear_slots();
     // The same, and become another incarnation.
