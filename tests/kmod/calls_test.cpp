@@ -1,0 +1,604 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Each system call with good and bad arguments, in every state of a socket.
+#include "world.hpp"
+
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+
+#include <cstring>
+
+namespace kmod {
+
+constexpr int restart = -512; // ERESTARTSYS
+
+struct CallsTest : KmodTest {
+    void SetUp() override { start(); }
+
+    static int bind(Rank &rank, sockaddr_inagg a, int length = sizeof(sockaddr_inagg)) {
+        return mock_bind(rank.sock, &a, length);
+    }
+};
+
+static sockaddr_inagg with(sockaddr_inagg a, const std::function<void(sockaddr_inagg &)> &change) {
+    change(a);
+    return a;
+}
+
+// The module.
+
+TEST(ModuleTest, RefusesFamiliesThatAreNone) {
+    World world;
+    for (const int family : {-1, 0, 46, 1000}) {
+        inagg_family = family;
+        EXPECT_EQ(mock_load(), -EINVAL);
+    }
+    EXPECT_NE(std::string(mock_printed()).find("family=1000"), std::string::npos);
+    inagg_family = AF_INAGG;
+    mock_check_empty();
+    EXPECT_STREQ(mock_complaints(), "");
+}
+
+TEST(ModuleTest, SaysThatTheFamilyIsTakenAndLeavesNothing) {
+    World world;
+    mock_take_family(true);
+    EXPECT_EQ(mock_load(), -EEXIST);
+    EXPECT_NE(std::string(mock_printed()).find("family 25 is taken"), std::string::npos);
+    mock_check_empty();
+    EXPECT_STREQ(mock_complaints(), "");
+}
+
+TEST(ModuleTest, WhateverFailsAtLoadIsUndone) {
+    for (unsigned nth = 1;; nth++) {
+        World world;
+        mock_fail(nullptr, nth);
+        const int error = mock_load();
+        if (!mock_failed()) {
+            EXPECT_EQ(error, 0);
+            EXPECT_GT(nth, 5U);
+            mock_unload();
+            break;
+        }
+        EXPECT_LT(error, 0) << mock_failed();
+        mock_check_empty();
+        EXPECT_STREQ(mock_complaints(), "") << mock_failed();
+    }
+}
+
+// socket()
+
+TEST_F(CallsTest, SocketKnowsOneTypeAndNoProtocol) {
+    int error;
+    EXPECT_EQ(mock_socket(0, SOCK_STREAM, 0, &error), nullptr);
+    EXPECT_EQ(error, -ESOCKTNOSUPPORT);
+    EXPECT_EQ(mock_socket(0, SOCK_SEQPACKET, 17, &error), nullptr);
+    EXPECT_EQ(error, -EPROTONOSUPPORT);
+}
+
+TEST_F(CallsTest, SocketsHoldTheModuleAndTheirNamespace) {
+    const int before = mock_module_references();
+    {
+        Rank rank(1);
+        EXPECT_GT(mock_module_references(), before);
+    }
+    EXPECT_EQ(mock_module_references(), before);
+}
+
+TEST_F(CallsTest, FailedSocketLeavesNothing) {
+    for (const char *what : {"socket", "sk_alloc", "dst_cache_init"}) {
+        mock_fail(what, 1);
+        int error;
+        EXPECT_EQ(mock_socket(0, SOCK_SEQPACKET, 0, &error), nullptr);
+        EXPECT_EQ(error, -ENOMEM);
+        EXPECT_STREQ(mock_failed(), what);
+    }
+}
+
+// bind()
+
+TEST_F(CallsTest, BindChecksItsAddress) {
+    const sockaddr_inagg good = address_of("::");
+    Rank rank;
+    EXPECT_EQ(bind(rank, good, 0), -EINVAL);
+    EXPECT_EQ(bind(rank, good, 1), -EINVAL);
+    EXPECT_EQ(bind(rank, good, 2), -EINVAL);
+    EXPECT_EQ(bind(rank, good, sizeof(good) - 1), -EINVAL);
+    const struct {
+        sockaddr_inagg address;
+        int error;
+    } wrong[] = {
+        {with(good, [](auto &a) { a.sinagg_family = AF_INET; }), -EAFNOSUPPORT},
+        {with(good, [](auto &a) { a.sinagg_family = 0; }), -EAFNOSUPPORT},
+        {with(good, [](auto &a) { a.sinagg_reserved = 1; }), -EINVAL},
+        {with(good, [](auto &a) { a.sinagg_rank = 64; }), -EINVAL},
+        {with(good, [](auto &a) { a.sinagg_job = 1; }), -EINVAL},
+        {with(good, [](auto &a) { a.sinagg_size = 1; }), -EINVAL},
+        {address_of("192.0.2.1"), -EADDRNOTAVAIL},
+        {address_of("fe80::1"), -EINVAL},
+    };
+    for (const auto &[address, error] : wrong)
+        EXPECT_EQ(bind(rank, address), error);
+    struct {
+        sockaddr_inagg a;
+        char more;
+    } longer{good, 0};
+    EXPECT_EQ(mock_bind(rank.sock, &longer, sizeof(good) + 1), -EINVAL);
+    EXPECT_EQ(bind(rank, good), 0);
+    EXPECT_EQ(bind(rank, good), -EINVAL) << "a second time";
+}
+
+TEST_F(CallsTest, BindTakesAPortOnce) {
+    Rank one, two, other_family;
+    EXPECT_EQ(one.bind(0, "10.0.0.1", 5000), 0);
+    EXPECT_EQ(two.bind(1, "10.0.0.1", 5000), -EADDRINUSE);
+    EXPECT_EQ(other_family.bind(1, "fd00::1", 5000), 0);
+    EXPECT_EQ(two.bind(1, "10.0.0.1", 5001), 0) << "after a failure";
+    sockaddr_inagg name;
+    ASSERT_EQ(mock_getname(two.sock, &name, false), static_cast<int>(sizeof(name)));
+    EXPECT_EQ(ntohs(name.sinagg_port), 5001);
+    EXPECT_EQ(name.sinagg_rank, 1);
+}
+
+TEST_F(CallsTest, BindTakesLinkLocalAddressesWithTheirInterface) {
+    Rank rank;
+    EXPECT_EQ(bind(rank, with(address_of("fe80::1"), [](auto &a) { a.sinagg_scope_id = 3; })), 0);
+}
+
+// connect()
+
+TEST_F(CallsTest, ConnectChecksItsAddress) {
+    Rank rank;
+    EXPECT_EQ(rank.connect(2), -EINVAL) << "not bound";
+    ASSERT_EQ(rank.bind(2), 0);
+    const sockaddr_inagg good = switch_address(3);
+    for (const auto &wrong :
+         {with(good, [](auto &a) { a.sinagg_size = 0; }), with(good, [](auto &a) { a.sinagg_size = 65; }),
+          with(good, [](auto &a) { a.sinagg_size = 2; }), with(good, [](auto &a) { a.sinagg_rank = 1; }),
+          with(good, [](auto &a) { a.sinagg_reserved = 1; })})
+        EXPECT_EQ(rank.connect(wrong), -EINVAL);
+    EXPECT_EQ(rank.connect(with(good, [](auto &a) { a.sinagg_family = AF_INET6; })), -EAFNOSUPPORT);
+    EXPECT_EQ(rank.connect(good), 0);
+    EXPECT_EQ(rank.connect(good), -EISCONN);
+}
+
+TEST_F(CallsTest, ConnectNeedsARouteThatCarriesAPacket) {
+    Rank rank;
+    ASSERT_EQ(rank.bind(0), 0);
+    mock_set_route_error(-EHOSTUNREACH);
+    EXPECT_EQ(rank.connect(1), -EHOSTUNREACH);
+    mock_set_route_error(0);
+    mock_set_mtu(200);
+    EXPECT_EQ(rank.connect(1), -EMSGSIZE);
+    mock_set_mtu(20);
+    EXPECT_EQ(rank.connect(1), -EMSGSIZE);
+    mock_set_mtu(1500);
+    EXPECT_EQ(rank.connect(1), 0) << "a later attempt";
+}
+
+TEST_F(CallsTest, ConnectOverIPv6) {
+    Rank rank, mixed, changing;
+    ASSERT_EQ(rank.bind(0, "fd00::1"), 0);
+    EXPECT_EQ(rank.connect(switch_address(1, "fd00::fe")), 0);
+    const Bytes data = integers(1, 100)[0];
+    EXPECT_EQ(rank.send(data, {INAGG_INT32, INAGG_SUM, 0, 0}), 400);
+    Bytes got(400);
+    EXPECT_EQ(rank.recv(got), 400);
+    EXPECT_EQ(got, data);
+    ASSERT_EQ(mixed.bind(0, "fd00::1"), 0);
+    EXPECT_EQ(mixed.connect(1), -EINVAL) << "bound to IPv6, switch on IPv4";
+
+    ASSERT_EQ(changing.bind(0), 0);
+    mock_set_route_error(-ENETUNREACH);
+    EXPECT_EQ(changing.connect(switch_address(1, "fd00::fe")), -ENETUNREACH);
+    mock_set_route_error(0);
+    EXPECT_EQ(changing.connect(with(switch_address(1), [](auto &a) { a.sinagg_job = 8; })), 0) << "then IPv4";
+}
+
+TEST_F(CallsTest, ConnectWithoutWaiting) {
+    Rank rank;
+    ASSERT_EQ(rank.bind(0), 0);
+    EXPECT_EQ(rank.connect(1, true), -EINPROGRESS);
+    EXPECT_EQ(rank.connect(1, true), -EALREADY);
+    EXPECT_EQ(mock_poll(rank.sock) & (EPOLLIN | EPOLLOUT | EPOLLERR), 0);
+    world->run(10 * ms);
+    EXPECT_TRUE(mock_poll(rank.sock) & EPOLLOUT);
+    EXPECT_EQ(mock_so_error(rank.sock), 0);
+    EXPECT_EQ(rank.connect(1, true), 0);
+    EXPECT_EQ(rank.connect(1, true), -EISCONN);
+}
+
+TEST_F(CallsTest, ConnectWaitsNoLongerThanItsTimeout) {
+    world->filter = [](const mock_packet &) { return true; };
+    Rank rank;
+    ASSERT_EQ(rank.bind(0), 0);
+    mock_set_timeouts(rank.sock, 100, -1);
+    const uint64_t start = mock_now();
+    EXPECT_EQ(rank.connect(1), -EINPROGRESS);
+    EXPECT_EQ(mock_now() - start, 100 * ms);
+    world->filter = {};
+    EXPECT_EQ(rank.connect(1), 0) << "goes on with the same join";
+}
+
+TEST_F(CallsTest, ConnectCanBeInterrupted) {
+    world->filter = [](const mock_packet &) { return true; };
+    Rank rank, timed;
+    ASSERT_EQ(rank.bind(0), 0);
+    world->at(3 * ms, [] { mock_interrupt(true); });
+    EXPECT_EQ(rank.connect(1), restart);
+    mock_interrupt(false);
+    ASSERT_EQ(timed.bind(0), 0);
+    mock_set_timeouts(timed.sock, 5000, -1);
+    world->at(3 * ms, [] { mock_interrupt(true); });
+    EXPECT_EQ(timed.connect(1), -EINTR);
+}
+
+TEST_F(CallsTest, ConnectGivesUpAtItsDeadlineAndMayTryAgain) {
+    int joins = 0;
+    world->filter = [&](const mock_packet &) { return ++joins; };
+    Rank rank;
+    ASSERT_EQ(rank.bind(0), 0);
+    ASSERT_EQ(rank.set(INAGG_DEADLINE, 1000), 0);
+    const uint64_t start = mock_now();
+    EXPECT_EQ(rank.connect(1), -ETIMEDOUT);
+    EXPECT_EQ(mock_now() - start, 1 * s);
+    EXPECT_EQ(joins, 10) << "after 5, 10, 20, 40, 80, 160 and then each 200 ms";
+    const auto fault = rank.fault();
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->error, static_cast<unsigned>(ETIMEDOUT));
+    EXPECT_EQ(fault->job, job_number);
+    world->filter = {};
+    EXPECT_EQ(rank.connect(1), 0);
+}
+
+TEST_F(CallsTest, FailedJoinShowsWithoutWaitingToo) {
+    Rank rank, other;
+    ASSERT_EQ(rank.bind(0), 0);
+    ASSERT_EQ(rank.connect(2), 0);
+    ASSERT_EQ(other.bind(1), 0);
+    EXPECT_EQ(other.connect(3, true), -EINPROGRESS);
+    world->run(10 * ms);
+    EXPECT_TRUE(mock_poll(other.sock) & EPOLLERR);
+    EXPECT_EQ(other.connect(3, true), -EINVAL) << "SIZE";
+    EXPECT_EQ(other.connect(2), 0);
+}
+
+// Names.
+
+TEST_F(CallsTest, NamesOfBothEnds) {
+    Rank rank;
+    sockaddr_inagg name;
+    EXPECT_EQ(mock_getname(rank.sock, &name, false), static_cast<int>(sizeof(name)));
+    EXPECT_EQ(name.sinagg_family, AF_INAGG);
+    EXPECT_EQ(mock_getname(rank.sock, &name, true), -ENOTCONN);
+    ASSERT_EQ(rank.bind(0), 0);
+    world->filter = [](const mock_packet &) { return true; };
+    ASSERT_EQ(rank.connect(1, true), -EINPROGRESS);
+    EXPECT_EQ(mock_getname(rank.sock, &name, true), -ENOTCONN) << "not joined yet";
+    world->filter = {};
+    ASSERT_EQ(rank.connect(1), 0);
+    ASSERT_EQ(mock_getname(rank.sock, &name, true), static_cast<int>(sizeof(name)));
+    EXPECT_EQ(ntohs(name.sinagg_port), INAGG_PORT);
+    EXPECT_EQ(name.sinagg_job, job_number);
+    EXPECT_EQ(name.sinagg_size, 1);
+    EXPECT_EQ(std::memcmp(name.sinagg_addr, switch_address(1).sinagg_addr, 16), 0);
+    ASSERT_EQ(mock_getname(rank.sock, &name, false), static_cast<int>(sizeof(name)));
+    EXPECT_NE(name.sinagg_port, 0);
+}
+
+// send() and recv()
+
+TEST_F(CallsTest, NothingIsSentOrReceivedWithoutAJob) {
+    Rank rank;
+    Bytes data(64);
+    EXPECT_EQ(rank.send(data), -ENOTCONN);
+    EXPECT_EQ(rank.recv_nowait(data), -ENOTCONN);
+    EXPECT_EQ(mock_shutdown(rank.sock, SHUT_WR), -ENOTCONN);
+}
+
+TEST_F(CallsTest, SendWaitsForTheJoin) {
+    Rank rank;
+    const Bytes data(64);
+    ASSERT_EQ(rank.bind(0), 0);
+    EXPECT_EQ(rank.connect(1, true), -EINPROGRESS);
+    EXPECT_EQ(rank.send(data, MSG_DONTWAIT), -EAGAIN);
+    EXPECT_EQ(rank.send(data), 64);
+}
+
+TEST_F(CallsTest, UnknownFlagsAreRefused) {
+    join(1);
+    Bytes data(64);
+    for (int bit = 0; bit < 31; bit++) {
+        const int flag = 1 << bit;
+        const bool sends = flag & (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR | MSG_WAITALL);
+        EXPECT_EQ(ranks[0].send(data, flag), sends ? 64 : -EINVAL) << std::hex << flag;
+        int flags = flag | MSG_DONTWAIT;
+        const int got = ranks[0].recv(data, flags);
+        if (flag == MSG_PEEK)
+            EXPECT_EQ(got, -EOPNOTSUPP);
+        else if (flag &
+                 (MSG_DONTWAIT | MSG_WAITALL | MSG_TRUNC | MSG_ERRQUEUE | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))
+            EXPECT_EQ(got, -EAGAIN) << std::hex << flag;
+        else
+            EXPECT_EQ(got, -EINVAL) << std::hex << flag;
+    }
+}
+
+TEST_F(CallsTest, SendRefusesAddressesAndOddLengths) {
+    join(1);
+    Bytes data(64);
+    const sockaddr_inagg to = switch_address(1);
+    mock_message m{};
+    m.data = data.data();
+    m.bytes = data.size();
+    m.name = &to;
+    EXPECT_EQ(mock_sendmsg(ranks[0].sock, &m), -EISCONN);
+    data.resize(62);
+    EXPECT_EQ(ranks[0].send(data), -EINVAL) << "half a float";
+    ASSERT_EQ(ranks[0].set(INAGG_DTYPE, INAGG_FLOAT16), 0);
+    EXPECT_EQ(ranks[0].send(data), 62);
+}
+
+TEST_F(CallsTest, ControlMessagesAreChecked) {
+    join(1);
+    const Bytes data(64);
+    EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_MAX, 0, INAGG_SCALE_AUTO}), 64);
+    EXPECT_EQ(ranks[0].send(data, {INAGG_DTYPES, INAGG_SUM, 0, 0}), -EINVAL);
+    EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_OPS, 0, 0}), -EINVAL);
+    EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_SUM, 1, 0}), -EINVAL);
+    EXPECT_EQ(ranks[0].send(data, {INAGG_FLOAT32, INAGG_SUM, 0, 200}), -ERANGE);
+    EXPECT_EQ(ranks[0].send(data, {INAGG_FLOAT32, INAGG_SUM, 0, -200}), -ERANGE);
+    struct {
+        size_t length = sizeof(*this);
+        int level = SOL_INAGG, type = INAGG_CMSG_TENSOR;
+        inagg_tensor_type content{};
+    } control;
+    mock_message m{};
+    m.data = const_cast<std::byte *>(data.data());
+    m.bytes = data.size();
+    m.control = &control;
+    m.control_bytes = sizeof(control);
+    const auto send_with = [&](size_t length, int level, int type) {
+        control.length = length;
+        control.level = level;
+        control.type = type;
+        return mock_sendmsg(ranks[0].sock, &m);
+    };
+    const size_t right = sizeof(control);
+    EXPECT_EQ(send_with(right, SOL_INAGG, INAGG_CMSG_RESULT), -EINVAL);
+    EXPECT_EQ(send_with(right - 1, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
+    EXPECT_EQ(send_with(right + 1, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
+    EXPECT_EQ(send_with(3, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
+    EXPECT_EQ(send_with(right, SOL_SOCKET, 1), 64) << "another level is not ours";
+}
+
+TEST_F(CallsTest, NobodyWaitsForAnotherThreadsCallIfItMustNotWait) {
+    join(2);
+    const Bytes data(64);
+    Bytes got(64);
+    ASSERT_EQ(ranks[0].send(data), 64);
+    int receive = 0;
+    world->at(1 * ms, [&] {
+        Bytes other(64);
+        receive = ranks[0].recv_nowait(other);
+        EXPECT_EQ(ranks[1].send(data), 64);
+    });
+    EXPECT_EQ(ranks[0].recv(got), 64);
+    EXPECT_EQ(receive, -EAGAIN);
+}
+
+TEST_F(CallsTest, NobodyWaitsForAnotherThreadsSendIfItMustNotWait) {
+    join(2, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); });
+    ASSERT_EQ(ranks[0].send(Bytes(1024)), 1024); // fills the buffer
+    const Bytes data(64);
+    int send = 0;
+    world->at(1 * ms, [&] {
+        send = ranks[0].send(data, MSG_DONTWAIT);
+        mock_interrupt(true);
+    });
+    EXPECT_EQ(ranks[0].send(data), restart);
+    EXPECT_EQ(send, -EAGAIN);
+}
+
+TEST_F(CallsTest, ReceivingTimesOutAndIsInterrupted) {
+    join(2);
+    Bytes got(64);
+    mock_set_timeouts(ranks[0].sock, -1, 200);
+    const uint64_t start = mock_now();
+    EXPECT_EQ(ranks[0].recv(got), -EAGAIN);
+    EXPECT_EQ(mock_now() - start, 200 * ms);
+    mock_set_timeouts(ranks[0].sock, -1, -1);
+    world->at(ms, [] { mock_interrupt(true); });
+    EXPECT_EQ(ranks[0].recv(got), restart);
+}
+
+TEST_F(CallsTest, ErrorQueueIsEmptyAtFirst) {
+    Rank rank;
+    EXPECT_FALSE(rank.fault());
+}
+
+// poll() and ioctl()
+
+TEST_F(CallsTest, PollFollowsTheSocket) {
+    Rank fresh;
+    EXPECT_EQ(mock_poll(fresh.sock) & (EPOLLIN | EPOLLOUT | EPOLLERR), 0);
+    join(1, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); }); // four blocks of 64 elements
+    Rank &rank = ranks[0];
+    rank.set(INAGG_DTYPE, INAGG_INT32);
+    EXPECT_EQ(mock_poll(rank.sock), EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND);
+    Bytes data(4 * 256);
+    ASSERT_EQ(rank.send(data), 1024);
+    EXPECT_EQ(mock_poll(rank.sock), 0) << "the buffer is full, nothing is here";
+    world->run(1 * ms);
+    EXPECT_EQ(mock_poll(rank.sock), EPOLLIN | EPOLLRDNORM);
+    EXPECT_EQ(rank.recv_nowait(std::span(data).first(256)), 256);
+    EXPECT_TRUE(mock_poll(rank.sock) & EPOLLOUT) << "room for a block";
+    EXPECT_EQ(rank.recv_nowait(data), 768);
+    EXPECT_FALSE(mock_poll(rank.sock) & EPOLLIN);
+    ASSERT_EQ(mock_shutdown(rank.sock, SHUT_RD), 0);
+    EXPECT_TRUE(mock_poll(rank.sock) & EPOLLRDHUP);
+    ASSERT_EQ(mock_shutdown(rank.sock, SHUT_WR), 0);
+    EXPECT_TRUE(mock_poll(rank.sock) & EPOLLHUP);
+}
+
+TEST_F(CallsTest, IoctlsCountBytes) {
+    join(2);
+    Rank &rank = ranks[0];
+    rank.set(INAGG_DTYPE, INAGG_INT32);
+    ranks[1].set(INAGG_DTYPE, INAGG_INT32);
+    int value = -1;
+    EXPECT_EQ(mock_ioctl(rank.sock, SIOCOUTQ, &value), 0);
+    EXPECT_EQ(value, 0);
+    const auto inputs = integers(2, 100);
+    ASSERT_EQ(rank.send(inputs[0]), 400);
+    EXPECT_EQ(mock_ioctl(rank.sock, SIOCOUTQ, &value), 0);
+    EXPECT_EQ(value, 400);
+    ASSERT_EQ(ranks[1].send(inputs[1]), 400);
+    world->run(1 * ms);
+    EXPECT_EQ(mock_ioctl(rank.sock, SIOCOUTQ, &value), 0);
+    EXPECT_EQ(value, 0);
+    EXPECT_EQ(mock_ioctl(rank.sock, SIOCINQ, &value), 0);
+    EXPECT_EQ(value, 400);
+    Bytes part(100);
+    ASSERT_EQ(rank.recv_nowait(part), 100);
+    EXPECT_EQ(mock_ioctl(rank.sock, SIOCINQ, &value), 0);
+    EXPECT_EQ(value, 300);
+    EXPECT_EQ(mock_ioctl(rank.sock, FIONBIO, &value), -515) << "ENOIOCTLCMD";
+    EXPECT_EQ(mock_ioctl(rank.sock, SIOCINQ, nullptr), -EFAULT);
+}
+
+// shutdown() and close()
+
+TEST_F(CallsTest, ShutdownOfSending) {
+    join(2);
+    const Bytes data(64);
+    ASSERT_EQ(ranks[0].send(data), 64);
+    EXPECT_EQ(mock_shutdown(ranks[0].sock, 3), -EINVAL);
+    EXPECT_EQ(mock_shutdown(ranks[0].sock, -1), -EINVAL);
+    ASSERT_EQ(mock_shutdown(ranks[0].sock, SHUT_WR), 0);
+    EXPECT_EQ(ranks[0].send(data, MSG_NOSIGNAL), -EPIPE);
+    EXPECT_EQ(mock_sigpipes(), 0);
+    EXPECT_EQ(ranks[0].send(data), -EPIPE);
+    EXPECT_EQ(mock_sigpipes(), 1);
+    ASSERT_EQ(ranks[1].send(data), 64);
+    Bytes got(64);
+    EXPECT_EQ(ranks[0].recv(got), 64);
+    EXPECT_EQ(ranks[0].recv(got), 0) << "all results have been received";
+}
+
+TEST_F(CallsTest, ResultsThatNobodyWantsAreThrownAway) {
+    join(2, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); });
+    for (Rank &rank : ranks)
+        rank.set(INAGG_DTYPE, INAGG_INT32);
+    ASSERT_EQ(mock_shutdown(ranks[0].sock, SHUT_RD), 0);
+    for (int i = 0; i < 5; i++) {
+        const auto inputs = integers(2, 256, i);
+        Bytes got(1024);
+        EXPECT_EQ(ranks[0].send(inputs[0]), 1024);
+        EXPECT_EQ(ranks[1].send(inputs[1]), 1024);
+        EXPECT_EQ(ranks[1].recv(got), 1024);
+        EXPECT_EQ(got, expected(INAGG_INT32, INAGG_SUM, inputs));
+        EXPECT_EQ(ranks[0].recv(got), 0);
+    }
+}
+
+TEST_F(CallsTest, ResultsLargerThanTheBufferAreThrownAwayAsTheyCome) {
+    join(2, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); });
+    for (Rank &rank : ranks)
+        rank.set(INAGG_DTYPE, INAGG_INT32);
+    ASSERT_EQ(mock_shutdown(ranks[0].sock, SHUT_RD), 0);
+    const auto inputs = integers(2, 64 * 20);
+    std::vector<Transfer> other;
+    other.push_back({ranks[1], inputs[1]});
+    world->every(100 * us, [&] { return take_turns(other) || !are_done(other); });
+    EXPECT_EQ(ranks[0].send(inputs[0]), static_cast<int>(inputs[0].size()));
+    world->run(10 * ms);
+    EXPECT_EQ(other[0].output, expected(INAGG_INT32, INAGG_SUM, inputs));
+}
+
+TEST_F(CallsTest, CloseFinishesWhatOthersWaitFor) {
+    join(2);
+    for (Rank &rank : ranks)
+        rank.set(INAGG_DTYPE, INAGG_INT32);
+    const auto inputs = integers(2, 256);
+    ASSERT_EQ(ranks[0].send(inputs[0]), 1024);
+    EXPECT_EQ(ranks[0].close(), 0);
+    EXPECT_NE(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+    world->run(1 * s);
+    ASSERT_EQ(ranks[1].send(inputs[1]), 1024);
+    Bytes got(1024);
+    EXPECT_EQ(ranks[1].recv(got), 1024);
+    EXPECT_EQ(got, expected(INAGG_INT32, INAGG_SUM, inputs));
+    world->run(1 * s);
+    EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos)
+        << "gone with the last result";
+}
+
+TEST_F(CallsTest, CloseLingersForTensorsAndBarriers) {
+    for (const bool barrier : {false, true}) {
+        ranks.clear();
+        world->run(ms);
+        join(2);
+        const Bytes data(barrier ? 0 : 64);
+        ASSERT_EQ(ranks[0].send(data), static_cast<int>(data.size()));
+        mock_set_linger(ranks[0].sock, true, 10'000);
+        world->at(20 * ms, [&] { EXPECT_EQ(ranks[1].send(data), static_cast<int>(data.size())); });
+        const uint64_t start = mock_now();
+        EXPECT_EQ(ranks[0].close(), 0);
+        EXPECT_LT(mock_now() - start, 100 * ms) << "barrier: " << barrier;
+    }
+}
+
+TEST_F(CallsTest, CloseLingersNoLongerThanItWasTold) {
+    join(2);
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    mock_set_linger(ranks[0].sock, true, 1000);
+    const uint64_t start = mock_now();
+    EXPECT_EQ(ranks[0].close(), 0);
+    EXPECT_EQ(mock_now() - start, 1 * s);
+    EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+}
+
+TEST_F(CallsTest, CloseWithLingerZeroLeavesAtOnce) {
+    join(2);
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    mock_set_linger(ranks[0].sock, true, 0);
+    EXPECT_EQ(ranks[0].close(), 0);
+    EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+}
+
+TEST_F(CallsTest, CloseWhileJoining) {
+    world->filter = [](const mock_packet &) { return true; };
+    Rank rank;
+    ASSERT_EQ(rank.bind(0), 0);
+    EXPECT_EQ(rank.connect(1, true), -EINPROGRESS);
+    EXPECT_EQ(rank.close(), 0);
+}
+
+// /proc and sysctl
+
+TEST_F(CallsTest, ProcShowsSocketsAndDrops) {
+    join(2);
+    const std::string text = mock_read_proc(0);
+    EXPECT_NE(text.find("family 25"), std::string::npos);
+    EXPECT_NE(text.find("joined job 7 rank 1 size 2"), std::string::npos) << text;
+    EXPECT_EQ(std::string(mock_read_proc(1)).find("rank"), std::string::npos) << "another namespace";
+    world->deliver(Bytes(64), ranks[0].port);
+    EXPECT_NE(std::string(mock_read_proc(0)).find("dropped 1: "), std::string::npos);
+}
+
+TEST_F(CallsTest, SysctlsBelongToTheirNamespace) {
+    EXPECT_EQ(mock_write_sysctl(0, "buffer_max", 1 << 20), 0);
+    EXPECT_EQ(mock_write_sysctl(0, "buffer_max", 1), -EINVAL);
+    EXPECT_EQ(mock_write_sysctl(0, "deadline_default_ms", 0), -EINVAL);
+    EXPECT_EQ(mock_write_sysctl(0, "deadline_default_ms", 77), 0);
+    EXPECT_EQ(mock_write_sysctl(1, "memory_limit", 1), -EACCES);
+    Rank here, there(1);
+    EXPECT_EQ(here.get(INAGG_DEADLINE), 77);
+    EXPECT_EQ(there.get(INAGG_DEADLINE), 30000);
+    EXPECT_EQ(here.set(INAGG_BUFFER, 4 << 20), 0);
+    EXPECT_EQ(here.get(INAGG_BUFFER), 1 << 20);
+    EXPECT_EQ(there.set(INAGG_BUFFER, 4 << 20), 0);
+    EXPECT_EQ(there.get(INAGG_BUFFER), 4 << 20);
+}
+
+} // namespace kmod

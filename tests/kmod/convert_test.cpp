@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Elements to the wire and back: the vector unit gives the bits of the core's integer code.
+#include "world.hpp"
+
+#include <inagg/core/tensor.h>
+
+#include <cstring>
+
+extern "C" {
+uint8_t inagg_to_wire(const struct inagg_coding *c, const void *in, void *out, uint32_t count);
+void inagg_from_wire(const struct inagg_coding *c, void *cell, uint32_t count, uint32_t size);
+}
+
+namespace kmod {
+
+struct ConvertTest : testing::Test {
+    World world; // a mocked kernel without the module
+
+    inagg_coding coding(uint32_t size, uint8_t scale) {
+        inagg_coding c;
+        inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, size, scale);
+        return c;
+    }
+    std::vector<uint32_t> random_words(size_t count) {
+        std::vector<uint32_t> words(count);
+        for (uint32_t &word : words)
+            word = static_cast<uint32_t>(random());
+        return words;
+    }
+    // Where rounding and clamping change, around 2^-@point and what @bias bounds.
+    static std::vector<uint32_t> edges(uint8_t scale) {
+        std::vector<uint32_t> words = {0,          0x80000000, 1,          0x80000001,
+                                       0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff,
+                                       0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000};
+        for (int exponent = scale - 34; exponent <= scale + 2; exponent++)
+            for (const uint32_t mantissa :
+                 {0U, 1U, 2U, 0x3fffffU, 0x400000U, 0x400001U, 0x7ffffeU, 0x7fffffU})
+                if (exponent >= 0 && exponent < 255)
+                    for (const uint32_t sign : {0U, 0x80000000U})
+                        words.push_back(sign | static_cast<uint32_t>(exponent) << 23 | mantissa);
+        return words;
+    }
+    void compare(const inagg_coding &c, const std::vector<uint32_t> &in, uint32_t size) {
+        const auto count = static_cast<uint32_t>(in.size());
+        std::vector<uint32_t> want(inagg_padded(count)), got(want.size());
+        const bool saturated = inagg_encode_block(&c, in.data(), want.data(), count);
+        ASSERT_EQ(inagg_to_wire(&c, in.data(), got.data(), count) != 0, saturated) << "point " << c.point;
+        for (size_t i = 0; i < want.size(); i++)
+            ASSERT_EQ(got[i], want[i])
+                << std::hex << in[std::min<size_t>(i, count - 1)] << " point " << c.point;
+        std::vector<uint32_t> back = in, there = in;
+        inagg_decode_block(&c, in.data(), back.data(), count, size);
+        inagg_from_wire(&c, there.data(), count, size);
+        for (size_t i = 0; i < count; i++)
+            ASSERT_EQ(there[i], back[i]) << std::hex << in[i] << " point " << c.point;
+    }
+
+    std::mt19937 random;
+};
+
+TEST_F(ConvertTest, VectorsGiveTheSameBits) {
+    for (const uint32_t size : {1, 2, 3, 8, 64})
+        for (int scale = 0; scale < 255; scale++) {
+            const inagg_coding c = coding(size, static_cast<uint8_t>(scale));
+            compare(c, edges(static_cast<uint8_t>(scale)), size);
+            compare(c, random_words(1 + random() % 200), size);
+        }
+    EXPECT_STREQ(mock_complaints(), "");
+}
+
+TEST_F(ConvertTest, OneElementTooLargeShowsWhereverItIs) {
+    const inagg_coding c = coding(4, 127);
+    for (uint32_t at = 0; at < 100; at++) {
+        std::vector<uint32_t> in(100, 0x3f000000), out(128);
+        EXPECT_FALSE(inagg_to_wire(&c, in.data(), out.data(), 100));
+        in[at] = 0x42000000;
+        EXPECT_TRUE(inagg_to_wire(&c, in.data(), out.data(), 100)) << at;
+    }
+}
+
+} // namespace kmod

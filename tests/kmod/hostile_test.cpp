@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Packets that no sane switch sends: counted under their reason, and nothing else happens.
+#include "world.hpp"
+
+#include <inagg/core/packet.h>
+#include <inagg/core/tensor.h>
+
+#include <cstring>
+
+namespace kmod {
+
+struct HostileTest : KmodTest {
+    // Two ranks that have sent some elements, whose answers are missing: the switch is deaf to rank 0.
+    void begin(inagg_dtype dtype, bool checked = false, int count = 256) {
+        start();
+        join(2, [&](Rank &rank) { rank.set(INAGG_CHECKED, checked); });
+        input = inputs_of(dtype, 2, count);
+        world->filter = [&](const mock_packet &packet) {
+            if (packet.from_port == ranks[0].port)
+                std::memcpy(&sent, packet.data, sizeof(sent));
+            return packet.from_port == ranks[0].port && deaf;
+        };
+        for (size_t i = 0; i < 2; i++)
+            ASSERT_EQ(ranks[i].send(input[i], {static_cast<uint8_t>(dtype), INAGG_SUM, 0, INAGG_SCALE_AUTO}),
+                      count * bytes(dtype));
+        type = dtype;
+    }
+    static int bytes(inagg_dtype dtype) { return static_cast<int>(inagg_memory_bytes(dtype)); }
+
+    // The answer of the switch to what rank 0 has sent last.
+    inagg_hdr answer(inagg_type kind) const {
+        inagg_hdr h = sent;
+        h.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | kind);
+        h.contributors = inagg_swap64(3);
+        h.count = inagg_swap16(2);
+        h.boot = inagg_swap16(1);
+        h.level_flags &= inagg_swap16(INAGG_F_VERSION);
+        return h;
+    }
+    static Bytes packet(inagg_hdr h, size_t payload, bool checked = false, uint8_t fill = 0x55) {
+        Bytes out(sizeof(h) + payload, std::byte{fill});
+        if (checked)
+            inagg_hdr_seal_checked(
+                &h, inagg_payload_checksum(out.data() + sizeof(h), static_cast<uint32_t>(payload)));
+        else
+            inagg_hdr_seal(&h);
+        std::memcpy(out.data(), &h, sizeof(h));
+        return out;
+    }
+    // Delivered, and counted as `reason` and as nothing else.
+    void expect_drop(const Bytes &data, inagg_reason reason, const char *from = "10.0.0.254",
+                     uint16_t port = INAGG_PORT) {
+        const uint64_t rejected = ranks[0].info().rejected, blocks = ranks[0].info().blocks;
+        const uint64_t before = drops(reason);
+        EXPECT_TRUE(world->deliver(data, ranks[0].port, from, port));
+        EXPECT_EQ(ranks[0].info().rejected, rejected + 1) << reason;
+        EXPECT_EQ(ranks[0].info().blocks, blocks);
+        EXPECT_EQ(drops(reason), before + 1) << mock_read_proc(0);
+    }
+    // What /proc/net/inagg says.
+    static uint64_t drops(inagg_reason reason) {
+        static const char *const texts[INAGG_R_CAPACITY] = {
+#define TEXT(number, name, text) text,
+            INAGG_REASONS(TEXT)
+#undef TEXT
+        };
+        const std::string proc = mock_read_proc(0);
+        const size_t at = proc.find(std::string(": ") + texts[reason] + "\n");
+        if (at == std::string::npos)
+            return 0;
+        const size_t line = proc.rfind("dropped ", at) + 8;
+        return std::stoull(proc.substr(line, at - line));
+    }
+    void expect_sum() {
+        deaf = false;
+        std::vector<Transfer> transfers;
+        for (size_t i = 0; i < 2; i++)
+            transfers.push_back({ranks[i], input[i], {}, input[i].size(), true});
+        pump(transfers);
+        for (const Transfer &t : transfers) {
+            EXPECT_EQ(t.error, 0);
+            EXPECT_TRUE(t.output == expected(type, INAGG_SUM, input));
+        }
+    }
+
+    std::vector<Bytes> input;
+    inagg_hdr sent{};
+    inagg_dtype type = INAGG_INT32;
+    bool deaf = true;
+};
+
+using Change = void (*)(inagg_hdr &);
+
+TEST_F(HostileTest, WrongResultsChangeNothing) {
+    begin(INAGG_INT32);
+    const inagg_hdr good = answer(INAGG_RESULT);
+    const struct {
+        inagg_reason reason;
+        Change change;
+        size_t payload = 256;
+    } cases[] = {
+        {INAGG_R_VERSION, [](inagg_hdr &h) { h.version_type = 2 << 4 | INAGG_RESULT; }},
+        {INAGG_R_JOB, [](inagg_hdr &h) { h.job ^= inagg_swap16(1); }},
+        {INAGG_R_GENERATION, [](inagg_hdr &h) { h.generation ^= inagg_swap16(1); }},
+        {INAGG_R_TYPE, [](inagg_hdr &h) { h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_CONTRIBUTION; }},
+        {INAGG_R_TYPE, [](inagg_hdr &h) { h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_TICK; }},
+        {INAGG_R_TYPE, [](inagg_hdr &h) { h.version_type = INAGG_WIRE_VERSION << 4; }},
+        {INAGG_R_SLOT, [](inagg_hdr &h) { h.slot = inagg_swap32(10); }},
+        {INAGG_R_SLOT, [](inagg_hdr &h) { h.slot = 0xffffffff; }},
+        {INAGG_R_SLOT, [](inagg_hdr &h) { h.slot = inagg_swap32(8); }}, // a control slot
+        {INAGG_R_SLOT, [](inagg_hdr &h) { h.slot ^= inagg_swap32(1); }},
+        {INAGG_R_SLOT, [](inagg_hdr &h) { h.level_flags ^= inagg_swap16(INAGG_F_VERSION); }},
+        {INAGG_R_ELEMENTS, [](inagg_hdr &h) { h.elements = inagg_swap16(33); }, 132},
+        {INAGG_R_ELEMENTS, [](inagg_hdr &h) { h.elements = inagg_swap16(96); }, 384},
+        {INAGG_R_LENGTH, [](inagg_hdr &) {}, 252},
+        {INAGG_R_LENGTH, [](inagg_hdr &) {}, 0},
+        {INAGG_R_LENGTH, [](inagg_hdr &h) { h.elements = 0; }},
+        {INAGG_R_LENGTH, [](inagg_hdr &h) { h.dtype_op = 0xf << 4; }},
+        {INAGG_R_RANK, [](inagg_hdr &h) { h.contributors = inagg_swap64(1); }},
+        {INAGG_R_RANK, [](inagg_hdr &h) { h.contributors = inagg_swap64(7); }},
+        {INAGG_R_LENGTH, [](inagg_hdr &h) { h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_WAIT; }},
+    };
+    for (const auto &[reason, change, payload] : cases) {
+        inagg_hdr h = good;
+        change(h);
+        expect_drop(packet(h, payload), reason);
+    }
+    Bytes damaged = packet(good, 256);
+    damaged[20] ^= std::byte{1};
+    expect_drop(damaged, INAGG_R_HEADER_CHECKSUM);
+    expect_drop(packet(good, 256), INAGG_R_ADDRESS, "10.0.0.253");
+    expect_drop(packet(good, 256), INAGG_R_ADDRESS, "10.0.0.254", 12001);
+    for (const size_t bytes : {0, 1, 63})
+        EXPECT_TRUE(world->deliver(Bytes(bytes), ranks[0].port)) << "too short to count";
+    expect_sum();
+}
+
+TEST_F(HostileTest, PayloadChecksumsAreVerified) {
+    begin(INAGG_INT32, true);
+    const inagg_hdr good = answer(INAGG_RESULT);
+    expect_drop(packet(good, 256, false), INAGG_R_PAYLOAD_CHECKSUM);
+    Bytes damaged = packet(good, 256, true);
+    damaged.back() ^= std::byte{1};
+    expect_drop(damaged, INAGG_R_PAYLOAD_CHECKSUM);
+    expect_sum();
+}
+
+TEST_F(HostileTest, ResultsOfOtherBlocksAreDuplicates) {
+    begin(INAGG_INT32);
+    for (const uint32_t block : {8U, 16U, 0x80000000U, 0xfffffff8U}) {
+        inagg_hdr h = answer(INAGG_RESULT);
+        h.block = inagg_swap32(block);
+        h.slot = inagg_swap32(block % 8);
+        h.level_flags = inagg_swap16(block & 8 ? INAGG_F_VERSION : 0);
+        const uint64_t before = ranks[0].info().duplicates;
+        world->deliver(packet(h, 256), ranks[0].port);
+        EXPECT_EQ(ranks[0].info().duplicates, before + 1) << block;
+    }
+    EXPECT_EQ(ranks[0].info().blocks, 0U);
+    expect_sum();
+}
+
+// A switch that answers with other elements than it was given.
+TEST_F(HostileTest, ResultsOfAnotherShapeFailTheTensor) {
+    const struct {
+        Change change;
+        size_t payload = 256;
+    } cases[] = {
+        {[](inagg_hdr &h) { h.dtype_op = INAGG_WIRE_FIXED32 << 4; }},
+        {[](inagg_hdr &h) { h.dtype_op = INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX; }},
+        {[](inagg_hdr &h) { h.dtype_op = 0xf << 4, h.elements = 0; }, 0},
+        {[](inagg_hdr &h) { h.scale = 1; }},
+        {[](inagg_hdr &h) { h.elements = inagg_swap16(32); }, 128},
+        {[](inagg_hdr &h) { h.elements = 0; }, 0},
+        {[](inagg_hdr &h) { h.dtype_op = INAGG_WIRE_FLOAT16 << 4, h.elements = inagg_swap16(128); }},
+    };
+    for (const auto &[change, payload] : cases) {
+        begin(INAGG_INT32, false, 64);
+        inagg_hdr h = answer(INAGG_RESULT);
+        change(h);
+        EXPECT_TRUE(world->deliver(packet(h, payload), ranks[0].port));
+        EXPECT_EQ(ranks[0].info().blocks, 1U);
+        Bytes got(256);
+        EXPECT_EQ(ranks[0].recv(got), -EBADMSG);
+        EXPECT_EQ(ranks[0].recv_nowait(got), -EAGAIN) << "the tensor is gone";
+        TearDown();
+    }
+    world.reset();
+}
+
+// Control blocks have no elements, and no memory for any.
+TEST_F(HostileTest, ControlResultsWithElementsOverwriteNothing) {
+    begin(INAGG_FLOAT32);
+    for (const uint8_t dtype : {INAGG_WIRE_INT32, INAGG_WIRE_FLOAT16}) {
+        inagg_hdr h = answer(INAGG_RESULT);
+        h.dtype_op = static_cast<uint8_t>(dtype << 4);
+        h.elements = inagg_swap16(64);
+        EXPECT_TRUE(world->deliver(packet(h, 64 * inagg_element_bytes(dtype)), ranks[0].port));
+    }
+    expect_sum();
+}
+
+// Any header with a right checksum: what comes of it may be wrong sums, but nothing worse.
+TEST_F(HostileTest, MutatedAnswersBreakNothing) {
+    for (const inagg_dtype dtype : {INAGG_INT32, INAGG_FLOAT32, INAGG_FLOAT16}) {
+        begin(dtype, false, 300);
+        std::mt19937 random(dtype);
+        for (int i = 0; i < 5000; i++) {
+            inagg_hdr h = answer(random() % 3 ? INAGG_RESULT : INAGG_WAIT);
+            for (unsigned changes = random() % 3; changes; changes--) {
+                const unsigned at = random() % offsetof(inagg_hdr, checksum);
+                reinterpret_cast<uint8_t *>(&h)[at] ^= static_cast<uint8_t>(1U << random() % 8);
+            }
+            const size_t fitting = inagg_swap16(h.elements) * inagg_element_bytes(inagg_hdr_dtype(&h));
+            world->deliver(packet(h, random() % 4 ? std::min<size_t>(fitting, 4000) : random() % 400),
+                           ranks[0].port);
+            Bytes got(100);
+            (void)ranks[0].recv_nowait(got);
+        }
+        TearDown();
+    }
+    world.reset();
+}
+
+TEST_F(HostileTest, WaitsForNothingAreIgnored) {
+    begin(INAGG_INT32);
+    const uint64_t contributions = ranks[0].info().retransmissions;
+    for (const uint32_t block : {0U, 5U, 8U, 0xfffffff8U}) {
+        inagg_hdr h = answer(INAGG_WAIT);
+        h.block = inagg_swap32(block);
+        h.slot = inagg_swap32(block % 8);
+        h.level_flags = inagg_swap16(block & 8 ? INAGG_F_VERSION : 0);
+        h.contributors = inagg_swap64(~0ULL);
+        world->deliver(packet(h, 0), ranks[0].port);
+    }
+    EXPECT_EQ(ranks[0].info().retransmissions, contributions);
+    EXPECT_EQ(ranks[0].info().restores, 0U);
+    expect_sum();
+}
+
+// Membership.
+
+struct JoinTest : HostileTest {
+    void SetUp() override {
+        start();
+        world->filter = [&](const mock_packet &packet) {
+            std::memcpy(&sent, packet.data, sizeof(sent));
+            if (packet.bytes == sizeof(sent) + sizeof(asked))
+                std::memcpy(&asked, static_cast<const char *>(packet.data) + sizeof(sent), sizeof(asked));
+            return deaf;
+        };
+        ranks.emplace_back();
+        ASSERT_EQ(ranks[0].bind(0), 0);
+        ASSERT_EQ(ranks[0].connect(2, true), -EINPROGRESS);
+        ASSERT_TRUE(mock_step()); // the first JOIN
+    }
+    Bytes reply(inagg_type kind, const inagg_config &body, uint32_t reason = 0, bool checked = true) const {
+        inagg_hdr h = answer(kind);
+        h.slot = inagg_swap32(reason);
+        h.generation = inagg_swap16(5);
+        Bytes out(sizeof(h) + sizeof(body));
+        std::memcpy(out.data() + sizeof(h), &body, sizeof(body));
+        if (checked)
+            inagg_hdr_seal_checked(&h, inagg_body_checksum(out.data() + sizeof(h)));
+        else
+            inagg_hdr_seal(&h);
+        std::memcpy(out.data(), &h, sizeof(h));
+        return out;
+    }
+    inagg_config config() const {
+        inagg_config c{};
+        c.nonce = asked.nonce;
+        c.size = asked.size;
+        c.elements = asked.elements;
+        c.slots = inagg_swap32(8);
+        c.control_slots = inagg_swap32(2);
+        return c;
+    }
+    void answer_with(const std::function<void(inagg_config &)> &change) {
+        inagg_config c = config();
+        change(c);
+        world->deliver(reply(INAGG_CONFIG, c), ranks[0].port);
+    }
+
+    struct inagg_join asked {};
+};
+
+TEST_F(JoinTest, AnswersToOthersAreCounted) {
+    inagg_config other = config();
+    other.nonce++;
+    expect_drop(reply(INAGG_CONFIG, other), INAGG_R_TYPE);
+    expect_drop(reply(INAGG_REFUSED, other), INAGG_R_TYPE);
+    Bytes longer = reply(INAGG_CONFIG, config());
+    longer.resize(longer.size() + 1);
+    expect_drop(longer, INAGG_R_TYPE);
+    Bytes damaged = reply(INAGG_CONFIG, config());
+    damaged.back() ^= std::byte{1};
+    expect_drop(damaged, INAGG_R_TYPE);
+    expect_drop(reply(INAGG_CONFIG, config(), 0, false), INAGG_R_TYPE); // its checksum is not optional
+    deaf = false;
+    EXPECT_EQ(ranks[0].connect(2), 0);
+}
+
+TEST_F(JoinTest, SenselessConfigsFailTheJoin) {
+    const struct {
+        int error;
+        std::function<void(inagg_config &)> change;
+    } cases[] = {
+        {EINVAL, [](auto &c) { c.size = inagg_swap16(3); }},
+        {EPROTONOSUPPORT, [](auto &c) { c.algorithm = INAGG_TRIO; }},
+        {EMSGSIZE, [](auto &c) { c.elements = 0; }},
+        {EMSGSIZE, [](auto &c) { c.elements = inagg_swap16(33); }},
+        {EMSGSIZE, [](auto &c) { c.elements = inagg_swap16(832); }},
+        {EPROTO, [](auto &c) { c.slots = 0; }},
+        {EPROTO, [](auto &c) { c.slots = inagg_swap32(3); }},
+        {EPROTO, [](auto &c) { c.slots = inagg_swap32(1U << 31); }},
+        {EPROTO, [](auto &c) { c.control_slots = 0; }},
+        {EOPNOTSUPP, [](auto &c) { c.group_port = 1; }},
+    };
+    for (const auto &[error, change] : cases) {
+        answer_with(change);
+        EXPECT_EQ(ranks[0].connect(2, true), -error);
+        EXPECT_EQ(ranks[0].info().slots, 0U);
+        while (ranks[0].fault())
+            ;
+        ASSERT_EQ(ranks[0].connect(2, true), -EINPROGRESS);
+        mock_step();
+    }
+    deaf = false;
+    EXPECT_EQ(ranks[0].connect(2), 0);
+}
+
+TEST_F(JoinTest, RefusalsHaveTheirErrors) {
+    const std::pair<inagg_reason, int> cases[] = {
+        {INAGG_R_TAKEN, EADDRINUSE},          {INAGG_R_MTU, EMSGSIZE},      {INAGG_R_FULL, ENOBUFS},
+        {INAGG_R_ALGORITHM, EPROTONOSUPPORT}, {INAGG_R_SIZE, EINVAL},       {INAGG_R_RANK, EINVAL},
+        {INAGG_R_POLICY, ECONNREFUSED},       {INAGG_R_PORT, ECONNREFUSED}, {INAGG_R_ADDRESS, ECONNREFUSED},
+        {INAGG_R_REPLACED, ECONNREFUSED},
+    };
+    for (const auto &[reason, error] : cases) {
+        world->deliver(reply(INAGG_REFUSED, config(), reason), ranks[0].port);
+        const auto fault = ranks[0].fault();
+        ASSERT_TRUE(fault);
+        EXPECT_EQ(fault->error, static_cast<unsigned>(error));
+        EXPECT_EQ(fault->reason, reason);
+        EXPECT_EQ(ranks[0].connect(2, true), -error) << reason;
+        ASSERT_EQ(ranks[0].connect(2, true), -EINPROGRESS);
+        mock_step();
+    }
+    world->deliver(reply(INAGG_REFUSED, config(), 0xffffffff), ranks[0].port);
+    EXPECT_EQ(ranks[0].connect(2, true), -ECONNREFUSED) << "a reason of a later version";
+}
+
+TEST_F(JoinTest, EndedJobsResetTheSocket) {
+    answer_with([](auto &) {});
+    ASSERT_EQ(ranks[0].connect(2), 0);
+    world->deliver(reply(INAGG_CONFIG, config()), ranks[0].port);
+    EXPECT_EQ(ranks[0].info().rejected, 0U) << "the answer to a repeated JOIN";
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    world->deliver(reply(INAGG_REFUSED, config(), INAGG_R_REPLACED), ranks[0].port);
+    Bytes got(64);
+    EXPECT_EQ(ranks[0].recv(got), -ECONNRESET);
+    EXPECT_EQ(ranks[0].recv(got), -ENOTCONN);
+    EXPECT_EQ(ranks[0].send(got), -ENOTCONN);
+    EXPECT_EQ(ranks[0].connect(2), -EISCONN) << "a socket joins one job in its life";
+    EXPECT_EQ(ranks[0].fault().value_or(inagg_fault{}).reason, static_cast<unsigned>(INAGG_R_REPLACED));
+}
+
+TEST_F(JoinTest, SlotsBeyondTheMemoryLimitAreRefused) {
+    answer_with([](auto &c) { c.slots = c.control_slots = inagg_swap32(INAGG_MAX_SLOTS); });
+    ASSERT_EQ(ranks[0].connect(2), 0);
+    EXPECT_EQ(ranks[0].send(Bytes(64)), -ENOBUFS);
+    EXPECT_EQ(mock_charged(), 0);
+}
+
+} // namespace kmod

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Whole allreduces: types, sizes, several at once, short calls, bad networks.
+#include "world.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace kmod {
+
+struct TensorTest : KmodTest {
+    void check(inagg_dtype dtype, inagg_op op, const std::vector<Bytes> &inputs) {
+        const Bytes want = expected(dtype, op, inputs);
+        for (const Transfer &t : allreduce(inputs)) {
+            EXPECT_EQ(t.error, 0);
+            EXPECT_TRUE(t.output == want) << "type " << dtype << " operator " << op;
+            EXPECT_EQ(t.info.count, inputs.size());
+            EXPECT_EQ(t.info.contributors, inagg_all_ranks(static_cast<uint32_t>(inputs.size())));
+            EXPECT_EQ(t.info.flags, 0);
+        }
+    }
+    void set_all(int option, int value) {
+        for (Rank &rank : ranks)
+            ASSERT_EQ(rank.set(option, value), 0);
+    }
+    uint64_t sum(__u64 inagg_info::*counter) {
+        uint64_t total = 0;
+        for (Rank &rank : ranks)
+            total += rank.info().*counter;
+        return total;
+    }
+};
+
+static void tiny_buffer(Rank &rank) { rank.set(INAGG_BUFFER, 1); } // four blocks
+
+TEST_F(TensorTest, EveryTypeAndOperatorIsExact) {
+    start();
+    join(3);
+    for (int d = 0; d < INAGG_DTYPES; d++)
+        for (int o = 0; o < INAGG_OPS; o++) {
+            const auto dtype = static_cast<inagg_dtype>(d);
+            const auto op = static_cast<inagg_op>(o);
+            set_all(INAGG_DTYPE, dtype);
+            set_all(INAGG_OP, op);
+            for (const size_t count : {1, 31, 64, 65, 1000})
+                check(dtype, op, inputs_of(dtype, 3, count));
+        }
+}
+
+TEST_F(TensorTest, FloatsWhereTheVectorUnitIsBusy) {
+    start();
+    join(3);
+    for (Rank &rank : ranks) { // only some of them: the sums must agree
+        mock_set_vectors(&rank != &ranks[0]);
+        ASSERT_EQ(rank.send(inputs_of(INAGG_FLOAT32, 3, 100)[0]), 400);
+        world->run(ms);
+    }
+    Bytes got[3];
+    for (size_t i = 0; i < 3; i++) {
+        got[i].resize(400);
+        mock_set_vectors(i != 1);
+        ASSERT_EQ(ranks[i].recv(got[i]), 400);
+        EXPECT_TRUE(got[i] == got[0]);
+    }
+}
+
+TEST_F(TensorTest, JobsOfOneAndOfSixtyFour) {
+    for (const uint16_t size : {1, 64}) {
+        start();
+        join(size);
+        SCOPED_TRACE(size);
+        check(INAGG_FLOAT32, INAGG_SUM, inputs_of(INAGG_FLOAT32, size, 200));
+        TearDown();
+    }
+    world.reset();
+}
+
+TEST_F(TensorTest, FloatsAreWithinTheBoundOfFixedPoint) {
+    start();
+    join(4);
+    const auto inputs = inputs_of(INAGG_FLOAT32, 4, 500);
+    const auto done = allreduce(inputs);
+    float largest = 0;
+    for (size_t i = 0; i < 500; i++) {
+        double exact = 0;
+        float x;
+        for (const Bytes &in : inputs) {
+            std::memcpy(&x, in.data() + 4 * i, 4);
+            exact += x;
+            largest = std::max(largest, std::fabs(x));
+        }
+        std::memcpy(&x, done[0].output.data() + 4 * i, 4);
+        EXPECT_NEAR(x, exact, std::ldexp(8.0, -27) + std::fabs(exact) * 1e-7) << i;
+    }
+    EXPECT_GT(largest, 1);
+}
+
+TEST_F(TensorTest, InfinitiesAndNanComeOutWhereTheyGoIn) {
+    start();
+    join(3);
+    constexpr float inf = std::numeric_limits<float>::infinity(),
+                    nan = std::numeric_limits<float>::quiet_NaN();
+    std::vector<std::vector<float>> values(3, std::vector<float>(200, 1.5F));
+    values[0][3] = inf;
+    values[1][3] = 7;
+    values[0][70] = inf;
+    values[2][70] = -inf;
+    values[1][199] = nan;
+    values[2][0] = -inf;
+    check(INAGG_FLOAT32, INAGG_SUM, inputs_of(INAGG_FLOAT32, 3, 100));
+    const long charged = mock_charged();
+    for (int round = 0; round < 2; round++) { // and the stream goes on behind it
+        std::vector<Bytes> inputs;
+        for (const auto &v : values)
+            inputs.push_back(bytes_of(v));
+        for (const Transfer &t : allreduce(inputs)) {
+            ASSERT_EQ(t.error, 0);
+            std::vector<float> got(200);
+            std::memcpy(got.data(), t.output.data(), 800);
+            EXPECT_EQ(got[3], inf);
+            EXPECT_TRUE(std::isnan(got[70]));
+            EXPECT_TRUE(std::isnan(got[199]));
+            EXPECT_EQ(got[0], -inf);
+            EXPECT_EQ(got[1], 4.5F);
+        }
+        check(INAGG_FLOAT32, INAGG_SUM, inputs_of(INAGG_FLOAT32, 3, 100));
+    }
+    EXPECT_EQ(mock_charged(), charged) << "the counts' memory is given back";
+}
+
+TEST_F(TensorTest, FixedScaleSumsAndSaturates) {
+    start();
+    join(2);
+    set_all(INAGG_SCALE, 10);
+    for (const Transfer &t :
+         allreduce({bytes_of(std::vector<float>{1.5F, -2}), bytes_of(std::vector<float>{0.25F, 2})}))
+        EXPECT_TRUE(t.output == bytes_of(std::vector<float>{1.75F, 0}));
+    for (const Transfer &t :
+         allreduce({bytes_of(std::vector<float>{1, 1e9F}), bytes_of(std::vector<float>{1, 1})}))
+        EXPECT_EQ(t.error, -ERANGE) << "for all ranks";
+    check(INAGG_FLOAT32, INAGG_SUM, {bytes_of(std::vector<float>{1, 2}), bytes_of(std::vector<float>{3, 4})});
+    set_all(INAGG_SCALE, 157);
+    EXPECT_EQ(ranks[0].send(Bytes(4)), -ERANGE) << "no scale of two ranks";
+}
+
+TEST_F(TensorTest, LargerThanTheBuffer) {
+    start();
+    join(2, tiny_buffer);
+    for (const inagg_dtype dtype : {INAGG_INT32, INAGG_FLOAT32, INAGG_FLOAT16}) {
+        set_all(INAGG_DTYPE, dtype);
+        check(dtype, INAGG_SUM, inputs_of(dtype, 2, 64 * 50 + 7));
+    }
+}
+
+TEST_F(TensorTest, ShortSendsTellWhatIsLeft) {
+    start();
+    join(2, tiny_buffer);
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    const auto inputs = integers(2, 64 * 6);
+    const auto rest = [&](size_t from) { return std::span(inputs[0]).subspan(from); };
+    EXPECT_EQ(ranks[0].send(inputs[0], MSG_DONTWAIT), 1024);
+    EXPECT_EQ(ranks[0].send(rest(1024), MSG_DONTWAIT), -EAGAIN);
+    EXPECT_EQ(ranks[0].send(rest(1024).first(256)), -EMSGSIZE);
+    EXPECT_EQ(ranks[0].send(inputs[0]), -EMSGSIZE);
+    EXPECT_EQ(ranks[0].send({}), -EMSGSIZE) << "no barrier within a tensor";
+    std::vector<Transfer> transfers;
+    transfers.push_back({ranks[0], inputs[0], {}, 1024, true});
+    transfers.push_back({ranks[1], inputs[1]});
+    pump(transfers);
+    for (const Transfer &t : transfers)
+        EXPECT_TRUE(t.output == expected(INAGG_INT32, INAGG_SUM, inputs));
+}
+
+TEST_F(TensorTest, BlockingSendReturnsWhenOnlyTheReaderHelps) {
+    start();
+    join(2, tiny_buffer);
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    const auto inputs = integers(2, 64 * 20);
+    std::vector<Transfer> other;
+    other.push_back({ranks[1], inputs[1]});
+    world->every(100 * us, [&] { return take_turns(other) || !are_done(other); });
+    Bytes got;
+    size_t sent = 0;
+    int calls = 0;
+    while (got.size() < inputs[0].size()) {
+        if (sent < inputs[0].size()) {
+            const int more = ranks[0].send(std::span(inputs[0]).subspan(sent));
+            ASSERT_GT(more, 0);
+            sent += static_cast<size_t>(more);
+            calls++;
+        }
+        Bytes part(512);
+        const int more = ranks[0].recv(part);
+        ASSERT_GT(more, 0);
+        got.insert(got.end(), part.begin(), part.begin() + more);
+    }
+    EXPECT_GT(calls, 2);
+    EXPECT_TRUE(got == expected(INAGG_INT32, INAGG_SUM, inputs));
+    world->run(10 * ms);
+    EXPECT_TRUE(are_done(other));
+}
+
+TEST_F(TensorTest, BlockingSendGoesOnWhileAnotherThreadReads) {
+    start();
+    join(2, tiny_buffer);
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    const auto inputs = integers(2, 64 * 20);
+    std::vector<Transfer> others; // rank 1, and the receiving half of rank 0
+    others.push_back({ranks[1], inputs[1]});
+    others.push_back({ranks[0], inputs[0], {}, inputs[0].size(), true});
+    world->every(10 * us, [&] { return take_turns(others) || !are_done(others); });
+    size_t sent = 0;
+    while (sent < inputs[0].size())
+        sent += static_cast<size_t>(std::max(ranks[0].send(std::span(inputs[0]).subspan(sent)), 0));
+    world->run(10 * ms);
+    for (const Transfer &t : others)
+        EXPECT_TRUE(t.output == expected(INAGG_INT32, INAGG_SUM, inputs));
+}
+
+TEST_F(TensorTest, SeveralInFlightComeInOrder) {
+    start();
+    join(3);
+    std::vector<std::vector<Bytes>> all;
+    const inagg_dtype dtypes[] = {INAGG_INT32, INAGG_FLOAT32, INAGG_BFLOAT16, INAGG_FLOAT16};
+    for (unsigned i = 0; i < 40; i++) {
+        const inagg_dtype dtype = dtypes[i % 4];
+        all.push_back(i % 7 == 3 ? std::vector<Bytes>(3) : inputs_of(dtype, 3, 10 + 37 * i, i));
+        for (size_t r = 0; r < 3; r++)
+            ASSERT_EQ(ranks[r].send(all[i][r], {static_cast<uint8_t>(dtype), INAGG_SUM, 0, INAGG_SCALE_AUTO}),
+                      static_cast<int>(all[i][r].size()));
+    }
+    for (unsigned i = 0; i < 40; i++)
+        for (Rank &rank : ranks) {
+            Bytes got(10'000);
+            int flags = 0;
+            const int length = rank.recv(got, flags);
+            ASSERT_EQ(length, static_cast<int>(all[i][0].size())) << i;
+            EXPECT_TRUE(flags & MSG_EOR);
+            got.resize(length);
+            EXPECT_TRUE(!length || got == expected(dtypes[i % 4], INAGG_SUM, all[i])) << i;
+        }
+}
+
+TEST_F(TensorTest, OnlySoManyTensorsWait) {
+    start();
+    join(1);
+    int sent = 0;
+    while (sent < 2000 && !ranks[0].send({}, MSG_DONTWAIT))
+        sent++;
+    EXPECT_EQ(sent, 1024);
+    EXPECT_EQ(ranks[0].send({}, MSG_DONTWAIT), -EAGAIN);
+    Bytes none;
+    EXPECT_EQ(ranks[0].recv(none), 0);
+    EXPECT_EQ(ranks[0].send({}, MSG_DONTWAIT), 0);
+}
+
+TEST_F(TensorTest, BarriersWaitForAll) {
+    start();
+    join(2);
+    Bytes none;
+    int flags = 0;
+    ASSERT_EQ(ranks[0].send({}), 0);
+    EXPECT_EQ(ranks[0].recv_nowait(none), -EAGAIN);
+    world->at(30 * ms, [&] { ASSERT_EQ(ranks[1].send({}), 0); });
+    const uint64_t start = mock_now();
+    EXPECT_EQ(ranks[0].recv(none, flags), 0);
+    EXPECT_TRUE(flags & MSG_EOR);
+    EXPECT_GE(mock_now() - start, 30 * ms);
+}
+
+TEST_F(TensorTest, SmallBuffersGetItPieceByPiece) {
+    start();
+    join(1);
+    ranks[0].set(INAGG_DTYPE, INAGG_INT32);
+    const Bytes data = integers(1, 100)[0];
+    ASSERT_EQ(ranks[0].send(data), 400);
+    Bytes got;
+    while (got.size() < 400) {
+        Bytes part(7);
+        int flags = 0;
+        const int more = ranks[0].recv(part, flags);
+        ASSERT_GT(more, 0);
+        got.insert(got.end(), part.begin(), part.begin() + more);
+        EXPECT_EQ(static_cast<bool>(flags & MSG_EOR), got.size() == 400);
+        EXPECT_EQ(ranks[0].recv_nowait({}), got.size() < 400 ? 0 : -EAGAIN);
+    }
+    EXPECT_TRUE(got == data);
+}
+
+TEST_F(TensorTest, TruncatedOnRequest) {
+    start();
+    join(1, tiny_buffer);
+    ranks[0].set(INAGG_DTYPE, INAGG_INT32);
+    const Bytes data = integers(1, 256)[0];
+    for (const size_t room : {0, 100, 1024, 2000}) {
+        ASSERT_EQ(ranks[0].send(data), 1024);
+        Bytes got(room);
+        int flags = MSG_TRUNC;
+        EXPECT_EQ(ranks[0].recv(got, flags), 1024);
+        EXPECT_EQ(flags, MSG_EOR | (room < 1024 ? MSG_TRUNC : 0));
+        got.resize(std::min<size_t>(room, 1024));
+        EXPECT_TRUE(std::equal(got.begin(), got.end(), data.begin()));
+    }
+}
+
+TEST_F(TensorTest, TruncatedInTheMiddle) {
+    start();
+    join(2, [](Rank &rank) { rank.set(INAGG_BUFFER, 1 << 16); });
+    const auto inputs = inputs_of(INAGG_FLOAT32, 2, 64 * 8);
+    ASSERT_EQ(ranks[1].set(INAGG_BUFFER, 1), 0);
+    ASSERT_EQ(ranks[0].send(inputs[0]), 2048);
+    ASSERT_EQ(ranks[1].send(inputs[1], MSG_DONTWAIT), 1024);
+    world->run(ms);
+    const Bytes want = expected(INAGG_FLOAT32, INAGG_SUM, inputs);
+    Bytes got(100), rest(2000);
+    int flags = MSG_TRUNC | MSG_DONTWAIT;
+    ASSERT_EQ(ranks[0].recv(got, flags), 1024) << "what is here";
+    EXPECT_EQ(flags, MSG_TRUNC);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin()));
+    ASSERT_EQ(ranks[1].recv_nowait(rest), 1024);
+    ASSERT_EQ(ranks[1].send(std::span(inputs[1]).subspan(1024)), 1024);
+    ASSERT_EQ(ranks[0].recv(rest), 1024);
+    EXPECT_TRUE(std::equal(rest.begin(), rest.begin() + 1024, want.begin() + 1024));
+}
+
+TEST_F(TensorTest, TruncatedWhileItStreams) {
+    start();
+    join(2, tiny_buffer);
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    const auto inputs = integers(2, 64 * 20);
+    std::vector<Transfer> other;
+    other.push_back({ranks[1], inputs[1]});
+    size_t sent = 0;
+    world->every(100 * us, [&] {
+        take_turns(other);
+        if (sent < inputs[0].size())
+            sent += static_cast<size_t>(
+                std::max(ranks[0].send(std::span(inputs[0]).subspan(sent), MSG_DONTWAIT), 0));
+        return !are_done(other);
+    });
+    Bytes got(100);
+    int flags = MSG_TRUNC;
+    EXPECT_EQ(ranks[0].recv(got, flags), static_cast<int>(inputs[0].size()));
+    EXPECT_EQ(flags, MSG_TRUNC | MSG_EOR);
+    const Bytes want = expected(INAGG_INT32, INAGG_SUM, inputs);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin()));
+    world->run(10 * ms);
+    EXPECT_TRUE(are_done(other));
+}
+
+TEST_F(TensorTest, WindowBoundsWhatIsInFlight) {
+    start();
+    join(2, [](Rank &rank) { rank.set(INAGG_WINDOW, 3); });
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    const auto inputs = integers(2, 64 * 30);
+    ASSERT_EQ(ranks[0].send(inputs[0]), 64 * 30 * 4);
+    EXPECT_EQ(ranks[0].info().contributions, 3U);
+    std::vector<Transfer> transfers;
+    transfers.push_back({ranks[0], inputs[0], {}, inputs[0].size(), true});
+    transfers.push_back({ranks[1], inputs[1]});
+    pump(transfers);
+    for (const Transfer &t : transfers)
+        EXPECT_TRUE(t.output == expected(INAGG_INT32, INAGG_SUM, inputs));
+}
+
+TEST_F(TensorTest, PayloadChecksums) {
+    start();
+    join(2, [](Rank &rank) { rank.set(INAGG_CHECKED, 1); });
+    check(INAGG_FLOAT32, INAGG_SUM, inputs_of(INAGG_FLOAT32, 2, 1000));
+    EXPECT_EQ(sum(&inagg_info::rejected), 0U);
+}
+
+TEST_F(TensorTest, FragmentedPackets) {
+    start();
+    join(2);
+    mock_set_nonlinear(true);
+    check(INAGG_FLOAT32, INAGG_SUM, inputs_of(INAGG_FLOAT32, 2, 1000));
+}
+
+// Bad networks.
+
+struct Weather {
+    const char *name;
+    double loss, duplication, corruption;
+    uint64_t jitter;
+};
+
+struct WeatherTest : TensorTest, testing::WithParamInterface<Weather> {};
+
+TEST_P(WeatherTest, SumsStayExact) {
+    const Weather &w = GetParam();
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        auto options = small();
+        options.loss = w.loss;
+        options.duplication = w.duplication;
+        options.corruption = w.corruption;
+        options.seed = seed;
+        start(options, w.jitter);
+        join(3, [&](Rank &rank) {
+            tiny_buffer(rank);
+            rank.set(INAGG_CHECKED, 1);
+        });
+        for (const inagg_dtype dtype : {INAGG_INT32, INAGG_FLOAT32, INAGG_BFLOAT16}) {
+            set_all(INAGG_DTYPE, dtype);
+            check(dtype, INAGG_SUM, inputs_of(dtype, 3, 64 * 40 + 1, static_cast<unsigned>(seed)));
+        }
+        EXPECT_TRUE(w.loss == 0 || sum(&inagg_info::retransmissions) > 0);
+        EXPECT_TRUE(w.corruption == 0 || sum(&inagg_info::rejected) > 0);
+        TearDown();
+    }
+    world.reset();
+}
+
+INSTANTIATE_TEST_SUITE_P(, WeatherTest,
+                         testing::Values(Weather{"Loss1", 0.01, 0, 0, 0}, Weather{"Loss10", 0.1, 0, 0, 0},
+                                         Weather{"Loss40", 0.4, 0, 0, 0},
+                                         Weather{"Duplication", 0, 0.2, 0, 0},
+                                         Weather{"Reordering", 0, 0, 0, 300 * us},
+                                         Weather{"Corruption", 0, 0, 0.05, 0},
+                                         Weather{"All", 0.1, 0.1, 0.05, 500 * us}),
+                         [](const auto &info) { return std::string(info.param.name); });
+
+TEST_F(TensorTest, RestartedAndForgetfulSwitches) {
+    auto options = small();
+    options.loss = 0.02;
+    start(options, 100 * us);
+    join(3, tiny_buffer);
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    int left = 20;
+    world->every(700 * us, [&] {
+        if (left % 2)
+            world->sw().reboot();
+        else
+            world->sw().clear_slots();
+        return --left > 0;
+    });
+    check(INAGG_INT32, INAGG_SUM, integers(3, 64 * 200));
+    EXPECT_GT(sum(&inagg_info::reboots), 0U);
+    EXPECT_GT(sum(&inagg_info::restores), 0U);
+}
+
+// Other processors: whenever user memory is copied or softirqs are turned on, the rest of the world goes on.
+struct PreemptionTest : TensorTest {
+    void begin() {
+        auto options = small();
+        options.loss = 0.05;
+        start(options, 100 * us);
+        join(2, tiny_buffer);
+        mock_set_preemption([] { mock_step(); });
+    }
+};
+
+TEST_F(PreemptionTest, PacketsArriveWithinCalls) {
+    begin();
+    for (const inagg_dtype dtype : {INAGG_INT32, INAGG_FLOAT32}) {
+        set_all(INAGG_DTYPE, dtype);
+        check(dtype, INAGG_SUM, inputs_of(dtype, 2, 64 * 100 + 3));
+    }
+}
+
+TEST_F(PreemptionTest, OneThreadSendsAnotherReceivesAThirdPolls) {
+    begin();
+    constexpr unsigned tensors = 60;
+    std::vector<std::vector<Bytes>> inputs;
+    for (unsigned i = 0; i < tensors; i++)
+        inputs.push_back(integers(2, i % 3 ? 64 * (i % 11) : 0, i));
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    // Everything but the sending of rank 0, which is this thread.
+    size_t sent = 0, part = 0, received[2] = {};
+    Bytes got[2];
+    const auto receive = [&](size_t r) {
+        Bytes some(700);
+        int flags = MSG_DONTWAIT;
+        const int length = ranks[r].recv(some, flags);
+        if (length < 0)
+            return;
+        got[r].insert(got[r].end(), some.begin(), some.begin() + length);
+        if (!(flags & MSG_EOR))
+            return;
+        EXPECT_TRUE(got[r].empty() || got[r] == expected(INAGG_INT32, INAGG_SUM, inputs[received[r]]))
+            << received[r];
+        got[r].clear();
+        received[r]++;
+    };
+    world->every(20 * us, [&] {
+        (void)mock_poll(ranks[0].sock);
+        if (sent < tensors) {
+            const int more = ranks[1].send(std::span(inputs[sent][1]).subspan(part), MSG_DONTWAIT);
+            part += static_cast<size_t>(std::max(more, 0));
+            if (more >= 0 && part == inputs[sent][1].size())
+                sent++, part = 0;
+        }
+        receive(0);
+        receive(1);
+        return received[0] < tensors || received[1] < tensors;
+    });
+    for (const auto &input : inputs)
+        for (size_t from = 0; from < input[0].size() || from == 0;) {
+            const int more = ranks[0].send(std::span(input[0]).subspan(from));
+            ASSERT_GE(more, 0);
+            from += static_cast<size_t>(more);
+            if (input[0].empty())
+                break;
+        }
+    world->run(1 * s);
+    EXPECT_EQ(received[0], tensors);
+    EXPECT_EQ(received[1], tensors);
+}
+
+} // namespace kmod
