@@ -229,6 +229,14 @@ int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, 
 int inagg_getsockopt(struct socket *sock, int level, int name, char __user *value, int __user *length);
 int inagg_check_tensor_type(const struct inagg_tensor_type *type);
 
+/* The lock of a call that may not wait for another one that does. */
+static inline int inagg_lock_call(struct mutex *lock, bool nonblock)
+{
+	if (nonblock)
+		return mutex_trylock(lock) ? 0 : -EAGAIN;
+	return mutex_lock_interruptible(lock) ? -ERESTARTSYS : 0;
+}
+
 /* send.c */
 int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length);
 bool inagg_writable(const struct inagg_sock *isk);

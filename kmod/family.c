@@ -101,6 +101,8 @@ static void destroy(struct inagg_sock *isk)
 	if (isk->link.udp)
 		inagg_transmit(isk, &burst);
 	inagg_timer_stop(isk);
+	if (cancel_work_sync(&isk->split))
+		__sock_put(&isk->sk);
 	inagg_link_close(isk);
 	mutex_lock(&in->lock);
 	list_del(&isk->node);
@@ -226,6 +228,7 @@ static void set_local(struct inagg_link *link, const struct sockaddr_inagg *a, u
 	memset(&link->local, 0, sizeof(link->local));
 	link->family = family;
 	link->port = a->sinagg_port;
+	link->ifindex = a->sinagg_scope_id;
 	if (family == AF_INET)
 		link->local.v4.s_addr = address->s6_addr32[3];
 	else
@@ -252,7 +255,6 @@ static int inagg_bind(struct socket *sock, struct sockaddr_unsized *addr, int le
 		error = -EINVAL;	/* as of an Internet socket */
 	} else if (!is_any((const void *)a->sinagg_addr)) {
 		set_local(&isk->link, a, family_of(a->sinagg_addr));
-		isk->link.ifindex = a->sinagg_scope_id;
 		error = inagg_link_open(isk);
 	}
 	if (!error) {
@@ -270,7 +272,7 @@ static int inagg_getname(struct socket *sock, struct sockaddr *addr, int peer)
 	int result = sizeof(*a);
 
 	lock_sock(&isk->sk);
-	if (peer && !isk->peer.sinagg_size)
+	if (peer && !isk->joined)
 		result = -ENOTCONN;
 	else
 		*a = peer ? isk->peer : isk->local;
@@ -525,6 +527,7 @@ static int inagg_create(struct net *net, struct socket *sock, int protocol, int 
 	error = init_sock(isk);
 	if (error) {
 		sock_orphan(sk);
+		sock->sk = NULL;
 		sock_put(sk);
 		return error;
 	}

@@ -77,23 +77,25 @@ static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, st
 
 static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 {
-	u64 bytes = div_u64(t->bytes, memory_bytes(t)) * 4;
+	u64 bytes = div_u64(t->bytes, memory_bytes(t)) * 4, room = round_up(bytes, INAGG_CHUNK * 4);	/* results are padded */
 	struct inagg_tensor *exponent, *classes;
 	int error;
 
 	if (t->copied < t->bytes)
 		return -EDOM;	/* a tensor larger than the buffer: its first part is needed twice */
-	error = inagg_charge(isk, bytes);
+	error = inagg_charge(isk, room);
 	if (error)
 		return error;
 	exponent = companion(t, 0, INAGG_WIRE_NONE << 4, isk->job.elements);
 	classes = companion(t, bytes, INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, isk->job.elements);
 	if (classes)
-		classes->own = vzalloc(bytes);
+		classes->own = vzalloc(room);
 	if (!exponent || !classes || !classes->own) {
 		kfree(exponent);
+		if (classes)
+			vfree(classes->own);
 		kfree(classes);
-		inagg_uncharge(isk, bytes);
+		inagg_uncharge(isk, room);
 		return -ENOMEM;
 	}
 	exponent->exponent = split_elements(isk, t, classes->own);

@@ -50,7 +50,7 @@ static int check_state(const struct inagg_sock *isk, int name)
 	case INAGG_BLOCK:
 	case INAGG_RTO_MIN:
 	case INAGG_CHECKED:
-		return isk->joined ? -EISCONN : 0;
+		return isk->joined || isk->sk.sk_state == TCP_SYN_SENT ? -EISCONN : 0;
 	case INAGG_BUFFER:
 		return isk->has_memory ? -EBUSY : 0;
 	default:

@@ -21,11 +21,11 @@ static u8 *decoded_cell(struct inagg_sock *isk, struct inagg_tensor *t, u32 inde
 	u8 *cell = cell_of(isk, t, index);
 	u32 count = bytes_of(t, index) / memory_bytes(t);
 
-	if (t->decoded == index) {
+	if (t->decoded <= index) {	/* those before may have been thrown away */
 		inagg_from_wire(&t->coding, cell, count, isk->job.size);
 		if (t->classes)
 			apply_classes(t, cell, index * t->per_block, count);
-		t->decoded++;
+		t->decoded = index + 1;
 	}
 	return cell;
 }
@@ -168,7 +168,7 @@ static int recv_step(struct inagg_sock *isk, struct msghdr *msg, int flags, bool
 	u32 done;
 
 	t = oldest(isk, &done, &complete, &worth);
-	if (!t || (!worth && wait))
+	if (!t || (!worth && (wait || !t->bytes)))	/* a barrier is here or not */
 		return 0;
 	if (complete && result_error(t)) {
 		error = result_error(t);
@@ -231,8 +231,9 @@ int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int fl
 		return -EINVAL;
 	if (flags & MSG_ERRQUEUE)
 		return sock_recv_errqueue(sock->sk, msg, length, SOL_INAGG, INAGG_CMSG_FAULT);
-	if (mutex_lock_interruptible(&isk->recv_lock))
-		return -ERESTARTSYS;
+	result = inagg_lock_call(&isk->recv_lock, flags & MSG_DONTWAIT);
+	if (result)
+		return result;
 	msg->msg_namelen = 0;
 	result = recv_locked(isk, msg, flags, sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT));
 	mutex_unlock(&isk->recv_lock);

@@ -75,7 +75,7 @@ static bool has_room(const struct inagg_sock *isk, const struct inagg_tensor *t)
 /* Copy as many blocks as there are free cells; tells the largest magnitude among them. */
 static int copy_blocks(struct inagg_sock *isk, struct inagg_tensor *t, struct iov_iter *from, u32 *magnitude)
 {
-	u64 copied = t->copied;
+	u64 copied = t->copied;	/* what a fault here must not take back: it may be on its way */
 	u32 bytes, index;
 	u8 *cell;
 
@@ -83,10 +83,8 @@ static int copy_blocks(struct inagg_sock *isk, struct inagg_tensor *t, struct io
 		index = blocks_in(t, t->copied);
 		bytes = bytes_of(t, index);
 		cell = cell_of(isk, t, index);
-		if (!copy_from_iter_full(cell, bytes, from)) {
-			t->copied = copied;
-			return -EFAULT;
-		}
+		if (!copy_from_iter_full(cell, bytes, from))
+			return t->copied > copied ? 0 : -EFAULT;
 		if (magnitude)
 			*magnitude = inagg_largest_magnitude(cell, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
 		t->copied += bytes;
@@ -203,6 +201,7 @@ static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t lengt
 	if (error) {
 		isk->sending = NULL;
 		kfree(t);
+		iov_iter_revert(&msg->msg_iter, length - iov_iter_count(&msg->msg_iter));	/* nothing was taken */
 	}
 	return error;
 }
@@ -299,6 +298,8 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 	if (isk->sending && length != isk->sending->bytes - isk->sending->copied)
 		return -EMSGSIZE;
 	for (;;) {
+		if (taken && isk->sk.sk_err)
+			break;	/* what was taken is returned; the error is the next call's */
 		error = send_error(isk);
 		if (error && error != -EAGAIN)
 			break;
@@ -341,8 +342,9 @@ int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length)
 		return -EINVAL;
 	if (msg->msg_name)
 		return -EISCONN;
-	if (mutex_lock_interruptible(&isk->send_lock))
-		return -ERESTARTSYS;
+	result = inagg_lock_call(&isk->send_lock, msg->msg_flags & MSG_DONTWAIT);
+	if (result)
+		return result;
 	result = send_locked(isk, msg, length, sock_sndtimeo(sock->sk, msg->msg_flags & MSG_DONTWAIT));
 	mutex_unlock(&isk->send_lock);
 	if (result == -EPIPE && !(msg->msg_flags & MSG_NOSIGNAL))

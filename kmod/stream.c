@@ -354,7 +354,7 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 			 struct inagg_burst *burst)
 {
 	u32 slot = inagg_swap32(h->slot);
-	int stream = slot >= isk->job.slots, reason;
+	int stream = slot >= isk->job.slots ? INAGG_CONTROL : INAGG_DATA, reason;
 	struct inagg_stream *s = &isk->streams[stream];
 
 	if (!isk->has_memory || slot >= isk->job.slots + isk->job.control_slots) {
@@ -364,6 +364,10 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 	reason = inagg_block_admits(&isk->job, &s->worker, s->first_slot, h, bytes);
 	if (reason) {
 		inagg_count_drop(isk, -reason);
+		return;
+	}
+	if (stream == INAGG_CONTROL && bytes) {	/* has no room for elements */
+		inagg_count_drop(isk, INAGG_R_ELEMENTS);
 		return;
 	}
 	if (isk->job.checked && !inagg_packet_intact(h, inagg_payload_checksum(body, bytes))) {

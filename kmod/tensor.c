@@ -93,7 +93,7 @@ void inagg_unlink_tensor(struct inagg_sock *isk, struct inagg_tensor *t)
 	inagg_free_cells(isk, t->cell + t->blocks);
 	if (t->classes) {
 		list_del(&t->classes->list);
-		inagg_uncharge(isk, t->classes->bytes);
+		inagg_uncharge(isk, round_up(t->classes->bytes, INAGG_CHUNK * 4));
 		free_tensor(t->classes);
 	}
 	free_tensor(t);
@@ -268,13 +268,21 @@ void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct ina
 	advance_active(isk);
 }
 
-/* Throw away what is complete; @isk is locked and has no receiver. */
-static void discard_complete(struct inagg_sock *isk)
+/* Throw away what is here; @isk is locked and has no receiver. */
+static void discard_done(struct inagg_sock *isk)
 {
 	struct inagg_tensor *t;
+	u32 done;
 
-	while ((t = first_tensor(isk)) && is_complete(t))
+	while ((t = first_tensor(isk)) && is_complete(t)) {
 		inagg_unlink_tensor(isk, t);
+		isk->sk.sk_write_space(&isk->sk);	/* also after a barrier, which has no cells */
+	}
+	done = t ? blocks_done(isk, t) : 0;
+	if (done) {
+		t->read = (u64)done * block_bytes(t);
+		inagg_free_cells(isk, t->cell + done);
+	}
 }
 
 /**
@@ -290,7 +298,7 @@ void inagg_discard_results(struct inagg_sock *isk)
 	mutex_lock(&isk->recv_lock);
 	spin_lock_bh(&isk->lock);
 	isk->discard = true;
-	discard_complete(isk);
+	discard_done(isk);
 	spin_unlock_bh(&isk->lock);
 	mutex_unlock(&isk->recv_lock);
 }
@@ -301,7 +309,7 @@ void inagg_wake_reader(struct inagg_sock *isk)
 	const struct inagg_tensor *t = first_tensor(isk);
 
 	if (isk->discard)
-		discard_complete(isk);
+		discard_done(isk);
 	else if (t && worth_reading(isk, t))
 		isk->sk.sk_data_ready(&isk->sk);
 }

@@ -5,6 +5,7 @@
  */
 #include "af_inagg.h"
 
+#define JOIN_PAUSE	(5 * NSEC_PER_MSEC)
 #define JOIN_PAUSE_MAX	(200 * NSEC_PER_MSEC)
 
 static u64 deadline_of(const struct inagg_sock *isk)
@@ -21,7 +22,7 @@ static u64 run_join(struct inagg_sock *isk, struct inagg_burst *burst)
 	}
 	if (burst->now >= isk->join_due) {
 		inagg_send_membership(isk, INAGG_JOIN, burst);
-		isk->join_pause = min_t(u64, isk->join_pause * 2, JOIN_PAUSE_MAX);
+		isk->join_pause = clamp_t(u64, isk->join_pause * 2, JOIN_PAUSE, JOIN_PAUSE_MAX);
 		isk->join_due = burst->now + isk->join_pause;
 	}
 	return min(isk->join_due, deadline_of(isk));

@@ -14,7 +14,6 @@
 #include "trace.h"
 
 #define TTL		64
-#define JOIN_PAUSE	(5 * NSEC_PER_MSEC)
 /* With this, in a page fragment, a veth hands a packet to its peer's XDP program without a copy. */
 #define HEADROOM	(XDP_PACKET_HEADROOM + MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
 #define WIRE_SNDBUF	(16 << 20)	/* packets below us; the window bounds them first */
@@ -242,7 +241,7 @@ static bool is_about_us(const struct inagg_sock *isk, const struct inagg_hdr *h,
 
 	if (bytes != sizeof(*config))
 		return false;
-	if (h->level_flags & inagg_swap16(INAGG_F_CHECKED) && !inagg_packet_intact(h, inagg_body_checksum(body)))
+	if (!inagg_packet_intact(h, inagg_body_checksum(body)))
 		return false;
 	return inagg_swap64(config->nonce) == isk->nonce;
 }
@@ -358,6 +357,7 @@ int inagg_link_open(struct inagg_sock *isk)
 		.family = link->family,
 		.local_udp_port = link->port,
 		.ipv6_v6only = 1,
+		.bind_ifindex = link->ifindex ?: isk->sk.sk_bound_dev_if,
 	};
 	int error;
 
