@@ -141,7 +141,8 @@ struct inagg_sock {
 	struct sockaddr_inagg local, peer;	/* lock_sock() */
 
 	struct mutex send_lock, recv_lock;
-	struct inagg_tensor *sending;	/* send_lock: not all of it is copied yet */
+	struct inagg_tensor *sending;	/* send_lock: not all of it is copied yet; others only ask if there is one */
+	u32	fill;			/* send_lock, read by all: number of the cell that the sender fills next */
 
 	spinlock_t lock;
 	struct inagg_link link;

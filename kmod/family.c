@@ -67,6 +67,8 @@ void inagg_fail(struct inagg_sock *isk, int error, int reason)
 	struct sock *sk = &isk->sk;
 	struct inagg_fault fault = { .error = error, .reason = reason, .job = isk->job.job };
 
+	if (sk->sk_state == TCP_CLOSE)
+		return;
 	inagg_describe_stall(isk, &fault);
 	trace_inagg_fail(isk, &fault);
 	sk->sk_state = TCP_CLOSE;
@@ -91,11 +93,13 @@ static void destroy(struct inagg_sock *isk)
 {
 	struct inagg_net *in = inagg_pernet(sock_net(&isk->sk));
 	struct inagg_burst burst;
+	bool was_member;
 
 	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
+	was_member = isk->joined || isk->sk.sk_state == TCP_SYN_SENT;	/* a JOIN may have been heard */
 	isk->sk.sk_state = TCP_CLOSE;
-	if (isk->joined)
+	if (was_member)
 		inagg_send_membership(isk, INAGG_LEAVE, &burst);
 	spin_unlock_bh(&isk->lock);
 	if (isk->link.udp)
@@ -116,7 +120,7 @@ static bool has_unfinished(struct inagg_sock *isk)
 	bool result;
 
 	spin_lock_bh(&isk->lock);
-	result = isk->sk.sk_state == TCP_ESTABLISHED && !isk->sending && isk->active;
+	result = isk->sk.sk_state == TCP_ESTABLISHED && !READ_ONCE(isk->sending) && isk->active;
 	spin_unlock_bh(&isk->lock);
 	return result;
 }
@@ -134,6 +138,7 @@ static void linger(struct work_struct *work)
 
 static int inagg_release(struct socket *sock)
 {
+	bool exiting = current->flags & PF_EXITING, patient;
 	struct sock *sk = sock->sk;
 	struct inagg_sock *isk;
 
@@ -141,11 +146,12 @@ static int inagg_release(struct socket *sock)
 		return 0;
 	isk = inagg_sk(sk);
 	inagg_discard_results(isk);
-	if (sock_flag(sk, SOCK_LINGER) && sk->sk_lingertime && !(current->flags & PF_EXITING))
+	patient = !sock_flag(sk, SOCK_LINGER) || (sk->sk_lingertime && exiting);
+	if (!patient && sk->sk_lingertime)
 		wait_event_interruptible_timeout(*sk_sleep(sk), !has_unfinished(isk), sk->sk_lingertime);
 	sock_orphan(sk);
 	sock->sk = NULL;
-	if (has_unfinished(isk) && !sock_flag(sk, SOCK_LINGER)) {
+	if (patient && has_unfinished(isk)) {
 		isk->lingering = true;
 		queue_delayed_work(inagg_workqueue, &isk->linger, LINGER_LOOK);
 	} else {
@@ -465,6 +471,16 @@ static int inagg_ioctl(struct socket *sock, unsigned int command, unsigned long 
 	return put_user((int)min_t(u64, bytes, INT_MAX), (int __user *)argument);
 }
 
+/* In the middle of a tensor that is the end: its rest will never come. */
+static void stop_sending(struct inagg_sock *isk)
+{
+	isk->sk.sk_shutdown |= SEND_SHUTDOWN;
+	spin_lock_bh(&isk->lock);
+	if (READ_ONCE(isk->sending))
+		inagg_fail(isk, ECONNABORTED, 0);
+	spin_unlock_bh(&isk->lock);
+}
+
 static int inagg_shutdown(struct socket *sock, int how)
 {
 	struct sock *sk = sock->sk;
@@ -478,7 +494,7 @@ static int inagg_shutdown(struct socket *sock, int how)
 		return -ENOTCONN;
 	}
 	if (how != SHUT_RD)
-		sk->sk_shutdown |= SEND_SHUTDOWN;
+		stop_sending(isk);
 	release_sock(sk);
 	if (how != SHUT_WR)
 		inagg_discard_results(isk);

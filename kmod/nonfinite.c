@@ -69,7 +69,8 @@ static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, st
 		isk->active = exponent;
 	if (isk->unassigned == t)
 		isk->unassigned = exponent;
-	inagg_assign_blocks(isk, &burst);
+	if (isk->sk.sk_state == TCP_ESTABLISHED)
+		inagg_assign_blocks(isk, &burst);
 	inagg_timer_follow(isk);
 	spin_unlock_bh(&isk->lock);
 	inagg_transmit(isk, &burst);

@@ -65,11 +65,11 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	return t;
 }
 
-/* Whether the sender may fill the cell of the tensor's next block. */
-static bool has_room(const struct inagg_sock *isk, const struct inagg_tensor *t)
+/* May the sender fill this cell? */
+static bool is_free(const struct inagg_sock *isk, u32 cell)
 {
 	/* pairs with inagg_free_cells(): the cell is written after its last reader has left */
-	return t->cell + blocks_in(t, t->copied) - smp_load_acquire(&isk->ring.tail) < isk->ring.cells;
+	return cell - smp_load_acquire(&isk->ring.tail) < isk->ring.cells;
 }
 
 /* Copy as many blocks as there are free cells; tells the largest magnitude among them. */
@@ -79,7 +79,7 @@ static int copy_blocks(struct inagg_sock *isk, struct inagg_tensor *t, struct io
 	u32 bytes, index;
 	u8 *cell;
 
-	while (t->copied < t->bytes && has_room(isk, t)) {
+	while (t->copied < t->bytes && is_free(isk, t->cell + blocks_in(t, t->copied))) {
 		index = blocks_in(t, t->copied);
 		bytes = bytes_of(t, index);
 		cell = cell_of(isk, t, index);
@@ -168,7 +168,8 @@ static void publish(struct inagg_sock *isk, struct inagg_tensor *t)
 /* The rest of it, if any, is the next send()'s.  Afterwards a tensor copied whole may be read and gone. */
 static void note_rest(struct inagg_sock *isk, struct inagg_tensor *t)
 {
-	isk->sending = t->copied < t->bytes ? t : NULL;
+	WRITE_ONCE(isk->sending, t->copied < t->bytes ? t : NULL);
+	WRITE_ONCE(isk->fill, t->cell + blocks_in(t, t->copied));
 }
 
 static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t length)
@@ -199,7 +200,8 @@ static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t lengt
 	if (!error)
 		error = submit(isk, t);
 	if (error) {
-		isk->sending = NULL;
+		WRITE_ONCE(isk->sending, NULL);
+		WRITE_ONCE(isk->fill, isk->ring.head);
 		kfree(t);
 		iov_iter_revert(&msg->msg_iter, length - iov_iter_count(&msg->msg_iter));	/* nothing was taken */
 	}
@@ -222,12 +224,9 @@ static int send_error(struct inagg_sock *isk)
 /* Can a tensor, or the rest of one, be taken? */
 static bool may_send(const struct inagg_sock *isk)
 {
-	const struct inagg_tensor *t = isk->sending;
-
-	if (t)
-		return has_room(isk, t);
-	return READ_ONCE(isk->tensor_count) < INAGG_MOST_TENSORS &&
-	       (!isk->has_memory || isk->ring.head - READ_ONCE(isk->ring.tail) < isk->ring.cells);
+	if (!READ_ONCE(isk->sending) && READ_ONCE(isk->tensor_count) >= INAGG_MOST_TENSORS)
+		return false;
+	return !isk->has_memory || is_free(isk, READ_ONCE(isk->fill));
 }
 
 /** inagg_writable() - would send() take something? */

@@ -312,6 +312,8 @@ static void on_wait(struct inagg_sock *isk, int stream, u32 block, u64 contribut
 		send_restore(isk, stream, block, burst);
 	else
 		act(isk, stream, slot, action, burst);
+	if (slot->state == INAGG_WSLOT_SENT)
+		s->earliest_due = min(s->earliest_due, slot->due_ns);
 }
 
 /*
@@ -449,7 +451,8 @@ void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *faul
 		record = &s->records[inagg_slot_index(&s->worker, s->done)];
 		fault->block = s->done;
 		fault->control = stream;
-		if (record->heard && record->heard_block == s->done)
+		fault->heard = record->heard && record->heard_block == s->done;
+		if (fault->heard)
 			fault->missing = inagg_all_ranks(isk->job.size) & ~record->contributors;
 		return;
 	}

@@ -89,13 +89,13 @@ struct inagg_result_info {
 
 /* Why a socket failed, for people: which block, and who is missing. */
 struct inagg_fault {
-	__u64	missing;	/* bitmap of ranks the switch waits for; 0: not known */
+	__u64	missing;	/* bitmap of ranks the switch waits for, if heard */
 	__u32	error;		/* errno value */
 	__u32	reason;		/* enum inagg_reason that the switch gave; 0: none */
 	__u32	block;		/* the oldest one unanswered */
 	__u16	job;
 	__u8	control;	/* 1: `block` is a control block: scales and barriers */
-	__u8	reserved;
+	__u8	heard;		/* 1: the switch said who is missing */
 };
 
 struct inagg_info {

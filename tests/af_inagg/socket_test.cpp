@@ -538,6 +538,17 @@ TEST(Shutdown, OfSending) {
     EXPECT_EQ(recv(ranks[0].get(), &byte, 1, 0), 0);
 }
 
+TEST(Shutdown, InTheMiddleOfATensorIsTheEnd) {
+    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
+    std::vector<char> data(1 << 20);
+    ASSERT_GT(send(ranks[0].get(), data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL), 0);
+    ASSERT_EQ(shutdown(ranks[0].get(), SHUT_WR), 0);
+    ssize_t received = 0;
+    while ((received = recv(ranks[0].get(), data.data(), data.size(), 0)) > 0)
+        ;
+    EXPECT_EQ(received < 0 ? errno : 0, ECONNABORTED);
+}
+
 TEST(Shutdown, RaisesSigpipeUnlessAskedNotTo) {
     const pid_t child = fork();
     if (!child) {
@@ -634,6 +645,7 @@ TEST(Fault, DeadlineNamesWhoIsMissing) {
     EXPECT_TRUE(wait_for(ranks[0].get(), POLLIN, 0) & POLLHUP);
     Fault fault{};
     ASSERT_TRUE(read_fault(ranks[0].get(), fault));
+    EXPECT_EQ(fault.fault.heard, 1);
     EXPECT_EQ(fault.fault.missing, 2u);
     EXPECT_EQ(fault.fault.control, 1);
     EXPECT_EQ(fault.extended.ee_errno, static_cast<uint32_t>(ETIMEDOUT));

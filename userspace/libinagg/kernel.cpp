@@ -201,7 +201,7 @@ Error KernelCarrier::failure(const char *what, int error) const {
     case ETIMEDOUT: {
         const uint64_t contributors = inagg_all_ranks(options_.size) & ~uint64_t{fault.missing};
         return deadline_passed(options_, describe({fault.control ? Stream::control : Stream::data,
-                                                   fault.block, fault.missing != 0, contributors},
+                                                   fault.block, fault.heard != 0, contributors},
                                                   options_));
     }
     case ECONNRESET:
