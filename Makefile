@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
 .NOTPARALLEL:
-.PHONY: all deps build demo test test-full simulation-long vm-test bench install uninstall clean \
+.PHONY: all deps build demo test test-full simulation-long vm-test vm-debug bench install uninstall clean \
 	format format-check help
 
 all: build ## build everything (the default)
@@ -29,7 +29,7 @@ $(BUILD)/build.ninja:
 demo: deps build ## train a network on four workers through the XDP switch
 	@tools/demo/run $(BUILD)
 
-test: deps build ## run all tests (under 25 minutes on 2 cores)
+test: deps build ## run all tests (under 40 minutes on 2 cores)
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan
 
 test-full: deps build ## the full matrices of every tier (under an hour)
@@ -40,6 +40,9 @@ simulation-long: deps build ## only the simulated schedules, with millions of se
 
 vm-test: deps build ## only the tests on Debian's 6.1 and 6.12 kernels in QEMU
 	@tests/run --build $(BUILD) vm
+
+vm-debug: deps build ## AF_INAGG for an hour on a kernel with KASAN and lockdep, which this builds first
+	@tests/vm/debug-kernel $(BUILD)/vm/debug && tests/vm/debug-test $(BUILD)/vm/debug $(BUILD)/bin 3600
 
 bench: deps build ## measure beside Open MPI and Gloo; writes $(BUILD)/bench/results.json
 	@tools/bench/run $(BUILD)
