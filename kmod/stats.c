@@ -36,9 +36,9 @@ static void show_socket(struct seq_file *seq, struct inagg_sock *isk)
 		   isk->job.rank, isk->job.size);
 	seq_printf(seq, " local [%pI6c]:%u switch [%pI6c]:%u", isk->local.sinagg_addr, ntohs(isk->link.port),
 		   isk->peer.sinagg_addr, ntohs(isk->peer.sinagg_port));
-	seq_printf(seq, " tensors %u memory %llu blocks %llu contributions %llu retransmissions %llu requests %llu",
-		   isk->tensor_count, (u64)atomic64_read(&isk->charged), isk->info.blocks, isk->info.contributions, isk->info.retransmissions,
-		   isk->info.requests);
+	seq_printf(seq, " tensors %u memory %llu", isk->tensor_count, (u64)atomic64_read(&isk->charged));
+	seq_printf(seq, " blocks %llu contributions %llu retransmissions %llu requests %llu", isk->info.blocks,
+		   isk->info.contributions, isk->info.retransmissions, isk->info.requests);
 	seq_printf(seq, " restores %llu duplicates %llu rejected %llu reboots %llu srtt_ns %llu\n", isk->info.restores,
 		   isk->info.duplicates, isk->info.rejected, isk->info.reboots,
 		   isk->streams[INAGG_DATA].worker.srtt_ns);
