@@ -191,7 +191,6 @@ extern unsigned int inagg_net_id;
 extern int inagg_family;
 extern atomic_long_t inagg_memory;	/* bytes that sockets hold */
 extern unsigned long inagg_memory_limit;
-extern struct proto inagg_proto;
 extern struct workqueue_struct *inagg_workqueue;
 
 static inline struct inagg_net *inagg_pernet(const struct net *net)
@@ -205,11 +204,6 @@ static inline void inagg_count_drop(struct inagg_sock *isk, int reason)
 	atomic64_inc(&inagg_pernet(sock_net(&isk->sk))->drops[reason & (INAGG_R_CAPACITY - 1)]);
 }
 
-static inline u64 inagg_now(void)
-{
-	return ktime_get_ns();
-}
-
 /* Packets to send once `lock` is free. */
 struct inagg_burst {
 	struct sk_buff_head skbs;
@@ -219,7 +213,7 @@ struct inagg_burst {
 static inline void inagg_burst_start(struct inagg_burst *burst)
 {
 	__skb_queue_head_init(&burst->skbs);
-	burst->now = inagg_now();
+	burst->now = ktime_get_ns();
 }
 
 /* family.c */
@@ -244,15 +238,15 @@ bool inagg_writable(const struct inagg_sock *isk);
 
 /* recv.c */
 int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags);
-bool inagg_readable(const struct inagg_sock *isk);
+bool inagg_readable(struct inagg_sock *isk);
 
 /* tensor.c */
 bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, struct inagg_block_meta *meta);
 void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct inagg_block_meta *meta,
 		 const void *payload, struct inagg_burst *burst);
 void inagg_wake_reader(struct inagg_sock *isk);
-u64 inagg_unsent(const struct inagg_sock *isk);
-u64 inagg_unread(const struct inagg_sock *isk);
+u64 inagg_unsent(struct inagg_sock *isk);
+u64 inagg_unread(struct inagg_sock *isk);
 void inagg_discard_results(struct inagg_sock *isk);
 void inagg_free_tensors(struct inagg_sock *isk);
 

@@ -11,7 +11,6 @@
 #include <linux/random.h>
 #include <linux/sockios.h>
 #include <linux/termios.h>
-#include <linux/workqueue.h>
 #include <net/ipv6.h>
 
 #include "af_inagg.h"
@@ -29,7 +28,7 @@ atomic_long_t inagg_memory = ATOMIC_LONG_INIT(0);
 unsigned long inagg_memory_limit;
 struct workqueue_struct *inagg_workqueue;
 
-struct proto inagg_proto = {
+static struct proto inagg_proto = {
 	.name = "INAGG",
 	.owner = THIS_MODULE,
 	.obj_size = sizeof(struct inagg_sock),
@@ -346,17 +345,16 @@ static int prepare_job(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 
 static void start_join(struct inagg_sock *isk)
 {
-	struct inagg_burst burst;
+	u64 now = ktime_get_ns();
 
-	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
 	isk->nonce = get_random_u64() ?: 1;	/* 0 means "any" in a switch's tables */
 	isk->sk.sk_state = TCP_SYN_SENT;
 	isk->sk.sk_err = 0;
-	isk->progress = burst.now;
-	isk->join_due = burst.now;
+	isk->progress = now;
+	isk->join_due = now;
 	isk->join_pause = 0;
-	inagg_timer_arm(isk, burst.now);
+	inagg_timer_arm(isk, now);
 	spin_unlock_bh(&isk->lock);
 }
 
@@ -502,7 +500,8 @@ static int inagg_shutdown(struct socket *sock, int how)
 	return 0;
 }
 
-static const struct proto_ops inagg_ops = {
+/* Its family is the module's parameter. */
+static struct proto_ops inagg_ops = {
 	.owner = THIS_MODULE,
 	.release = inagg_release,
 	.bind = inagg_bind,
@@ -521,8 +520,6 @@ static const struct proto_ops inagg_ops = {
 	.recvmsg = inagg_recvmsg,
 	.mmap = sock_no_mmap,
 };
-
-static struct proto_ops inagg_family_ops;
 
 static int inagg_create(struct net *net, struct socket *sock, int protocol, int kern)
 {
@@ -547,7 +544,7 @@ static int inagg_create(struct net *net, struct socket *sock, int protocol, int 
 		sock_put(sk);
 		return error;
 	}
-	sock->ops = &inagg_family_ops;
+	sock->ops = &inagg_ops;
 	mutex_lock(&in->lock);
 	list_add_tail(&isk->node, &in->sockets);
 	mutex_unlock(&in->lock);
@@ -601,8 +598,7 @@ static int __init inagg_init(void)
 		return -EINVAL;
 	}
 	inagg_memory_limit = (totalram_pages() << PAGE_SHIFT) / 8;
-	inagg_family_ops = inagg_ops;
-	inagg_family_ops.family = inagg_family;
+	inagg_ops.family = inagg_family;
 	inagg_net_family.family = inagg_family;
 	inagg_workqueue = alloc_workqueue("inagg", WQ_UNBOUND, 0);
 	if (!inagg_workqueue)

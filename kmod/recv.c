@@ -91,15 +91,15 @@ static struct inagg_tensor *oldest(struct inagg_sock *isk, u32 *done, bool *comp
 }
 
 /** inagg_readable() - would recv() return something worth returning? */
-bool inagg_readable(const struct inagg_sock *isk)
+bool inagg_readable(struct inagg_sock *isk)
 {
 	const struct inagg_tensor *t;
 	bool result;
 
-	spin_lock_bh((spinlock_t *)&isk->lock);
+	spin_lock_bh(&isk->lock);
 	t = first_tensor(isk);
 	result = t && worth_reading(isk, t);
-	spin_unlock_bh((spinlock_t *)&isk->lock);
+	spin_unlock_bh(&isk->lock);
 	return result;
 }
 

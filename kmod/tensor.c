@@ -5,7 +5,6 @@
 
 #include "convert.h"
 #include "tensor.h"
-#include "trace.h"
 
 static void free_tensor(struct inagg_tensor *t)
 {
@@ -315,29 +314,29 @@ void inagg_wake_reader(struct inagg_sock *isk)
 }
 
 /** inagg_unread() - bytes of results that recv() would return, for SIOCINQ */
-u64 inagg_unread(const struct inagg_sock *isk)
+u64 inagg_unread(struct inagg_sock *isk)
 {
 	struct inagg_tensor *t;
 	u64 bytes = 0;
 
-	spin_lock_bh((spinlock_t *)&isk->lock);
+	spin_lock_bh(&isk->lock);
 	list_for_each_entry(t, &isk->tensors, list)
 		if (!t->sum)
 			bytes += min_t(u64, t->bytes, (u64)blocks_done(isk, t) * block_bytes(t)) - t->read;
-	spin_unlock_bh((spinlock_t *)&isk->lock);
+	spin_unlock_bh(&isk->lock);
 	return bytes;
 }
 
 /** inagg_unsent() - bytes of tensors taken whose results are not here, for SIOCOUTQ */
-u64 inagg_unsent(const struct inagg_sock *isk)
+u64 inagg_unsent(struct inagg_sock *isk)
 {
 	struct inagg_tensor *t;
 	u64 bytes = 0;
 
-	spin_lock_bh((spinlock_t *)&isk->lock);
+	spin_lock_bh(&isk->lock);
 	list_for_each_entry(t, &isk->tensors, list)
 		if (!t->sum)
 			bytes += t->copied - min_t(u64, t->copied, (u64)blocks_done(isk, t) * block_bytes(t));
-	spin_unlock_bh((spinlock_t *)&isk->lock);
+	spin_unlock_bh(&isk->lock);
 	return bytes;
 }

@@ -3,8 +3,6 @@
  * Packets of one socket over UDP.  A kernel UDP socket owns the port; what comes for it is handled where it
  * arrives, in softirq (the way of the tunnels), and what goes is handed to IP without a copy through it.
  */
-#include <linux/errqueue.h>
-#include <linux/random.h>
 #include <net/ip6_route.h>
 #include <net/route.h>
 #include <net/udp.h>
