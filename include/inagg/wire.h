@@ -72,11 +72,12 @@ enum inagg_flag {
 	INAGG_F_MULTICAST	= 1 << 2,	/* REQUEST: tell everyone what is missing */
 	INAGG_F_SATURATED	= 1 << 3,	/* an element did not fit the scale; ORed into the result */
 	INAGG_F_CHECKED		= 1 << 4,	/* payload checksum is present */
-	INAGG_F_DEGRADED	= 1 << 5,	/* trio: some ranks are missing from the sum */
+	INAGG_F_DEGRADED	= 1 << 5,	/* trio: `contributors` are not all ranks */
 	INAGG_F_FINAL		= 1 << 6,
 	INAGG_F_COLLISION	= 1 << 7,	/* atp, canary */
 	INAGG_F_BYPASS		= 1 << 8,	/* canary */
 	INAGG_F_CONGESTION	= 1 << 9,	/* ECN seen; ORed into the result */
+	INAGG_F_WHOLE		= 1 << 10,	/* trio: no result without all ranks (broadcast, barrier) */
 };
 #define INAGG_FLAGS_MASK	0x0fff
 #define INAGG_LEVEL_SHIFT	12
@@ -100,8 +101,8 @@ struct inagg_hdr {
 	__be16	fan_in;		/* 22: ranks expected */
 	__be64	contributors;	/* 24: bitmap of the sources at this level */
 	__be16	boot;		/* 32: incarnation of the switch that sent this, or was last heard */
-	__be16	window_cap;	/* 34: panama */
-	__be16	switch_id;	/* 36: canary */
+	__be16	window_cap;	/* 34: panama; trio, in WAIT: the block was refused, keep to so many; 0: no cap */
+	__be16	switch_id;	/* 36: canary; trio: epoch of a recovering block */
 	__u8	scale;		/* 38: biased binary32 exponent all elements of this block obey */
 	__u8	next_scale;	/* 39: exponent this rank needs next; the result carries the maximum */
 	__be16	elements;	/* 40: multiple of INAGG_CHUNK, may be 0 */
@@ -119,7 +120,9 @@ struct inagg_join {
 	__be16	receive_port;	/* 12: UDP port for results */
 	__u8	algorithm;	/* 14: enum inagg_algorithm */
 	__u8	flags;		/* 15: enum inagg_join_flag */
-	__u8	reserved[24];	/* 16: zero */
+	__be32	expiry_us;	/* 16: trio: a block waits this long for its next rank; 0: for all ranks */
+	__be16	quorum;		/* 20: trio: ranks that suffice; 0: all */
+	__u8	reserved[18];	/* 22: zero */
 };
 
 enum inagg_join_flag {

@@ -65,7 +65,10 @@ struct inagg_stats {
 	__u64	restores;	/* results given back by a rank */
 	__u64	joins;		/* joins answered */
 	__u64	elements;	/* folded in */
-	__u64	reserved[7];
+	__u64	degraded;	/* completions without some rank */
+	__u64	late;		/* contributions to a block that was decided without them */
+	__u64	recoveries;	/* blocks whose record was gone and that all ranks were asked for */
+	__u64	reserved[4];
 	__u64	drops[INAGG_R_CAPACITY];	/* by enum inagg_reason */
 };
 
@@ -81,6 +84,10 @@ INAGG_INLINE struct inagg_block inagg_block_of(const struct inagg_hdr *h)
 		.scale = h->scale,
 		.next_scale = h->next_scale,
 		.saturated = (inagg_swap16(h->level_flags) & INAGG_F_SATURATED) != 0,
+		.stream = 0,	/* inagg_stream_of(), which needs the job */
+		.whole = (inagg_swap16(h->level_flags) & INAGG_F_WHOLE) != 0,
+		.epoch = inagg_swap16(h->switch_id),
+		.contributors = inagg_swap64(h->contributors),
 	};
 	return b;
 }
@@ -99,6 +106,18 @@ INAGG_INLINE int inagg_foldable(__u8 dtype, __u8 op)
 	default:
 		return 0;
 	}
+}
+
+/** Stream of a slot index: 0 data, 1 control. */
+INAGG_INLINE __u8 inagg_stream_of(const struct inagg_job *job, __u32 slot_index)
+{
+	return slot_index >= job->slots;
+}
+
+/** The only slot index that @block of @stream may name. */
+INAGG_INLINE __u32 inagg_position_of(const struct inagg_job *job, __u32 stream, __u32 block)
+{
+	return stream ? job->slots + (block & (job->control_slots - 1)) : block & (job->slots - 1);
 }
 
 /**

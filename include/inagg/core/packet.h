@@ -29,6 +29,9 @@ struct inagg_block_meta {
 	__u8	next_scale;	/* control blocks: exponent asked for; results: the maximum */
 	__u8	saturated;
 	__u16	elements;	/* multiple of INAGG_CHUNK; 0 contributes nothing */
+	__u8	whole;		/* trio: no result without all ranks */
+	__u16	epoch;		/* trio: of a block that is being recovered */
+	__u64	contributors;	/* results: ranks in the sum */
 };
 
 /** Payload bytes of a block. */
@@ -77,8 +80,20 @@ INAGG_INLINE void inagg_hdr_set_meta(struct inagg_hdr *h, const struct inagg_blo
 	h->scale = m->scale;
 	h->next_scale = m->next_scale;
 	h->elements = inagg_swap16(m->elements);
+	h->switch_id = inagg_swap16(m->epoch);
 	if (m->saturated)
 		h->level_flags |= inagg_swap16(INAGG_F_SATURATED);
+	if (m->whole)
+		h->level_flags |= inagg_swap16(INAGG_F_WHOLE);
+}
+
+/** A RESTORE names the ranks that are in the result, @m, which inagg_hdr_set_meta() has written. */
+INAGG_INLINE void inagg_hdr_set_contributors(struct inagg_hdr *h, const struct inagg_block_meta *m)
+{
+	h->contributors = inagg_swap64(m->contributors);
+	h->count = inagg_swap16((__u16)inagg_count_ranks(m->contributors));
+	if (m->contributors != inagg_all_ranks(inagg_swap16(h->fan_in)))
+		h->level_flags |= inagg_swap16(INAGG_F_DEGRADED);
 }
 
 INAGG_INLINE struct inagg_block_meta inagg_hdr_meta(const struct inagg_hdr *h)
@@ -89,6 +104,9 @@ INAGG_INLINE struct inagg_block_meta inagg_hdr_meta(const struct inagg_hdr *h)
 		.next_scale = h->next_scale,
 		.saturated = (inagg_swap16(h->level_flags) & INAGG_F_SATURATED) != 0,
 		.elements = inagg_swap16(h->elements),
+		.whole = (inagg_swap16(h->level_flags) & INAGG_F_WHOLE) != 0,
+		.epoch = inagg_swap16(h->switch_id),
+		.contributors = inagg_swap64(h->contributors),
 	};
 	return m;
 }
@@ -144,6 +162,19 @@ INAGG_INLINE int inagg_answer_admits(const struct inagg_job_config *job, const s
 	return 0;
 }
 
+/* Does a RESULT name the ranks that it may: all, or, if stragglers are left out, some? */
+INAGG_INLINE int inagg_contributors_admitted(const struct inagg_job_config *job, const struct inagg_hdr *h)
+{
+	__u64 in = inagg_swap64(h->contributors), all = inagg_all_ranks(job->size);
+	int degraded = (inagg_swap16(h->level_flags) & INAGG_F_DEGRADED) != 0;
+
+	if (inagg_swap16(h->count) != inagg_count_ranks(in))
+		return 0;
+	if (!degraded)
+		return in == all;
+	return job->algorithm == INAGG_TRIO && in && !(in & ~all);
+}
+
 /**
  * A RESULT or WAIT with @bytes behind its header fits the stream @w, whose slots begin at @first_slot.
  * The payload checksum is the caller's to verify.  0 or a negative reason.
@@ -165,9 +196,7 @@ INAGG_INLINE int inagg_block_admits(const struct inagg_job_config *job, const st
 		return -INAGG_R_ELEMENTS;
 	if (bytes != inagg_block_bytes(&m))
 		return -INAGG_R_LENGTH;
-	if (inagg_swap64(h->contributors) != inagg_all_ranks(job->size))
-		return -INAGG_R_RANK;
-	return 0;
+	return inagg_contributors_admitted(job, h) ? 0 : -INAGG_R_RANK;
 }
 
 #endif /* INAGG_CORE_PACKET_H */

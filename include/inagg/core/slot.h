@@ -53,6 +53,11 @@ struct inagg_block {
 	__u8	scale;
 	__u8	next_scale;
 	__u8	saturated;	/* 0 or 1 */
+	/* what only trio looks at */
+	__u8	stream;		/* 0: data, 1: control */
+	__u8	whole;		/* 0 or 1: no result without all ranks */
+	__u16	epoch;		/* the recovery that this answers; 0: none */
+	__u64	contributors;	/* RESTORE: the ranks in the result */
 };
 
 enum inagg_verdict {
@@ -110,22 +115,12 @@ INAGG_INLINE int inagg_may_be_empty(__u8 dtype_op)
 	return dtype_op >> 4 == INAGG_WIRE_NONE || dtype_op >> 4 == INAGG_WIRE_INT32;
 }
 
-/**
- * A contribution arrives.  @all is the bitmap of the job's ranks.  Returns STORE, ADD or COUNT, with
- * INAGG_COMPLETES for the last one; REPLY or TELL for a duplicate; or a negative reason.
- */
-INAGG_INLINE int inagg_slot_contribute(struct inagg_slot *s, __u64 all, const struct inagg_block *b)
+/* Fold @b into the slot that holds its block.  STORE, ADD or COUNT; REPLY or TELL; or a negative reason. */
+INAGG_INLINE int inagg_slot_fold(struct inagg_slot *s, const struct inagg_block *b)
 {
 	__u64 bit = inagg_rank_bit(b->rank);
 	int verdict;
 
-	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
-		return -INAGG_R_ELEMENTS;
-	if (!inagg_slot_holds(s, b)) {
-		if (inagg_slot_is_past(s, b))
-			return -INAGG_R_STALE;
-		inagg_slot_take(s, b);
-	}
 	if (s->flags & INAGG_SLOT_COMPLETE)
 		return INAGG_REPLY;
 	if (s->seen & bit)
@@ -147,7 +142,26 @@ INAGG_INLINE int inagg_slot_contribute(struct inagg_slot *s, __u64 all, const st
 		s->next_scale = b->next_scale;
 	if (b->saturated)
 		s->flags |= INAGG_SLOT_SATURATED;
-	if (s->seen == all) {
+	return verdict;
+}
+
+/**
+ * A contribution arrives.  @all is the bitmap of the job's ranks.  Returns STORE, ADD or COUNT, with
+ * INAGG_COMPLETES for the last one; REPLY or TELL for a duplicate; or a negative reason.
+ */
+INAGG_INLINE int inagg_slot_contribute(struct inagg_slot *s, __u64 all, const struct inagg_block *b)
+{
+	int verdict;
+
+	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
+		return -INAGG_R_ELEMENTS;
+	if (!inagg_slot_holds(s, b)) {
+		if (inagg_slot_is_past(s, b))
+			return -INAGG_R_STALE;
+		inagg_slot_take(s, b);
+	}
+	verdict = inagg_slot_fold(s, b);
+	if (verdict > 0 && verdict <= INAGG_COUNT && s->seen == all) {
 		s->flags |= INAGG_SLOT_COMPLETE;
 		verdict |= INAGG_COMPLETES;
 	}
@@ -173,6 +187,18 @@ INAGG_INLINE __u64 inagg_slot_seen(const struct inagg_slot *s, const struct inag
 	return inagg_slot_holds(s, b) ? s->seen : 0;
 }
 
+/* The slot's block is the sum of @contributors, in @b.  STORE or COUNT with INAGG_COMPLETES, or a negative reason. */
+INAGG_INLINE int inagg_slot_give_back(struct inagg_slot *s, __u64 contributors, const struct inagg_block *b)
+{
+	if (!inagg_slot_agrees(s, b) || (s->elements && !b->elements))
+		return -INAGG_R_MISMATCH;
+	s->seen = contributors;
+	s->elements = b->elements;
+	s->next_scale = b->next_scale;
+	s->flags |= INAGG_SLOT_COMPLETE | (b->saturated ? INAGG_SLOT_SATURATED : 0);
+	return (b->elements ? INAGG_STORE : INAGG_COUNT) | INAGG_COMPLETES;
+}
+
 /**
  * A holder gives a result back.  Taken only while somebody waits for that very block.  Returns STORE
  * (or COUNT) with INAGG_COMPLETES, or a negative reason.
@@ -181,13 +207,7 @@ INAGG_INLINE int inagg_slot_restore(struct inagg_slot *s, __u64 all, const struc
 {
 	if (!inagg_slot_holds(s, b) || !s->seen || (s->flags & INAGG_SLOT_COMPLETE))
 		return -INAGG_R_UNSOLICITED;
-	if (!inagg_slot_agrees(s, b) || (s->elements && !b->elements))
-		return -INAGG_R_MISMATCH;
-	s->seen = all;
-	s->elements = b->elements;
-	s->next_scale = b->next_scale;
-	s->flags |= INAGG_SLOT_COMPLETE | (b->saturated ? INAGG_SLOT_SATURATED : 0);
-	return (b->elements ? INAGG_STORE : INAGG_COUNT) | INAGG_COMPLETES;
+	return inagg_slot_give_back(s, all, b);
 }
 
 #endif /* INAGG_CORE_SLOT_H */

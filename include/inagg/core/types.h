@@ -38,6 +38,15 @@ INAGG_INLINE __u64 inagg_rank_bit(__u32 rank)
 	return 1ULL << (rank & 63);
 }
 
+/** How many ranks a bitmap names.  Not the compiler's: where there is no instruction, it calls a library. */
+INAGG_INLINE __u32 inagg_count_ranks(__u64 ranks)
+{
+	ranks -= ranks >> 1 & 0x5555555555555555ULL;
+	ranks = (ranks & 0x3333333333333333ULL) + (ranks >> 2 & 0x3333333333333333ULL);
+	ranks = (ranks + (ranks >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return (__u32)((ranks * 0x0101010101010101ULL) >> 56);
+}
+
 /** Bitmap of ranks 0 .. size-1; @size is 1 .. 64. */
 INAGG_INLINE __u64 inagg_all_ranks(__u32 size)
 {

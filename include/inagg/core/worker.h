@@ -44,9 +44,11 @@ struct inagg_wslot {
 	__u8	resent : 1;	/* elements were sent more than once: no RTT sample */
 	__u8	overtaken : 1;	/* due_ns is loss detection's, no time-out */
 	__u8	forgotten : 1;	/* the switch had our elements and has lost them */
+	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no */
+	__u16	reserved[3];
 };
 
-INAGG_ASSERT(sizeof(struct inagg_wslot) == 24);
+INAGG_ASSERT(sizeof(struct inagg_wslot) == 32);
 
 struct inagg_worker {
 	__u32	slots;		/* window: slots of the stream, a power of two */
@@ -102,6 +104,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->resent = 0;
 	s->overtaken = 0;
 	s->forgotten = 0;
+	s->epoch = 0;
 }
 
 /** Pool version of @block: which copy of its slot aggregates it. */
@@ -145,7 +148,14 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->resent = 0;
 	s->overtaken = 0;
 	s->forgotten = 0;
+	s->epoch = 0;
 	return INAGG_W_SEND;
+}
+
+/** The result of the slot's next block is here before it was sent (a late rank's): goes on to the one after. */
+INAGG_INLINE void inagg_worker_skip(const struct inagg_worker *w, struct inagg_wslot *s)
+{
+	s->block += w->slots;
 }
 
 /*
@@ -209,6 +219,17 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 	return INAGG_W_ACCEPT;
 }
 
+INAGG_INLINE int inagg_epoch_before(__u16 a, __u16 b)
+{
+	return b && (!a || (__s16)(a - b) < 0);
+}
+
+/** May a result of @epoch be believed?  Not if this rank has since told the switch that it holds none. */
+INAGG_INLINE int inagg_wslot_believes(const struct inagg_wslot *s, __u32 block, __u16 epoch)
+{
+	return s->state != INAGG_WSLOT_SENT || s->block != block || !inagg_epoch_before(epoch, s->epoch);
+}
+
 /* A block that the switch has forgotten, or that was sent again in vain, may be complete elsewhere. */
 INAGG_INLINE int inagg_wslot_resend(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
@@ -268,6 +289,19 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 	if (contributors && inagg_wslot_holds(w, s, block))
 		return INAGG_W_RESTORE;
 	return INAGG_W_NOTHING;
+}
+
+/**
+ * A WAIT for @block says that it is recovered in @epoch.  RESEND, which carries slot->epoch, if this rank
+ * had not heard so and waits for the block; who holds its result answers RESTORE instead.
+ */
+INAGG_INLINE int inagg_worker_recovers(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u16 epoch, __u64 now)
+{
+	if (s->state != INAGG_WSLOT_SENT || s->block != block || !inagg_epoch_before(s->epoch, epoch))
+		return INAGG_W_NOTHING;
+	s->epoch = epoch;
+	s->overtaken = 1;	/* nobody needs to be asked: all have heard */
+	return inagg_wslot_resend(w, s, now);
 }
 
 /*

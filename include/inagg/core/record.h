@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Block records of a switch that does not wait for stragglers (Trio-ML §4, §5, Appendix A.1).
+ *
+ * A record is a slot with a key: job, stream and block.  Records stand in buckets of INAGG_WAYS that all
+ * jobs share; a block opens one in the bucket it hashes to, in the place of a record that is free or
+ * complete.  A block is decided when all ranks are in, when a quorum is, or when a sweep finds that nobody
+ * has come for the job's expiry; late ranks are answered with that same result.
+ *
+ * No block may be decided twice with different ranks in it.  While its record is there, it is not.  Once the
+ * record is gone, another one may be decided without all ranks only if nobody can hold a result of that
+ * block: it must be the first time that anybody sends it.  That is what a *floor* knows: for each slot of
+ * the job's window, the block opened last.  A rank sends block b only when it has the result of b - window,
+ * so the next one to be opened there is b + window, and every other one has been opened before, or comes
+ * before the floor was lost.
+ *
+ * Such a block is *recovering*.  Its record gets an epoch, later than all before; all ranks are told.  Who
+ * holds a result of the block gives it back.  Who does not contributes again, with the epoch, and from then
+ * on believes no result of an earlier one.  So when all ranks have contributed with one epoch, nobody holds a
+ * result nor ever will: it is as if the block were new.  Packets that were sent before, and arrive now, have
+ * an earlier epoch and count for nothing.
+ *
+ * Floors and records are soft state: one that is zeroed costs time, never a second result.
+ *
+ * The plane serialises calls on one bucket, and calls with one floor.
+ */
+#ifndef INAGG_CORE_RECORD_H
+#define INAGG_CORE_RECORD_H
+
+#include <inagg/core/job.h>
+#include <inagg/core/slot.h>
+#include <inagg/core/types.h>
+
+#define INAGG_WAYS		4	/* records in a bucket, a power of two */
+#define INAGG_RECOVERY_SWEEPS	200	/* a recovering record that nobody contributes to goes after so many */
+
+enum inagg_record_flag {
+	INAGG_RECORD_RECOVERING	= 1 << 0,	/* somebody may hold a result of this block */
+	INAGG_RECORD_WHOLE	= 1 << 1,	/* not without all ranks */
+	INAGG_RECORD_EXPIRED	= 1 << 2,	/* a sweep gave the others up: the next frame decides it */
+	INAGG_RECORD_DEGRADED	= 1 << 3,	/* decided without some ranks */
+};
+
+struct inagg_record {
+	struct inagg_slot slot;
+	__u16	job;		/* row: inagg_job.index */
+	__u16	epoch;		/* of a recovering block; 0 at first */
+	__u8	stream;
+	__u8	flags;		/* enum inagg_record_flag */
+	__u8	age;		/* sweeps since a rank came in; 0: referenced (Trio's REF flag) */
+	__u8	reserved;
+};
+
+INAGG_ASSERT(sizeof(struct inagg_record) == 32);
+
+/* One for each slot of a job's pool. */
+struct inagg_floor {
+	__u32	block;		/* opened last */
+	__u16	generation;
+	__u16	epoch;		/* given last */
+	__u8	known;		/* 0: lost */
+	__u8	reserved[3];
+};
+
+INAGG_ASSERT(sizeof(struct inagg_floor) == 12);
+
+/* When a job's blocks are decided without all ranks, and how many it may have open. */
+struct inagg_policy {
+	__u16	expiry_sweeps;	/* sweeps without a new rank; 0: never */
+	__u16	quorum;		/* ranks that suffice; 0: all */
+	__u32	most_open;	/* block_cnt_max of Figure 17 */
+};
+
+/* Set on other verdicts: a record was opened, the plane counts it until it is COMPLETES or freed. */
+#define INAGG_OPENS	0x20
+#define INAGG_VERDICT(v)	((v) & 0xf)
+
+/** Epochs by a clock that all incarnations of a switch share: 4 ms each, compared as in RFC 1982. */
+INAGG_INLINE __u16 inagg_epoch_of(__u64 ns)
+{
+	return (__u16)(ns >> 22);
+}
+
+/** The bucket of a block, of @buckets (a power of two): neighbours in a stream are neighbours here. */
+INAGG_INLINE __u32 inagg_bucket_of(__u32 job, __u32 stream, __u32 block, __u32 buckets)
+{
+	return (block + job * 0x9e3779b1U + stream * 0x85ebca6bU) & (buckets - 1);
+}
+
+/** A floor at the start of a generation: the first block of this position is the next. */
+INAGG_INLINE struct inagg_floor inagg_floor_at_start(const struct inagg_job *job, __u32 position)
+{
+	int control = position >= job->slots;
+	struct inagg_floor f = {
+		.block = control ? position - job->slots - job->control_slots : position - job->slots,
+		.generation = job->generation,
+		.epoch = 0,
+		.known = 1,
+		.reserved = {},
+	};
+	return f;
+}
+
+/** The record of @b in @bucket, or -1. */
+INAGG_INLINE int inagg_record_find(const struct inagg_record *bucket, __u32 job, const struct inagg_block *b)
+{
+	int found = -1;
+
+	for (int way = 0; way < INAGG_WAYS; way++) {
+		const struct inagg_record *r = &bucket[way];
+
+		if (inagg_slot_holds(&r->slot, b) && r->job == job && r->stream == b->stream)
+			found = way;
+	}
+	return found;
+}
+
+INAGG_INLINE int inagg_record_is_open(const struct inagg_record *r)
+{
+	return (r->slot.flags & (INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE)) == INAGG_SLOT_LIVE;
+}
+
+/* A place for another block: free, or else the result that has been complete for longest.  -1: none. */
+INAGG_INLINE int inagg_record_room(const struct inagg_record *bucket)
+{
+	int best = -1, best_age = -1;
+
+	for (int way = 0; way < INAGG_WAYS; way++) {
+		const struct inagg_record *r = &bucket[way];
+		int age = r->slot.flags & INAGG_SLOT_LIVE ? r->age : 256;
+
+		if (!inagg_record_is_open(r) && age > best_age) {
+			best = way;
+			best_age = age;
+		}
+	}
+	return best;
+}
+
+/* Is @b the block that comes next at its position, never sent before? */
+INAGG_INLINE int inagg_floor_precedes(const struct inagg_floor *f, const struct inagg_job *job,
+				      const struct inagg_block *b)
+{
+	__u32 window = b->stream ? job->control_slots : job->slots;
+
+	return f->known && f->generation == job->generation && f->block + window == b->block;
+}
+
+/* All ranks have contributed to a recovering block: none of them has sent a later one of this position. */
+INAGG_INLINE void inagg_floor_found(struct inagg_floor *f, const struct inagg_job *job, __u32 block)
+{
+	if (f->known && f->generation == job->generation && !inagg_before(f->block, block))
+		return;
+	f->block = block;
+	f->generation = job->generation;
+	f->known = 1;
+}
+
+INAGG_INLINE __u16 inagg_floor_next_epoch(struct inagg_floor *f, __u16 clock)
+{
+	if (f->epoch && (__s16)(clock - f->epoch) <= 0)
+		clock = f->epoch + 1;
+	f->epoch = clock ? clock : 1;
+	return f->epoch;
+}
+
+INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *f, const struct inagg_job *job,
+				    const struct inagg_block *b, __u16 clock)
+{
+	int fresh = inagg_floor_precedes(f, job, b);
+
+	inagg_slot_take(&r->slot, b);
+	r->job = (__u16)job->index;
+	r->stream = b->stream;
+	r->age = 0;
+	if (fresh) {
+		r->flags = 0;
+		r->epoch = 0;
+		f->block = b->block;
+	} else {
+		r->flags = INAGG_RECORD_RECOVERING;
+		r->epoch = inagg_floor_next_epoch(f, clock);
+	}
+}
+
+/* Has the record what its job asks for? */
+INAGG_INLINE int inagg_record_decidable(const struct inagg_record *r, const struct inagg_job *job,
+					const struct inagg_policy *policy)
+{
+	if ((r->slot.seen & job->all) == job->all)
+		return 1;
+	if (r->flags & (INAGG_RECORD_RECOVERING | INAGG_RECORD_WHOLE))
+		return 0;
+	if (r->flags & INAGG_RECORD_EXPIRED)
+		return 1;
+	return policy->quorum && inagg_count_ranks(r->slot.seen) >= policy->quorum;
+}
+
+INAGG_INLINE void inagg_record_decide(struct inagg_record *r, const struct inagg_job *job)
+{
+	r->slot.flags |= INAGG_SLOT_COMPLETE;
+	r->age = 0;
+	if (r->slot.seen != inagg_all_ranks(job->size))
+		r->flags |= INAGG_RECORD_DEGRADED;
+}
+
+/* Fold @b into its record @r and see what comes of it. */
+INAGG_INLINE int inagg_record_fold(struct inagg_record *r, struct inagg_floor *f, const struct inagg_job *job,
+				   const struct inagg_policy *policy, const struct inagg_block *b)
+{
+	int verdict = inagg_slot_fold(&r->slot, b);
+
+	if (verdict < 0 || verdict == INAGG_REPLY)
+		return verdict;
+	if (verdict != INAGG_TELL) {
+		r->age = 0;
+		r->flags |= b->whole ? INAGG_RECORD_WHOLE : 0;
+	}
+	if (!inagg_record_decidable(r, job, policy))
+		return verdict;
+	if (verdict == INAGG_TELL)	/* it has expired since, or the job has fewer ranks now */
+		verdict = INAGG_COUNT;
+	if (r->flags & INAGG_RECORD_RECOVERING)
+		inagg_floor_found(f, job, b->block);
+	inagg_record_decide(r, job);
+	return verdict | INAGG_COMPLETES;
+}
+
+/**
+ * A contribution to one of the @open blocks of @job arrives; @clock is inagg_epoch_of() now, @way receives
+ * the index of its record.  Returns STORE, ADD or COUNT, with INAGG_OPENS for the block's first one and
+ * INAGG_COMPLETES for the one that decides it; REPLY, also to a rank that came too late; TELL; TELL_ALL with
+ * INAGG_OPENS if the block must be recovered; or a negative reason, -INAGG_R_FULL when the rank must slow down.
+ */
+INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct inagg_floor *f, const struct inagg_job *job,
+					 const struct inagg_policy *policy, __u32 open, const struct inagg_block *b,
+					 __u16 clock, __u32 *way)
+{
+	int found = inagg_record_find(bucket, job->index, b), opens = 0;
+	struct inagg_record *r;
+
+	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
+		return -INAGG_R_ELEMENTS;
+	if (found < 0) {
+		found = open < policy->most_open ? inagg_record_room(bucket) : -1;
+		if (found < 0)
+			return -INAGG_R_FULL;
+		opens = INAGG_OPENS;
+	}
+	*way = found & (INAGG_WAYS - 1);
+	r = &bucket[*way];
+	if (opens)
+		inagg_record_open(r, f, job, b, clock);
+	if (!inagg_record_is_open(r))
+		return INAGG_REPLY;
+	if (b->epoch != r->epoch)
+		return opens ? INAGG_TELL_ALL | opens : INAGG_TELL;
+	return inagg_record_fold(r, f, job, policy, b) | opens;
+}
+
+/** A rank asks how its block is doing.  Only reads; as inagg_slot_request(), @way is -1 if it is not here. */
+INAGG_INLINE int inagg_record_request(const struct inagg_record *bucket, const struct inagg_job *job,
+				      const struct inagg_block *b, int everyone, int *way)
+{
+	*way = inagg_record_find(bucket, job->index, b);
+	if (*way >= 0 && !inagg_record_is_open(&bucket[*way & (INAGG_WAYS - 1)]))
+		return INAGG_REPLY;
+	return everyone ? INAGG_TELL_ALL : INAGG_TELL;
+}
+
+/**
+ * A holder gives a result back.  Taken only for a block that is recovering: of any other, nobody can hold
+ * one.  Returns STORE (or COUNT) with INAGG_COMPLETES, or a negative reason.
+ */
+INAGG_INLINE int inagg_record_restore(struct inagg_record *bucket, const struct inagg_job *job,
+				      const struct inagg_block *b, __u32 *way)
+{
+	int found = inagg_record_find(bucket, job->index, b), verdict;
+	struct inagg_record *r;
+
+	if (found < 0)
+		return -INAGG_R_UNSOLICITED;
+	*way = found & (INAGG_WAYS - 1);
+	r = &bucket[*way];
+	if (!(r->flags & INAGG_RECORD_RECOVERING) || !inagg_record_is_open(r))
+		return -INAGG_R_UNSOLICITED;
+	if (!b->contributors || (b->contributors & ~inagg_all_ranks(job->size)))
+		return -INAGG_R_RANK;
+	verdict = inagg_slot_give_back(&r->slot, b->contributors, b);
+	if (verdict > 0)
+		inagg_record_decide(r, job);
+	return verdict;
+}
+
+enum inagg_sweep {
+	INAGG_SWEEP_NOTHING = 0,
+	INAGG_SWEEP_EXPIRED,	/* tell somebody to decide it */
+	INAGG_SWEEP_FREED,	/* an open record is gone */
+};
+
+/** A sweep visits a record of a job with @policy (§5: check and clear the REF flag). */
+INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_policy *policy)
+{
+	__u32 age;
+
+	if (!(r->slot.flags & INAGG_SLOT_LIVE))
+		return INAGG_SWEEP_NOTHING;
+	age = r->age;
+	if (r->age < 255)
+		r->age++;
+	if (r->slot.flags & INAGG_SLOT_COMPLETE)
+		return INAGG_SWEEP_NOTHING;
+	if (r->flags & INAGG_RECORD_RECOVERING) {
+		if (age < INAGG_RECOVERY_SWEEPS)
+			return INAGG_SWEEP_NOTHING;
+		r->slot.flags = 0;
+		return INAGG_SWEEP_FREED;
+	}
+	if ((r->flags & INAGG_RECORD_WHOLE) || !policy->expiry_sweeps || age < policy->expiry_sweeps)
+		return INAGG_SWEEP_NOTHING;
+	r->flags |= INAGG_RECORD_EXPIRED;
+	return INAGG_SWEEP_EXPIRED;
+}
+
+/** An expired record is decided with the ranks that are in.  INAGG_COUNT | INAGG_COMPLETES, or -INAGG_R_STALE. */
+INAGG_INLINE int inagg_record_finish(struct inagg_record *r, const struct inagg_job *job)
+{
+	if (!inagg_record_is_open(r) || !(r->flags & INAGG_RECORD_EXPIRED))
+		return -INAGG_R_STALE;
+	inagg_record_decide(r, job);
+	return INAGG_COUNT | INAGG_COMPLETES;
+}
+
+#endif /* INAGG_CORE_RECORD_H */
