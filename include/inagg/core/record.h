@@ -66,9 +66,10 @@ INAGG_ASSERT(sizeof(struct inagg_floor) == 12);
 
 /* When a job's blocks are decided without all ranks, and how many it may have open. */
 struct inagg_policy {
-	__u16	expiry_sweeps;	/* sweeps without a new rank; 0: never */
-	__u16	quorum;		/* ranks that suffice; 0: all */
+	__u32	expiry_us;	/* the job's wish; 0: never without all ranks */
 	__u32	most_open;	/* block_cnt_max of Figure 17 */
+	__u16	expiry_sweeps;	/* the same in sweeps without a new rank */
+	__u16	quorum;		/* ranks that suffice; 0: all */
 };
 
 /* Set on other verdicts: a record was opened, the plane counts it until it is COMPLETES or freed. */
