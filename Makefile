@@ -38,8 +38,8 @@ test-full: deps build ## the full matrices of every tier (under an hour)
 simulation-long: deps build ## only the simulated schedules, with millions of seeds
 	@cmake --build $(BUILD) --target simulation-long
 
-vm-test: deps build ## only the tests on Debian's 6.1 and 6.12 kernels in QEMU
-	@tests/run --build $(BUILD) vm
+vm-test: deps build ## the full matrix on Debian's 6.1 and 6.12 kernels in QEMU (hours without KVM)
+	@tests/run --build $(BUILD) --full vm
 
 vm-debug: deps build ## AF_INAGG for an hour on a kernel with KASAN and lockdep, which this builds first
 	@tests/vm/debug-kernel $(BUILD)/vm/debug && tests/vm/debug-test $(BUILD)/vm/debug $(BUILD)/bin 3600
