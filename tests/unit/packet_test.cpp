@@ -31,16 +31,15 @@ struct Answers : testing::Test {
 
     // A result of all ranks as a switch sends it.
     inagg_hdr result(__u32 block, __u16 elements = 64, __u8 dtype = INAGG_WIRE_INT32) const {
-        const inagg_block_meta meta = {.dtype_op = static_cast<__u8>(dtype << 4),
-                                       .scale = 0,
-                                       .next_scale = 0,
-                                       .saturated = 0,
-                                       .elements = elements};
+        inagg_block_meta meta{};
+        meta.dtype_op = static_cast<__u8>(dtype << 4);
+        meta.elements = elements;
+        meta.contributors = inagg_all_ranks(job.size);
         inagg_hdr h;
         inagg_hdr_start(&h, &job, INAGG_RESULT);
         inagg_hdr_set_block(&h, &worker, first_slot, block);
         inagg_hdr_set_meta(&h, &meta);
-        h.contributors = inagg_swap64(inagg_all_ranks(job.size));
+        inagg_hdr_set_contributors(&h, &meta);
         return h;
     }
     int admits(const inagg_hdr &h, __u32 bytes) const {
@@ -90,11 +89,12 @@ TEST_F(Answers, BlocksNameTheirSlotAndVersion) {
 
 TEST(Packet, MetaComesBack) {
     for (const __u8 saturated : {0, 1}) {
-        const inagg_block_meta meta = {.dtype_op = INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM,
-                                       .scale = 130,
-                                       .next_scale = 17,
-                                       .saturated = saturated,
-                                       .elements = 352};
+        inagg_block_meta meta{};
+        meta.dtype_op = INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM;
+        meta.scale = 130;
+        meta.next_scale = 17;
+        meta.saturated = saturated;
+        meta.elements = 352;
         inagg_hdr h{};
         h.level_flags = inagg_swap16(INAGG_F_VERSION);
         inagg_hdr_set_meta(&h, &meta);

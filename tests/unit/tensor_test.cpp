@@ -203,11 +203,9 @@ TEST(Tensor, BlocksComeBack) {
             for (const __u32 count : {1U, 31U, 32U, 33U, 352U, 353U, 832U}) {
                 const __u32 bytes = inagg_memory_bytes(dtype);
                 const inagg_coding c = coding_of(dtype, op, 1, 254);
-                const inagg_block_meta meta = {.dtype_op = inagg_wire_encoding(dtype, op),
-                                               .scale = 0,
-                                               .next_scale = 0,
-                                               .saturated = 0,
-                                               .elements = inagg_padded(count)};
+                inagg_block_meta meta{};
+                meta.dtype_op = inagg_wire_encoding(dtype, op);
+                meta.elements = inagg_padded(count);
                 std::vector<unsigned char> in(count * bytes), wire(inagg_block_bytes(&meta) + 8, 0xaa);
                 for (__u32 i = 0; i < count; i++) { // what one rank's scale keeps: no more than 24 bits
                     const __u32 bits = dtype == INAGG_FLOAT32

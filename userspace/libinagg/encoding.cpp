@@ -12,8 +12,12 @@ namespace inagg {
 namespace {
 
 BlockMeta meta_of(uint8_t dtype_op, uint8_t scale, uint16_t elements, bool saturated = false) {
-    return {
-        .dtype_op = dtype_op, .scale = scale, .next_scale = 0, .saturated = saturated, .elements = elements};
+    BlockMeta meta{};
+    meta.dtype_op = dtype_op;
+    meta.scale = scale;
+    meta.saturated = saturated;
+    meta.elements = elements;
+    return meta;
 }
 
 constexpr std::size_t whole_chunks(std::size_t count) { return count / INAGG_CHUNK * INAGG_CHUNK; }
@@ -223,8 +227,10 @@ Encoding::Range Encoding::range(uint32_t index) const {
 }
 
 BlockMeta control_meta(uint8_t exponent) {
-    return {
-        .dtype_op = INAGG_WIRE_NONE << 4, .scale = 0, .next_scale = exponent, .saturated = 0, .elements = 0};
+    BlockMeta meta{};
+    meta.dtype_op = INAGG_WIRE_NONE << 4;
+    meta.next_scale = exponent;
+    return meta;
 }
 
 std::unique_ptr<Encoding> make_encoding(const Reduction &r, uint8_t scale) {
