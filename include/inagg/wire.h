@@ -78,6 +78,7 @@ enum inagg_flag {
 	INAGG_F_BYPASS		= 1 << 8,	/* canary */
 	INAGG_F_CONGESTION	= 1 << 9,	/* ECN seen; ORed into the result */
 	INAGG_F_WHOLE		= 1 << 10,	/* trio: no result without all ranks (broadcast, barrier) */
+	INAGG_F_ABSENT		= 1 << 11,	/* trio, CONTRIBUTION: nothing to add; its elements are room for the answer */
 };
 #define INAGG_FLAGS_MASK	0x0fff
 #define INAGG_LEVEL_SHIFT	12

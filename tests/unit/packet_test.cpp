@@ -109,6 +109,22 @@ TEST(Packet, MetaComesBack) {
     }
 }
 
+TEST(Packet, MetaSaysWhatARankWantsOfTheOthers) {
+    for (const __u8 whole : {0, 1})
+        for (const __u8 absent : {0, 1}) {
+            inagg_block_meta meta{};
+            meta.whole = whole;
+            meta.absent = absent;
+            meta.epoch = 4711;
+            inagg_hdr h{};
+            inagg_hdr_set_meta(&h, &meta);
+            const inagg_block_meta back = inagg_hdr_meta(&h);
+            EXPECT_EQ(back.whole, whole);
+            EXPECT_EQ(back.absent, absent);
+            EXPECT_EQ(back.epoch, 4711);
+        }
+}
+
 TEST(Packet, JoinSaysWhatTheJobAsksFor) {
     inagg_job_config job = some_job();
     inagg_join body;

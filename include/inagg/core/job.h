@@ -86,6 +86,7 @@ INAGG_INLINE struct inagg_block inagg_block_of(const struct inagg_hdr *h)
 		.saturated = (inagg_swap16(h->level_flags) & INAGG_F_SATURATED) != 0,
 		.stream = 0,	/* inagg_stream_of(), which needs the job */
 		.whole = (inagg_swap16(h->level_flags) & INAGG_F_WHOLE) != 0,
+		.absent = (inagg_swap16(h->level_flags) & INAGG_F_ABSENT) != 0,
 		.epoch = inagg_swap16(h->switch_id),
 		.contributors = inagg_swap64(h->contributors),
 	};

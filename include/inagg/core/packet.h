@@ -30,6 +30,7 @@ struct inagg_block_meta {
 	__u8	saturated;
 	__u16	elements;	/* multiple of INAGG_CHUNK; 0 contributes nothing */
 	__u8	whole;		/* trio: no result without all ranks */
+	__u8	absent;		/* trio: this rank adds nothing to the block */
 	__u16	epoch;		/* trio: of a block that is being recovered */
 	__u64	contributors;	/* results: ranks in the sum */
 };
@@ -85,6 +86,8 @@ INAGG_INLINE void inagg_hdr_set_meta(struct inagg_hdr *h, const struct inagg_blo
 		h->level_flags |= inagg_swap16(INAGG_F_SATURATED);
 	if (m->whole)
 		h->level_flags |= inagg_swap16(INAGG_F_WHOLE);
+	if (m->absent)
+		h->level_flags |= inagg_swap16(INAGG_F_ABSENT);
 }
 
 /** A RESTORE names the ranks that are in the result, @m, which inagg_hdr_set_meta() has written. */
@@ -105,6 +108,7 @@ INAGG_INLINE struct inagg_block_meta inagg_hdr_meta(const struct inagg_hdr *h)
 		.saturated = (inagg_swap16(h->level_flags) & INAGG_F_SATURATED) != 0,
 		.elements = inagg_swap16(h->elements),
 		.whole = (inagg_swap16(h->level_flags) & INAGG_F_WHOLE) != 0,
+		.absent = (inagg_swap16(h->level_flags) & INAGG_F_ABSENT) != 0,
 		.epoch = inagg_swap16(h->switch_id),
 		.contributors = inagg_swap64(h->contributors),
 	};

@@ -20,6 +20,10 @@
  * result nor ever will: it is as if the block were new.  Packets that were sent before, and arrive now, have
  * an earlier epoch and count for nothing.
  *
+ * A rank may have nothing to add to a block: its elements do not fit a scale that was agreed without it.
+ * It is *absent*, and says so in the place of a contribution: nobody needs to wait for it, and in a
+ * recovering block it is as good as one, because it says, too, that this rank holds no result.
+ *
  * Floors and records are soft state: one that is zeroed costs time, never a second result.
  *
  * The plane serialises calls on one bucket, and calls with one floor.
@@ -49,9 +53,10 @@ struct inagg_record {
 	__u8	flags;		/* enum inagg_record_flag */
 	__u8	age;		/* sweeps since a rank came in; 0: referenced (Trio's REF flag) */
 	__u8	reserved;
+	__u64	absent;		/* ranks that have nothing to add */
 };
 
-INAGG_ASSERT(sizeof(struct inagg_record) == 32);
+INAGG_ASSERT(sizeof(struct inagg_record) == 40);
 
 /* One for each slot of a job's pool. */
 struct inagg_floor {
@@ -174,6 +179,7 @@ INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *
 	r->job = (__u16)job->index;
 	r->stream = b->stream;
 	r->age = 0;
+	r->absent = 0;
 	if (fresh) {
 		r->flags = 0;
 		r->epoch = 0;
@@ -184,11 +190,15 @@ INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *
 	}
 }
 
-/* Has the record what its job asks for? */
+/* Has the record what its job asks for?  A sum of nobody is none. */
 INAGG_INLINE int inagg_record_decidable(const struct inagg_record *r, const struct inagg_job *job,
 					const struct inagg_policy *policy)
 {
-	if ((r->slot.seen & job->all) == job->all)
+	__u64 heard = r->flags & INAGG_RECORD_WHOLE ? r->slot.seen : r->slot.seen | r->absent;
+
+	if (!r->slot.seen)
+		return 0;
+	if ((heard & job->all) == job->all)
 		return 1;
 	if (r->flags & (INAGG_RECORD_RECOVERING | INAGG_RECORD_WHOLE))
 		return 0;
@@ -205,11 +215,20 @@ INAGG_INLINE void inagg_record_decide(struct inagg_record *r, const struct inagg
 		r->flags |= INAGG_RECORD_DEGRADED;
 }
 
+/* As inagg_slot_fold(), of an open record. */
+INAGG_INLINE int inagg_record_add(struct inagg_record *r, const struct inagg_block *b)
+{
+	if (!b->absent)
+		return inagg_slot_fold(&r->slot, b);
+	r->absent |= inagg_rank_bit(b->rank);
+	return INAGG_TELL;
+}
+
 /* Fold @b into its record @r and see what comes of it. */
 INAGG_INLINE int inagg_record_fold(struct inagg_record *r, struct inagg_floor *f, const struct inagg_job *job,
 				   const struct inagg_policy *policy, const struct inagg_block *b)
 {
-	int verdict = inagg_slot_fold(&r->slot, b);
+	int verdict = inagg_record_add(r, b);
 
 	if (verdict < 0 || verdict == INAGG_REPLY)
 		return verdict;
@@ -219,7 +238,7 @@ INAGG_INLINE int inagg_record_fold(struct inagg_record *r, struct inagg_floor *f
 	}
 	if (!inagg_record_decidable(r, job, policy))
 		return verdict;
-	if (verdict == INAGG_TELL)	/* it has expired since, or the job has fewer ranks now */
+	if (verdict == INAGG_TELL)	/* it is absent, or the block has expired since, or the job has fewer ranks now */
 		verdict = INAGG_COUNT;
 	if (r->flags & INAGG_RECORD_RECOVERING)
 		inagg_floor_found(f, job, b->block);
@@ -317,7 +336,7 @@ INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_p
 		r->slot.flags = 0;
 		return INAGG_SWEEP_FREED;
 	}
-	if ((r->flags & INAGG_RECORD_WHOLE) || !policy->expiry_sweeps || age < policy->expiry_sweeps)
+	if ((r->flags & INAGG_RECORD_WHOLE) || !r->slot.seen || !policy->expiry_sweeps || age < policy->expiry_sweeps)
 		return INAGG_SWEEP_NOTHING;
 	r->flags |= INAGG_RECORD_EXPIRED;
 	return INAGG_SWEEP_EXPIRED;

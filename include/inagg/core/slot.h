@@ -56,6 +56,7 @@ struct inagg_block {
 	/* what only trio looks at */
 	__u8	stream;		/* 0: data, 1: control */
 	__u8	whole;		/* 0 or 1: no result without all ranks */
+	__u8	absent;		/* 0 or 1: this rank adds nothing and holds nothing */
 	__u16	epoch;		/* the recovery that this answers; 0: none */
 	__u64	contributors;	/* RESTORE: the ranks in the result */
 };
