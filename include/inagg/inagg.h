@@ -49,11 +49,14 @@ typedef struct inagg_options {
 	uint16_t job;
 	uint16_t rank;
 	uint16_t size;          /* 1 .. 64 */
-	char algorithm[16];     /* "switchml" */
+	char algorithm[16];     /* "switchml", or "trio", which does not wait for stragglers */
 	char transport[16];     /* "udp", "kernel", "afxdp", "xdp", "auto" */
 	uint32_t timeout_ms;    /* deadline of joins and of each operation without progress; default 30000 */
 	int32_t scale;          /* k: float32 sums travel as round(x * 2^k); INAGG_SCALE_AUTO agrees on k */
 	int checked;            /* 1: payload checksums, for links that do not check frames */
+	uint32_t expiry_us;     /* trio: microseconds that a block waits for its next rank; 0: for all ranks */
+	uint16_t quorum;        /* trio: ranks that decide a block at once, 1 .. size; 0: all */
+	uint32_t history_mib;   /* trio: MiB of results kept for and from stragglers; default 64 */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -69,13 +72,15 @@ typedef struct inagg_stats_t {
 	uint64_t srtt_ns;         /* smoothed round trip of a block */
 } inagg_stats_t;
 
-/** Defaults: algorithm switchml, transport auto, 30 s, automatic scale, no payload checksum. */
+/** Defaults: algorithm switchml, transport auto, 30 s, automatic scale, no payload checksum, no rank left out. */
 void inagg_options_init(inagg_options *options);
 
 /**
  * inagg_options_init(), then INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,
- * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED.  Rank and size come from torchrun,
- * Open MPI or Slurm when those two are absent.  INAGG_EINVAL names the variable that is missing or wrong.
+ * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
+ * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
+ * INAGG_HISTORY (MiB).  Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
+ * INAGG_EINVAL names the variable that is missing or wrong.
  */
 int inagg_options_from_env(inagg_options *options);
 

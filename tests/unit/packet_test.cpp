@@ -130,6 +130,8 @@ TEST(Packet, JoinSaysWhatTheJobAsksFor) {
     inagg_join body;
     job.checked = 1;
     job.algorithm = INAGG_TRIO;
+    job.expiry_us = 70000;
+    job.quorum = 2;
     inagg_join_fill(&body, &job, 0x123456789abcdef0, 4711);
     EXPECT_EQ(inagg_swap64(body.nonce), 0x123456789abcdef0U);
     EXPECT_EQ(inagg_swap16(body.size), 3);
@@ -137,6 +139,8 @@ TEST(Packet, JoinSaysWhatTheJobAsksFor) {
     EXPECT_EQ(inagg_swap16(body.receive_port), 4711);
     EXPECT_EQ(body.algorithm, INAGG_TRIO);
     EXPECT_EQ(body.flags, INAGG_JOIN_CHECKED);
+    EXPECT_EQ(inagg_swap32(body.expiry_us), 70000U);
+    EXPECT_EQ(inagg_swap16(body.quorum), 2);
     for (const __u8 byte : body.reserved)
         EXPECT_EQ(byte, 0);
     job.checked = 0;

@@ -4,6 +4,8 @@
 #include "block_carrier.hpp"
 #include "transports.hpp"
 
+#include <algorithm>
+
 namespace inagg {
 
 namespace {
@@ -15,16 +17,17 @@ template <BlockCarrier::MakeTransport make> std::unique_ptr<Carrier> over(const 
 struct Choice {
     std::string_view name;
     std::unique_ptr<Carrier> (*make)(const inagg_options &);
+    bool trio; // keeps results that come before they are asked for
 };
 
 // The fastest first.
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
-    {"xdp", over<make_xdp>},
-    {"afxdp", over<make_afxdp>},
+    {"xdp", over<make_xdp>, false},
+    {"afxdp", over<make_afxdp>, true},
 #endif
-    {"kernel", make_kernel},
-    {"udp", over<make_udp>},
+    {"kernel", make_kernel, false},
+    {"udp", over<make_udp>, true},
 };
 
 // An error that says something about this machine and not about the job or the switch.
@@ -32,14 +35,24 @@ bool is_local(const Error &error) {
     return error.code() == INAGG_EPRIVILEGE || error.code() == INAGG_ESYSTEM;
 }
 
+bool does(const Choice &choice, std::string_view algorithm) { return choice.trio || algorithm != "trio"; }
+
+void add_note(std::string &note, const Choice &choice, std::string_view why) {
+    note += fmt::format("{}{}: {}", note.empty() ? "" : "; ", choice.name, why);
+}
+
 std::unique_ptr<Carrier> make_best(const inagg_options &options, std::string &note) {
     for (const Choice &choice : choices) {
+        if (!does(choice, options.algorithm)) {
+            add_note(note, choice, fmt::format("does not do algorithm {}", options.algorithm));
+            continue;
+        }
         try {
             return choice.make(options);
         } catch (const Error &error) {
             if (!is_local(error) || &choice == std::end(choices) - 1)
                 throw;
-            note += fmt::format("{}{}: {}", note.empty() ? "" : "; ", choice.name, error.what());
+            add_note(note, choice, error.what());
         }
     }
     return nullptr; // not reached: the last choice returns or throws
@@ -51,10 +64,13 @@ std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string 
     const std::string_view name = options.transport;
     if (name == "auto")
         return make_best(options, note);
-    for (const Choice &choice : choices)
-        if (choice.name == name)
-            return choice.make(options);
-    throw Error(INAGG_EINVAL, "transport '{}' is not in this build of libinagg", name);
+    const auto choice = std::ranges::find(choices, name, &Choice::name);
+    if (choice == std::end(choices))
+        throw Error(INAGG_EINVAL, "transport '{}' is not in this build of libinagg", name);
+    if (!does(*choice, options.algorithm))
+        throw Error(INAGG_EINVAL, "transport '{}' does not do algorithm '{}': use udp, afxdp or auto", name,
+                    options.algorithm);
+    return choice->make(options);
 }
 
 } // namespace inagg

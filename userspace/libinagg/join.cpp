@@ -134,6 +134,8 @@ Membership join(PacketIo &io, const inagg_options &options) {
     job.size = options.size;
     job.algorithm = algorithm_number(options.algorithm);
     job.checked = options.checked != 0;
+    job.expiry_us = options.expiry_us;
+    job.quorum = options.quorum;
     job.elements = inagg_elements_for(static_cast<uint32_t>(io.path_payload()));
     if (job.elements == 0)
         throw Error(INAGG_EINVAL,

@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
+#include <utility>
 
 namespace inagg {
 
@@ -50,6 +52,53 @@ template <typename Number>
 void read_number(std::initializer_list<const char *> names, Number &number, int64_t low, int64_t high) {
     if (const auto variable = first_set(names))
         number = static_cast<Number>(parse_number(*variable, low, high));
+}
+
+// A decimal number with what follows it: {number, unit}.
+std::optional<std::pair<double, std::string_view>> split_number(std::string_view text) {
+    double number = 0;
+    const char *end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+    if (error != std::errc() || !(number >= 0))
+        return std::nullopt;
+    return std::pair{number, std::string_view(stop, end)};
+}
+
+uint32_t parse_expiry(const Variable &variable) {
+    constexpr std::pair<std::string_view, double> units[] = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"", 1e3}};
+    const auto parsed = split_number(variable.value);
+    for (const auto &[unit, microseconds] : units)
+        if (parsed && parsed->second == unit)
+            if (const double us = std::round(parsed->first * microseconds); us <= UINT32_MAX)
+                return static_cast<uint32_t>(us);
+    throw Error(INAGG_EINVAL, "{}='{}': set it to a time up to 4294 s, like 500us, 10ms or 1s; a plain number is milliseconds",
+                variable.name, variable.value);
+}
+
+// "5" ranks, or "0.88" of all.
+uint16_t parse_quorum(const Variable &variable, uint16_t size) {
+    constexpr double rounding = 1e-9; // 0.94 of 50 is 47
+    if (variable.value.find('.') == std::string_view::npos)
+        return static_cast<uint16_t>(parse_number(variable, 0, size));
+    const auto parsed = split_number(variable.value);
+    if (!parsed || !parsed->second.empty() || parsed->first <= 0 || parsed->first > 1)
+        throw Error(INAGG_EINVAL, "{}='{}': set it to a number of ranks, 0 to {}, or to a fraction of them, like 0.88",
+                    variable.name, variable.value, size);
+    return static_cast<uint16_t>(std::max(1.0, std::ceil(parsed->first * size - rounding)));
+}
+
+// Only trio decides a block without all ranks.
+void validate_straggling(const inagg_options &options) {
+    if (options.quorum > options.size)
+        throw Error(INAGG_EINVAL, "quorum {}: with {} ranks it must be 0 to {}", options.quorum, options.size,
+                    options.size);
+    if (options.history_mib < 1 || options.history_mib > 1 << 20)
+        throw Error(INAGG_EINVAL, "history {} MiB: it must be 1 to {}", options.history_mib, 1 << 20);
+    if (algorithm_number(options.algorithm) != INAGG_TRIO && (options.expiry_us || options.quorum))
+        throw Error(INAGG_EINVAL,
+                    "expiry {} us and quorum {} with algorithm '{}': it waits for all ranks; set INAGG_ALGORITHM=trio, "
+                    "or neither INAGG_EXPIRY nor INAGG_QUORUM",
+                    options.expiry_us, options.quorum, options.algorithm);
 }
 
 template <std::size_t size> void read_text(const char *name, char (&text)[size]) {
@@ -102,6 +151,7 @@ inagg_options default_options() {
     std::string_view("auto").copy(options.transport, sizeof(options.transport) - 1);
     options.timeout_ms = 30000;
     options.scale = INAGG_SCALE_AUTO;
+    options.history_mib = 64;
     return options;
 }
 
@@ -119,6 +169,11 @@ inagg_options options_from_env() {
     if (const auto scale = first_set({"INAGG_SCALE"}); scale && scale->value != "auto")
         options.scale = static_cast<int32_t>(parse_number(*scale, -128, 157));
     read_number({"INAGG_CHECKED"}, options.checked, 0, 1);
+    if (const auto expiry = first_set({"INAGG_EXPIRY"}))
+        options.expiry_us = parse_expiry(*expiry);
+    if (const auto quorum = first_set({"INAGG_QUORUM"}))
+        options.quorum = parse_quorum(*quorum, options.size);
+    read_number({"INAGG_HISTORY"}, options.history_mib, 1, 1 << 20);
     validate(options);
     return options;
 }
@@ -140,7 +195,7 @@ void validate(const inagg_options &options) {
                     options.size - 1);
     if (options.timeout_ms == 0)
         throw Error(INAGG_EINVAL, "timeout 0 ms: set at least 1");
-    algorithm_number(options.algorithm);
+    validate_straggling(options);
     const std::string_view transport = options.transport;
     if (std::find(transports.begin(), transports.end(), transport) == transports.end())
         throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));

@@ -51,6 +51,9 @@ class _Options(ctypes.Structure):
         ("timeout_ms", ctypes.c_uint32),
         ("scale", ctypes.c_int32),
         ("checked", ctypes.c_int),
+        ("expiry_us", ctypes.c_uint32),
+        ("quorum", ctypes.c_uint16),
+        ("history_mib", ctypes.c_uint32),
     ]
 
 
@@ -210,11 +213,13 @@ class Communicator:
     """A rank's membership of a job, to be used in a with statement.
 
     The arguments default to the environment: INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE (or torchrun's,
-    Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED.
+    Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED,
+    INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY.
     """
 
     def __init__(self, **options):
-        """Options are switch_address, job, rank, size, algorithm, transport, timeout_ms, scale, checked."""
+        """Options are the fields of inagg_options: switch_address, job, rank, size, algorithm, transport,
+        timeout_ms, scale, checked, expiry_us, quorum, history_mib."""
         self._comm = None
         self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)

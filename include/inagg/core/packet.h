@@ -20,6 +20,8 @@ struct inagg_job_config {
 	__u32	slots, control_slots;
 	__u8	algorithm;	/* enum inagg_algorithm */
 	__u8	checked;	/* payload checksums */
+	__u16	quorum;		/* trio, asked for: ranks that decide a block; 0: all */
+	__u32	expiry_us;	/* trio, asked for: a block waits so long for its next rank; 0: for all */
 };
 
 /* What goes into a block's header beside its number. */
@@ -126,6 +128,8 @@ INAGG_INLINE void inagg_join_fill(struct inagg_join *join, const struct inagg_jo
 	join->receive_port = inagg_swap16(receive_port);
 	join->algorithm = job->algorithm;
 	join->flags = job->checked ? INAGG_JOIN_CHECKED : 0;
+	join->expiry_us = inagg_swap32(job->expiry_us);
+	join->quorum = inagg_swap16(job->quorum);
 }
 
 /**

@@ -18,7 +18,9 @@ constexpr const char *known[] = {"INAGG_SWITCH",         "INAGG_JOB",
                                  "INAGG_RANK",           "INAGG_SIZE",
                                  "INAGG_ALGORITHM",      "INAGG_TRANSPORT",
                                  "INAGG_TIMEOUT_MS",     "INAGG_SCALE",
-                                 "INAGG_CHECKED",        "RANK",
+                                 "INAGG_CHECKED",        "INAGG_EXPIRY",
+                                 "INAGG_QUORUM",         "INAGG_HISTORY",
+                                 "RANK",
                                  "WORLD_SIZE",           "OMPI_COMM_WORLD_RANK",
                                  "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
                                  "SLURM_NTASKS"};
@@ -95,6 +97,47 @@ TEST(Environment, NamesWhatIsWrong) {
     with("INAGG_TIMEOUT_MS", "0");
     with("INAGG_SCALE", "1e3");
     with("INAGG_CHECKED", "yes");
+    with("INAGG_HISTORY", "0");
+    for (const char *value : {"soon", "-1ms", "10min", "1e3", "ms", "5000s"})
+        with("INAGG_EXPIRY", value);
+    for (const char *value : {"2", "-1", "1.5", "0.0", "0.5x", "half"})
+        with("INAGG_QUORUM", value);
+}
+
+TEST(Environment, TimesAndQuorums) {
+    const auto with = [](const char *name, const char *value) {
+        return from({{"INAGG_ALGORITHM", "trio"}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "50"}, {name, value}});
+    };
+    for (const auto &[text, us] : {std::pair{"500us", 500U}, {"10ms", 10000}, {"2s", 2000000}, {"7", 7000}, {"2.5", 2500}})
+        EXPECT_EQ(with("INAGG_EXPIRY", text).expiry_us, us) << text;
+    for (const auto &[text, ranks] : {std::pair{"0", 0}, {"3", 3}, {"50", 50}, {"0.88", 44}, {"0.94", 47}, {"0.881", 45},
+                                      {"1.0", 50}, {"0.001", 1}})
+        EXPECT_EQ(with("INAGG_QUORUM", text).quorum, ranks) << text;
+    EXPECT_EQ(with("INAGG_HISTORY", "5").history_mib, 5U);
+    EXPECT_EQ(with("INAGG_JOB", "5").history_mib, 64U);
+}
+
+// Who asks for something that does not exist hears what does.
+void expect_refused(const inagg_options &options, std::initializer_list<const char *> words) {
+    try {
+        validate(options);
+        ADD_FAILURE() << "accepted";
+    } catch (const Error &error) {
+        EXPECT_EQ(error.code(), INAGG_EINVAL);
+        for (const char *word : words)
+            EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+}
+
+TEST(Validation, OnlyTrioLeavesRanksOut) {
+    inagg_options options = from({{"INAGG_ALGORITHM", "trio"}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}});
+    options.expiry_us = 1000;
+    options.quorum = 5;
+    expect_refused(options, {"quorum 5", "4 ranks"});
+    options.quorum = 3;
+    validate(options);
+    std::string("switchml").copy(options.algorithm, sizeof(options.algorithm));
+    expect_refused(options, {"expiry 1000 us", "quorum 3", "INAGG_ALGORITHM=trio", "INAGG_EXPIRY", "INAGG_QUORUM"});
 }
 
 TEST(Validation, ListsTheChoices) {
