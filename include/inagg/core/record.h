@@ -36,6 +36,7 @@
 #include <inagg/core/types.h>
 
 #define INAGG_WAYS		4	/* records in a bucket, a power of two */
+#define INAGG_MOST_SWEEPS	65535	/* that a record's age counts */
 #define INAGG_RECOVERY_SWEEPS	200	/* a recovering record that nobody contributes to goes after so many */
 
 enum inagg_record_flag {
@@ -51,8 +52,7 @@ struct inagg_record {
 	__u16	epoch;		/* of a recovering block; 0 at first */
 	__u8	stream;
 	__u8	flags;		/* enum inagg_record_flag */
-	__u8	age;		/* sweeps since a rank came in; 0: referenced (Trio's REF flag) */
-	__u8	reserved;
+	__u16	age;		/* sweeps since a rank came in; 0: referenced (Trio's REF flag) */
 	__u64	absent;		/* ranks that have nothing to add */
 };
 
@@ -133,7 +133,7 @@ INAGG_INLINE int inagg_record_room(const struct inagg_record *bucket)
 
 	for (int way = 0; way < INAGG_WAYS; way++) {
 		const struct inagg_record *r = &bucket[way];
-		int age = r->slot.flags & INAGG_SLOT_LIVE ? r->age : 256;
+		int age = r->slot.flags & INAGG_SLOT_LIVE ? r->age : INAGG_MOST_SWEEPS + 1;
 
 		if (!inagg_record_is_open(r) && age > best_age) {
 			best = way;
@@ -326,7 +326,7 @@ INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_p
 	if (!(r->slot.flags & INAGG_SLOT_LIVE))
 		return INAGG_SWEEP_NOTHING;
 	age = r->age;
-	if (r->age < 255)
+	if (r->age < INAGG_MOST_SWEEPS)
 		r->age++;
 	if (r->slot.flags & INAGG_SLOT_COMPLETE)
 		return INAGG_SWEEP_NOTHING;
