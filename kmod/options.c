@@ -15,12 +15,19 @@ static const char *const algorithms[INAGG_ALGORITHMS] = {
 #define ALGORITHM_NAME_MAX	16
 #define RTO_MIN_LEAST		100	/* microseconds: nobody shall keep a CPU busy with timers */
 
-/** inagg_check_tensor_type() - 0, or -EINVAL for an unknown type, operator or reserved bits */
+static int check_op(u32 op)
+{
+	if (op >= INAGG_OPS)
+		return -EINVAL;
+	return op == INAGG_AVG ? -EOPNOTSUPP : 0;	/* whoever reads the sum can divide it */
+}
+
+/** inagg_check_tensor_type() - 0, -EINVAL for an unknown type, operator or reserved bits, or -EOPNOTSUPP */
 int inagg_check_tensor_type(const struct inagg_tensor_type *type)
 {
-	if (type->dtype >= INAGG_DTYPES || type->op >= INAGG_OPS || type->reserved)
+	if (type->dtype >= INAGG_DTYPES || type->reserved)
 		return -EINVAL;
-	return 0;
+	return check_op(type->op);
 }
 
 static int set_algorithm(struct inagg_sock *isk, sockptr_t value, unsigned int length)
@@ -61,6 +68,7 @@ static int check_state(const struct inagg_sock *isk, int name)
 static int set_number(struct inagg_sock *isk, int name, int value)
 {
 	struct inagg_settings *set = &isk->set;
+	int error;
 
 	switch (name) {
 	case INAGG_DTYPE:
@@ -69,8 +77,9 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 		set->tensor.dtype = value;
 		return 0;
 	case INAGG_OP:
-		if (value < 0 || value >= INAGG_OPS)
-			return -EINVAL;
+		error = check_op(value);
+		if (error)
+			return error;
 		set->tensor.op = value;
 		return 0;
 	case INAGG_SCALE:

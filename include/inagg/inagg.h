@@ -70,7 +70,25 @@ typedef struct inagg_stats_t {
 	uint64_t rejected;        /* packets with a wrong length, checksum, job or generation */
 	uint64_t reboots;         /* changes of the switch's boot id */
 	uint64_t srtt_ns;         /* smoothed round trip of a block */
+	uint64_t degraded;        /* trio: results without some rank */
+	uint64_t skipped;         /* trio: blocks that were decided before this rank came to them */
+	uint64_t abstained;       /* trio: blocks that this rank could not add to: their scale was agreed without it */
+	uint64_t refused;         /* trio: contributions for which the switch had no room; this rank sends fewer since */
 } inagg_stats_t;
+
+/**
+ * Of whom a result is made.  A tensor travels in blocks, and with trio each is decided for itself; with
+ * other algorithms all ranks are in all of them.  Bitmaps: bit r is rank r.
+ */
+typedef struct inagg_outcome {
+	size_t struct_size;       /* sizeof(inagg_outcome): later versions append fields */
+	uint64_t blocks;          /* that the elements travelled in; 0 for barriers */
+	uint64_t degraded_blocks; /* of them, those without some rank */
+	uint64_t in_all;          /* bitmap of the ranks that are in every block */
+	uint64_t in_any;          /* bitmap of the ranks that are in at least one */
+	uint32_t block_elements;  /* elements in a block; the last one may have fewer */
+	uint16_t fewest;          /* ranks in the block that has the fewest */
+} inagg_outcome;
 
 /** Defaults: algorithm switchml, transport auto, 30 s, automatic scale, no payload checksum, no rank left out. */
 void inagg_options_init(inagg_options *options);
@@ -107,24 +125,49 @@ void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats);
  *   INT32: exact, wraps.  FLOAT32 sum: fixed point, absolute error at most size * 2^(E-30+log2 size) with
  *   2^E above the largest magnitude of any rank; infinities and NaN come out where they go in.
  *   FLOAT16, BFLOAT16 sum: in fixed point in the switch.  Minimum and maximum are exact for all types.
+ *   INAGG_AVG, of floats: the sum, divided by the number of ranks that are in each block, and rounded once
+ *   more; a 16-bit sum that overflows averages to infinity.  INT32 gives INAGG_EINVAL.
+ * With trio, ranks that are late may be missing: inagg_last_outcome().
  */
 int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
 		    inagg_op op);
 /** The same without waiting: buffers belong to the operation until inagg_wait() or inagg_test(). */
 int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
 		     inagg_op op, inagg_request **request);
-/** Copy @count elements of rank @root to all ranks, bit for bit. */
+/** Copy @count elements of rank @root to all ranks, bit for bit.  Waits for all ranks, with trio too. */
 int inagg_broadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root);
 /** As inagg_allreduce(), but only @root's @recv is written; others may pass NULL. */
 int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
 		 inagg_op op, uint16_t root);
-/** Returns when all ranks have called it. */
+/** Returns when all ranks have called it, with trio too. */
 int inagg_barrier(inagg_comm *comm);
 
 /** Wait for and free @request; returns its outcome. */
 int inagg_wait(inagg_request *request);
 /** 1: finished (call inagg_wait() for outcome and memory), 0: not yet. */
 int inagg_test(inagg_request *request);
+
+/**
+ * Of whom the result is made that this thread's last successful call brought: inagg_allreduce(),
+ * inagg_reduce(), inagg_broadcast(), inagg_barrier() or inagg_wait(), of any communicator.  Set
+ * @outcome->struct_size before.  INAGG_EINVAL if that is wrong, or if no call has succeeded.
+ */
+int inagg_last_outcome(inagg_outcome *outcome);
+/**
+ * Bitmap of the ranks in one block of that result: elements @block * block_elements and following.  0 if it
+ * has no such block.
+ */
+uint64_t inagg_last_contributors(uint64_t block);
+
+/**
+ * How far the others have gone on without this rank (trio): *@blocks, data blocks behind those of the calls
+ * made so far, have results that are here already.  Calls as long as these return at once, whatever @send
+ * holds: a straggler may skip computing it.  With other algorithms 0.  What is here is at most
+ * inagg_options.history_mib MiB of results; float sums also need an agreed scale, which goes before them.
+ */
+int inagg_blocks_ahead(inagg_comm *comm, uint64_t *blocks);
+/** *@blocks: data blocks of an allreduce of finite elements.  INAGG_EINVAL as of inagg_allreduce(). */
+int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inagg_op op, uint64_t *blocks);
 
 /** Last error message of the calling thread; never NULL. */
 const char *inagg_message(void);

@@ -44,6 +44,14 @@ inline void check(int result)
 		throw Exception(result);
 }
 
+inline inagg_outcome last_outcome()
+{
+	inagg_outcome outcome;
+	outcome.struct_size = sizeof(outcome);
+	check(inagg_last_outcome(&outcome));
+	return outcome;
+}
+
 } // namespace detail
 
 /// binary16 and bfloat16 elements, as bits: C++20 has no types for them.
@@ -74,12 +82,14 @@ class Request
 	explicit Request(inagg_request *request) : request_(request)
 	{
 	}
-	Request(Request &&other) noexcept : request_(std::exchange(other.request_, nullptr))
+	Request(Request &&other) noexcept
+	    : request_(std::exchange(other.request_, nullptr)), outcome_(other.outcome_)
 	{
 	}
 	Request &operator=(Request &&other) noexcept
 	{
 		std::swap(request_, other.request_);
+		std::swap(outcome_, other.outcome_);
 		return *this;
 	}
 	~Request()
@@ -88,11 +98,14 @@ class Request
 			inagg_wait(request_);
 	}
 
-	/// Returns when the operation is done; throws its error.
-	void wait()
+	/// Returns when the operation is done, and of whom its result is made; throws its error.
+	inagg_outcome wait()
 	{
-		if (request_)
+		if (request_) {
 			detail::check(inagg_wait(std::exchange(request_, nullptr)));
+			outcome_ = detail::last_outcome();
+		}
+		return outcome_;
 	}
 	/// Is it done? Does not wait.
 	bool test()
@@ -102,6 +115,7 @@ class Request
 
       private:
 	inagg_request *request_ = nullptr;
+	inagg_outcome outcome_{};
 };
 
 /// A rank's membership of a job; the destructor leaves it.
@@ -170,19 +184,22 @@ class Comm
 		return comm_;
 	}
 
-	/// recv = sum (minimum, maximum) of all ranks' send; both may be the same memory.
+	/// recv = sum (minimum, maximum, average) of all ranks' send; both may be the same memory. Returns of
+	/// whom the result is made.
 	template <typename T>
-	void allreduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
+	inagg_outcome allreduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
 		       inagg_op op = INAGG_SUM)
 	{
 		same_length(send.size(), recv.size());
 		detail::check(
 		    inagg_allreduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op));
+		return detail::last_outcome();
 	}
 	/// In place.
-	template <typename T> void allreduce(std::span<std::type_identity_t<T>> data, inagg_op op = INAGG_SUM)
+	template <typename T>
+	inagg_outcome allreduce(std::span<std::type_identity_t<T>> data, inagg_op op = INAGG_SUM)
 	{
-		allreduce<T>(data, data, op);
+		return allreduce<T>(data, data, op);
 	}
 	template <typename T>
 	[[nodiscard]] Request iallreduce(std::span<const std::type_identity_t<T>> send,
@@ -201,13 +218,21 @@ class Comm
 	}
 	/// As allreduce(); only the root's recv is written, others may pass an empty span.
 	template <typename T>
-	void reduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
+	inagg_outcome reduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
 		    uint16_t root, inagg_op op = INAGG_SUM)
 	{
 		if (rank() == root)
 			same_length(send.size(), recv.size());
 		detail::check(
 		    inagg_reduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root));
+		return detail::last_outcome();
+	}
+	/// How many data blocks of the calls to come are decided already.
+	uint64_t blocks_ahead()
+	{
+		uint64_t blocks = 0;
+		detail::check(inagg_blocks_ahead(comm_, &blocks));
+		return blocks;
 	}
 	/// Returns when all ranks have called it.
 	void barrier()

@@ -40,6 +40,7 @@ enum inagg_op {
 	INAGG_SUM	= 0,
 	INAGG_MIN	= 1,
 	INAGG_MAX	= 2,
+	INAGG_AVG	= 3,	/* the sum divided by the ranks in it; libinagg only: AF_INAGG gives EOPNOTSUPP */
 	INAGG_OPS
 };
 

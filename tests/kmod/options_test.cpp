@@ -49,6 +49,12 @@ TEST_F(OptionsTest, RangesHaveTheirEdges) {
     }
 }
 
+TEST_F(OptionsTest, AveragesAreLibinaggs) {
+    Rank rank;
+    EXPECT_EQ(rank.set(INAGG_OP, INAGG_AVG), -EOPNOTSUPP);
+    EXPECT_EQ(rank.get(INAGG_OP), INAGG_SUM);
+}
+
 TEST_F(OptionsTest, BufferIsCutToTheNamespacesLimit) {
     Rank rank;
     EXPECT_EQ(rank.set(INAGG_BUFFER, INT32_MAX), 0);

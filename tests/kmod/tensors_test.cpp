@@ -37,7 +37,7 @@ TEST_F(TensorTest, EveryTypeAndOperatorIsExact) {
     start();
     join(3);
     for (int d = 0; d < INAGG_DTYPES; d++)
-        for (int o = 0; o < INAGG_OPS; o++) {
+        for (int o = 0; o <= INAGG_MAX; o++) {
             const auto dtype = static_cast<inagg_dtype>(d);
             const auto op = static_cast<inagg_op>(o);
             set_all(INAGG_DTYPE, dtype);

@@ -282,7 +282,7 @@ std::unique_ptr<Transport> make_afxdp(const inagg_options &options, BlockClient 
             throw;
         name = "udp"; // to join once more would look like a restart to the switch: go on as this member
     }
-    return std::make_unique<Engine>(name, std::move(io), membership, client);
+    return std::make_unique<Engine>(name, std::move(io), membership, client, options.history_mib);
 }
 
 } // namespace inagg

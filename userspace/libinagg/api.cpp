@@ -13,6 +13,8 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 using inagg::Communicator;
 using inagg::Error;
@@ -30,6 +32,9 @@ struct inagg_request {
 namespace {
 
 thread_local std::string last_message;
+// Of this thread's last call that succeeded.
+thread_local inagg_outcome last_outcome;
+thread_local std::vector<uint64_t> last_contributors;
 
 int fail(int code, const char *message) noexcept {
     try {
@@ -51,6 +56,13 @@ template <typename Body> int guarded(Body body) noexcept {
     } catch (const std::exception &error) {
         return fail(INAGG_ESYSTEM, error.what());
     }
+}
+
+// Wait for an operation whose handle nobody needs any more.
+void finish(Communicator &communicator, const Communicator::Handle &operation) {
+    communicator.wait(*operation);
+    last_outcome = inagg::outcome_of(*operation, communicator.size());
+    last_contributors = std::move(operation->contributors);
 }
 
 void require(bool condition, const char *message) {
@@ -92,6 +104,8 @@ void check_reduction(const inagg_comm *comm, const void *send, const void *recv,
     check_dtype(dtype);
     if (const int number = number_of(op); number < 0 || number >= INAGG_OPS)
         throw Error(INAGG_EINVAL, "operator {}: use an inagg_op", number);
+    if (op == INAGG_AVG && dtype == INAGG_INT32)
+        throw Error(INAGG_EINVAL, "average of int32: it is no int32; sum, and divide, or use a float type");
 }
 
 } // namespace
@@ -136,8 +150,7 @@ int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count
                     inagg_op op) {
     return guarded([&] {
         check_reduction(comm, send, recv, count, dtype, op);
-        const auto operation = comm->communicator.allreduce(send, recv, count, dtype, op);
-        comm->communicator.wait(*operation);
+        finish(comm->communicator, comm->communicator.allreduce(send, recv, count, dtype, op));
     });
 }
 
@@ -161,8 +174,7 @@ int inagg_broadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtyp
         check_count(count);
         check_dtype(dtype);
         check_root(comm, root);
-        const auto operation = comm->communicator.broadcast(data, count, dtype, root);
-        comm->communicator.wait(*operation);
+        finish(comm->communicator, comm->communicator.broadcast(data, count, dtype, root));
     });
 }
 
@@ -173,16 +185,14 @@ int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, i
         check_root(comm, root);
         const bool is_root = comm->communicator.rank() == root;
         check_reduction(comm, send, is_root ? recv : send, count, dtype, op);
-        const auto operation = comm->communicator.reduce(send, recv, count, dtype, op, root);
-        comm->communicator.wait(*operation);
+        finish(comm->communicator, comm->communicator.reduce(send, recv, count, dtype, op, root));
     });
 }
 
 int inagg_barrier(inagg_comm *comm) {
     return guarded([&] {
         require(comm, "the communicator is NULL");
-        const auto operation = comm->communicator.barrier();
-        comm->communicator.wait(*operation);
+        finish(comm->communicator, comm->communicator.barrier());
     });
 }
 
@@ -190,7 +200,7 @@ int inagg_wait(inagg_request *request) {
     return guarded([&] {
         require(request, "the request is NULL");
         const std::unique_ptr<inagg_request> owned(request);
-        owned->comm->communicator.wait(*owned->operation);
+        finish(owned->comm->communicator, owned->operation);
     });
 }
 
@@ -201,6 +211,39 @@ int inagg_test(inagg_request *request) {
             finished = request->comm->communicator.test(*request->operation);
     });
     return finished;
+}
+
+int inagg_last_outcome(inagg_outcome *outcome) {
+    return guarded([&] {
+        require(outcome, "the outcome is NULL");
+        if (outcome->struct_size != sizeof(*outcome))
+            throw Error(INAGG_EINVAL, "outcome.struct_size is {}, not {}: set it to sizeof(inagg_outcome)",
+                        outcome->struct_size, sizeof(*outcome));
+        require(last_outcome.struct_size, "no call of this thread has succeeded yet: there is no outcome");
+        *outcome = last_outcome;
+    });
+}
+
+uint64_t inagg_last_contributors(uint64_t block) {
+    if (block >= last_outcome.blocks)
+        return 0;
+    return last_contributors.empty() ? last_outcome.in_all : last_contributors[block];
+}
+
+int inagg_blocks_ahead(inagg_comm *comm, uint64_t *blocks) {
+    return guarded([&] {
+        require(comm && blocks, "the communicator or the result is NULL");
+        *blocks = comm->communicator.blocks_ahead();
+    });
+}
+
+int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inagg_op op, uint64_t *blocks) {
+    return guarded([&] {
+        require(blocks, "the result is NULL");
+        check_reduction(comm, &count, &count, count, dtype, op);
+        const uint64_t each = comm->communicator.block_elements(dtype, op);
+        *blocks = (count + each - 1) / each;
+    });
 }
 
 const char *inagg_message(void) { return last_message.c_str(); }

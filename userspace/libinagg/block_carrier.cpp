@@ -17,19 +17,22 @@ struct BlockCarrier::BlockOperation : Operation {
     uint8_t scale = 0;       // own exponent, then the agreed one
     uint32_t pending = 0;    // blocks assigned and not back yet
     bool assigned = false;   // no more blocks will come
+    bool absent = false;     // the scale was agreed without this rank: its elements do not fit
     bool saturated = false;
     std::unique_ptr<ClassCounts> classes;
 };
 
 BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
-    : options_(options), transport_(make(options_, *this)) {}
+    : options_(options), transport_(make(options_, *this)), trio_(transport_->config().algorithm == INAGG_TRIO) {}
 
 // Starting operations
 
 Handle BlockCarrier::prepare(const Call &call) {
     auto operation = std::make_shared<BlockOperation>(call);
     const uint16_t elements = transport_->config().elements;
-    operation->reduction = {call.send, call.recv, call.count, call.dtype, call.op, options_.size, elements};
+    const bool average = call.op == INAGG_AVG;
+    operation->reduction = {call.send, call.recv,         call.count, call.dtype, average ? INAGG_SUM : call.op,
+                            average,   options_.size, elements};
     if (call.kind == Call::Kind::broadcast)
         operation->reduction.count *= inagg_memory_bytes(call.dtype);
     if (call.kind == Call::Kind::reduction)
@@ -52,11 +55,10 @@ void BlockCarrier::choose_scale(BlockOperation &operation) const {
 void BlockCarrier::start(const Handle &prepared) {
     const auto operation = std::static_pointer_cast<BlockOperation>(prepared);
     const bool barrier = operation->call.kind == Call::Kind::barrier;
+    operation->assigned = barrier;
     if (barrier || !operation->scale_known)
         queue_control(operation, operation->scale);
-    if (barrier) {
-        operation->assigned = true;
-    } else {
+    if (!barrier) {
         unassigned_.push_back(operation);
         assign_blocks();
     }
@@ -83,37 +85,45 @@ void BlockCarrier::assign_blocks() {
 bool BlockCarrier::assign(const BlockHandle &operation) {
     const Reduction &r = operation->reduction;
     if (operation->call.kind == Call::Kind::broadcast)
-        add_segment(operation, make_broadcast(r.recv, r.count, r.elements, operation->call.root));
+        add_segment(operation, make_broadcast(r.recv, r.count, r.elements, operation->call.root), Part::elements_of_all);
     else if (!operation->scale_known)
         return false;
     else if (operation->scale == INAGG_SCALE_NONFINITE || operation->classes)
         return assign_float_sum(operation);
     else
-        add_segment(operation, make_encoding(r, operation->scale));
+        add_segment(operation, make_encoding(r, operation->scale), Part::elements);
     return true;
 }
 
 // A float sum with infinities or NaN somewhere: one more block agrees on the exponent of the finite part,
-// then that part and the counts of infinities and NaN travel one behind the other.
+// then that part and the counts of infinities and NaN travel one behind the other, all with all ranks: the three
+// mean something only together.
 bool BlockCarrier::assign_float_sum(const BlockHandle &operation) {
     Reduction r = operation->reduction;
     if (!operation->classes) {
         operation->classes = std::make_unique<ClassCounts>(r);
         operation->scale_known = false;
         const uint8_t exponent = max_finite_exponent(r.send, r.count, r.dtype);
-        add_segment(operation, make_exponent_block(exponent, operation->scale));
+        add_segment(operation, make_exponent_block(exponent, operation->scale), Part::beside_of_all);
         return false;
     }
     r.send = operation->classes->finite();
-    add_segment(operation, make_encoding(r, operation->scale));
-    add_segment(operation, operation->classes->make_encoding());
+    add_segment(operation, make_encoding(r, operation->scale), Part::elements_of_all);
+    add_segment(operation, operation->classes->make_encoding(), Part::beside_of_all);
     return true;
 }
 
-void BlockCarrier::add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding) {
+void BlockCarrier::add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding, Part part) {
     const uint32_t blocks = encoding->blocks();
     operation->pending += blocks;
-    segments_.push_back({operation, std::move(encoding), next_data_, blocks, blocks});
+    if (part != Part::beside_of_all) {
+        operation->blocks = blocks;
+        operation->block_elements = encoding->per_block();
+        if (trio_)
+            operation->contributors.resize(blocks);
+    }
+    segments_.push_back({operation, std::move(encoding), trio_ && part != Part::elements,
+                         trio_ && part != Part::beside_of_all, next_data_, blocks, blocks});
     next_data_ += blocks;
 }
 
@@ -127,10 +137,17 @@ BlockCarrier::Segment &BlockCarrier::segment_of(uint32_t block) {
 }
 
 BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) {
-    if (stream == Stream::control)
-        return control_meta(controls_[block - first_control_].exponent);
+    if (stream == Stream::control) {
+        const Control &control = controls_[block - first_control_];
+        BlockMeta meta = control_meta(control.exponent);
+        meta.whole = trio_ && control.operation->call.kind == Call::Kind::barrier;
+        return meta;
+    }
     const Segment &segment = segment_of(block);
-    return segment.encoding->load(block - segment.first, payload);
+    BlockMeta meta = segment.encoding->load(block - segment.first, payload);
+    meta.whole = segment.whole;
+    meta.absent = segment.operation->absent;
+    return meta;
 }
 
 void BlockCarrier::store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) {
@@ -147,6 +164,7 @@ void BlockCarrier::store_control(uint32_t block, const BlockMeta &meta) {
         first_control_++;
     }
     if (operation->call.kind == Call::Kind::reduction) {
+        operation->absent = trio_ && operation->scale > meta.next_scale;
         operation->scale = meta.next_scale;
         operation->scale_known = true;
         assign_blocks();
@@ -158,6 +176,8 @@ void BlockCarrier::store_data(uint32_t block, const BlockMeta &meta, const std::
     Segment &segment = segment_of(block);
     const BlockHandle operation = segment.operation;
     operation->saturated |= meta.saturated != 0;
+    if (segment.values)
+        operation->contributors[block - segment.first] = meta.contributors;
     if (!segment.encoding->store(block - segment.first, meta, payload))
         operation->set_error(calls_differ(options_.job, fmt::format(", block {}", block)));
     if (--segment.left == 0)
@@ -186,6 +206,11 @@ void BlockCarrier::finish(BlockOperation &operation) const {
         operation.set_error(out_of_scale(operation.call, options_));
     operation.classes.reset();
     operation.finish();
+}
+
+uint32_t BlockCarrier::block_elements(inagg_dtype dtype, inagg_op op) const {
+    const uint8_t encoding = inagg_wire_encoding(dtype, op == INAGG_AVG ? INAGG_SUM : op);
+    return inagg_block_elements(transport_->config().elements, encoding >> 4);
 }
 
 std::optional<std::string> BlockCarrier::stall() const {

@@ -19,7 +19,9 @@ public:
     std::string_view name() const override { return transport_->name(); }
     Handle prepare(const Call &call) override;
     void start(const Handle &operation) override;
-    void progress(std::chrono::nanoseconds wait) override { transport_->progress(wait); }
+    bool progress(std::chrono::nanoseconds wait) override { return transport_->progress(wait); }
+    uint32_t blocks_ahead() const override { return transport_->decided(next_data_); }
+    uint32_t block_elements(inagg_dtype dtype, inagg_op op) const override;
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return transport_->stats(); }
     void leave() override { transport_->leave(); }
@@ -31,6 +33,8 @@ private:
     struct Segment {
         BlockHandle operation;
         std::unique_ptr<Encoding> encoding;
+        bool whole;  // not without all ranks
+        bool values; // the operation's elements, not what goes before and behind them
         uint32_t first, blocks, left;
     };
     // A control block; `operation` is reset when its result is here.
@@ -47,7 +51,9 @@ private:
     void assign_blocks();
     bool assign(const BlockHandle &operation);
     bool assign_float_sum(const BlockHandle &operation);
-    void add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding);
+    // What an operation has of segments, and who must be in their blocks.
+    enum class Part { elements, elements_of_all, beside_of_all };
+    void add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding, Part part);
     Segment &segment_of(uint32_t block);
     void store_control(uint32_t block, const BlockMeta &meta);
     void store_data(uint32_t block, const BlockMeta &meta, const std::byte *payload);
@@ -56,6 +62,7 @@ private:
 
     const inagg_options options_;
     std::unique_ptr<Transport> transport_;
+    const bool trio_;
     std::deque<BlockHandle> unassigned_; // operations whose data blocks are not (all) known yet
     std::deque<Segment> segments_;
     uint32_t next_data_ = 0;

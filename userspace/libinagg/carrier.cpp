@@ -8,6 +8,25 @@
 
 namespace inagg {
 
+inagg_outcome outcome_of(const Operation &operation, uint16_t size) {
+    const uint64_t all = inagg_all_ranks(size);
+    inagg_outcome outcome{};
+    outcome.struct_size = sizeof(outcome);
+    outcome.blocks = operation.blocks;
+    outcome.block_elements = operation.block_elements;
+    outcome.in_all = outcome.in_any = all;
+    outcome.fewest = size;
+    if (!operation.contributors.empty())
+        outcome.in_any = 0;
+    for (const uint64_t ranks : operation.contributors) {
+        outcome.degraded_blocks += ranks != all;
+        outcome.in_all &= ranks;
+        outcome.in_any |= ranks;
+        outcome.fewest = std::min(outcome.fewest, static_cast<uint16_t>(inagg_count_ranks(ranks)));
+    }
+    return outcome;
+}
+
 namespace {
 
 template <BlockCarrier::MakeTransport make> std::unique_ptr<Carrier> over(const inagg_options &options) {

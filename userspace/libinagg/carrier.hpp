@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace inagg {
 
@@ -54,6 +55,9 @@ public:
     void finish() { done_.store(true, std::memory_order_release); }
 
     const Call call;
+    uint64_t blocks = 0;                // that its elements travelled in
+    uint32_t block_elements = 0;        // in each of them but the last
+    std::vector<uint64_t> contributors; // of each block; empty: all ranks, everywhere
     uint64_t progress_ns = 0; // when something of its result came last
 
 private:
@@ -62,6 +66,9 @@ private:
 };
 
 using Handle = std::shared_ptr<Operation>;
+
+// Of whom the result of an operation that is done is made, in a job of `size` ranks.
+inagg_outcome outcome_of(const Operation &operation, uint16_t size);
 
 // A rank's membership of a job. Used by one thread at a time, not always the same.
 class Carrier {
@@ -74,9 +81,13 @@ public:
     // Queue it behind those started before; `operation` stays alive until it is finished or this carrier
     // is never used again but to leave. Throws when the membership has ended.
     virtual void start(const Handle &operation) = 0;
-    // Move what can move; finish() what is done. If nothing can, sleep up to `wait` for it. Throws when the
-    // membership has ended or the system fails.
-    virtual void progress(std::chrono::nanoseconds wait) = 0;
+    // Move what can move; finish() what is done. If nothing can, sleep up to `wait` for it. True if something came:
+    // there may be more. Throws when the membership has ended or the system fails.
+    virtual bool progress(std::chrono::nanoseconds wait) = 0;
+    // Data blocks of calls that have not been started yet whose results are here.
+    virtual uint32_t blocks_ahead() const { return 0; }
+    // Elements of a reduction that travel in one block.
+    virtual uint32_t block_elements(inagg_dtype dtype, inagg_op op) const = 0;
     // What the oldest operation waits for, for the message of a deadline that has passed. Nothing: whatever
     // carries the tensors has deadlines of its own.
     virtual std::optional<std::string> stall() const = 0;

@@ -149,17 +149,31 @@ inagg_stats_t Communicator::stats() {
     return carrier_->stats();
 }
 
-// Let the carrier work; an error ends all operations. The lock is held.
-void Communicator::progress(std::chrono::nanoseconds wait) {
+uint32_t Communicator::blocks_ahead() {
+    const std::lock_guard lock(mutex_);
+    while (progress(0ns))
+        ;
+    return broken_ ? 0 : carrier_->blocks_ahead();
+}
+
+uint32_t Communicator::block_elements(inagg_dtype dtype, inagg_op op) {
+    const std::lock_guard lock(mutex_);
+    return carrier_->block_elements(dtype, op);
+}
+
+// Let the carrier work; an error ends all operations. True if something came. The lock is held.
+bool Communicator::progress(std::chrono::nanoseconds wait) {
     if (broken_)
-        return;
+        return false;
     try {
-        carrier_->progress(wait);
+        const bool came = carrier_->progress(wait);
         forget_finished();
         if (!operations_.empty())
             check_deadline();
+        return came;
     } catch (const Error &error) {
         break_off(error);
+        return false;
     }
 }
 
@@ -202,7 +216,9 @@ void Communicator::keep() {
         lock.unlock();
         if (mutex_.try_lock()) {
             const std::lock_guard guard(mutex_, std::adopt_lock);
-            progress(0ns);
+            // Others may decide blocks without us faster than a look in each period could fetch.
+            while (progress(0ns) && !mutex_.contended())
+                ;
             while (!broken_ && !operations_.empty() && !mutex_.contended())
                 progress(keeper_wait);
         }

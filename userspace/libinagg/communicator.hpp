@@ -49,10 +49,12 @@ public:
     const char *transport_name() const { return transport_name_.c_str(); }
     const char *transport_note() const { return note_.c_str(); }
     inagg_stats_t stats();
+    uint32_t blocks_ahead();
+    uint32_t block_elements(inagg_dtype dtype, inagg_op op);
 
 private:
     Handle submit(const Call &call);
-    void progress(std::chrono::nanoseconds wait);
+    bool progress(std::chrono::nanoseconds wait);
     void forget_finished();
     void check_deadline();
     void break_off(const Error &error);

@@ -178,6 +178,19 @@ void from_ordered16(const int32_t *in, uint16_t *out, std::size_t count) {
         out[i] = inagg_half_of_ordered(in[i]);
 }
 
+void divide(void *data, std::size_t count, inagg_dtype dtype, uint32_t ranks) {
+    if (dtype == INAGG_FLOAT32) {
+        auto *floats = static_cast<float *>(data);
+        for (std::size_t i = 0; i < count; i++)
+            floats[i] /= static_cast<float>(ranks);
+        return;
+    }
+    auto *halves = static_cast<uint16_t *>(data);
+    const uint32_t mantissa_bits = dtype == INAGG_FLOAT16 ? 10 : 7;
+    for (std::size_t i = 0; i < count; i++)
+        halves[i] = inagg_half_divide(halves[i], mantissa_bits, ranks);
+}
+
 } // namespace inagg
 
 #endif // HWY_ONCE

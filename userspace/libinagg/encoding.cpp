@@ -62,7 +62,8 @@ public:
     PlainEncoding(const Reduction &r, uint8_t dtype_op, uint8_t scale)
         : Encoding(r.count, inagg_block_elements(r.elements, dtype_op >> 4)),
           send_(static_cast<const std::byte *>(r.send)), recv_(static_cast<std::byte *>(r.recv)),
-          element_bytes_(inagg_memory_bytes(r.dtype)), dtype_op_(dtype_op), scale_(scale) {}
+          element_bytes_(inagg_memory_bytes(r.dtype)), dtype_(r.dtype), average_(r.average), dtype_op_(dtype_op),
+          scale_(scale) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
@@ -75,8 +76,12 @@ public:
         const Range r = range(index);
         if (meta.dtype_op != dtype_op_ || meta.elements != r.padded)
             return false;
-        if (recv_)
-            std::memcpy(recv_ + r.first * element_bytes_, payload, r.count * element_bytes_);
+        if (!recv_)
+            return true;
+        std::byte *out = recv_ + r.first * element_bytes_;
+        std::memcpy(out, payload, r.count * element_bytes_);
+        if (average_)
+            divide(out, r.count, dtype_, inagg_count_ranks(meta.contributors));
         return true;
     }
 
@@ -84,6 +89,8 @@ private:
     const std::byte *send_;
     std::byte *recv_;
     std::size_t element_bytes_;
+    inagg_dtype dtype_;
+    bool average_;
     uint8_t dtype_op_, scale_;
 };
 
@@ -92,7 +99,7 @@ class FixedEncoding : public Encoding {
 public:
     FixedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
         : Encoding(r.count, r.elements), send_(static_cast<const float *>(r.send)),
-          recv_(static_cast<float *>(r.recv)), coding_(coding), size_(r.size), dtype_op_(dtype_op),
+          recv_(static_cast<float *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
           scale_(scale) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
@@ -109,11 +116,14 @@ public:
         const Range r = range(index);
         if (meta.dtype_op != dtype_op_ || meta.scale != scale_ || meta.elements != r.padded)
             return false;
-        if (recv_)
-            cut_in<uint32_t>(payload, recv_ + r.first, r.count,
-                             [&](const uint32_t *in, float *out, std::size_t n) {
-                                 from_fixed(in, out, n, coding_.point, coding_.bias * size_);
-                             });
+        if (!recv_)
+            return true;
+        const uint32_t ranks = inagg_count_ranks(meta.contributors);
+        cut_in<uint32_t>(payload, recv_ + r.first, r.count, [&](const uint32_t *in, float *out, std::size_t n) {
+            from_fixed(in, out, n, coding_.point, coding_.bias * ranks);
+        });
+        if (average_)
+            divide(recv_ + r.first, r.count, INAGG_FLOAT32, ranks);
         return true;
     }
 
@@ -121,7 +131,7 @@ private:
     const float *send_;
     float *recv_;
     inagg_coding coding_;
-    uint32_t size_;
+    bool average_;
     uint8_t dtype_op_, scale_;
 };
 
@@ -271,6 +281,7 @@ std::unique_ptr<Encoding> ClassCounts::make_encoding() {
     r.send = counts_.data();
     r.recv = counts_.data();
     r.dtype = INAGG_INT32;
+    r.average = false;
     return inagg::make_encoding(r, 0);
 }
 

@@ -20,6 +20,7 @@ public:
     Encoding(std::size_t count, uint32_t per_block) : count_(count), per_block_(per_block) {}
     virtual ~Encoding() = default;
 
+    uint32_t per_block() const { return per_block_; }
     uint32_t blocks() const { return inagg_blocks_of(count_, per_block_); }
     // Write this rank's part of block `index` to `payload`.
     virtual BlockMeta load(uint32_t index, std::byte *payload) const = 0;
@@ -45,7 +46,8 @@ struct Reduction {
     void *recv; // null: the result is not wanted here
     std::size_t count;
     inagg_dtype dtype;
-    inagg_op op;
+    inagg_op op;       // not INAGG_AVG
+    bool average;      // a sum, divided by the ranks in it
     uint16_t size;     // ranks
     uint16_t elements; // 32-bit elements per packet
 };

@@ -7,6 +7,7 @@
 #include <inagg/core/fixed.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <ctime>
 #include <utility>
@@ -19,8 +20,18 @@ uint64_t monotonic_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// Blocks whose results are kept: with trio as many as `mib` MiB hold, of both streams alike, because stragglers fall
+// behind in both; else the last of each slot, which is all that a switch can lose.
+static uint32_t history_blocks(const JobConfig &job, uint32_t slots, uint32_t mib) {
+    constexpr uint64_t most = 1 << 24; // far below where block numbers wrap
+    if (job.algorithm != INAGG_TRIO)
+        return slots;
+    const uint64_t room = (uint64_t{mib} << 20) / (uint64_t{job.elements} * 4);
+    return static_cast<uint32_t>(std::max<uint64_t>(std::bit_floor(std::min(room, most)), 2 * uint64_t{slots}));
+}
+
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
-               BlockClient &client, Owned owned)
+               BlockClient &client, uint32_t history_mib, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
       boots_{membership.config.boot, 0}, payload_bytes_(std::size_t{membership.config.elements} * 4) {
     const JobConfig &job = membership_.config;
@@ -40,7 +51,7 @@ Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership 
         for (uint32_t index = 0; index < counts[i]; index++)
             inagg_wslot_init(&s.slots[index], index);
         s.records.resize(counts[i]);
-        s.kept_payload.resize(counts[i] * payload_bytes_);
+        s.history = History(history_blocks(job, counts[i], history_mib), s.stream == Stream::data ? payload_bytes_ : 0);
     }
 }
 
@@ -59,7 +70,8 @@ void Engine::extend(Stream stream, uint32_t limit) {
     }
 }
 
-void Engine::progress(std::chrono::nanoseconds wait) {
+bool Engine::progress(std::chrono::nanoseconds wait) {
+    const uint64_t before = packets_;
     now_ = monotonic_ns();
     const uint64_t due = earliest_due();
     const uint64_t until_due = due > now_ ? due - now_ : 0;
@@ -70,6 +82,7 @@ void Engine::progress(std::chrono::nanoseconds wait) {
         io_->flush();
     if (ended_)
         throw job_ended(membership_.config.job, ended_);
+    return packets_ != before;
 }
 
 // True if a packet came.
@@ -105,7 +118,9 @@ bool Engine::stalled(Stalled &out) const {
             continue;
         const SlotRecord &record = s.records[oldest - s.slots.data()];
         const bool heard = record.heard && record.heard_block == oldest->block;
-        out = {s.stream, oldest->block, heard, heard ? record.contributors : 0};
+        const uint32_t behind = s.beyond - oldest->block;
+        out = {s.stream, oldest->block, heard, heard ? record.contributors : 0,
+               trio() && behind > s.history.blocks() && behind < INT32_MAX ? s.history.blocks() : 0};
         return true;
     }
     return false;
@@ -156,6 +171,8 @@ void Engine::packet(std::span<const std::byte> payload) noexcept {
 
 bool Engine::admits(const StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) const {
     const auto bytes = static_cast<uint32_t>(body.size());
+    if (s.stream == Stream::control && bytes)
+        return false;
     if (inagg_block_admits(&membership_.config, &s.worker, s.first_slot, &header, bytes))
         return false;
     return !membership_.config.checked ||
@@ -179,7 +196,7 @@ void Engine::on_block(StreamState &s, const inagg_hdr &header, std::span<const s
     if (inagg_hdr_type(&header) == INAGG_RESULT)
         on_result(s, block, header, body);
     else
-        on_wait(s, block, inagg_swap64(header.contributors));
+        on_wait(s, block, header);
 }
 
 void Engine::on_boot(uint16_t boot) {
@@ -198,36 +215,77 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
                        std::span<const std::byte> body) {
     const uint32_t index = inagg_slot_index(&s.worker, block);
     inagg_wslot &slot = s.slots[index];
-    if (inagg_worker_result(&s.worker, &slot, block, now_) != INAGG_W_ACCEPT) {
+    const BlockMeta meta = inagg_hdr_meta(&header);
+    if (inagg_before(s.beyond, block + 1))
+        s.beyond = block + 1;
+    const bool believed = inagg_wslot_believes(&slot, block, meta.epoch);
+    if (believed && inagg_worker_result(&s.worker, &slot, block, now_) == INAGG_W_ACCEPT) {
+        s.answered = true;
+        s.in_flight--;
+        stats_.blocks++;
+        deliver(s, s.history.keep(block, meta, body));
+    } else if (believed && is_ahead(s, slot, block)) {
+        stats_.blocks++;
+        s.history.keep(block, meta, body);
+    } else {
         stats_.duplicates++;
         return;
     }
-    const BlockMeta meta = inagg_hdr_meta(&header);
-    s.answered = true;
-    SlotRecord &record = s.records[index];
-    record.kept = true;
-    record.kept_meta = meta;
-    std::byte *copy = s.kept_payload.data() + index * payload_bytes_;
-    std::memcpy(copy, body.data(), body.size());
-    stats_.blocks++;
-    client_.store(s.stream, block, meta, copy);
     open(s, slot);
+    open_held(s);
 }
 
-void Engine::on_wait(StreamState &s, uint32_t block, uint64_t contributors) {
+// A result of a block that this rank has not sent, and can keep until it comes to it?
+bool Engine::is_ahead(const StreamState &s, const inagg_wslot &slot, uint32_t block) const {
+    return trio() && block - slot.block < s.history.blocks() && !s.history.find(block);
+}
+
+void Engine::deliver(StreamState &s, const History::Result &result) {
+    stats_.degraded += result.meta.contributors != inagg_all_ranks(membership_.config.size);
+    client_.store(s.stream, result.block, result.meta, s.history.payload(result));
+}
+
+void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     const uint32_t index = inagg_slot_index(&s.worker, block);
     inagg_wslot &slot = s.slots[index];
+    const bool waiting = slot.state == INAGG_WSLOT_SENT && slot.block == block;
     SlotRecord &record = s.records[index];
-    record.heard = true;
-    record.heard_block = block;
-    record.contributors = contributors;
+    uint64_t contributors = inagg_swap64(header.contributors);
+    if (header.window_cap)
+        return on_full(s, inagg_swap16(header.window_cap));
+    if (waiting) {
+        record.heard = true;
+        record.heard_block = block;
+        record.contributors = contributors;
+        if (record.absent) // it was heard, though it is not in
+            contributors |= inagg_rank_bit(membership_.config.rank);
+    }
     s.answered = true;
-    const int action =
-        inagg_worker_wait(&s.worker, &slot, block, contributors, membership_.config.rank, now_);
+    const int action = heed(s, slot, block, contributors, inagg_swap16(header.switch_id));
     if (action == INAGG_W_RESTORE)
         send_restore(s, block);
     else
         act(s, slot, action);
+}
+
+int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t contributors, uint16_t epoch) {
+    const uint16_t rank = membership_.config.rank;
+    if (!trio())
+        return inagg_worker_wait(&s.worker, &slot, block, contributors, rank, now_);
+    if (s.history.find(block)) // a block that is not recovering needs no result: this is old news
+        return epoch ? INAGG_W_RESTORE : INAGG_W_NOTHING;
+    if (inagg_epoch_before(slot.epoch, epoch))
+        return inagg_worker_recovers(&s.worker, &slot, block, epoch, now_);
+    if (epoch != slot.epoch && epoch) // of an earlier recovery
+        return INAGG_W_NOTHING;
+    const int action = inagg_worker_wait(&s.worker, &slot, block, contributors, rank, now_);
+    return action == INAGG_W_RESTORE ? INAGG_W_NOTHING : action;
+}
+
+// The switch had no room for a block, which its timer sends again. Until then, fewer of them.
+void Engine::on_full(StreamState &s, uint16_t cap) {
+    stats_.refused++;
+    s.cap = cap;
 }
 
 void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
@@ -264,19 +322,51 @@ void Engine::run_timers(StreamState &s) {
 }
 
 void Engine::open(StreamState &s, inagg_wslot &slot) {
+    skip_decided(s, slot);
+    if (slot.state != INAGG_WSLOT_IDLE || !inagg_before(slot.block, s.worker.limit))
+        return;
+    if (s.in_flight >= s.cap) {
+        const auto index = static_cast<uint32_t>(&slot - s.slots.data());
+        if (!std::exchange(s.records[index].held, true))
+            s.held.push_back(index);
+        return;
+    }
+    s.in_flight++;
     act(s, slot, inagg_worker_open(&s.worker, &slot, now_));
+}
+
+void Engine::open_held(StreamState &s) {
+    while (!s.held.empty() && s.in_flight < s.cap) {
+        const uint32_t index = s.held.front();
+        s.held.pop_front();
+        s.records[index].held = false;
+        open(s, s.slots[index]);
+    }
+}
+
+// Takes the results of blocks that were decided without this rank. To store one may move the limit and open slots,
+// this one, too.
+void Engine::skip_decided(StreamState &s, inagg_wslot &slot) {
+    while (slot.state == INAGG_WSLOT_IDLE && inagg_before(slot.block, s.worker.limit)) {
+        const History::Result *result = s.history.find(slot.block);
+        if (!result)
+            return;
+        stats_.skipped++;
+        inagg_worker_skip(&s.worker, &slot);
+        deliver(s, *result);
+    }
 }
 
 void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
     switch (action) {
     case INAGG_W_SEND:
         stats_.contributions++;
-        send_contribution(s, slot.block, false);
+        send_contribution(s, slot, false);
         break;
     case INAGG_W_RESEND:
     case INAGG_W_RESEND_ASK_ALL:
         stats_.retransmissions++;
-        send_contribution(s, slot.block, true);
+        send_contribution(s, slot, true);
         if (action == INAGG_W_RESEND_ASK_ALL)
             send_request(s, slot.block, true);
         break;
@@ -297,10 +387,14 @@ inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, 
     return header;
 }
 
-void Engine::send_contribution(StreamState &s, uint32_t block, bool resend) {
+void Engine::send_contribution(StreamState &s, const inagg_wslot &slot, bool resend) {
     std::byte *frame = io_->reserve();
-    const BlockMeta meta = client_.load(s.stream, block, frame + sizeof(inagg_hdr));
-    inagg_hdr h = header(s, INAGG_CONTRIBUTION, block, resend ? INAGG_F_RESEND : 0);
+    BlockMeta meta = client_.load(s.stream, slot.block, frame + sizeof(inagg_hdr));
+    meta.epoch = slot.epoch;
+    s.records[inagg_slot_index(&s.worker, slot.block)].absent = meta.absent;
+    if (!resend)
+        stats_.abstained += meta.absent;
+    inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block, resend ? INAGG_F_RESEND : 0);
     inagg_hdr_set_meta(&h, &meta);
     commit(h, frame, inagg_block_bytes(&meta));
 }
@@ -312,19 +406,17 @@ void Engine::send_request(StreamState &s, uint32_t block, bool everyone) {
 }
 
 void Engine::send_restore(StreamState &s, uint32_t block) {
-    const uint32_t index = inagg_slot_index(&s.worker, block);
-    const SlotRecord &record = s.records[index];
-    if (!record.kept)
+    const History::Result *result = s.history.find(block);
+    if (!result)
         return;
     stats_.restores++;
-    const BlockMeta &meta = record.kept_meta;
-    const std::size_t bytes = inagg_block_bytes(&meta);
+    const std::size_t bytes = inagg_block_bytes(&result->meta);
     std::byte *frame = io_->reserve();
-    std::memcpy(frame + sizeof(inagg_hdr), s.kept_payload.data() + index * payload_bytes_, bytes);
+    if (bytes)
+        std::memcpy(frame + sizeof(inagg_hdr), s.history.payload(*result), bytes);
     inagg_hdr h = header(s, INAGG_RESTORE, block, 0);
-    h.contributors = inagg_swap64(inagg_all_ranks(membership_.config.size));
-    h.count = inagg_swap16(membership_.config.size);
-    inagg_hdr_set_meta(&h, &meta);
+    inagg_hdr_set_meta(&h, &result->meta);
+    inagg_hdr_set_contributors(&h, &result->meta);
     commit(h, frame, bytes);
 }
 

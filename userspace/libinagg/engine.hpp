@@ -3,6 +3,7 @@
 #pragma once
 
 #include "error.hpp"
+#include "history.hpp"
 #include "join.hpp"
 #include "packet_io.hpp"
 #include "transport.hpp"
@@ -10,6 +11,7 @@
 #include <inagg/core/worker.h>
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,16 +26,17 @@ public:
     enum Owned : unsigned { own_data = 1, own_control = 2, own_both = own_data | own_control };
 
     // `name` is the transport's. Streams that are not owned belong to someone else who shares the
-    // membership (the XDP worker's data): their packets are ignored.
+    // membership (the XDP worker's data): their packets are ignored. With trio, `history_mib` of results are kept.
     Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership, BlockClient &client,
-           Owned owned = own_both);
+           uint32_t history_mib, Owned owned = own_both);
     ~Engine() override;
 
     std::string_view name() const override { return name_; }
     const JobConfig &config() const override { return membership_.config; }
     void extend(Stream stream, uint32_t limit) override;
-    void progress(std::chrono::nanoseconds wait) override;
+    bool progress(std::chrono::nanoseconds wait) override;
     bool stalled(Stalled &out) const override;
+    uint32_t decided(uint32_t block) const override { return streams_[0].history.run(block); }
     inagg_stats_t stats() const override;
     void leave() override;
 
@@ -45,9 +48,9 @@ public:
 private:
     // What is remembered of a slot beside its timers.
     struct SlotRecord {
-        bool kept = false; // the last result is in kept_payload, in case the switch loses it
-        BlockMeta kept_meta{};
-        bool heard = false; // a WAIT came for heard_block
+        bool absent = false; // this rank adds nothing to the block
+        bool held = false;   // in StreamState::held
+        bool heard = false;  // a WAIT came for heard_block
         uint32_t heard_block = 0;
         uint64_t contributors = 0;
     };
@@ -60,7 +63,11 @@ private:
         inagg_worker worker{};
         std::vector<inagg_wslot> slots;
         std::vector<SlotRecord> records;
-        std::vector<std::byte> kept_payload; // slots x payload_bytes_
+        History history;
+        uint32_t beyond = 0; // the block after the last one that has a result anywhere
+        uint32_t in_flight = 0;
+        uint32_t cap = UINT32_MAX; // of in_flight, as the switch wishes
+        std::deque<uint32_t> held; // slots that wait for others because of it
     };
 
     void packet(std::span<const std::byte> payload) noexcept override;
@@ -68,7 +75,11 @@ private:
     void on_block(StreamState &s, const inagg_hdr &header, std::span<const std::byte> body);
     void on_boot(uint16_t boot);
     void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body);
-    void on_wait(StreamState &s, uint32_t block, uint64_t contributors);
+    bool is_ahead(const StreamState &s, const inagg_wslot &slot, uint32_t block) const;
+    void deliver(StreamState &s, const History::Result &result);
+    void on_wait(StreamState &s, uint32_t block, const inagg_hdr &header);
+    int heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t contributors, uint16_t epoch);
+    void on_full(StreamState &s, uint16_t cap);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
     void detect_overtaken(StreamState &s);
     bool receive(std::chrono::nanoseconds wait);
@@ -76,13 +87,16 @@ private:
     void run_timers();
     void run_timers(StreamState &s);
     void open(StreamState &s, inagg_wslot &slot);
+    void open_held(StreamState &s);
+    void skip_decided(StreamState &s, inagg_wslot &slot);
     void act(StreamState &s, const inagg_wslot &slot, int action);
-    void send_contribution(StreamState &s, uint32_t block, bool resend);
+    void send_contribution(StreamState &s, const inagg_wslot &slot, bool resend);
     void send_request(StreamState &s, uint32_t block, bool everyone);
     void send_restore(StreamState &s, uint32_t block);
     void commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes);
     inagg_hdr header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const;
     StreamState *stream_of(uint32_t slot);
+    bool trio() const { return membership_.config.algorithm == INAGG_TRIO; }
 
     std::string name_;
     std::unique_ptr<PacketIo> io_;

@@ -49,6 +49,10 @@ Error deadline_passed(const inagg_options &options, const std::string &why) {
 std::string describe(const Stalled &stalled, const inagg_options &options) {
     const std::string block =
         fmt::format("{} block {}", stalled.stream == Stream::data ? "data" : "control", stalled.block);
+    if (stalled.given_up)
+        return fmt::format("{} was decided without this rank, and more than {} others since, which is all that a "
+                           "rank keeps: raise INAGG_HISTORY, or INAGG_EXPIRY",
+                           block, stalled.given_up);
     if (!stalled.heard)
         return fmt::format("{} is unanswered, the switch at {} has been silent", block,
                            options.switch_address);

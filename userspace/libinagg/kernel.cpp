@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The transport `kernel`: an AF_INAGG socket takes tensors and returns their sums; see inagg(7).
+#include "convert.hpp"
 #include "errors.hpp"
 #include "transports.hpp"
 
@@ -106,8 +107,9 @@ public:
     std::string_view name() const override { return "kernel"; }
     Handle prepare(const Call &call) override;
     void start(const Handle &operation) override;
-    void progress(std::chrono::nanoseconds wait) override;
+    bool progress(std::chrono::nanoseconds wait) override;
     std::optional<std::string> stall() const override { return std::nullopt; }
+    uint32_t block_elements(inagg_dtype dtype, inagg_op op) const override;
     inagg_stats_t stats() const override;
     void leave() override { socket_.reset(); }
 
@@ -126,6 +128,7 @@ private:
         std::optional<Zeros> zeros; // what others than the root send
     };
 
+    inagg_info info() const;
     void set_option(int name, int value, const char *text);
     void join(int family, const sockaddr_storage &peer);
     Error join_failure(int error) const;
@@ -139,6 +142,7 @@ private:
 
     const inagg_options options_;
     Fd socket_;
+    uint16_t elements_ = 0; // 32-bit elements in a packet
     std::deque<std::shared_ptr<Tensor>> tensors_; // not finished, in call order
     std::size_t sent_ = 0;                        // so many of them have been taken whole
     std::vector<std::byte> discarded_;
@@ -158,6 +162,7 @@ KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
     set_option(INAGG_DEADLINE, static_cast<int>(std::min<uint32_t>(options_.timeout_ms, INT_MAX)),
                "INAGG_DEADLINE");
     join(family, peer);
+    elements_ = std::max<uint16_t>(info().elements, INAGG_CHUNK);
 }
 
 void KernelCarrier::set_option(int name, int value, const char *text) {
@@ -201,7 +206,7 @@ Error KernelCarrier::failure(const char *what, int error) const {
     case ETIMEDOUT: {
         const uint64_t contributors = inagg_all_ranks(options_.size) & ~uint64_t{fault.missing};
         return deadline_passed(options_, describe({fault.control ? Stream::control : Stream::data,
-                                                   fault.block, fault.heard != 0, contributors},
+                                                   fault.block, fault.heard != 0, contributors, 0},
                                                   options_));
     }
     case ECONNRESET:
@@ -226,7 +231,9 @@ Error KernelCarrier::failure(const char *what, int error) const {
 Handle KernelCarrier::prepare(const Call &call) {
     auto tensor = std::make_shared<Tensor>(call, inagg_memory_bytes(call.dtype));
     tensor->type.dtype = static_cast<uint8_t>(call.dtype);
-    tensor->type.op = static_cast<uint8_t>(call.op);
+    tensor->type.op = static_cast<uint8_t>(call.op == INAGG_AVG ? INAGG_SUM : call.op);
+    tensor->block_elements = block_elements(call.dtype, call.op);
+    tensor->blocks = inagg_blocks_of(call.count, tensor->block_elements);
     tensor->type.scale = options_.scale;
     tensor->send = call.send;
     tensor->recv = call.recv;
@@ -339,7 +346,10 @@ bool KernelCarrier::receive() {
 }
 
 void KernelCarrier::finish_oldest() {
-    tensors_.front()->finish();
+    Tensor &oldest = *tensors_.front();
+    if (oldest.call.op == INAGG_AVG && oldest.recv)
+        divide(oldest.recv, oldest.call.count, oldest.call.dtype, options_.size);
+    oldest.finish();
     tensors_.pop_front();
     sent_--;
 }
@@ -353,20 +363,29 @@ bool KernelCarrier::wait_for_socket(std::chrono::nanoseconds wait) const {
     return ppoll(&socket, 1, &timeout, nullptr) > 0;
 }
 
-void KernelCarrier::progress(std::chrono::nanoseconds wait) {
+bool KernelCarrier::progress(std::chrono::nanoseconds wait) {
     const bool moved = receive() | send();
     if (moved || tensors_.empty() || wait.count() <= 0 || !wait_for_socket(wait))
-        return;
-    receive();
-    send();
+        return moved;
+    return receive() | send();
+}
+
+inagg_info KernelCarrier::info() const {
+    inagg_info info{};
+    socklen_t length = sizeof(info);
+    if (getsockopt(socket_.get(), SOL_INAGG, INAGG_INFO, &info, &length))
+        return {};
+    return info;
+}
+
+uint32_t KernelCarrier::block_elements(inagg_dtype dtype, inagg_op op) const {
+    const uint8_t encoding = inagg_wire_encoding(dtype, op == INAGG_AVG ? INAGG_SUM : op);
+    return inagg_block_elements(elements_, encoding >> 4);
 }
 
 inagg_stats_t KernelCarrier::stats() const {
-    inagg_info info{};
-    socklen_t length = sizeof(info);
+    const inagg_info info = this->info();
     inagg_stats_t stats{};
-    if (getsockopt(socket_.get(), SOL_INAGG, INAGG_INFO, &info, &length))
-        return stats;
     stats.blocks = info.blocks;
     stats.contributions = info.contributions;
     stats.retransmissions = info.retransmissions;

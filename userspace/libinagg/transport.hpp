@@ -43,6 +43,7 @@ struct Stalled {
     uint32_t block;
     bool heard;            // a WAIT came: `contributors` is what the switch knows
     uint64_t contributors; // bitmap of ranks
+    uint32_t given_up;     // not 0: no rank keeps the result of a block that so many others have followed
 };
 
 class Transport {
@@ -53,10 +54,13 @@ public:
     // Blocks of `stream` before `limit` may be sent from now on; limits only grow (mod 2^32).
     virtual void extend(Stream stream, uint32_t limit) = 0;
     // Handle what has arrived and every timer that is due. If nothing has, sleep up to `wait` for it.
-    // Throws inagg::Error when the job has ended (REFUSED) or the system fails.
-    virtual void progress(std::chrono::nanoseconds wait) = 0;
+    // True if something had arrived: there may be more. Throws inagg::Error when the job has ended (REFUSED) or the
+    // system fails.
+    virtual bool progress(std::chrono::nanoseconds wait) = 0;
     // The oldest block in flight; false if there is none.
     virtual bool stalled(Stalled &out) const = 0;
+    // Data blocks from `block` on, without a gap, whose results are here though nobody has asked for them.
+    virtual uint32_t decided(uint32_t) const { return 0; }
     virtual inagg_stats_t stats() const = 0;
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;

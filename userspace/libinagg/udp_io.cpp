@@ -387,7 +387,7 @@ std::unique_ptr<PacketIo> make_udp_io(const inagg_options &options) {
 std::unique_ptr<Transport> make_udp(const inagg_options &options, BlockClient &client) {
     auto io = make_udp_io(options);
     const Membership membership = join(*io, options);
-    return std::make_unique<Engine>("udp", std::move(io), membership, client);
+    return std::make_unique<Engine>("udp", std::move(io), membership, client, options.history_mib);
 }
 
 } // namespace inagg

@@ -101,7 +101,7 @@ public:
     std::string_view name() const override { return "xdp"; }
     const JobConfig &config() const override { return membership_.config; }
     void extend(Stream stream, uint32_t limit) override;
-    void progress(std::chrono::nanoseconds wait) override;
+    bool progress(std::chrono::nanoseconds wait) override;
     bool stalled(Stalled &out) const override;
     inagg_stats_t stats() const override;
     void leave() override { inagg::leave(*io_, membership_); }
@@ -517,7 +517,7 @@ void XdpTransport::extend(Stream stream, uint32_t limit) {
     serve();
 }
 
-void XdpTransport::progress(std::chrono::nanoseconds wait) {
+bool XdpTransport::progress(std::chrono::nanoseconds wait) {
     bool any = false;
     for (int round = 0; round < 2; round++) {
         for (Ring &ring : rings_)
@@ -530,6 +530,7 @@ void XdpTransport::progress(std::chrono::nanoseconds wait) {
         sleep(wait);
     }
     check_socket();
+    return any;
 }
 
 bool XdpTransport::stalled(Stalled &out) const {
@@ -537,7 +538,7 @@ bool XdpTransport::stalled(Stalled &out) const {
         if (ring.tail == ring.loaded)
             continue;
         const inagg_cell &at = cell(ring, ring.tail);
-        out = {ring.stream, ring.tail, at.heard != 0, at.heard ? at.contributors : 0};
+        out = {ring.stream, ring.tail, at.heard != 0, at.heard ? at.contributors : 0, 0};
         return true;
     }
     return false;
@@ -597,7 +598,7 @@ std::unique_ptr<Transport> make_xdp(const inagg_options &options, BlockClient &c
         if (std::string_view(options.transport) != "auto")
             throw;
         // To join once more would look like a restart to the switch: go on as this member.
-        return std::make_unique<Engine>("udp", std::move(io), membership, client);
+        return std::make_unique<Engine>("udp", std::move(io), membership, client, options.history_mib);
     }
 }
 

@@ -138,6 +138,24 @@ INAGG_INLINE __u16 inagg_fixed_to_half(__s32 fixed, __u32 mantissa_bits, __u32 f
 	return (__u16)(((__u32)half | (negative & 0x8000)) & nonzero);
 }
 
+/** A 16-bit float divided by @count, 1 .. 64: to nearest even, with subnormals; infinities and NaN as they are. */
+INAGG_INLINE __u16 inagg_half_divide(__u16 bits, __u32 mantissa_bits, __u32 count)
+{
+	const __u32 exponent_bits = 15 - mantissa_bits, up = 29 - mantissa_bits;
+	const __u32 max_exponent = (1U << exponent_bits) - 1;
+	__u32 exponent = bits >> mantissa_bits & max_exponent, normal = exponent != 0;
+	__u32 mantissa = (bits & ((1U << mantissa_bits) - 1)) | normal << mantissa_bits, quotient;
+	/* value = mantissa * 2^unit */
+	__s32 unit = (__s32)(exponent + 1 - normal) - (__s32)(max_exponent >> 1) - (__s32)mantissa_bits;
+
+	if (exponent == max_exponent || !mantissa)
+		return bits;
+	/* below 2^30; what the division leaves shows in the last bit, so that rounding goes the right way */
+	quotient = (mantissa << up) / count;
+	quotient |= quotient * count != mantissa << up;
+	return inagg_fixed_to_half((__s32)quotient, mantissa_bits, 0, (__u8)(157 + unit - (__s32)up)) | (bits & 0x8000);
+}
+
 /**
  * A binary32 to offset binary: round(x * 2^point) + bias, to nearest even.  What does not fit is clamped
  * to the largest that does, infinities and NaN too, and sets *@saturated.  @bias is 2^25 .. 2^31.
