@@ -93,6 +93,14 @@ INAGG_INLINE __u32 inagg_bucket_of(__u32 job, __u32 stream, __u32 block, __u32 b
 	return (block + job * 0x9e3779b1U + stream * 0x85ebca6bU) & (buckets - 1);
 }
 
+/** A job with @open blocks open is refused another one: what each rank may have in flight, at least 1. */
+INAGG_INLINE __u16 inagg_window_cap(__u32 open)
+{
+	__u32 half = open / 2;
+
+	return half > 0xffff ? 0xffff : half ? (__u16)half : 1;
+}
+
 /** A floor at the start of a generation: the first block of this position is the next. */
 INAGG_INLINE struct inagg_floor inagg_floor_at_start(const struct inagg_job *job, __u32 position)
 {
