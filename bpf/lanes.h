@@ -166,7 +166,7 @@ static __always_inline __u32 payload_checksum(void *payload, void *end, __u32 li
 
 /*
  * 16-bit floats are added as fixed point: widened into offset binary lanes when a packet comes,
- * narrowed once when the block completes.  Both run outside the slot's lock, on a per-CPU buffer.
+ * narrowed once when the block is complete.  Both run outside the block's lock, on a per-CPU buffer.
  */
 struct widened {
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
@@ -205,21 +205,12 @@ static __always_inline __u32 narrow_pair(__u64 lanes, __u32 mantissa_bits, __u32
 	       (__u32)inagg_fixed_to_half(high, mantissa_bits, fan_in_log2, scale) << 16;
 }
 
-/* For each pair of elements in the packet (p) and in the buffer (w), to the end of the frame. */
-#define FOR_EACH_PAIR(h, end, wide, statement)                                                        \
-	for (__u32 i_ = 0; i_ < INAGG_MAX_ELEMENTS / 2; i_++) {                                       \
-		__u32 *p = (__u32 *)((h) + 1) + i_;                                                   \
-		__u64 *w = (wide)->lanes + i_;                                                        \
-                                                                                                      \
-		if ((void *)(p + 1) > (end))                                                          \
-			break;                                                                        \
-		statement;                                                                            \
-	}
-
 /*
  * Global functions: the verifier looks at each once, not once for each way to get there.  @bias is that
  * of one contribution to widen, of all together to narrow.
  */
+
+/* The packet's elements into the buffer, to the end of the frame. */
 __attribute__((noinline)) int widen(struct xdp_md *ctx, __u32 mantissa_bits, __u32 fan_in_log2, __u32 scale,
 				    __u32 bias)
 {
@@ -232,52 +223,95 @@ __attribute__((noinline)) int widen(struct xdp_md *ctx, __u32 mantissa_bits, __u
 	h = header_of(ctx, &end);
 	if (!h)
 		return -1;
-	FOR_EACH_PAIR(h, end, wide, *w = widen_pair(*p, mantissa_bits, fan_in_log2, scale, bias))
+	for (__u32 i = 0; i < INAGG_MAX_ELEMENTS / 2; i++) {
+		__u32 *p = (__u32 *)(h + 1) + i;
+
+		if ((void *)(p + 1) > end)
+			break;
+		wide->lanes[i] = widen_pair(*p, mantissa_bits, fan_in_log2, scale, bias);
+	}
 	return 0;
 }
 
-__attribute__((noinline)) int narrow(struct xdp_md *ctx, __u32 mantissa_bits, __u32 fan_in_log2, __u32 scale,
-				     __u32 bias)
+struct narrowing {
+	struct widened *wide;
+	__u32	mantissa_bits;
+	__u32	fan_in_log2;
+	__u32	scale;
+	__u32	bias;
+};
+
+static long narrow_chunk(__u32 chunk, void *context)
 {
-	struct widened *wide = get_widened();
-	struct inagg_hdr *h;
-	void *end;
+	struct narrowing *n = context;
 
-	if (!wide)
-		return -1;
-	h = header_of(ctx, &end);
-	if (!h)
-		return -1;
-	FOR_EACH_PAIR(h, end, wide, *p = narrow_pair(*w, mantissa_bits, fan_in_log2, scale, bias))
+	if (chunk >= INAGG_MAX_CHUNKS)
+		return 1;
+#pragma nounroll
+	for (__u32 i = 0; i < CHUNK_WORDS; i++) {
+		__u32 pair = chunk * CHUNK_WORDS + i;
+
+		((inagg_word *)n->wide->lanes)[pair] = narrow_pair(n->wide->lanes[pair], n->mantissa_bits,
+								  n->fan_in_log2, n->scale, n->bias);
+	}
 	return 0;
 }
 
-/* Between slot and buffer, under the lock.  @chunks counts 32 elements, widened. */
-#define FOR_EACH_WIDE(wide, lanes, chunks, statement)                                                 \
+/* The first @chunks chunks of the buffer, in place. */
+__attribute__((noinline)) int narrow(__u32 chunks, __u32 mantissa_bits, __u32 fan_in_log2, __u32 scale, __u32 bias)
+{
+	struct narrowing n = { get_widened(), mantissa_bits, fan_in_log2, scale, bias };
+
+	if (!n.wide)
+		return -1;
+	bpf_loop(chunks, narrow_chunk, &n, 0);
+	return 0;
+}
+
+/*
+ * Between a block's lanes and the buffer, under the lock.  @chunks counts 32 elements, widened.  Global functions
+ * again, which leave one state behind, where a loop leaves one for each exit.
+ */
+#define FOR_EACH_WIDE(wide, sums, chunks, statement)                                                  \
 	for (__u32 chunk_ = 0; chunk_ < INAGG_MAX_CHUNKS; chunk_++) {                                 \
 		if (chunk_ >= (chunks))                                                               \
 			break;                                                                        \
 		_Pragma("unroll") for (int word_ = 0; word_ < CHUNK_WORDS; word_++) {                 \
-			__u64 *p = (wide) + chunk_ * CHUNK_WORDS + word_;                             \
-			__u64 *a = (lanes) + chunk_ * CHUNK_WORDS + word_;                            \
+			__u64 *p = (wide)->lanes + chunk_ * CHUNK_WORDS + word_;                      \
+			__u64 *a = (sums)->lanes + chunk_ * CHUNK_WORDS + word_;                      \
                                                                                                       \
 			statement;                                                                    \
 		}                                                                                     \
 	}
 
-static __always_inline void wide_store(struct widened *w, __u64 *lanes, __u32 chunks)
+__attribute__((noinline)) int wide_store(struct widened *sums, __u32 chunks)
 {
-	FOR_EACH_WIDE(w->lanes, lanes, chunks, *a = *p)
+	struct widened *wide = get_widened();
+
+	if (!sums || !wide)
+		return -1;
+	FOR_EACH_WIDE(wide, sums, chunks, *a = *p)
+	return 0;
 }
 
-static __always_inline void wide_add(struct widened *w, __u64 *lanes, __u32 chunks)
+__attribute__((noinline)) int wide_add(struct widened *sums, __u32 chunks)
 {
-	FOR_EACH_WIDE(w->lanes, lanes, chunks, *a = add_fixed(*a, *p))
+	struct widened *wide = get_widened();
+
+	if (!sums || !wide)
+		return -1;
+	FOR_EACH_WIDE(wide, sums, chunks, *a = add_fixed(*a, *p))
+	return 0;
 }
 
-static __always_inline void wide_load(__u64 *lanes, struct widened *w, __u32 chunks)
+__attribute__((noinline)) int wide_load(struct widened *sums, __u32 chunks)
 {
-	FOR_EACH_WIDE(w->lanes, lanes, chunks, *p = *a)
+	struct widened *wide = get_widened();
+
+	if (!sums || !wide)
+		return -1;
+	FOR_EACH_WIDE(wide, sums, chunks, *p = *a)
+	return 0;
 }
 
 #endif /* INAGG_LANES_H */

@@ -5,8 +5,11 @@
  *   inagg_switch    on every port: what is not for this switch goes on to the kernel; joins; admission
  *                   (length, checksums, job, rank, port, address); then the job's algorithm: SwitchML
  *                   (switchml.h) in place, any other by a tail call
+ *   inagg_trio      that of Trio-ML (trio.h)
+ *   inagg_sweep, inagg_sweep_once, inagg_tick  run by the agent: its blocks that do not wait (sweep.h)
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
- *   inagg_clear     run by the agent: forgets slots, safely beside traffic
+ *   inagg_clear     run by the agent: forgets slots, records and floors, safely beside traffic
+ *   inagg_forget_job  likewise: before a job with records begins
  *
  * Loads with bpftool alone; inaggd does the same through libbpf.  Maps: switch_maps.h.
  */
@@ -86,7 +89,10 @@ struct packet {
 	__u16	flags;		/* enum inagg_flag */
 	__u16	boot;
 	__be16	reply_port;	/* the rank's */
+	__u16	job;		/* number; for other programs than the root */
 	__u8	type;		/* enum inagg_type */
+	__u8	reserved;
+	__u32	way;		/* of its record, for trio */
 };
 
 /* Whose turn it is behind a port with several ranks: index job.index * ranks + first rank there. */
@@ -103,13 +109,17 @@ struct {
 	__type(value, struct turn);
 } turns SEC(".maps");
 
+int inagg_trio(struct xdp_md *ctx);
+
 /* Algorithms other than SwitchML, which the root program calls at once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, INAGG_ALGORITHMS);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(__u32));
-} algorithms SEC(".maps");
+	__array(values, int(struct xdp_md *));
+} algorithms SEC(".maps") = {
+	.values = { [INAGG_TRIO] = (void *)&inagg_trio },
+};
 
 static __always_inline struct inagg_stats *get_stats(__u32 row)
 {
@@ -239,7 +249,10 @@ static __always_inline int resize(struct xdp_md *ctx, struct packet *p, __u32 by
 	return 0;
 }
 
+#include "answer.h"
 #include "switchml.h"
+#include "trio.h"
+#include "sweep.h"
 
 /* A rank that may join gets the job's configuration at once; the agent decides about the others. */
 static __always_inline int joined(const struct xdp_md *ctx, void *data, __u64 nonce, const struct inagg_member *m)
@@ -364,6 +377,18 @@ static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, voi
 	return 0;
 }
 
+/* Leave the packet where another algorithm's program finds it. */
+static __always_inline void hand_over(struct packet *p, const struct inagg_hdr *h, const struct inagg_job *job)
+{
+	struct packet *to = handed_over();
+
+	if (!to)
+		return;
+	p->job = bpf_ntohs(h->job);
+	p->block.stream = inagg_stream_of(job, bpf_ntohl(h->slot));
+	*to = *p;
+}
+
 SEC("xdp.frags")
 int inagg_switch(struct xdp_md *ctx)
 {
@@ -423,6 +448,7 @@ int inagg_switch(struct xdp_md *ctx)
 		return drop(count, verdict);
 
 	if (job->algorithm != INAGG_SWITCHML) {
+		hand_over(&p, h, job);
 		bpf_tail_call(ctx, &algorithms, job->algorithm);
 		return drop(count, -INAGG_R_ALGORITHM);
 	}
@@ -501,30 +527,116 @@ int inagg_egress(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-static long clear_one(__u32 i, void *context)
+static int clear_slot(__u32 key)
 {
-	struct inagg_clear_args *args = context;
-	__u32 key = args->first + i;
 	struct inagg_slot_memory *m = bpf_map_lookup_elem(&slots, &key);
 
-	if (!m)
-		return 1;
-	if (!lock_slot(m))
+	if (!m || !lock_slot(m))
 		return 0;
 	__builtin_memset(&m->state, 0, sizeof(m->state));
 	m->ready = 0;
 	unlock_slot(m);
-	args->cleared++;
+	return 1;
+}
+
+static __always_inline void free_record(struct inagg_record *r)
+{
+	__u32 row = r->job;
+	struct inagg_job_policy *policy = bpf_map_lookup_elem(&policies, &row);
+
+	if (inagg_record_is_open(r) && policy && policy->generation == r->slot.generation)
+		__sync_fetch_and_sub(&policy->open, 1);
+	r->slot.flags = 0;
+}
+
+/* Of one job, or with INAGG_MAX_JOBS of all. */
+static int clear_bucket(__u32 key, __u32 job)
+{
+	struct inagg_bucket_memory *m = bpf_map_lookup_elem(&buckets, &key);
+
+	if (!m || !lock_word(&m->busy))
+		return 0;
+	for (int way = 0; way < INAGG_WAYS; way++)
+		if (job == INAGG_MAX_JOBS || m->records[way].job == job)
+			free_record(&m->records[way]);
+	unlock_word(&m->busy);
+	return 1;
+}
+
+static int set_floor(__u32 key, const struct inagg_floor *floor)
+{
+	struct inagg_floor_memory *m = bpf_map_lookup_elem(&floors, &key);
+
+	if (!m || !lock_word(&m->busy))
+		return 0;
+	m->floor = *floor;
+	unlock_word(&m->busy);
+	return 1;
+}
+
+static long clear_one(__u32 i, void *context)
+{
+	const struct inagg_floor lost = {};
+	struct inagg_clear_args *args = context;
+	__u32 key = args->first + i;
+
+	switch (args->what) {
+	case INAGG_CLEAR_SLOTS:
+		args->cleared += clear_slot(key);
+		break;
+	case INAGG_CLEAR_BUCKETS:
+		args->cleared += clear_bucket(key, args->job);
+		break;
+	case INAGG_CLEAR_FLOORS:
+		args->cleared += set_floor(key, &lost);
+		break;
+	}
 	return 0;
 }
 
-/* Writing zeros into `slots` from user space could tear a sum; this takes each slot's lock. */
+/* Writing zeros into maps from user space could tear a sum; this takes each entry's lock. */
 SEC("syscall")
 int inagg_clear(struct inagg_clear_args *args)
 {
-	struct inagg_clear_args work = { .first = args->first };
+	struct inagg_clear_args work = *args;
 
+	work.cleared = 0;
 	bpf_loop(args->count, clear_one, &work, 0);
 	args->cleared = work.cleared;
+	return 0;
+}
+
+static long forget_records(__u32 i, void *context)
+{
+	struct inagg_forget_args *args = context;
+
+	args->busy += !clear_bucket(i, args->job.index);
+	return 0;
+}
+
+static long start_floor(__u32 i, void *context)
+{
+	struct inagg_forget_args *args = context;
+	struct inagg_floor floor = inagg_floor_at_start(&args->job, i);
+
+	args->busy += !set_floor(args->job.first_slot + i, &floor);
+	return 0;
+}
+
+SEC("syscall")
+int inagg_forget_job(struct inagg_forget_args *args)
+{
+	struct inagg_forget_args work = *args;
+	__u32 row = work.job.index;
+	struct inagg_job_policy *policy = bpf_map_lookup_elem(&policies, &row);
+
+	work.busy = 0;
+	if (!policy)
+		return -INAGG_R_JOB;
+	policy->policy.most_open = 0;
+	bpf_loop(bucket_count, forget_records, &work, 0);
+	bpf_loop(work.job.slots + work.job.control_slots, start_floor, &work, 0);
+	policy->open = 0;
+	args->busy = work.busy;
 	return 0;
 }

@@ -6,11 +6,15 @@
 #ifndef INAGG_SWITCH_MAPS_H
 #define INAGG_SWITCH_MAPS_H
 
+#include <linux/bpf.h>
+
 #include <inagg/core/job.h>
+#include <inagg/core/record.h>
 
 #define INAGG_MAX_JOBS		64	/* rows of members, ports and stats */
 #define INAGG_STATS_NO_JOB	INAGG_MAX_JOBS	/* stats row of packets that belong to no job */
 #define INAGG_DEFAULT_SLOTS	4096	/* slot pairs of a switch; inaggd may choose another number */
+#define INAGG_DEFAULT_BUCKETS	1024	/* of block records, for jobs with INAGG_TRIO; likewise */
 
 /* `settings`[0]: this switch. */
 struct inagg_switch_settings {
@@ -38,11 +42,97 @@ struct inagg_slot_memory {
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
 };
 
-/* Context of the syscall program `inagg_clear`: entries of `slots` to forget. */
+/* `buckets`: index inagg_bucket_of(). */
+struct inagg_bucket_memory {
+	__u32	busy;			/* a CPU is in one of these records, or in its lanes */
+	__u32	reserved;
+	struct inagg_record records[INAGG_WAYS];
+};
+
+/* `record_lanes`: index bucket * INAGG_WAYS + way. */
+struct inagg_record_memory {
+	__u32	ready;			/* as in struct inagg_slot_memory */
+	__u32	reserved;
+	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
+};
+
+/* `floors`: index job.first_slot + slot. */
+struct inagg_floor_memory {
+	__u32	busy;
+	struct inagg_floor floor;
+};
+
+/* `policies`: index job.index; of jobs with INAGG_TRIO. */
+struct inagg_job_policy {
+	struct inagg_policy policy;
+	__u32	open;			/* records; changed atomically */
+	__u16	job;			/* its number */
+	__u16	generation;		/* records of another one are nobody's */
+};
+
+#define INAGG_MAX_SWEEPERS	128
+#define INAGG_EXPIRED_QUEUE	4096
+
+/*
+ * `sweep_settings`[0], and the frame that the program `inagg_sweep` is run on.  A job's expiry_sweeps counts
+ * periods.
+ */
+struct inagg_sweep_settings {
+	__u32	sweepers;	/* timers, each for a part of the buckets; 0: none */
+	__u8	mac[6];		/* where results of ticks come from */
+	__u16	reserved;
+	__u64	period_ns;	/* each bucket is visited so often */
+};
+
+/* `sweepers`: index 0 .. sweepers-1. */
+struct inagg_sweeper {
+	struct bpf_timer timer;
+	__u64	due_ns;		/* next visit */
+	__u64	runs;
+	__u64	records;	/* visited */
+	__u64	expired;	/* found, some more than once */
+	__u64	busy;		/* buckets passed over, because a CPU was in them */
+	__u64	ns;		/* spent */
+	__u64	longest_ns;
+};
+
+/* `expired`: a queue of blocks for `inagg_tick` to decide. */
+struct inagg_expired {
+	__u32	block;
+	__u16	generation;
+	__u16	job;		/* number */
+	__u8	stream;
+	__u8	reserved[3];
+};
+
+/* `due`: ring buffer; so many blocks have just been queued. */
+struct inagg_due {
+	__u32	expired;
+	__u32	reserved;
+};
+
+/* Context of the syscall program `inagg_clear`: entries to forget. */
 struct inagg_clear_args {
 	__u32	first;
 	__u32	count;
-	__u32	cleared;	/* out: less than count if a slot stayed busy; repeat */
+	__u32	cleared;	/* out: less than count if one stayed busy; repeat */
+	__u32	what;		/* enum inagg_clear_what */
+	__u32	job;		/* INAGG_CLEAR_BUCKETS: only records of this row; INAGG_MAX_JOBS: all */
+};
+enum inagg_clear_what {
+	INAGG_CLEAR_SLOTS	= 0,	/* entries of `slots` */
+	INAGG_CLEAR_BUCKETS,		/* records in entries of `buckets` */
+	INAGG_CLEAR_FLOORS,		/* entries of `floors` */
+};
+
+/*
+ * Context of the syscall program `inagg_forget_job`, before a job with INAGG_TRIO begins: no record of this row
+ * remains, and the first blocks of this generation are the next.  Nothing opens until its policy is written.
+ */
+struct inagg_forget_args {
+	struct inagg_job job;	/* as it will be */
+	__u32	busy;		/* out: entries that stayed busy; repeat */
+	__u32	reserved;
 };
 
 /* `ports`: index job.index, an inner devmap with one entry per rank (broadcast goes to all of them). */

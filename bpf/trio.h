@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Trio-ML in XDP: core/record.h decides under the lock of the block's bucket, which also covers the elements
+ * of its records.
+ */
+#ifndef INAGG_TRIO_H
+#define INAGG_TRIO_H
+
+/* Buckets of this switch, a power of two: a constant for the verifier.  Whoever loads the program with another
+ * number sizes the maps by it. */
+const volatile __u32 bucket_count = INAGG_DEFAULT_BUCKETS;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_DEFAULT_BUCKETS);
+	__type(key, __u32);
+	__type(value, struct inagg_bucket_memory);
+} buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_DEFAULT_BUCKETS *INAGG_WAYS);
+	__type(key, __u32);
+	__type(value, struct inagg_record_memory);
+} record_lanes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_DEFAULT_SLOTS);
+	__type(key, __u32);
+	__type(value, struct inagg_floor_memory);
+} floors SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_job_policy);
+} policies SEC(".maps");
+
+/* A packet between the root program and its algorithm. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct packet);
+} handover SEC(".maps");
+
+static __always_inline struct packet *handed_over(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&handover, &zero);
+}
+
+/* What a packet of a job meets. */
+struct trio {
+	struct inagg_job *job;
+	struct inagg_job_policy *policy;
+	struct inagg_bucket_memory *bucket;
+	struct inagg_stats *count;
+	__u32 bucket_key;
+	/* its record, from trio_place() on */
+	struct inagg_record *record;
+	struct inagg_record_memory *memory;
+};
+
+static __always_inline int trio_lookup(struct trio *t, const struct packet *p)
+{
+	__u32 number = p->job, row;
+
+	t->job = bpf_map_lookup_elem(&jobs, &number);
+	if (!t->job || !t->job->size)
+		return -1;
+	row = t->job->index;
+	t->policy = bpf_map_lookup_elem(&policies, &row);
+	t->count = get_stats(row);
+	t->bucket_key = inagg_bucket_of(row, p->block.stream, p->block.block, bucket_count);
+	t->bucket = bpf_map_lookup_elem(&buckets, &t->bucket_key);
+	return t->policy && t->count && t->bucket ? 0 : -1;
+}
+
+/* The record in way p->way and its place. */
+static __always_inline int trio_place(struct trio *t, const struct packet *p, struct place *at)
+{
+	__u32 way = p->way & (INAGG_WAYS - 1), key = t->bucket_key * INAGG_WAYS + way;
+
+	t->record = &t->bucket->records[way];
+	t->memory = bpf_map_lookup_elem(&record_lanes, &key);
+	if (!t->memory)
+		return -1;
+	at->busy = &t->bucket->busy;
+	at->ready = &t->memory->ready;
+	at->lanes = t->memory->lanes;
+	at->state = &t->record->slot;
+	at->record = t->record;
+	return 0;
+}
+
+static __always_inline struct report trio_report(const struct inagg_record *record)
+{
+	struct report r = { .state = record->slot, .epoch = record->epoch };
+
+	r.count = inagg_count_ranks(r.state.seen);
+	if (record->flags & INAGG_RECORD_DEGRADED)
+		r.flags = INAGG_F_DEGRADED;
+	return r;
+}
+
+/* How the number of the job's open records changes. */
+static __always_inline void count_open(struct inagg_job_policy *policy, int verdict)
+{
+	if (verdict & INAGG_OPENS)
+		__sync_fetch_and_add(&policy->open, 1);
+	if (verdict & INAGG_COMPLETES)
+		__sync_fetch_and_sub(&policy->open, 1);
+}
+
+/*
+ * inagg_record_contribute() for a packet; the bucket's lock is held.  The floor has a lock of its own, since blocks
+ * of one position are in several buckets; it is needed where a record opens or is recovering.  A global function:
+ * the verifier looks at it once, and finds one state behind it.
+ */
+__attribute__((noinline)) int trio_fold(struct inagg_bucket_memory *m, struct inagg_floor_memory *f,
+					const struct inagg_job *job, struct inagg_job_policy *policy, struct packet *p)
+{
+	int found, floor, verdict;
+	__u16 clock = 0;
+
+	if (!m || !f || !job || !policy || !p)
+		return -INAGG_R_JOB;
+	if (policy->generation != p->block.generation)
+		return -INAGG_R_GENERATION;
+	found = inagg_record_find(m->records, job->index, &p->block);
+	floor = found < 0 || (m->records[found & (INAGG_WAYS - 1)].flags & INAGG_RECORD_RECOVERING);
+	if (floor) {
+		if (!lock_word(&f->busy))
+			return -INAGG_R_BUSY;
+		clock = inagg_epoch_of(bpf_ktime_get_coarse_ns());
+	}
+	verdict = inagg_record_contribute(m->records, &f->floor, job, &policy->policy, policy->open, &p->block, clock,
+					  &p->way);
+	if (floor)
+		unlock_word(&f->busy);
+	if (verdict > 0)
+		count_open(policy, verdict);
+	return verdict;
+}
+
+/* fold() into a record, likewise. */
+__attribute__((noinline)) int trio_move(struct xdp_md *ctx, struct inagg_record_memory *to, struct inagg_slot *state,
+					const struct packet *p, int verdict)
+{
+	struct place at = {};
+	struct inagg_hdr *h;
+	void *end;
+
+	if (!to || !state || !p)
+		return 0;
+	h = header_of(ctx, &end);
+	if (!h)
+		return 0;
+	at.ready = &to->ready;
+	at.lanes = to->lanes;
+	at.state = state;
+	return fold(&at, p, h + 1, end, verdict);
+}
+
+/* The job or the bucket is full: the rank is told to slow down. */
+static __always_inline int trio_full(struct xdp_md *ctx, struct packet *p, const struct trio *t)
+{
+	struct report r = { .cap = inagg_window_cap(t->policy->open) };
+
+	t->count->drops[INAGG_R_FULL]++;
+	return tell(ctx, p, t->job, t->count, &r, 0);
+}
+
+static __always_inline void count_decision(struct inagg_stats *count, const struct report *r)
+{
+	count->completions++;
+	if (r->flags & INAGG_F_DEGRADED)
+		count->degraded++;
+}
+
+static __always_inline int trio_contribute(struct xdp_md *ctx, struct packet *p, struct trio *t)
+{
+	__u32 floor_key = p->slot_key / 2;
+	struct inagg_floor_memory *floor;
+	int verdict, action, fused = 0;
+	struct report r;
+	struct place at;
+
+	floor = bpf_map_lookup_elem(&floors, &floor_key);
+	if (!floor)
+		return drop(t->count, -INAGG_R_SLOT);
+	if (widen_elements(ctx, p, t->job))
+		return XDP_ABORTED;
+	if (!lock_word(&t->bucket->busy))
+		return drop(t->count, -INAGG_R_BUSY);
+	verdict = trio_fold(t->bucket, floor, t->job, t->policy, p);
+	if (trio_place(t, p, &at)) {
+		unlock_word(&t->bucket->busy);
+		return XDP_ABORTED;
+	}
+	action = INAGG_VERDICT(verdict);
+	if (verdict > 0 && action <= INAGG_COUNT)
+		fused = trio_move(ctx, t->memory, at.state, p, verdict);
+	r = trio_report(t->record);
+	unlock_word(&t->bucket->busy);
+
+	if (verdict == -INAGG_R_FULL)
+		return trio_full(ctx, p, t);
+	if (verdict < 0)
+		return drop(t->count, verdict);
+	if ((verdict & INAGG_OPENS) && r.epoch)
+		t->count->recoveries++;
+	if (action == INAGG_REPLY) {
+		if (r.state.seen & inagg_rank_bit(p->block.rank))
+			t->count->duplicates++;
+		else
+			t->count->late++;
+		t->count->replies++;
+		return deliver(ctx, p, t->job, &at, &r, t->count, 0);
+	}
+	if (action >= INAGG_TELL) {
+		if (r.state.seen & inagg_rank_bit(p->block.rank))
+			t->count->duplicates++;
+		t->count->waits++;
+		return tell(ctx, p, t->job, t->count, &r, action == INAGG_TELL_ALL);
+	}
+	if (action == INAGG_COUNT && p->block.elements) {	/* was in already, and found the block expired */
+		t->count->expired++;
+	} else {
+		t->count->additions++;
+		t->count->elements += p->block.elements;
+	}
+	if (!(verdict & INAGG_COMPLETES))
+		return XDP_DROP;
+
+	count_decision(t->count, &r);
+	if (fused) {
+		answer(ctx, p, t->job, INAGG_RESULT, &r);
+		return send(ctx, p, t->job, t->count, 1);
+	}
+	return deliver(ctx, p, t->job, &at, &r, t->count, 1);
+}
+
+/* Decide an expired record, whose lock is held, with the ranks that are in.  A verdict as of contributions. */
+static __always_inline int trio_finish(const struct trio *t)
+{
+	int verdict = inagg_record_finish(t->record, t->job);
+
+	if (verdict < 0)
+		return verdict;
+	t->memory->ready = !is_half(t->record->slot.dtype_op);
+	count_open(t->policy, verdict);
+	return verdict;
+}
+
+static __always_inline int trio_request(struct xdp_md *ctx, struct packet *p, struct trio *t)
+{
+	struct report r = {};
+	int verdict, way, decided = 0;
+	struct place at;
+
+	if (!lock_word(&t->bucket->busy))
+		return drop(t->count, -INAGG_R_BUSY);
+	verdict = inagg_record_request(t->bucket->records, t->job, &p->block, p->flags & INAGG_F_MULTICAST, &way);
+	p->way = way;
+	if (trio_place(t, p, &at)) {
+		unlock_word(&t->bucket->busy);
+		return XDP_ABORTED;
+	}
+	if (way >= 0) {
+		decided = trio_finish(t) > 0;
+		r = trio_report(t->record);
+	}
+	unlock_word(&t->bucket->busy);
+	if (decided) {
+		t->count->expired++;
+		count_decision(t->count, &r);
+		return deliver(ctx, p, t->job, &at, &r, t->count, 1);
+	}
+	if (verdict == INAGG_REPLY) {
+		t->count->replies++;
+		return deliver(ctx, p, t->job, &at, &r, t->count, 0);
+	}
+	t->count->waits++;
+	return tell(ctx, p, t->job, t->count, &r, verdict == INAGG_TELL_ALL);
+}
+
+static __always_inline int trio_restore(struct xdp_md *ctx, struct packet *p, struct trio *t)
+{
+	struct inagg_hdr *h;
+	struct report r;
+	struct place at;
+	int verdict;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	if (!lock_word(&t->bucket->busy))
+		return drop(t->count, -INAGG_R_BUSY);
+	verdict = inagg_record_restore(t->bucket->records, t->job, &p->block, &p->way);
+	if (trio_place(t, p, &at)) {
+		unlock_word(&t->bucket->busy);
+		return XDP_ABORTED;
+	}
+	if (verdict > 0) {
+		count_open(t->policy, verdict);
+		packet_to_result(h + 1, end, at.lanes, p->payload / 64);
+		*at.ready = 1;
+	}
+	r = trio_report(t->record);
+	unlock_word(&t->bucket->busy);
+	if (verdict < 0)
+		return drop(t->count, verdict);
+	t->count->restores++;
+	answer(ctx, p, t->job, INAGG_RESULT, &r);
+	return send(ctx, p, t->job, t->count, 1);
+}
+
+/* Admission was the root program's; what is left is that a block has one position only. */
+SEC("xdp.frags")
+int inagg_trio(struct xdp_md *ctx)
+{
+	struct packet *p = handed_over();
+	struct trio t;
+	__u32 slot;
+
+	if (!p)
+		return XDP_ABORTED;
+	if (trio_lookup(&t, p))
+		return XDP_ABORTED;
+	slot = p->slot_key / 2 - t.job->first_slot;
+	if (inagg_position_of(t.job, p->block.stream, p->block.block) != slot)
+		return drop(t.count, -INAGG_R_SLOT);
+	switch (p->type) {
+	case INAGG_CONTRIBUTION:
+		return trio_contribute(ctx, p, &t);
+	case INAGG_RESTORE:
+		return trio_restore(ctx, p, &t);
+	default:
+		return trio_request(ctx, p, &t);
+	}
+}
+
+#endif /* INAGG_TRIO_H */
