@@ -30,10 +30,11 @@ namespace fs = std::filesystem;
 
 // The switch's state. The other maps (scratch space, the table of algorithms) belong to one set of
 // programs, so that an old and a new set never meet while ports change over.
-constexpr std::array state_maps = {"settings", "jobs",       "members", "slots",
-                                   "ports",    "port_ranks", "stats",   "events"};
+constexpr std::array state_maps = {
+    "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
+    "buckets",  "record_lanes", "floors",  "policies", "expired", "sweepers",   "sweep_settings", "due"};
 constexpr const char *algorithms = "algorithms";
-constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear"};
+constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job"};
 
 // libbpf explains a refused program over many lines; they belong to the log.
 int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) {
@@ -200,6 +201,8 @@ void Loader::reuse_or_create(uint32_t slots) {
         if (!pinned(path)) {
             if (map == skeleton_->maps.slots)
                 bpf_map__set_max_entries(map, slots * 2);
+            if (map == skeleton_->maps.floors)
+                bpf_map__set_max_entries(map, bpf_map__max_entries(skeleton_->maps.slots) / 2);
             continue;
         }
         Fd fd(bpf_obj_get(path.c_str()));
@@ -214,6 +217,7 @@ void Loader::reuse_or_create(uint32_t slots) {
             throw Error("{}: {}", path.string(), system_text(errno));
         resumed_ = true;
     }
+    skeleton_->rodata->bucket_count = bpf_map__max_entries(skeleton_->maps.buckets);
 }
 
 void Loader::pin_new_maps() {
@@ -226,6 +230,9 @@ void Loader::pin_new_maps() {
 }
 
 int Loader::egress() const { return bpf_program__fd(skeleton_->progs.inagg_egress); }
+int Loader::sweep() const { return bpf_program__fd(skeleton_->progs.inagg_sweep); }
+int Loader::tick() const { return bpf_program__fd(skeleton_->progs.inagg_tick); }
+int Loader::due() const { return bpf_map__fd(skeleton_->maps.due); }
 
 void need_free_ports(const std::string &dir, const std::vector<std::string> &ports) {
     for (const std::string &port : ports) {

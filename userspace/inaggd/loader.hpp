@@ -43,6 +43,10 @@ public:
     bool resumed() const { return resumed_; }
     // The egress program of devmap entries.
     int egress() const;
+    // Blocks that do not wait (bpf/sweep.h): starts the sweepers, decides what they found, and its wake-up.
+    int sweep() const;
+    int tick() const;
+    int due() const;
 
 private:
     void load(uint32_t slots);

@@ -31,6 +31,19 @@ void check(int result, const char *what) {
         throw Error("map {}: {}", what, system_text(errno));
 }
 
+bpf_map_info info_of(const Fd &map, const char *what) {
+    bpf_map_info info{};
+    uint32_t length = sizeof info;
+    check(bpf_obj_get_info_by_fd(map.get(), &info, &length), what);
+    return info;
+}
+
+void run(const Fd &program, void *context, uint32_t bytes, const char *name) {
+    LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = context, .ctx_size_in = bytes);
+    if (bpf_prog_test_run_opts(program.get(), &options))
+        throw Error("program {}: {}", name, system_text(errno));
+}
+
 void fill_random(void *to, size_t bytes) {
     if (getrandom(to, bytes, 0) != static_cast<ssize_t>(bytes))
         throw Error("getrandom: {}", system_text(errno));
@@ -50,15 +63,18 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.stats_ = open_pin(base / "stats");
     maps.events_ = open_pin(base / "events");
     maps.clear_ = open_pin(base / "inagg_clear");
+    maps.policies_ = open_pin(base / "policies");
+    maps.sweepers_ = open_pin(base / "sweepers");
+    maps.sweep_settings_ = open_pin(base / "sweep_settings");
+    maps.forget_ = open_pin(base / "inagg_forget_job");
 
-    bpf_map_info info{};
-    uint32_t length = sizeof info;
-    check(bpf_obj_get_info_by_fd(maps.slots_.get(), &info, &length), "slots");
+    const bpf_map_info info = info_of(maps.slots_, "slots");
     if (info.value_size != sizeof(inagg_slot_memory))
         throw Error("{}/slots is of another version of inagg ({} bytes a slot, this program knows {}): use the "
                     "tools of that version, or start inaggd with --fresh",
                     dir, info.value_size, sizeof(inagg_slot_memory));
     maps.slot_count_ = info.max_entries / 2;
+    maps.bucket_count_ = info_of(open_pin(base / "buckets"), "buckets").max_entries;
     return maps;
 }
 
@@ -168,19 +184,71 @@ void SwitchMaps::clear_stats(uint32_t index) const {
     check(bpf_map_update_elem(stats_.get(), &index, zero.data(), BPF_ANY), "stats");
 }
 
-void SwitchMaps::zero_slots(uint32_t first, uint32_t count) const {
-    constexpr int attempts = 100; // a slot is busy for a microsecond
-    uint32_t row = first * 2, end = (first + count) * 2;
+void SwitchMaps::put_policy(uint32_t index, const inagg_job_policy &policy) const {
+    check(bpf_map_update_elem(policies_.get(), &index, &policy, BPF_ANY), "policies");
+}
+
+inagg_job_policy SwitchMaps::policy(uint32_t index) const {
+    inagg_job_policy policy{};
+    check(bpf_map_lookup_elem(policies_.get(), &index, &policy), "policies");
+    return policy;
+}
+
+inagg_sweep_settings SwitchMaps::sweep_settings() const {
+    inagg_sweep_settings settings{};
+    uint32_t zero = 0;
+    check(bpf_map_lookup_elem(sweep_settings_.get(), &zero, &settings), "sweep_settings");
+    return settings;
+}
+
+inagg_sweeper SwitchMaps::sweeps() const {
+    inagg_sweeper total{}, one;
+    for (uint32_t index = 0; index < INAGG_MAX_SWEEPERS; index++) {
+        check(bpf_map_lookup_elem(sweepers_.get(), &index, &one), "sweepers");
+        total.runs += one.runs;
+        total.records += one.records;
+        total.expired += one.expired;
+        total.busy += one.busy;
+        total.ns += one.ns;
+        total.longest_ns = std::max(total.longest_ns, one.longest_ns);
+    }
+    return total;
+}
+
+// An entry is busy for a microsecond: whoever still is after so many attempts hangs.
+constexpr int attempts = 100;
+
+void SwitchMaps::forget_job(const inagg_job &job) const {
     for (int attempt = 0; attempt < attempts; attempt++) {
-        inagg_clear_args args{.first = row, .count = end - row, .cleared = 0};
-        LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &args, .ctx_size_in = sizeof args);
-        if (bpf_prog_test_run_opts(clear_.get(), &options))
-            throw Error("program inagg_clear: {}", system_text(errno));
-        if (args.cleared == end - row)
+        inagg_forget_args args{.job = job, .busy = 0, .reserved = 0};
+        run(forget_, &args, sizeof args, "inagg_forget_job");
+        if (!args.busy)
             return;
     }
-    throw Error("slots {} to {} stay busy; a processor hangs in one, restart inaggd with --fresh", first,
-                first + count - 1);
+    throw Error("records stay busy; a processor hangs in one, restart inaggd with --fresh");
+}
+
+void SwitchMaps::clear(const inagg_clear_args &args, const char *what) const {
+    for (int attempt = 0; attempt < attempts; attempt++) {
+        inagg_clear_args work = args;
+        run(clear_, &work, sizeof work, "inagg_clear");
+        if (work.cleared == args.count)
+            return;
+    }
+    throw Error("{} {} to {} stay busy; a processor hangs in one, restart inaggd with --fresh", what, args.first,
+                args.first + args.count - 1);
+}
+
+void SwitchMaps::zero_slots(uint32_t first, uint32_t count) const {
+    clear({.first = first * 2, .count = count * 2, .cleared = 0, .what = INAGG_CLEAR_SLOTS, .job = 0}, "copies of slots");
+}
+
+void SwitchMaps::zero_records(uint32_t index) const {
+    clear({.first = 0, .count = bucket_count_, .cleared = 0, .what = INAGG_CLEAR_BUCKETS, .job = index}, "buckets");
+}
+
+void SwitchMaps::zero_floors(uint32_t first, uint32_t count) const {
+    clear({.first = first, .count = count, .cleared = 0, .what = INAGG_CLEAR_FLOORS, .job = 0}, "floors");
 }
 
 uint16_t random_boot(uint16_t previous) {
@@ -193,12 +261,16 @@ uint16_t random_boot(uint16_t previous) {
 void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot) {
     if (!number) {
         maps.zero_slots(0, maps.slot_count());
+        maps.zero_floors(0, maps.slot_count());
+        maps.zero_records(INAGG_MAX_JOBS);
     } else {
         auto jobs = maps.jobs();
         auto job = jobs.find(*number);
         if (job == jobs.end())
             throw Error("job {}: no such job on this switch (inaggctl job list)", *number);
         maps.zero_slots(job->second.first_slot, pool_slots(job->second));
+        maps.zero_floors(job->second.first_slot, pool_slots(job->second));
+        maps.zero_records(job->second.index);
     }
     if (keep_boot)
         return;

@@ -57,13 +57,28 @@ public:
     inagg_stats stats(uint32_t index) const;
     void clear_stats(uint32_t index) const;
 
+    // Of a job with trio: before it is put, forget_job() and then its policy.
+    void put_policy(uint32_t index, const inagg_job_policy &policy) const;
+    inagg_job_policy policy(uint32_t index) const;
+    // No record of the job's row remains, and its first blocks are the next.
+    void forget_job(const inagg_job &job) const;
+
     // Forgets what slots hold, safely beside traffic.
     void zero_slots(uint32_t first, uint32_t count) const;
+    // The same with records, of one row or with INAGG_MAX_JOBS of all, and with floors.
+    void zero_records(uint32_t index) const;
+    void zero_floors(uint32_t first, uint32_t count) const;
+    inagg_sweep_settings sweep_settings() const;
+    // What all sweepers have done together; `longest_ns` of any.
+    inagg_sweeper sweeps() const;
     int events() const { return events_.get(); }
 
 private:
+    void clear(const inagg_clear_args &args, const char *what) const;
+
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
-    uint32_t slot_count_ = 0;
+    Fd policies_, sweepers_, sweep_settings_, forget_;
+    uint32_t slot_count_ = 0, bucket_count_ = 0;
 };
 
 // A random boot id, never 0 and never `previous`.
