@@ -41,7 +41,7 @@ const std::map<std::string, uint8_t> dtypes = {
 const std::map<std::string, uint8_t> operators = {
     {"sum", INAGG_WIRE_SUM}, {"min", INAGG_WIRE_MIN}, {"max", INAGG_WIRE_MAX}};
 const std::map<std::string, uint16_t> flag_names = {
-    {"resend", INAGG_F_RESEND}, {"multicast", INAGG_F_MULTICAST}, {"saturated", INAGG_F_SATURATED}};
+    {"resend", INAGG_F_RESEND}, {"multicast", INAGG_F_MULTICAST}, {"saturated", INAGG_F_SATURATED}, {"whole", INAGG_F_WHOLE}};
 const std::map<std::string, Action> actions = {{"pass", Action::pass},
                                                {"absorb", Action::absorb},
                                                {"drop", Action::drop},
@@ -89,7 +89,8 @@ std::vector<uint32_t> values_of(const json &object, uint8_t dtype) {
 
 JobSpec job_of(const json &object) {
     check_keys(object, {"number", "index", "ranks", "first_slot", "slots", "control_slots", "generation",
-                        "elements", "checked", "algorithm", "family", "ports"});
+                        "elements", "checked", "algorithm", "family", "ports", "expiry_sweeps", "quorum",
+                        "most_open"});
     JobSpec spec;
     spec.number = number(object, "number", spec.number);
     spec.index = number(object, "index", spec.index);
@@ -102,6 +103,9 @@ JobSpec job_of(const json &object) {
     spec.algorithm = number(object, "algorithm", spec.algorithm);
     spec.family = number(object, "family", spec.family);
     spec.flags = object.value("checked", false) ? INAGG_JOIN_CHECKED : 0;
+    spec.expiry_sweeps = number(object, "expiry_sweeps", spec.expiry_sweeps);
+    spec.quorum = number(object, "quorum", spec.quorum);
+    spec.most_open = number(object, "most_open", spec.most_open);
     spec.ports = object.value("ports", std::vector<uint32_t>{});
     return spec;
 }
@@ -116,7 +120,14 @@ std::vector<uint8_t> join_payload(const json &object, const JobSpec &spec) {
     return {bytes, bytes + sizeof join};
 }
 
-Packet packet_of(const json &object, const JobSpec &spec) {
+// An epoch, which depends on the time: that of the last answer ("last"), or a number.
+uint16_t epoch_of(const json &object, uint16_t last) {
+    if (!object.contains("epoch"))
+        return 0;
+    return object.at("epoch") == "last" ? last : static_cast<uint16_t>(integer(object.at("epoch")));
+}
+
+Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
     check_keys(object, {"type",
                         "source",
                         "rank",
@@ -147,7 +158,9 @@ Packet packet_of(const json &object, const JobSpec &spec) {
                         "nonce",
                         "size",
                         "packet_elements",
-                        "receive_port"});
+                        "receive_port",
+                        "epoch",
+                        "contributors"});
     Packet p;
     p.type = named<uint8_t>(object, "type", types, INAGG_CONTRIBUTION);
     p.version = number(object, "wire_version", p.version);
@@ -166,6 +179,8 @@ Packet packet_of(const json &object, const JobSpec &spec) {
     p.op = named<uint8_t>(object, "op", operators, INAGG_WIRE_SUM);
     p.scale = number<uint8_t>(object, "scale", 0);
     p.next_scale = number<uint8_t>(object, "next_scale", 0);
+    p.epoch = epoch_of(object, last_epoch);
+    p.contributors = number<uint64_t>(object, "contributors", 0);
     std::vector<uint32_t> values = values_of(object, p.dtype);
     values.resize((values.size() + INAGG_CHUNK - 1) / INAGG_CHUNK * INAGG_CHUNK);
     p.elements = number(object, "elements", static_cast<uint16_t>(values.size()));
@@ -215,10 +230,11 @@ void check_config(const json &expected, const Packet &got, const JobSpec &spec) 
 }
 
 // The answer to `sent`, as the vector describes it and as every answer must be.
-void check_packet(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec) {
+void check_packet(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec,
+                  uint16_t &last_epoch) {
     check_keys(expected, {"type", "contributors", "count", "dtype", "op", "scale", "next_scale", "elements",
                           "values", "rest", "saturated", "receive_port", "nonce", "size", "packet_elements",
-                          "slots", "control_slots"});
+                          "slots", "control_slots", "epoch", "window_cap", "degraded"});
     const auto got = parse(answer.frame);
     ASSERT_TRUE(got) << "the frame's lengths, checksums or type of service are wrong";
     const auto type = named<uint8_t>(expected, "type", types, INAGG_RESULT);
@@ -253,11 +269,24 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
         (expected.value("values", json::array()).size() + INAGG_CHUNK - 1) / INAGG_CHUNK * INAGG_CHUNK;
     EXPECT_EQ(got->elements, number(expected, "elements", static_cast<uint16_t>(listed)));
     EXPECT_EQ((got->flags & INAGG_F_SATURATED) != 0, expected.value("saturated", false));
+    EXPECT_EQ((got->flags & INAGG_F_DEGRADED) != 0, expected.value("degraded", false));
+    EXPECT_EQ(got->window_cap, number<uint16_t>(expected, "window_cap", 0));
+    const json epoch = expected.value("epoch", json());
+    if (epoch == "new" || epoch == "later") {
+        EXPECT_NE(got->epoch, 0);
+        EXPECT_TRUE(epoch == "new" || static_cast<int16_t>(got->epoch - last_epoch) > 0)
+            << got->epoch << " after " << last_epoch;
+    } else {
+        EXPECT_EQ(got->epoch, epoch_of(expected, last_epoch));
+    }
+    if (got->epoch)
+        last_epoch = got->epoch;
     EXPECT_EQ((got->flags & INAGG_F_CHECKED) != 0, spec.flags || got->type == INAGG_CONFIG);
     check_values(expected, *got);
 }
 
-void check_answer(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec) {
+void check_answer(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec,
+                  uint16_t &last_epoch) {
     const std::string wanted = expected.is_string() ? expected.get<std::string>() : expected.begin().key();
     EXPECT_STREQ(action_name(answer.action), wanted.c_str()) << "reason " << reason_name(answer.reason);
     if (answer.action != actions.at(wanted))
@@ -266,7 +295,7 @@ void check_answer(const json &expected, const Answer &answer, const Packet &sent
         EXPECT_STREQ(reason_name(answer.reason), expected.begin().value().get<std::string>().c_str());
     }
     if (answer.action == Action::reply || answer.action == Action::multicast)
-        check_packet(expected.begin().value(), answer, sent, spec);
+        check_packet(expected.begin().value(), answer, sent, spec, last_epoch);
 }
 
 // Counters that the vector leaves out are zero.
@@ -275,6 +304,8 @@ void check_counters(json expected, const inagg_stats &got) {
         {"packets", got.packets},       {"additions", got.additions}, {"completions", got.completions},
         {"duplicates", got.duplicates}, {"replies", got.replies},     {"waits", got.waits},
         {"restores", got.restores},     {"joins", got.joins},         {"elements", got.elements},
+        {"degraded", got.degraded},     {"late", got.late},           {"recoveries", got.recoveries},
+        {"expired", got.expired},
     };
     const json drops = expected.value("drops", json::object());
     expected.erase("drops");
@@ -302,17 +333,20 @@ public:
         plane->add_job(spec);
         if (description.contains("other_job"))
             plane->add_job(job_of(description.at("other_job")));
+        uint16_t last_epoch = 0;
         int step = 0;
         for (const json &s : description.at("steps")) {
             SCOPED_TRACE(fmt::format("step {}: {}", step++, s.dump()));
-            check_keys(s, {"note", "send", "expect", "clear"});
-            if (s.value("clear", false)) {
-                plane->clear_slots();
+            check_keys(s, {"note", "send", "expect", "clear", "sweep", "tick"});
+            for (int i = 0; i < s.value("sweep", 0); i++)
+                plane->sweep();
+            if (s.contains("clear"))
+                s.at("clear") == "records" ? plane->clear_records() : plane->clear_slots();
+            const bool tick = s.contains("tick");
+            if (!tick && !s.contains("send") && (s.contains("sweep") || s.contains("clear")))
                 continue;
-            }
-            const Packet packet = packet_of(s.at("send"), spec);
-            const Answer answer = plane->receive(build(packet));
-            check_answer(s.at("expect"), answer, packet, spec);
+            const Packet packet = packet_of(s.at(tick ? "tick" : "send"), spec, last_epoch);
+            check_answer(s.at("expect"), tick ? plane->tick() : plane->receive(build(packet)), packet, spec, last_epoch);
         }
         check_counters(description.value("counters", json::object()), plane->stats(spec.index));
         SCOPED_TRACE("packets that belong to no job");

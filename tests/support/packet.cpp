@@ -41,6 +41,8 @@ inagg_hdr header_of(const Packet &p) {
     h.fan_in = htons(p.fan_in);
     h.contributors = inagg_swap64(p.contributors);
     h.boot = htons(p.boot);
+    h.window_cap = htons(p.window_cap);
+    h.switch_id = htons(p.epoch);
     h.scale = p.scale;
     h.next_scale = p.next_scale;
     h.elements = htons(p.elements);
@@ -122,6 +124,7 @@ Address worker_address(int family, uint32_t job, uint32_t rank) {
 }
 
 Mac switch_mac() { return {2, 0, 0, 0, 0xff, 1}; }
+Mac tick_mac() { return {2, 0, 0, 0, 0xff, 2}; }
 Mac worker_mac(uint32_t job, uint32_t rank) {
     return {2, 0, 0, 1, static_cast<uint8_t>(job), static_cast<uint8_t>(rank)};
 }
@@ -160,6 +163,8 @@ void read_header(const inagg_hdr &h, Packet &p) {
     p.count = ntohs(h.count);
     p.fan_in = ntohs(h.fan_in);
     p.boot = ntohs(h.boot);
+    p.window_cap = ntohs(h.window_cap);
+    p.epoch = ntohs(h.switch_id);
     p.contributors = inagg_swap64(h.contributors);
     p.scale = h.scale;
     p.next_scale = h.next_scale;

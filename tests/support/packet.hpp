@@ -23,6 +23,7 @@ inline constexpr uint16_t switch_boot = 0x1234;
 Address switch_address(int family);
 Address worker_address(int family, uint32_t job, uint32_t rank);
 Mac switch_mac();
+Mac tick_mac(); // of results that no packet asked for
 Mac worker_mac(uint32_t job, uint32_t rank);
 uint16_t worker_port(uint32_t rank);
 
@@ -39,6 +40,7 @@ struct Packet {
     uint32_t block = 0, slot = 0;
     uint16_t count = 0, fan_in = 0, boot = 0;
     uint64_t contributors = 0;
+    uint16_t window_cap = 0, epoch = 0; // of trio
     uint8_t scale = 0, next_scale = 0;
     uint16_t elements = 0;
     std::vector<uint8_t> payload;

@@ -6,6 +6,7 @@
 #include "support/packet.hpp"
 
 #include <inagg/core/job.h>
+#include <inagg/core/record.h>
 
 #include <string>
 
@@ -13,6 +14,9 @@ namespace support {
 
 // The port that frames arrive through; BPF_PROG_TEST_RUN offers the loopback device's.
 inline constexpr uint32_t the_port = 1;
+
+// Few enough that blocks collide.
+inline constexpr uint32_t switch_buckets = 8;
 
 struct JobSpec {
     uint32_t number = 7;
@@ -24,11 +28,16 @@ struct JobSpec {
     uint8_t flags = 0;
     uint8_t algorithm = INAGG_SWITCHML;
     int family = 4;
+    uint16_t expiry_sweeps = 0, quorum = 0; // trio
+    uint32_t most_open = 64;
+    uint16_t epoch = 0;                  // of the last recovery before this job
     std::vector<uint32_t> ports;         // of each rank; the_port where not given, 0: has not joined
     uint64_t nonce = 0x1122334455667788; // of every rank's JOIN
 
     inagg_job job() const;
     inagg_member member(uint32_t rank) const;
+    inagg_policy policy() const;
+    inagg_floor floor(uint32_t position) const;
 };
 
 enum class Action { pass, absorb, drop, reply, multicast, fail };
@@ -45,16 +54,22 @@ const char *reason_name(uint32_t reason);
 class Plane {
 public:
     virtual ~Plane() = default;
-    // Forgets jobs, slots and counters.
+    // Forgets jobs, slots, records and counters.
     virtual void reset() = 0;
     virtual void add_job(const JobSpec &spec) = 0;
     virtual Answer receive(const Frame &frame) = 0;
-    // All slots lose what they hold, as after a restart.
+    // All slots, records and floors lose what they hold, as after a restart.
     virtual void clear_slots() = 0;
+    // Records go, as if others had needed their places; nobody knows but the floors.
+    virtual void clear_records() = 0;
+    // One visit to all records.
+    virtual void sweep() = 0;
+    // Decides one block that a sweep has found expired; absorbed if there is none.
+    virtual Answer tick() = 0;
     // Counters of the job with that index; of packets that belong to no job.
     virtual inagg_stats stats(uint32_t index) = 0;
     virtual inagg_stats unowned() = 0;
-    // Contents of the pool of `spec`, byte for byte.
+    // Contents of the pool of `spec`, byte for byte; with trio its open records.
     virtual std::string pool(const JobSpec &spec) = 0;
 };
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 namespace support {
 namespace {
@@ -106,6 +107,20 @@ struct ReferenceSwitch::Request {
     Copy &copy;
 };
 
+struct ReferenceSwitch::Report {
+    inagg_slot state;
+    const Lanes *lanes;
+    uint16_t epoch = 0, cap = 0;
+    bool degraded = false;
+
+    Report(const inagg_slot &slot, const Lanes &sums) : state(slot), lanes(&sums) {}
+    Report(const inagg_record &record, const Lanes &sums)
+        : state(record.slot), lanes(&sums), epoch(record.epoch),
+          degraded((record.flags & INAGG_RECORD_DEGRADED) != 0) {}
+    // Of a block that is not here.
+    explicit Report(uint16_t window_cap) : state{}, lanes(nullptr), cap(window_cap) {}
+};
+
 inagg_job JobSpec::job() const {
     inagg_job j{};
     j.all = inagg_all_ranks(ranks);
@@ -135,6 +150,17 @@ inagg_member JobSpec::member(uint32_t rank) const {
     return m;
 }
 
+inagg_policy JobSpec::policy() const {
+    return {.expiry_us = 0, .most_open = most_open, .expiry_sweeps = expiry_sweeps, .quorum = quorum};
+}
+
+inagg_floor JobSpec::floor(uint32_t position) const {
+    const inagg_job j = job();
+    inagg_floor f = inagg_floor_at_start(&j, position);
+    f.epoch = epoch;
+    return f;
+}
+
 const char *action_name(Action action) {
     static constexpr const char *names[] = {"pass", "absorb", "drop", "reply", "multicast", "fail"};
     return names[static_cast<int>(action)];
@@ -152,7 +178,8 @@ const char *reason_name(uint32_t reason) {
     }
 }
 
-ReferenceSwitch::ReferenceSwitch(uint32_t slots) : memory(2 * slots) {}
+ReferenceSwitch::ReferenceSwitch(uint32_t slots)
+    : memory(2 * slots), records(switch_buckets * INAGG_WAYS), record_lanes(records.size()), floors(slots) {}
 
 void ReferenceSwitch::reset() {
     jobs.clear();
@@ -161,11 +188,39 @@ void ReferenceSwitch::reset() {
     clear_slots();
 }
 
-void ReferenceSwitch::add_job(const JobSpec &spec) { jobs[spec.number] = spec; }
+void ReferenceSwitch::add_job(const JobSpec &spec) {
+    jobs[spec.number] = spec;
+    if (spec.algorithm != INAGG_TRIO)
+        return;
+    for (uint32_t position = 0; position < spec.slots + spec.control_slots; position++)
+        floors[spec.first_slot + position] = spec.floor(position);
+}
 
-void ReferenceSwitch::clear_slots() { std::fill(memory.begin(), memory.end(), Copy{}); }
+void ReferenceSwitch::clear_slots() {
+    std::fill(memory.begin(), memory.end(), Copy{});
+    std::fill(floors.begin(), floors.end(), inagg_floor{});
+    clear_records();
+}
+
+void ReferenceSwitch::clear_records() {
+    std::fill(records.begin(), records.end(), inagg_record{});
+    open.clear();
+    expired.clear();
+}
 
 std::string ReferenceSwitch::pool(const JobSpec &spec) {
+    if (spec.algorithm == INAGG_TRIO) {
+        std::string bytes;
+        for (const inagg_record &record : records) {
+            if (!inagg_record_is_open(&record) || record.job != spec.index)
+                continue;
+            inagg_record copy = record;
+            copy.age = 0;
+            bytes.append(reinterpret_cast<const char *>(&copy), sizeof copy);
+            bytes.append(reinterpret_cast<const char *>(&lanes_of(record)), sizeof(Lanes));
+        }
+        return bytes;
+    }
     const auto *first = &memory[2 * spec.first_slot];
     return {reinterpret_cast<const char *>(first), 2 * (spec.slots + spec.control_slots) * sizeof *first};
 }
@@ -277,7 +332,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
     if ((spec.flags & INAGG_JOIN_CHECKED) &&
         !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
-    if (spec.algorithm != INAGG_SWITCHML)
+    if (spec.algorithm > INAGG_TRIO)
         return drop(row, INAGG_R_ALGORITHM);
     const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
     Request request{spec, job, row, packet, block, memory[key]};
@@ -285,6 +340,8 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
 }
 
 Answer ReferenceSwitch::serve(Request &request) {
+    if (request.spec.algorithm == INAGG_TRIO)
+        return serve_record(request);
     switch (request.packet.type) {
     case INAGG_CONTRIBUTION:
         return contribute(request);
@@ -295,8 +352,37 @@ Answer ReferenceSwitch::serve(Request &request) {
     }
 }
 
+namespace {
+
+// Folds a packet's elements, in the order of inagg_verdict.
+template <typename Lanes>
+void add_elements(Lanes &lanes, const Packet &packet, const inagg_block &block, const inagg_job &job, int action) {
+    const uint8_t dtype = block.dtype_op >> 4, op = block.dtype_op & 0xf;
+    if (action == INAGG_COUNT)
+        return;
+    std::vector<uint32_t> values = element_values(packet.payload, dtype);
+    for (size_t i = 0; i < values.size(); i++) {
+        uint32_t value = values[i];
+        if (is_half(dtype))
+            value = static_cast<uint32_t>(inagg_half_to_fixed(static_cast<uint16_t>(value), mantissa_bits(dtype),
+                                                              job.fan_in_log2, block.scale));
+        lanes[i] = action == INAGG_STORE ? value : fold(lanes[i], value, dtype, op);
+    }
+}
+
+// The block is complete: its sums become what goes on the wire.
+template <typename Lanes> void round_sums(Lanes &lanes, const inagg_slot &state, const inagg_job &job) {
+    const uint8_t dtype = state.dtype_op >> 4;
+    for (size_t i = 0; i < state.elements && is_half(dtype); i++)
+        lanes[i] = inagg_fixed_to_half(static_cast<int32_t>(lanes[i]), mantissa_bits(dtype), job.fan_in_log2,
+                                       state.scale);
+}
+
+} // namespace
+
 Answer ReferenceSwitch::contribute(Request &request) {
     inagg_slot &state = request.copy.state;
+    Lanes &lanes = request.copy.lanes;
     const int verdict = inagg_slot_contribute(&state, request.job.all, &request.block);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
@@ -304,28 +390,17 @@ Answer ReferenceSwitch::contribute(Request &request) {
     if (action == INAGG_REPLY || action == INAGG_TELL) {
         request.row.duplicates++;
         request.row.replies += action == INAGG_REPLY;
-        return action == INAGG_REPLY ? result(request, false) : tell(request, false);
+        const Report report(state, lanes);
+        return action == INAGG_REPLY ? result(request, report, false) : tell(request, report, false);
     }
-    const uint8_t dtype = request.block.dtype_op >> 4, op = request.block.dtype_op & 0xf;
-    std::vector<uint32_t> values = element_values(request.packet.payload, dtype);
-    for (size_t i = 0; i < values.size(); i++) {
-        uint32_t value = values[i];
-        if (is_half(dtype))
-            value =
-                static_cast<uint32_t>(inagg_half_to_fixed(static_cast<uint16_t>(value), mantissa_bits(dtype),
-                                                          request.job.fan_in_log2, request.block.scale));
-        request.copy.lanes[i] = action == INAGG_STORE ? value : fold(request.copy.lanes[i], value, dtype, op);
-    }
+    add_elements(lanes, request.packet, request.block, request.job, action);
     request.row.additions++;
     request.row.elements += request.block.elements;
     if (!(verdict & INAGG_COMPLETES))
         return {Action::absorb, 0, {}};
     request.row.completions++;
-    for (size_t i = 0; i < state.elements && is_half(dtype); i++)
-        request.copy.lanes[i] =
-            inagg_fixed_to_half(static_cast<int32_t>(request.copy.lanes[i]), mantissa_bits(dtype),
-                                request.job.fan_in_log2, request.block.scale);
-    return result(request, true);
+    round_sums(lanes, state, request.job);
+    return result(request, Report(state, lanes), true);
 }
 
 Answer ReferenceSwitch::restore(Request &request) {
@@ -335,7 +410,7 @@ Answer ReferenceSwitch::restore(Request &request) {
     const auto values = element_values(request.packet.payload, request.block.dtype_op >> 4);
     std::copy(values.begin(), values.end(), request.copy.lanes.begin());
     request.row.restores++;
-    return result(request, true);
+    return result(request, Report(request.copy.state, request.copy.lanes), true);
 }
 
 Answer ReferenceSwitch::ask(Request &request) {
@@ -343,15 +418,185 @@ Answer ReferenceSwitch::ask(Request &request) {
         inagg_slot_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
+    Report report(request.copy.state, request.copy.lanes);
+    report.state.seen = inagg_slot_seen(&request.copy.state, &request.block);
     if (verdict == INAGG_REPLY) {
         request.row.replies++;
-        return result(request, false);
+        return result(request, report, false);
     }
-    return tell(request, verdict == INAGG_TELL_ALL);
+    return tell(request, report, verdict == INAGG_TELL_ALL);
 }
 
-Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, uint64_t contributors,
-                                  bool everyone) const {
+// trio
+
+inagg_record *ReferenceSwitch::bucket(const Request &request) {
+    return &records[INAGG_WAYS * inagg_bucket_of(request.job.index, request.block.stream, request.block.block,
+                                                 switch_buckets)];
+}
+
+ReferenceSwitch::Lanes &ReferenceSwitch::lanes_of(const inagg_record &record) {
+    return record_lanes[static_cast<size_t>(&record - records.data())];
+}
+
+Answer ReferenceSwitch::serve_record(Request &request) {
+    request.block.stream = inagg_stream_of(&request.job, request.packet.slot);
+    if (inagg_position_of(&request.job, request.block.stream, request.block.block) != request.packet.slot)
+        return drop(request.row, INAGG_R_SLOT);
+    switch (request.packet.type) {
+    case INAGG_CONTRIBUTION:
+        return contribute_record(request);
+    case INAGG_RESTORE:
+        return restore_record(request);
+    default:
+        return ask_record(request);
+    }
+}
+
+Answer ReferenceSwitch::contribute_record(Request &request) {
+    inagg_record *const place = bucket(request);
+    const inagg_policy policy = request.spec.policy();
+    uint32_t &opened = open[request.job.index], way = 0;
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    const uint16_t clock = inagg_epoch_of(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
+    const int verdict =
+        inagg_record_contribute(place, &floors[request.spec.first_slot + request.packet.slot], &request.job, &policy,
+                                opened, &request.block, clock, &way);
+    if (verdict == -INAGG_R_FULL) {
+        Answer answer = tell(request, Report(inagg_window_cap(opened)), false);
+        request.row.waits--;
+        request.row.drops[INAGG_R_FULL]++;
+        answer.reason = INAGG_R_FULL;
+        return answer;
+    }
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    const inagg_record &record = place[way];
+    Lanes &lanes = lanes_of(record);
+    const bool in = record.slot.seen & inagg_rank_bit(request.block.rank);
+    const int action = INAGG_VERDICT(verdict);
+    opened += (verdict & INAGG_OPENS) != 0;
+    opened -= (verdict & INAGG_COMPLETES) != 0;
+    request.row.recoveries += (verdict & INAGG_OPENS) && record.epoch;
+    if (action == INAGG_REPLY) {
+        (in ? request.row.duplicates : request.row.late)++;
+        request.row.replies++;
+        return result(request, Report(record, lanes), false);
+    }
+    if (action == INAGG_TELL || action == INAGG_TELL_ALL) {
+        request.row.duplicates += in;
+        return tell(request, Report(record, lanes), action == INAGG_TELL_ALL);
+    }
+    add_elements(lanes, request.packet, request.block, request.job, action);
+    if (action == INAGG_COUNT && request.block.elements) {
+        request.row.expired++;
+    } else {
+        request.row.additions++;
+        request.row.elements += request.block.elements;
+    }
+    if (!(verdict & INAGG_COMPLETES))
+        return {Action::absorb, 0, {}};
+    request.row.completions++;
+    const Report report(record, lanes);
+    request.row.degraded += report.degraded;
+    round_sums(lanes, record.slot, request.job);
+    return result(request, report, true);
+}
+
+Answer ReferenceSwitch::restore_record(Request &request) {
+    inagg_record *const place = bucket(request);
+    uint32_t way = 0;
+    const int verdict = inagg_record_restore(place, &request.job, &request.block, &way);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    open[request.job.index]--;
+    Lanes &lanes = lanes_of(place[way]);
+    const auto values = element_values(request.packet.payload, request.block.dtype_op >> 4);
+    std::copy(values.begin(), values.end(), lanes.begin());
+    request.row.restores++;
+    return result(request, Report(place[way], lanes), true);
+}
+
+Answer ReferenceSwitch::ask_record(Request &request) {
+    inagg_record *const place = bucket(request);
+    int way = -1;
+    const int verdict = inagg_record_request(place, &request.job, &request.block,
+                                             request.packet.flags & INAGG_F_MULTICAST, &way);
+    if (way < 0)
+        return tell(request, Report(uint16_t{0}), verdict == INAGG_TELL_ALL);
+    if (verdict == INAGG_REPLY) {
+        request.row.replies++;
+        return result(request, Report(place[way], lanes_of(place[way])), false);
+    }
+    if (place[way].flags & INAGG_RECORD_EXPIRED)
+        return finish_record(request, static_cast<uint32_t>(way));
+    return tell(request, Report(place[way], lanes_of(place[way])), verdict == INAGG_TELL_ALL);
+}
+
+// An expired block is decided by something that brings nothing to it.
+Answer ReferenceSwitch::finish_record(Request &request, uint32_t way) {
+    inagg_record &record = bucket(request)[way];
+    if (inagg_record_finish(&record, &request.job) < 0)
+        return {Action::absorb, 0, {}};
+    open[request.job.index]--;
+    round_sums(lanes_of(record), record.slot, request.job);
+    const Report report(record, lanes_of(record));
+    request.row.expired++;
+    request.row.completions++;
+    request.row.degraded += report.degraded;
+    return result(request, report, true);
+}
+
+void ReferenceSwitch::sweep() {
+    for (inagg_record &record : records) {
+        if (!(record.slot.flags & INAGG_SLOT_LIVE))
+            continue;
+        const auto owner = std::find_if(jobs.begin(), jobs.end(), [&](const auto &entry) {
+            return entry.second.index == record.job && entry.second.generation == record.slot.generation;
+        });
+        if (owner == jobs.end()) {
+            record.slot.flags = 0;
+            continue;
+        }
+        const inagg_policy policy = owner->second.policy();
+        const int found = inagg_record_sweep(&record, &policy);
+        if (found == INAGG_SWEEP_FREED)
+            open[record.job]--;
+        if (found != INAGG_SWEEP_EXPIRED)
+            continue;
+        inagg_block block{};
+        block.block = record.slot.block;
+        block.generation = record.slot.generation;
+        block.stream = record.stream;
+        expired.push_back({owner->first, block});
+    }
+}
+
+Answer ReferenceSwitch::tick() {
+    if (expired.empty())
+        return {Action::absorb, 0, {}};
+    const Expired next = expired.front();
+    expired.pop_front();
+    const auto found = jobs.find(next.job);
+    if (found == jobs.end())
+        return {Action::absorb, 0, {}};
+    const JobSpec &spec = found->second;
+    Packet packet;
+    packet.family = spec.family;
+    packet.job = static_cast<uint16_t>(next.job);
+    packet.block = next.block.block;
+    const inagg_job job = spec.job();
+    packet.slot = inagg_position_of(&job, next.block.stream, next.block.block);
+    packet.flags = packet.block & (next.block.stream ? spec.control_slots : spec.slots) ? INAGG_F_VERSION : 0;
+    packet.target_mac = tick_mac();
+    Request request{spec, job, rows[spec.index], packet, next.block, memory[0]};
+    const int way = inagg_record_find(bucket(request), job.index, &request.block);
+    return way < 0 ? Answer{Action::absorb, 0, {}} : finish_record(request, static_cast<uint32_t>(way));
+}
+
+// Answers
+
+Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, const Report &report, bool everyone) const {
     Packet out = request.packet;
     out.type = type;
     out.flags &= INAGG_F_VERSION;
@@ -362,7 +607,9 @@ Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, uint64_t
     out.dtype = request.block.dtype_op >> 4;
     out.op = request.block.dtype_op & 0xf;
     out.scale = request.block.scale;
-    out.contributors = contributors;
+    out.contributors = report.state.seen;
+    out.window_cap = report.cap;
+    out.epoch = report.epoch;
     out.count = 0;
     out.next_scale = 0;
     out.elements = 0;
@@ -378,27 +625,27 @@ Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, uint64_t
     return out;
 }
 
-Answer ReferenceSwitch::result(const Request &request, bool everyone) {
-    const inagg_slot &state = request.copy.state;
-    Packet out = answer_to(request, INAGG_RESULT, state.seen, everyone);
+Answer ReferenceSwitch::result(const Request &request, const Report &report, bool everyone) {
+    const inagg_slot &state = report.state;
+    Packet out = answer_to(request, INAGG_RESULT, report, everyone);
     out.dtype = state.dtype_op >> 4;
     out.op = state.dtype_op & 0xf;
     out.scale = state.scale;
     out.next_scale = state.next_scale;
-    out.count = request.job.size;
+    out.count = static_cast<uint16_t>(inagg_count_ranks(state.seen));
     out.elements = state.elements;
-    out.payload =
-        element_bytes({request.copy.lanes.begin(), request.copy.lanes.begin() + state.elements}, out.dtype);
+    out.payload = element_bytes({report.lanes->begin(), report.lanes->begin() + state.elements}, out.dtype);
     if (state.flags & INAGG_SLOT_SATURATED)
         out.flags |= INAGG_F_SATURATED;
+    if (report.degraded)
+        out.flags |= INAGG_F_DEGRADED;
     return {everyone ? Action::multicast : Action::reply, 0, build(out)};
 }
 
-Answer ReferenceSwitch::tell(const Request &request, bool everyone) {
-    const uint64_t seen = inagg_slot_seen(&request.copy.state, &request.block);
+Answer ReferenceSwitch::tell(const Request &request, const Report &report, bool everyone) {
     request.row.waits++;
     return {everyone ? Action::multicast : Action::reply, 0,
-            build(answer_to(request, INAGG_WAIT, seen, everyone))};
+            build(answer_to(request, INAGG_WAIT, report, everyone))};
 }
 
 } // namespace support

@@ -4,6 +4,7 @@
 
 #include "support/plane.hpp"
 
+#include <deque>
 #include <map>
 
 namespace support {
@@ -15,16 +16,25 @@ public:
     void add_job(const JobSpec &spec) override;
     Answer receive(const Frame &frame) override;
     void clear_slots() override;
+    void clear_records() override;
+    void sweep() override;
+    Answer tick() override;
     inagg_stats stats(uint32_t index) override { return rows[index]; }
     inagg_stats unowned() override { return no_job; }
     std::string pool(const JobSpec &spec) override;
 
 private:
+    using Lanes = std::array<uint32_t, INAGG_MAX_ELEMENTS>; // 16-bit floats: fixed point until complete
     struct Copy {
         inagg_slot state;
-        std::array<uint32_t, INAGG_MAX_ELEMENTS> lanes; // 16-bit floats: fixed point until complete
+        Lanes lanes;
+    };
+    struct Expired {
+        uint32_t job; // number
+        inagg_block block;
     };
     struct Request; // a packet that passed admission
+    struct Report;  // what there is to say about its block
 
     Answer drop(inagg_stats &row, uint32_t reason);
     Answer admit(const Frame &frame, const Packet &packet);
@@ -33,12 +43,24 @@ private:
     Answer contribute(Request &request);
     Answer restore(Request &request);
     Answer ask(Request &request);
-    Answer result(const Request &request, bool everyone);
-    Answer tell(const Request &request, bool everyone);
-    Packet answer_to(const Request &request, uint8_t type, uint64_t contributors, bool everyone) const;
+    Answer serve_record(Request &request);
+    Answer contribute_record(Request &request);
+    Answer restore_record(Request &request);
+    Answer ask_record(Request &request);
+    Answer finish_record(Request &request, uint32_t way);
+    Answer result(const Request &request, const Report &report, bool everyone);
+    Answer tell(const Request &request, const Report &report, bool everyone);
+    Packet answer_to(const Request &request, uint8_t type, const Report &report, bool everyone) const;
+    inagg_record *bucket(const Request &request);
+    Lanes &lanes_of(const inagg_record &record);
 
     std::vector<Copy> memory;
+    std::vector<inagg_record> records;
+    std::vector<Lanes> record_lanes;
+    std::vector<inagg_floor> floors;
+    std::deque<Expired> expired;
     std::map<uint32_t, JobSpec> jobs; // by number
+    std::map<uint32_t, uint32_t> open; // by index
     std::map<uint32_t, inagg_stats> rows;
     inagg_stats no_job{};
 };

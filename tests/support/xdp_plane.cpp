@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 #include <stdexcept>
 
 namespace support {
@@ -66,6 +65,10 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     if (!skeleton)
         throw std::runtime_error(fmt::format("opening switch.bpf.o: {}", std::strerror(errno)));
     bpf_map__set_max_entries(skeleton->maps.slots, 2 * slots);
+    bpf_map__set_max_entries(skeleton->maps.floors, slots);
+    bpf_map__set_max_entries(skeleton->maps.buckets, switch_buckets);
+    bpf_map__set_max_entries(skeleton->maps.record_lanes, switch_buckets * INAGG_WAYS);
+    skeleton->rodata->bucket_count = switch_buckets;
     if (switch_bpf__load(skeleton)) {
         const int error = errno;
         switch_bpf__destroy(skeleton);
@@ -82,6 +85,11 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     const uint32_t zero = 0;
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings, BPF_ANY),
           "writing `settings`");
+    inagg_sweep_settings sweeps{};
+    const Mac mac = tick_mac();
+    std::copy(mac.begin(), mac.end(), sweeps.mac);
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.sweep_settings), &zero, &sweeps, BPF_ANY),
+          "writing `sweep_settings`");
 }
 
 XdpPlane::~XdpPlane() {
@@ -118,6 +126,19 @@ void XdpPlane::add_job(const JobSpec &spec) {
     }
     add_ports(bpf_map__fd(skeleton->maps.ports), spec.index);
     rows[spec.number] = spec.index;
+    if (spec.algorithm != INAGG_TRIO)
+        return;
+    const inagg_job_policy policy{.policy = spec.policy(),
+                                  .open = 0,
+                                  .job = static_cast<uint16_t>(spec.number),
+                                  .generation = spec.generation};
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.policies), &spec.index, &policy, BPF_ANY),
+          "writing `policies`");
+    for (uint32_t position = 0; position < spec.slots + spec.control_slots; position++) {
+        const uint32_t key = spec.first_slot + position;
+        const inagg_floor_memory floor{.busy = 0, .floor = spec.floor(position)};
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.floors), &key, &floor, BPF_ANY), "writing a floor");
+    }
 }
 
 void XdpPlane::clear_slots() {
@@ -125,6 +146,35 @@ void XdpPlane::clear_slots() {
     for (uint32_t key = 0; key < 2 * slots; key++)
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.slots), &key, &empty, BPF_ANY),
               "clearing a slot");
+    const inagg_floor_memory lost{};
+    for (uint32_t key = 0; key < slots; key++)
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.floors), &key, &lost, BPF_ANY), "clearing a floor");
+    clear_records();
+}
+
+void XdpPlane::clear_records() {
+    inagg_clear_args args{
+        .first = 0, .count = switch_buckets, .cleared = 0, .what = INAGG_CLEAR_BUCKETS, .job = INAGG_MAX_JOBS};
+    LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &args, .ctx_size_in = sizeof args);
+    check(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.inagg_clear), &options), "inagg_clear");
+    if (args.cleared != switch_buckets)
+        throw std::runtime_error("inagg_clear left buckets out");
+    inagg_expired ignored;
+    while (bpf_map_lookup_and_delete_elem(bpf_map__fd(skeleton->maps.expired), nullptr, &ignored) == 0)
+        ;
+}
+
+void XdpPlane::sweep() {
+    if (run(skeleton->progs.inagg_sweep_once, Frame(64), {}).action != Action::absorb)
+        throw std::runtime_error("inagg_sweep_once failed");
+}
+
+// On a frame of the largest size, full of something else.
+Answer XdpPlane::tick() {
+    std::set<uint32_t> all;
+    for (const auto &[number, row] : rows)
+        all.insert(row);
+    return run(skeleton->progs.inagg_tick, Frame(header_offset(6) + sizeof(inagg_hdr) + INAGG_MAX_PAYLOAD, 0xa5), all);
 }
 
 inagg_stats XdpPlane::stats(uint32_t index) { return total(bpf_map__fd(skeleton->maps.stats), index); }
@@ -132,6 +182,21 @@ inagg_stats XdpPlane::unowned() { return stats(INAGG_STATS_NO_JOB); }
 
 std::string XdpPlane::pool(const JobSpec &spec) {
     std::string bytes;
+    for (uint32_t key = 0; spec.algorithm == INAGG_TRIO && key < switch_buckets * INAGG_WAYS; key++) {
+        const uint32_t bucket = key / INAGG_WAYS;
+        inagg_bucket_memory memory;
+        check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.buckets), &bucket, &memory), "reading a bucket");
+        inagg_record &record = memory.records[key % INAGG_WAYS];
+        if (!inagg_record_is_open(&record) || record.job != spec.index)
+            continue;
+        inagg_record_memory lanes;
+        check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.record_lanes), &key, &lanes), "reading a record");
+        record.age = 0;
+        bytes.append(reinterpret_cast<const char *>(&record), sizeof record);
+        bytes.append(reinterpret_cast<const char *>(&lanes), sizeof lanes);
+    }
+    if (spec.algorithm == INAGG_TRIO)
+        return bytes;
     inagg_slot_memory memory;
     for (uint32_t i = 0; i < 2 * (spec.slots + spec.control_slots); i++) {
         const uint32_t key = 2 * spec.first_slot + i;
@@ -142,34 +207,43 @@ std::string XdpPlane::pool(const JobSpec &spec) {
 }
 
 // The row that a frame's drop is counted in, if its job is known: where the header says.
-uint32_t XdpPlane::last_job_row(const Frame &frame) const {
+std::set<uint32_t> XdpPlane::job_row(const Frame &frame) const {
     const size_t at =
         header_offset(frame.size() > 12 && frame[12] == 0x86 ? 6 : 4) + offsetof(inagg_hdr, job);
     if (frame.size() < at + 2)
-        return INAGG_STATS_NO_JOB;
+        return {};
     const auto found = rows.find(frame[at] << 8 | frame[at + 1]);
-    return found == rows.end() ? INAGG_STATS_NO_JOB : found->second;
+    return found == rows.end() ? std::set<uint32_t>{} : std::set<uint32_t>{found->second};
 }
 
-Answer XdpPlane::receive(const Frame &frame) {
-    const uint32_t row = last_job_row(frame);
-    const inagg_stats job_before = stats(row), before = unowned();
+Answer XdpPlane::receive(const Frame &frame) { return run(skeleton->progs.inagg_switch, frame, job_row(frame)); }
+
+Answer XdpPlane::run(const bpf_program *program, const Frame &frame, const std::set<uint32_t> &rows_of_jobs) {
+    std::set<uint32_t> counted = rows_of_jobs;
+    counted.insert(INAGG_STATS_NO_JOB);
+    const auto drops_by_reason = [&] {
+        std::array<uint64_t, INAGG_R_CAPACITY> drops{};
+        for (uint32_t row : counted) {
+            const inagg_stats one = stats(row);
+            for (uint32_t reason = 0; reason < INAGG_R_CAPACITY; reason++)
+                drops[reason] += one.drops[reason];
+        }
+        return drops;
+    };
+    const auto before = drops_by_reason();
     Answer answer;
     answer.frame.resize(4096);
     LIBBPF_OPTS(bpf_test_run_opts, run, .data_in = frame.data(), .data_out = answer.frame.data(),
                 .data_size_in = static_cast<uint32_t>(frame.size()),
                 .data_size_out = static_cast<uint32_t>(answer.frame.size()), .repeat = 1);
-    check(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.inagg_switch), &run), "BPF_PROG_TEST_RUN");
+    check(bpf_prog_test_run_opts(bpf_program__fd(program), &run), "BPF_PROG_TEST_RUN");
     answer.frame.resize(run.data_size_out);
     ring_buffer__consume(ring);
-    const inagg_stats job_after = stats(row), after = unowned();
-    uint32_t drops = 0;
+    const auto after = drops_by_reason();
+    uint64_t drops = 0;
     for (uint32_t reason = 0; reason < INAGG_R_CAPACITY; reason++) {
-        const uint64_t counted =
-            after.drops[reason] - before.drops[reason] +
-            (row == INAGG_STATS_NO_JOB ? 0 : job_after.drops[reason] - job_before.drops[reason]);
-        drops += static_cast<uint32_t>(counted);
-        if (counted)
+        drops += after[reason] - before[reason];
+        if (after[reason] != before[reason])
             answer.reason = reason;
     }
     switch (run.retval) {
@@ -186,7 +260,9 @@ Answer XdpPlane::receive(const Frame &frame) {
         answer.action = Action::fail;
         break;
     }
-    if (drops > 1 || (drops && answer.action != Action::drop))
+    // Who is refused for want of room is told so.
+    const bool told = answer.action == Action::reply && answer.reason == INAGG_R_FULL;
+    if (drops > 1 || (drops && answer.action != Action::drop && !told))
         answer.action = Action::fail;
     if (answer.action != Action::reply && answer.action != Action::multicast)
         answer.frame.clear();

@@ -5,7 +5,9 @@
 #include "support/plane.hpp"
 
 #include <map>
+#include <set>
 
+struct bpf_program;
 struct switch_bpf;
 struct ring_buffer;
 
@@ -20,6 +22,9 @@ public:
     void add_job(const JobSpec &spec) override;
     Answer receive(const Frame &frame) override;
     void clear_slots() override;
+    void clear_records() override;
+    void sweep() override;
+    Answer tick() override;
     inagg_stats stats(uint32_t index) override;
     inagg_stats unowned() override;
     // JOINs and LEAVEs left to the agent so far.
@@ -31,7 +36,8 @@ private:
     ring_buffer *ring;
     uint64_t event_count = 0;
     uint32_t slots;
-    uint32_t last_job_row(const Frame &frame) const;
+    Answer run(const bpf_program *program, const Frame &frame, const std::set<uint32_t> &rows_of_jobs);
+    std::set<uint32_t> job_row(const Frame &frame) const;
     std::map<uint32_t, uint32_t> rows; // job number to row of stats
 };
 
