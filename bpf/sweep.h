@@ -57,7 +57,7 @@ static __always_inline void sweep_record(struct inagg_record *r, struct visit *v
 {
 	struct inagg_job_policy *policy;
 	struct inagg_expired e = {};
-	__u32 row = r->job;
+	__u32 row = r->job, *open;
 
 	if (!(r->slot.flags & INAGG_SLOT_LIVE))
 		return;
@@ -77,7 +77,9 @@ static __always_inline void sweep_record(struct inagg_record *r, struct visit *v
 		v->expired++;
 		break;
 	case INAGG_SWEEP_FREED:
-		__sync_fetch_and_sub(&policy->open, 1);
+		open = bpf_map_lookup_elem(&open_records, &row);
+		if (open)
+			__sync_fetch_and_sub(open, 1);
 		break;
 	}
 }

@@ -543,9 +543,10 @@ static __always_inline void free_record(struct inagg_record *r)
 {
 	__u32 row = r->job;
 	struct inagg_job_policy *policy = bpf_map_lookup_elem(&policies, &row);
+	__u32 *open = bpf_map_lookup_elem(&open_records, &row);
 
-	if (inagg_record_is_open(r) && policy && policy->generation == r->slot.generation)
-		__sync_fetch_and_sub(&policy->open, 1);
+	if (inagg_record_is_open(r) && open && policy && policy->generation == r->slot.generation)
+		__sync_fetch_and_sub(open, 1);
 	r->slot.flags = 0;
 }
 
@@ -629,14 +630,15 @@ int inagg_forget_job(struct inagg_forget_args *args)
 	struct inagg_forget_args work = *args;
 	__u32 row = work.job.index;
 	struct inagg_job_policy *policy = bpf_map_lookup_elem(&policies, &row);
+	__u32 *open = bpf_map_lookup_elem(&open_records, &row);
 
 	work.busy = 0;
-	if (!policy)
+	if (!policy || !open)
 		return -INAGG_R_JOB;
 	policy->policy.most_open = 0;
 	bpf_loop(bucket_count, forget_records, &work, 0);
 	bpf_loop(work.job.slots + work.job.control_slots, start_floor, &work, 0);
-	policy->open = 0;
+	*open = 0;
 	args->busy = work.busy;
 	return 0;
 }

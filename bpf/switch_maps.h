@@ -15,6 +15,7 @@
 #define INAGG_STATS_NO_JOB	INAGG_MAX_JOBS	/* stats row of packets that belong to no job */
 #define INAGG_DEFAULT_SLOTS	4096	/* slot pairs of a switch; inaggd may choose another number */
 #define INAGG_DEFAULT_BUCKETS	1024	/* of block records, for jobs with INAGG_TRIO; likewise */
+#define INAGG_DEFAULT_FLOORS	65536	/* slots of jobs whose blocks have records: 12 bytes each */
 
 /* `settings`[0]: this switch. */
 struct inagg_switch_settings {
@@ -65,10 +66,12 @@ struct inagg_floor_memory {
 /* `policies`: index job.index; of jobs with INAGG_TRIO. */
 struct inagg_job_policy {
 	struct inagg_policy policy;
-	__u32	open;			/* records; changed atomically */
 	__u16	job;			/* its number */
 	__u16	generation;		/* records of another one are nobody's */
 };
+
+/* `open_records`: index job.index; how many the job has, changed atomically.  Apart from its policy, which the
+ * agent may write anew at any time. */
 
 #define INAGG_MAX_SWEEPERS	128
 #define INAGG_EXPIRED_QUEUE	4096

@@ -26,7 +26,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, INAGG_DEFAULT_SLOTS);
+	__uint(max_entries, INAGG_DEFAULT_FLOORS);
 	__type(key, __u32);
 	__type(value, struct inagg_floor_memory);
 } floors SEC(".maps");
@@ -37,6 +37,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct inagg_job_policy);
 } policies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, __u32);
+} open_records SEC(".maps");
 
 /* A packet between the root program and its algorithm. */
 struct {
@@ -63,6 +70,7 @@ struct trio {
 	/* its record, from trio_place() on */
 	struct inagg_record *record;
 	struct inagg_record_memory *memory;
+	__u32	*open;		/* records */
 };
 
 static __always_inline int trio_lookup(struct trio *t, const struct packet *p)
@@ -75,9 +83,10 @@ static __always_inline int trio_lookup(struct trio *t, const struct packet *p)
 	row = t->job->index;
 	t->policy = bpf_map_lookup_elem(&policies, &row);
 	t->count = get_stats(row);
+	t->open = bpf_map_lookup_elem(&open_records, &row);
 	t->bucket_key = inagg_bucket_of(row, p->block.stream, p->block.block, bucket_count);
 	t->bucket = bpf_map_lookup_elem(&buckets, &t->bucket_key);
-	return t->policy && t->count && t->bucket ? 0 : -1;
+	return t->policy && t->count && t->open && t->bucket ? 0 : -1;
 }
 
 /* The record in way p->way and its place. */
@@ -108,12 +117,12 @@ static __always_inline struct report trio_report(const struct inagg_record *reco
 }
 
 /* How the number of the job's open records changes. */
-static __always_inline void count_open(struct inagg_job_policy *policy, int verdict)
+static __always_inline void count_open(__u32 *open, int verdict)
 {
 	if (verdict & INAGG_OPENS)
-		__sync_fetch_and_add(&policy->open, 1);
+		__sync_fetch_and_add(open, 1);
 	if (verdict & INAGG_COMPLETES)
-		__sync_fetch_and_sub(&policy->open, 1);
+		__sync_fetch_and_sub(open, 1);
 }
 
 /*
@@ -122,12 +131,17 @@ static __always_inline void count_open(struct inagg_job_policy *policy, int verd
  * the verifier looks at it once, and finds one state behind it.
  */
 __attribute__((noinline)) int trio_fold(struct inagg_bucket_memory *m, struct inagg_floor_memory *f,
-					const struct inagg_job *job, struct inagg_job_policy *policy, struct packet *p)
+					const struct inagg_job *job, const struct inagg_job_policy *policy, struct packet *p)
 {
 	int found, floor, verdict;
+	__u32 row, *open;
 	__u16 clock = 0;
 
 	if (!m || !f || !job || !policy || !p)
+		return -INAGG_R_JOB;
+	row = job->index;
+	open = bpf_map_lookup_elem(&open_records, &row);
+	if (!open)
 		return -INAGG_R_JOB;
 	if (policy->generation != p->block.generation)
 		return -INAGG_R_GENERATION;
@@ -138,12 +152,12 @@ __attribute__((noinline)) int trio_fold(struct inagg_bucket_memory *m, struct in
 			return -INAGG_R_BUSY;
 		clock = inagg_epoch_of(bpf_ktime_get_coarse_ns());
 	}
-	verdict = inagg_record_contribute(m->records, &f->floor, job, &policy->policy, policy->open, &p->block, clock,
+	verdict = inagg_record_contribute(m->records, &f->floor, job, &policy->policy, *open, &p->block, clock,
 					  &p->way);
 	if (floor)
 		unlock_word(&f->busy);
 	if (verdict > 0)
-		count_open(policy, verdict);
+		count_open(open, verdict);
 	return verdict;
 }
 
@@ -169,7 +183,7 @@ __attribute__((noinline)) int trio_move(struct xdp_md *ctx, struct inagg_record_
 /* The job or the bucket is full: the rank is told to slow down. */
 static __always_inline int trio_full(struct xdp_md *ctx, struct packet *p, const struct trio *t)
 {
-	struct report r = { .cap = inagg_window_cap(t->policy->open) };
+	struct report r = { .cap = inagg_window_cap(*t->open) };
 
 	t->count->drops[INAGG_R_FULL]++;
 	return tell(ctx, p, t->job, t->count, &r, 0);
@@ -253,7 +267,7 @@ static __always_inline int trio_finish(const struct trio *t)
 	if (verdict < 0)
 		return verdict;
 	t->memory->ready = !is_half(t->record->slot.dtype_op);
-	count_open(t->policy, verdict);
+	count_open(t->open, verdict);
 	return verdict;
 }
 
@@ -308,7 +322,7 @@ static __always_inline int trio_restore(struct xdp_md *ctx, struct packet *p, st
 		return XDP_ABORTED;
 	}
 	if (verdict > 0) {
-		count_open(t->policy, verdict);
+		count_open(t->open, verdict);
 		packet_to_result(h + 1, end, at.lanes, p->payload / 64);
 		*at.ready = 1;
 	}

@@ -129,7 +129,6 @@ void XdpPlane::add_job(const JobSpec &spec) {
     if (spec.algorithm != INAGG_TRIO)
         return;
     const inagg_job_policy policy{.policy = spec.policy(),
-                                  .open = 0,
                                   .job = static_cast<uint16_t>(spec.number),
                                   .generation = spec.generation};
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.policies), &spec.index, &policy, BPF_ANY),

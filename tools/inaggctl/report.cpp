@@ -26,7 +26,8 @@ constexpr Counter counters[] = {
     {"completions", &inagg_stats::completions}, {"duplicates", &inagg_stats::duplicates},
     {"replies", &inagg_stats::replies},         {"waits", &inagg_stats::waits},
     {"restores", &inagg_stats::restores},       {"joins", &inagg_stats::joins},
-    {"elements", &inagg_stats::elements},
+    {"elements", &inagg_stats::elements},       {"degraded", &inagg_stats::degraded},
+    {"late", &inagg_stats::late},               {"recoveries", &inagg_stats::recoveries},
 };
 
 bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }

@@ -58,6 +58,22 @@ std::string port_name(uint32_t ifindex) {
     return if_indextoname(ifindex, name) ? name : fmt::format("port {}", ifindex);
 }
 
+Stragglers stragglers_of(const inagg_job_policy &row) {
+    return {.expiry_us = row.policy.expiry_us, .quorum = row.policy.quorum};
+}
+
+// Ranks keep to one window, but a straggler may be in the one before.
+inagg_job_policy policy_of(uint16_t number, const JobState &job, const SweepPlan &plan) {
+    inagg_job_policy row{};
+    row.policy.expiry_us = job.stragglers.expiry_us;
+    row.policy.expiry_sweeps = expiry_in_sweeps(job.stragglers.expiry_us, plan);
+    row.policy.quorum = job.stragglers.quorum;
+    row.policy.most_open = 2 * pool_slots(job.record);
+    row.job = number;
+    row.generation = job.record.generation;
+    return row;
+}
+
 // The index of a job's configured port.
 uint32_t port_index(const std::string &name) {
     uint32_t ifindex = if_nametoindex(name.c_str());
@@ -82,11 +98,13 @@ void restore_jobs(JobBook &book, const SwitchMaps &maps) {
     book.forget();
     for (const auto &[number, record] : maps.jobs()) {
         if (record.index >= INAGG_MAX_JOBS || record.size > INAGG_MAX_RANKS ||
-            uint64_t{record.first_slot} + pool_slots(record) > maps.slot_count()) {
+            uint64_t{record.first_slot} + pool_slots(record) >
+                (has_records(record) ? maps.floor_count() : maps.slot_count())) {
             spdlog::warn("job {}: its record does not fit this switch; ignored", number);
             continue;
         }
-        book.restore(number, record, maps.members(record.index), Clock::now());
+        const Stragglers stragglers = has_records(record) ? stragglers_of(maps.policy(record.index)) : Stragglers{};
+        book.restore(number, record, stragglers, maps.members(record.index), Clock::now());
     }
 }
 
@@ -95,8 +113,10 @@ void try_jobs(JobBook book, const std::vector<JobSpec> &specs) {
         book.add(spec, port_index, Clock::now());
 }
 
-Agent::Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings)
-    : maps_(std::move(maps)), egress_(egress), book_(policy, random_generation) {
+Agent::Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings,
+             const Sweeping &sweeping)
+    : maps_(std::move(maps)), egress_(egress), book_(policy, random_generation), sweeping_(sweeping),
+      sweeper_(sweeping.bpffs, sweeping.mac) {
     Address four{.family = 4}, six{.family = 6};
     std::memcpy(four.bytes.data(), &settings.address4, 4);
     std::memcpy(six.bytes.data(), settings.address6, 16);
@@ -114,6 +134,7 @@ void Agent::take_over() {
             write_ports(job);
         spdlog::info("job {}: taken over, {} of {} ranks", number, joined_count(job.members), job.record.size);
     }
+    sweep();
 }
 
 // Refusals leave from the address and port that the workers asked. Zero UDP checksum as in RFC 6935.
@@ -186,6 +207,7 @@ void Agent::apply(const Outcome &outcome) {
         write_ports(job);
         write_members(job);
     }
+    sweep();
     for (const Displaced &gone : outcome.displaced) {
         inagg_join join{};
         join.nonce = gone.member.nonce;
@@ -220,12 +242,17 @@ void Agent::apply_renew(const Outcome::Change &change) {
     else
         maps_.delete_job(change.job);
     write_ports(job);
-    maps_.zero_slots(job.record.first_slot, pool_slots(job.record));
+    if (has_records(job.record)) {
+        maps_.forget_job(job.record);
+        maps_.put_policy(job.record.index, policy_of(change.job, job, sweeper_.plan()));
+    } else {
+        maps_.zero_slots(job.record.first_slot, pool_slots(job.record));
+    }
     write_members(job);
     maps_.put_job(change.job, job.record);
-    spdlog::info("job {}: generation {}, {} ranks, {}+{} slots from {}, {} elements per packet{}", change.job,
-                 job.record.generation, job.record.size, job.record.slots, job.record.control_slots,
-                 job.record.first_slot, job.record.elements,
+    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
+                 job.record.generation, job.record.size, describe(job.record.algorithm, job.stragglers),
+                 job.record.slots, job.record.control_slots, job.record.first_slot, job.record.elements,
                  job.record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "");
 }
 
@@ -293,6 +320,20 @@ void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, 
     sockaddr_storage storage = socket_address(to, port, length);
     if (sendto(socket.get(), &packet, sizeof packet, 0, reinterpret_cast<sockaddr *>(&storage), length) < 0)
         spdlog::debug("refusal to {}: {}", to.text(), system_text(errno));
+}
+
+// As often as the jobs that there are now need it.
+void Agent::sweep() {
+    std::vector<uint32_t> expiries;
+    for (const auto &[number, job] : book_.jobs())
+        expiries.push_back(job.stragglers.expiry_us);
+    const SweepPlan plan = plan_sweeps(expiries, sweeping_.sweepers, sweeping_.per_expiry);
+    if (plan == sweeper_.plan())
+        return;
+    sweeper_.sweep(plan);
+    for (const auto &[number, job] : book_.jobs())
+        if (has_records(job.record))
+            maps_.put_policy(job.record.index, policy_of(number, job, plan));
 }
 
 void Agent::add_job(const JobSpec &spec) { apply(book_.add(spec, port_index, Clock::now())); }

@@ -5,6 +5,7 @@
 #include "job_book.hpp"
 #include "loader.hpp"
 #include "maps.hpp"
+#include "sweeper.hpp"
 
 #include <map>
 #include <set>
@@ -29,10 +30,19 @@ void restore_jobs(JobBook &book, const SwitchMaps &maps);
 // Throws Error if a switch with this book cannot be given the jobs.
 void try_jobs(JobBook book, const std::vector<JobSpec> &specs);
 
+// How stragglers are looked for, in jobs that do not wait for them.
+struct Sweeping {
+    std::string bpffs;           // of the sweeps' programs
+    std::array<uint8_t, 6> mac;  // source of results without stragglers
+    uint32_t sweepers = 100;     // timers, at most
+    uint32_t per_expiry = 4;     // sweeps in the shortest expiry
+};
+
 class Agent {
 public:
     // Knows the jobs, and changes nothing yet. `egress` is the program of devmap entries.
-    Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings);
+    Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings,
+          const Sweeping &sweeping);
 
     // Reads all jobs again and makes them this agent's.
     void take_over();
@@ -51,6 +61,7 @@ public:
 
 private:
     void apply(const Outcome &outcome);
+    void sweep();
     void apply_remove(const Outcome::Change &change);
     void apply_renew(const Outcome::Change &change);
     void write_members(const JobState &job);
@@ -63,6 +74,8 @@ private:
     SwitchMaps maps_;
     int egress_;
     JobBook book_;
+    Sweeping sweeping_;
+    Sweeper sweeper_;
     Fd socket4_, socket6_;
     std::map<uint32_t, Fd> devmaps_;            // by job index
     std::map<uint32_t, TokenBucket> buckets_;   // by port

@@ -20,10 +20,26 @@ constexpr size_t retired_capacity = 4096, waiters_capacity = 1024;
 // A JOIN in host byte order; the nonce stays as it is on the wire.
 struct Request {
     uint16_t size, elements;
+    uint8_t algorithm;
+    Stragglers stragglers;
 };
 
 Request request_of(const inagg_event &event) {
-    return {.size = be16toh(event.join.size), .elements = be16toh(event.join.elements)};
+    return {.size = be16toh(event.join.size),
+            .elements = be16toh(event.join.elements),
+            .algorithm = event.join.algorithm,
+            .stragglers = {.expiry_us = be32toh(event.join.expiry_us), .quorum = be16toh(event.join.quorum)}};
+}
+
+// A rank that names no time and no quorum takes the job's.
+bool same_algorithm(const JobState &job, const Request &want) {
+    bool any = want.stragglers == Stragglers{};
+    return want.algorithm == job.record.algorithm && (any || want.stragglers == job.stragglers);
+}
+
+std::string other_algorithm(const JobState &job, const Request &want) {
+    return fmt::format("job runs {}, not {}", describe(job.record.algorithm, job.stragglers),
+                       describe(want.algorithm, want.stragglers));
 }
 
 Address address_of(const inagg_event &event) {
@@ -52,14 +68,15 @@ bool can_be_answered(const inagg_event &event) {
            event.join.receive_port && event.join.nonce && event.ifindex;
 }
 
-inagg_job new_record(uint16_t size, uint32_t slots, uint32_t control, uint16_t elements, uint8_t flags) {
+inagg_job new_record(uint8_t algorithm, uint16_t size, uint32_t slots, uint32_t control, uint16_t elements,
+                     uint8_t flags) {
     inagg_job record{};
     record.all = inagg_all_ranks(size);
     record.slots = slots;
     record.control_slots = control;
     record.size = size;
     record.elements = elements;
-    record.algorithm = INAGG_SWITCHML;
+    record.algorithm = algorithm;
     record.flags = flags;
     record.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(size));
     return record;
@@ -94,6 +111,12 @@ bool same_job(const inagg_job &a, const inagg_job &b) {
 
 } // namespace
 
+std::string describe(int algorithm, Stragglers s) {
+    if (algorithm != INAGG_TRIO)
+        return algorithm_name(algorithm);
+    return fmt::format("{}, expiry {} us, quorum {}", algorithm_name(algorithm), s.expiry_us, s.quorum);
+}
+
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family) {
     uint32_t headers = (family == 6 ? 40 : 20) + 8 + sizeof(inagg_hdr);
     uint32_t elements = mtu > headers ? (mtu - headers) / 4 : 0;
@@ -105,8 +128,10 @@ uint32_t joined_count(const Members &members) {
     return static_cast<uint32_t>(std::count_if(members.begin(), members.end(), has_joined));
 }
 
-void JobBook::restore(uint16_t number, const inagg_job &record, const Members &members, Time now) {
-    jobs_[number] = {.record = record, .members = members, .heard = now, .seated = now};
+void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers stragglers, const Members &members,
+                      Time now) {
+    jobs_[number] = {
+        .record = record, .stragglers = stragglers, .members = members, .heard = now, .seated = now};
     generations_[number] = record.generation;
 }
 
@@ -120,9 +145,12 @@ Outcome JobBook::join(const inagg_event &event, Time now) {
         return refused(INAGG_R_SIZE, fmt::format("size {} is not 1 to {}", want.size, INAGG_MAX_RANKS));
     if (event.rank >= want.size)
         return refused(INAGG_R_RANK, fmt::format("rank {} is outside a job of {}", event.rank, want.size));
-    if (event.join.algorithm != INAGG_SWITCHML)
-        return refused(INAGG_R_ALGORITHM, fmt::format("algorithm {} is not available, only switchml is",
-                                                      algorithm_name(event.join.algorithm)));
+    if (!is_available(want.algorithm))
+        return refused(INAGG_R_ALGORITHM, fmt::format("algorithm {} is not available, only switchml and trio are",
+                                                      algorithm_name(want.algorithm)));
+    if (want.stragglers.quorum > want.size)
+        return refused(INAGG_R_SIZE,
+                       fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
     auto job = jobs_.find(event.job);
     if (job == jobs_.end())
         return join_new(event, {}, now);
@@ -148,12 +176,13 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
                                    policy_.port_forming),
                        std::move(so_far));
     uint8_t flags = event.join.flags & INAGG_JOIN_CHECKED;
-    inagg_job record = new_record(want.size, policy_.job_slots, policy_.job_control, elements, flags);
-    JobState *job = create(event.job, record, so_far, now);
+    inagg_job record =
+        new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements, flags);
+    JobState *job = create(event.job, record, want.stragglers, so_far, now);
     if (!job)
         return refused(INAGG_R_FULL,
                        fmt::format("{} of {} job numbers in use, or no {} slots in a row of {}", jobs_.size(),
-                                   INAGG_MAX_JOBS, pool_slots(record), policy_.slots),
+                                   INAGG_MAX_JOBS, pool_slots(record), pool_of(record)),
                        std::move(so_far));
     return seat(*job, event, std::move(so_far), now);
 }
@@ -176,6 +205,8 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
     if (want.size != job.record.size)
         return refuse_late(event, INAGG_R_SIZE, fmt::format("job has {} ranks, not {}", job.record.size, want.size),
                            now);
+    if (!same_algorithm(job, want))
+        return refuse_late(event, INAGG_R_ALGORITHM, other_algorithm(job, want), now);
     if (want.elements < job.record.elements)
         return refuse_late(event, INAGG_R_MTU,
                            fmt::format("job has {} elements per packet, this rank's MTU allows {}",
@@ -219,13 +250,15 @@ Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
 // A new run of the same job begins with this rank.
 Outcome JobBook::restart_for(JobState &job, const inagg_event &event, Outcome so_far, Time now) {
     Request want = request_of(event);
-    bool fits = want.size == job.record.size && want.elements >= job.record.elements;
+    bool fits = want.size == job.record.size && want.elements >= job.record.elements && same_algorithm(job, want);
     if (!fits && !job.record.keep) {
         erase(event.job, so_far, INAGG_R_REPLACED);
         return join_new(event, std::move(so_far), now);
     }
     if (want.size != job.record.size)
         return refused(INAGG_R_SIZE, fmt::format("job is configured for {} ranks, not {}", job.record.size, want.size));
+    if (!same_algorithm(job, want))
+        return refused(INAGG_R_ALGORITHM, other_algorithm(job, want));
     if (!fits)
         return refused(INAGG_R_MTU, fmt::format("job is configured for {} elements per packet, not {}",
                                                 job.record.elements, want.elements));
@@ -300,7 +333,7 @@ void JobBook::vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &out
 Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index,
                      Time now) {
     uint16_t elements = spec.elements ? spec.elements : elements_for_mtu(policy_.mtu, 6);
-    inagg_job record = new_record(spec.size, spec.slots ? spec.slots : policy_.job_slots,
+    inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : policy_.job_slots,
                                   spec.control ? spec.control : policy_.job_control, elements,
                                   spec.checked ? INAGG_JOIN_CHECKED : 0);
     record.keep = 1;
@@ -308,7 +341,8 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
         throw Error("job {}: elements={} do not fit the ports' MTU of {}; the most is {}", spec.number, elements,
                     policy_.mtu, elements_for_mtu(policy_.mtu, 4));
     auto found = jobs_.find(spec.number);
-    if (found != jobs_.end() && found->second.record.keep && same_job(found->second.record, record))
+    if (found != jobs_.end() && found->second.record.keep && same_job(found->second.record, record) &&
+        found->second.stragglers == spec.stragglers)
         return ignored("runs already as configured");
     if (found != jobs_.end())
         throw Error("job {} exists with another configuration; remove it first: inaggctl job del {}", spec.number,
@@ -323,11 +357,11 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
         std::copy(member.address.bytes.begin(), member.address.bytes.end(), row.address);
     }
     Outcome outcome{.verdict = Verdict::done};
-    JobState *job = create(spec.number, record, outcome, now);
+    JobState *job = create(spec.number, record, spec.stragglers, outcome, now);
     if (!job)
         throw Error("job {}: no room: {} of {} job numbers in use, {} slots wanted in a row of {}; "
                     "remove jobs or start inaggd with more --slots",
-                    spec.number, jobs_.size(), INAGG_MAX_JOBS, pool_slots(record), policy_.slots);
+                    spec.number, jobs_.size(), INAGG_MAX_JOBS, pool_slots(record), pool_of(record));
     job->members = members;
     return outcome;
 }
@@ -377,19 +411,20 @@ void JobBook::heard(uint16_t number, Time now) {
         job->second.heard = now;
 }
 
-JobState *JobBook::create(uint16_t number, inagg_job record, Outcome &outcome, Time now) {
-    if (!make_room(pool_slots(record), outcome, now))
+JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now) {
+    if (!make_room(record, outcome, now))
         return nullptr;
     record.index = *free_index();
-    record.first_slot = *free_slots(pool_slots(record));
+    record.first_slot = *free_slots(record);
     record.generation = next_generation(number);
     outcome.changes.push_back({Kind::renew, number, record});
-    return &(jobs_[number] = {.record = record, .members = {}, .heard = now, .seated = now});
+    return &(jobs_[number] = {
+                 .record = record, .stragglers = stragglers, .members = {}, .heard = now, .seated = now});
 }
 
 // Also by removing jobs that nobody has used for long, the oldest first.
-bool JobBook::make_room(uint32_t slots, Outcome &outcome, Time now) {
-    while (!free_index() || !free_slots(slots)) {
+bool JobBook::make_room(const inagg_job &record, Outcome &outcome, Time now) {
+    while (!free_index() || !free_slots(record)) {
         auto oldest = jobs_.end();
         for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
             if (!job->second.record.keep && idle(job->second, now) &&
@@ -434,11 +469,17 @@ std::optional<uint32_t> JobBook::free_index() const {
     return static_cast<uint32_t>(__builtin_ctzll(~taken));
 }
 
-std::optional<uint32_t> JobBook::free_slots(uint32_t count) const {
+// Slots with memory of their own and slots that are only numbers come from two pools.
+std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
     std::vector<SlotRange> taken;
     for (const auto &[number, job] : jobs_)
-        taken.push_back({job.record.first_slot, pool_slots(job.record)});
-    return first_fit(std::move(taken), count, policy_.slots);
+        if (has_records(job.record) == has_records(record))
+            taken.push_back({job.record.first_slot, pool_slots(job.record)});
+    return first_fit(std::move(taken), pool_slots(record), pool_of(record));
+}
+
+uint32_t JobBook::pool_of(const inagg_job &record) const {
+    return has_records(record) ? policy_.floors : policy_.slots;
 }
 
 uint16_t JobBook::next_generation(uint16_t number) {

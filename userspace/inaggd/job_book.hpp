@@ -22,7 +22,8 @@ using Clock = std::chrono::steady_clock;
 using Time = Clock::time_point;
 
 struct Policy {
-    uint32_t slots = INAGG_DEFAULT_SLOTS; // of the switch
+    uint32_t slots = INAGG_DEFAULT_SLOTS;   // of the switch
+    uint32_t floors = INAGG_DEFAULT_FLOORS; // likewise: slots of jobs whose blocks have records instead
     uint32_t job_slots = 128;             // of a job that names no number
     uint32_t job_control = 8;
     bool auto_jobs = true; // the first rank's JOIN creates its job
@@ -38,6 +39,7 @@ inline constexpr std::chrono::milliseconds patience{1500};
 
 struct JobState {
     inagg_job record{};
+    Stragglers stragglers{};
     Members members{};
     Time heard{};
     Time seated{}; // when the last rank joined
@@ -71,6 +73,9 @@ struct Outcome {
     std::vector<Displaced> displaced{};
 };
 
+// An algorithm's name, with what trio does about stragglers.
+std::string describe(int algorithm, Stragglers stragglers);
+
 // 32-bit elements that fit a packet of `mtu` bytes; 0 if not even a chunk does.
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family);
 
@@ -82,7 +87,7 @@ public:
 
     void forget() { jobs_.clear(); }
     // Takes over what the maps say.
-    void restore(uint16_t number, const inagg_job &record, const Members &members, Time now);
+    void restore(uint16_t number, const inagg_job &record, Stragglers stragglers, const Members &members, Time now);
 
     Outcome join(const inagg_event &event, Time now);
     Outcome leave(const inagg_event &event, Time now);
@@ -109,15 +114,16 @@ private:
     Outcome seat(JobState &job, const inagg_event &event, Outcome so_far, Time now);
     Outcome refuse_late(const inagg_event &event, inagg_reason reason, std::string detail, Time now);
 
-    JobState *create(uint16_t number, inagg_job record, Outcome &outcome, Time now);
+    JobState *create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now);
     uint32_t forming_behind(uint32_t ifindex) const;
     void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
     void renew(uint16_t number, JobState &job, Outcome &outcome);
     void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
-    bool make_room(uint32_t slots, Outcome &outcome, Time now);
+    bool make_room(const inagg_job &record, Outcome &outcome, Time now);
     bool idle(const JobState &job, Time now) const { return now - job.heard > policy_.idle; }
     std::optional<uint32_t> free_index() const;
-    std::optional<uint32_t> free_slots(uint32_t count) const;
+    std::optional<uint32_t> free_slots(const inagg_job &record) const;
+    uint32_t pool_of(const inagg_job &record) const;
     uint16_t next_generation(uint16_t number);
     bool waited(const inagg_event &event, Time now);
     void retire(uint64_t nonce);

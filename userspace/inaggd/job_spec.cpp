@@ -5,6 +5,7 @@
 #include "slot_pool.hpp"
 
 #include <charconv>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -12,6 +13,7 @@ namespace inaggd {
 namespace {
 
 constexpr uint32_t max_pool = 1u << 20;
+constexpr uint32_t least_expiry_us = 100, most_expiry_us = 60'000'000;
 
 uint32_t parse_number(const std::string &text, const std::string &what, uint32_t low, uint32_t high) {
     uint32_t value = 0;
@@ -49,6 +51,27 @@ uint16_t parse_elements(const std::string &text) {
     return static_cast<uint16_t>(elements);
 }
 
+// 10ms, 500us, 1s.
+uint32_t parse_expiry(const std::string &text) {
+    static const std::map<std::string, uint64_t> units = {{"us", 1}, {"ms", 1000}, {"s", 1000000}};
+    uint32_t value = 0;
+    const char *end = text.data() + text.size();
+    auto [stop, error] = std::from_chars(text.data(), end, value);
+    auto unit = units.find(std::string(stop, end));
+    if (error != std::errc{} || unit == units.end() || value * unit->second < least_expiry_us ||
+        value * unit->second > most_expiry_us)
+        throw Error("job: expiry must be a time from {} us to {} s such as 10ms, not '{}'", least_expiry_us,
+                    most_expiry_us / 1000000, text);
+    return static_cast<uint32_t>(value * unit->second);
+}
+
+uint8_t parse_algorithm(const std::string &text) {
+    auto number = algorithm_number(text);
+    if (!number || !is_available(*number))
+        throw Error("job: algorithm '{}' is not available on this switch, only switchml and trio are", text);
+    return *number;
+}
+
 void apply_setting(JobSpec &spec, const std::string &key, const std::string &value) {
     if (key == "size")
         spec.size = static_cast<uint16_t>(parse_number(value, "size", 1, INAGG_MAX_RANKS));
@@ -58,17 +81,19 @@ void apply_setting(JobSpec &spec, const std::string &key, const std::string &val
         spec.control = parse_pool(value, "control");
     else if (key == "elements")
         spec.elements = parse_elements(value);
-    else if (key == "algorithm" && value == "switchml")
-        spec.algorithm = INAGG_SWITCHML;
     else if (key == "algorithm")
-        throw Error("job: algorithm '{}' is not available on this switch, only switchml is", value);
+        spec.algorithm = parse_algorithm(value);
+    else if (key == "expiry")
+        spec.stragglers.expiry_us = parse_expiry(value);
+    else if (key == "quorum")
+        spec.stragglers.quorum = static_cast<uint16_t>(parse_number(value, "quorum", 1, INAGG_MAX_RANKS));
     else if (key == "checked" && value.empty())
         spec.checked = true;
     else if (key == "member")
         spec.members.push_back(parse_member(value));
     else
-        throw Error("job: unknown setting '{}'; known are size, slots, control, elements, algorithm, checked, "
-                    "member",
+        throw Error("job: unknown setting '{}'; known are size, slots, control, elements, algorithm, expiry, "
+                    "quorum, checked, member",
                     key);
 }
 
@@ -93,6 +118,11 @@ JobSpec parse_job_spec(const std::string &text) {
     }
     if (!spec.size)
         throw Error("job: '{}' lacks size=N, the number of ranks", text);
+    if (spec.algorithm != INAGG_TRIO && spec.stragglers != Stragglers{})
+        throw Error("job: expiry and quorum are trio's; {} waits for all ranks (algorithm=trio)",
+                    algorithm_name(spec.algorithm));
+    if (spec.stragglers.quorum > spec.size)
+        throw Error("job: quorum {} is more than the {} ranks", spec.stragglers.quorum, spec.size);
     std::set<uint16_t> ranks;
     for (const MemberSpec &member : spec.members) {
         if (member.rank >= spec.size)

@@ -16,6 +16,14 @@ struct MemberSpec {
     Address address;
 };
 
+// When a block of a trio job is decided without all ranks. Neither set: never.
+struct Stragglers {
+    uint32_t expiry_us = 0; // so long without a further rank
+    uint16_t quorum = 0;    // as soon as so many are in
+
+    bool operator==(const Stragglers &) const = default;
+};
+
 // A configured job: --job and `inaggctl job add`.
 struct JobSpec {
     uint16_t number = 0;
@@ -25,11 +33,12 @@ struct JobSpec {
     uint16_t elements = 0; // 0: as many as every port's MTU allows
     uint8_t algorithm = INAGG_SWITCHML;
     bool checked = false;
+    Stragglers stragglers{};
     std::vector<MemberSpec> members;
 };
 
-// Reads `7:size=4,slots=256,control=8,elements=352,algorithm=switchml,checked,member=0@p0/10.77.0.10`;
-// only the number and size are needed. Throws Error.
+// Reads `7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,quorum=3,checked,
+// member=0@p0/10.77.0.10`; only the number and size are needed. Throws Error.
 JobSpec parse_job_spec(const std::string &text);
 
 } // namespace inaggd

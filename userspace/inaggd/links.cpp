@@ -59,6 +59,15 @@ std::string owner_of(const std::string &port) {
     return ifindex && if_indextoname(ifindex, name) ? name : port;
 }
 
+ifreq ask(const std::string &port, unsigned long what) {
+    Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ifreq request{};
+    std::copy_n(port.begin(), std::min<size_t>(port.size(), IFNAMSIZ - 1), request.ifr_name);
+    if (ioctl(fd.get(), what, &request))
+        throw Error("port {}: {}", port, system_text(errno));
+    return request;
+}
+
 } // namespace
 
 LinkWatch::LinkWatch() : fd_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)) {
@@ -87,13 +96,13 @@ void LinkWatch::read(const std::function<void(bool, uint32_t, const std::string 
     }
 }
 
-uint32_t mtu_of(const std::string &port) {
-    Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    ifreq request{};
-    std::copy_n(port.begin(), std::min<size_t>(port.size(), IFNAMSIZ - 1), request.ifr_name);
-    if (ioctl(fd.get(), SIOCGIFMTU, &request))
-        throw Error("port {}: {}", port, system_text(errno));
-    return static_cast<uint32_t>(request.ifr_mtu);
+uint32_t mtu_of(const std::string &port) { return static_cast<uint32_t>(ask(port, SIOCGIFMTU).ifr_mtu); }
+
+std::array<uint8_t, 6> mac_of(const std::string &port) {
+    const ifreq answer = ask(port, SIOCGIFHWADDR);
+    std::array<uint8_t, 6> mac;
+    std::memcpy(mac.data(), answer.ifr_hwaddr.sa_data, mac.size());
+    return mac;
 }
 
 Address address_near(const std::string &port, uint8_t family) {

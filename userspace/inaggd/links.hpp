@@ -5,6 +5,7 @@
 #include "common/fd.hpp"
 #include "names.hpp"
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ private:
 };
 
 uint32_t mtu_of(const std::string &port);
+std::array<uint8_t, 6> mac_of(const std::string &port);
 // The first address of `family` on the port, or on the bridge that the port belongs to.
 Address address_near(const std::string &port, uint8_t family);
 

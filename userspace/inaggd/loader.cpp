@@ -19,6 +19,8 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include <switch.skel.h>
@@ -32,9 +34,10 @@ namespace fs = std::filesystem;
 // programs, so that an old and a new set never meet while ports change over.
 constexpr std::array state_maps = {
     "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
-    "buckets",  "record_lanes", "floors",  "policies", "expired", "sweepers",   "sweep_settings", "due"};
+    "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due"};
 constexpr const char *algorithms = "algorithms";
-constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job"};
+constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
+                                 "inagg_tick"};
 
 // libbpf explains a refused program over many lines; they belong to the log.
 int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) {
@@ -162,7 +165,7 @@ int create_link(int program, uint32_t ifindex, uint32_t mode) {
 
 } // namespace
 
-Loader::Loader(std::string dir, uint32_t slots, bool fresh)
+Loader::Loader(std::string dir, const SwitchSizes &sizes, bool fresh)
     : dir_(std::move(dir)), made_directory_(make_directory(dir_)), lock_(lock_directory(dir_)) {
     libbpf_set_print(log_libbpf);
     std::vector<fs::path> found = own_pins(dir_);
@@ -171,7 +174,7 @@ Loader::Loader(std::string dir, uint32_t slots, bool fresh)
         std::for_each(found.begin(), found.end(), unpin);
     bool is_new = fresh || found.empty();
     try {
-        load(slots);
+        load(sizes);
     } catch (...) {
         switch_bpf__destroy(skeleton_);
         if (is_new)
@@ -180,11 +183,11 @@ Loader::Loader(std::string dir, uint32_t slots, bool fresh)
     }
 }
 
-void Loader::load(uint32_t slots) {
+void Loader::load(const SwitchSizes &sizes) {
     skeleton_ = switch_bpf__open();
     if (!skeleton_)
         throw Error("switch program: {}", system_text(errno));
-    reuse_or_create(slots);
+    reuse_or_create(sizes);
     if (int error = switch_bpf__load(skeleton_))
         throw Error("the kernel refuses the switch program: {}{}", system_text(error),
                     error == -EPERM ? "; run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" : "");
@@ -194,15 +197,17 @@ void Loader::load(uint32_t slots) {
 
 Loader::~Loader() { switch_bpf__destroy(skeleton_); }
 
-void Loader::reuse_or_create(uint32_t slots) {
+void Loader::reuse_or_create(const SwitchSizes &sizes) {
+    const std::map<bpf_map *, std::pair<const char *, uint32_t>> wanted = {
+        {skeleton_->maps.slots, {"slots", sizes.slots * 2}},
+        {skeleton_->maps.buckets, {"buckets", sizes.buckets}},
+        {skeleton_->maps.record_lanes, {"buckets", sizes.buckets * INAGG_WAYS}}};
     for (const char *name : state_maps) {
         bpf_map *map = bpf_object__find_map_by_name(skeleton_->obj, name);
         fs::path path = fs::path(dir_) / name;
         if (!pinned(path)) {
-            if (map == skeleton_->maps.slots)
-                bpf_map__set_max_entries(map, slots * 2);
-            if (map == skeleton_->maps.floors)
-                bpf_map__set_max_entries(map, bpf_map__max_entries(skeleton_->maps.slots) / 2);
+            if (auto size = wanted.find(map); size != wanted.end())
+                bpf_map__set_max_entries(map, size->second.second);
             continue;
         }
         Fd fd(bpf_obj_get(path.c_str()));
@@ -210,9 +215,9 @@ void Loader::reuse_or_create(uint32_t slots) {
             throw Error("{}: {}; remove it, or start with --fresh", path.string(), system_text(errno));
         bpf_map_info info = map_info(fd.get(), path);
         need_compatible(map, info, path);
-        if (map == skeleton_->maps.slots && info.max_entries != slots * 2)
-            spdlog::warn("{} has {} slots and keeps them; --slots {} takes a --fresh start", path.string(),
-                         info.max_entries / 2, slots);
+        if (auto size = wanted.find(map); size != wanted.end() && info.max_entries != size->second.second)
+            spdlog::warn("{} has {} entries and keeps them; another number of --{} takes a --fresh start", path.string(),
+                         info.max_entries, size->second.first);
         if (bpf_map__reuse_fd(map, fd.get()))
             throw Error("{}: {}", path.string(), system_text(errno));
         resumed_ = true;
@@ -230,9 +235,6 @@ void Loader::pin_new_maps() {
 }
 
 int Loader::egress() const { return bpf_program__fd(skeleton_->progs.inagg_egress); }
-int Loader::sweep() const { return bpf_program__fd(skeleton_->progs.inagg_sweep); }
-int Loader::tick() const { return bpf_program__fd(skeleton_->progs.inagg_tick); }
-int Loader::due() const { return bpf_map__fd(skeleton_->maps.due); }
 
 void need_free_ports(const std::string &dir, const std::vector<std::string> &ports) {
     for (const std::string &port : ports) {

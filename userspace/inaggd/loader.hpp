@@ -19,12 +19,18 @@ using inagg::Fd;
 // Throws Error if one of the ports does not exist or runs a program other than the switch of `dir`.
 void need_free_ports(const std::string &dir, const std::vector<std::string> &ports);
 
+// Of maps that are made anew.
+struct SwitchSizes {
+    uint32_t slots;   // pairs
+    uint32_t buckets; // of trio's records, a power of two
+};
+
 class Loader {
 public:
     // Loads the programs. Maps that hold the switch's state are taken from the pins in `dir` if there
-    // are any, unless `fresh`; `slots` (pairs) counts only for new ones. Throws Error, also when another
+    // are any, unless `fresh`; `sizes` counts only for new ones. Throws Error, also when another
     // process has a Loader of `dir`.
-    Loader(std::string dir, uint32_t slots, bool fresh);
+    Loader(std::string dir, const SwitchSizes &sizes, bool fresh);
     ~Loader();
     Loader(const Loader &) = delete;
     Loader &operator=(const Loader &) = delete;
@@ -43,14 +49,10 @@ public:
     bool resumed() const { return resumed_; }
     // The egress program of devmap entries.
     int egress() const;
-    // Blocks that do not wait (bpf/sweep.h): starts the sweepers, decides what they found, and its wake-up.
-    int sweep() const;
-    int tick() const;
-    int due() const;
 
 private:
-    void load(uint32_t slots);
-    void reuse_or_create(uint32_t slots);
+    void load(const SwitchSizes &sizes);
+    void reuse_or_create(const SwitchSizes &sizes);
     void pin_new_maps();
     void pin_programs() const;
     void replace_pin(const char *name, int fd) const;

@@ -34,6 +34,7 @@ struct Options {
     std::string address4, address6;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
+    uint32_t buckets = INAGG_DEFAULT_BUCKETS, sweepers = 100, sweeps_per_expiry = 4;
     uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4;
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
     int ready_fd = -1;
@@ -63,9 +64,19 @@ void describe(CLI::App &app, Options &o) {
         app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")->capture_default_str());
     power_of_two_check(app.add_option("--control-slots", o.control_slots, "control slots, likewise")
                            ->capture_default_str());
+    power_of_two_check(app.add_option("--buckets", o.buckets, "of four trio blocks each (13.5 KB a bucket)")
+                           ->capture_default_str());
+    app.add_option("--sweepers", o.sweepers, "timers that look for trio blocks whose ranks do not come")
+        ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))
+        ->capture_default_str();
+    app.add_option("--sweeps-per-expiry", o.sweeps_per_expiry,
+                   "with k, a block is decided without stragglers after 1 to 1 + 1/k expiries")
+        ->check(CLI::Range(1u, 64u))
+        ->capture_default_str();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,
-                   "configure a job: 7:size=4,slots=256,control=8,elements=352,checked,member=0@p0/10.77.0.10,...")
+                   "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,"
+                   "quorum=3,checked,member=0@p0/10.77.0.10,...")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
         ->capture_default_str();
@@ -164,6 +175,7 @@ struct Plan {
 
 Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
     return {.slots = slots,
+            .floors = INAGG_DEFAULT_FLOORS,
             .job_slots = o.job_slots,
             .job_control = o.control_slots,
             .auto_jobs = !o.no_auto_jobs,
@@ -233,13 +245,16 @@ class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
         : o_(options), arguments_(std::move(arguments)), plan_(o_), run_dir_(o_.run_dir), signals_(signals()),
-          loader_(o_.bpffs, o_.slots, o_.fresh) {}
+          loader_(o_.bpffs, {.slots = o_.slots, .buckets = o_.buckets}, o_.fresh) {}
 
     void start() {
         SwitchMaps maps = SwitchMaps::open(o_.bpffs);
         Policy policy = policy_of(o_, plan_, maps.slot_count());
         inagg_switch_settings settings = settings_for(maps);
-        agent_ = std::make_unique<Agent>(std::move(maps), loader_.egress(), policy, settings);
+        agent_ = std::make_unique<Agent>(
+            std::move(maps), loader_.egress(), policy, settings,
+            Sweeping{.bpffs = o_.bpffs, .mac = mac_of(o_.ports.front()), .sweepers = o_.sweepers,
+                     .per_expiry = o_.sweeps_per_expiry});
         try_jobs(agent_->book(), plan_.jobs);
         events_.reset(ring_buffer__new(agent_->maps().events(), on_event, this, nullptr));
         if (!events_)

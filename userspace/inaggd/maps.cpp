@@ -75,6 +75,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
                     dir, info.value_size, sizeof(inagg_slot_memory));
     maps.slot_count_ = info.max_entries / 2;
     maps.bucket_count_ = info_of(open_pin(base / "buckets"), "buckets").max_entries;
+    maps.floor_count_ = info_of(open_pin(base / "floors"), "floors").max_entries;
     return maps;
 }
 
@@ -261,16 +262,20 @@ uint16_t random_boot(uint16_t previous) {
 void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot) {
     if (!number) {
         maps.zero_slots(0, maps.slot_count());
-        maps.zero_floors(0, maps.slot_count());
+        maps.zero_floors(0, maps.floor_count());
         maps.zero_records(INAGG_MAX_JOBS);
     } else {
         auto jobs = maps.jobs();
         auto job = jobs.find(*number);
         if (job == jobs.end())
             throw Error("job {}: no such job on this switch (inaggctl job list)", *number);
-        maps.zero_slots(job->second.first_slot, pool_slots(job->second));
-        maps.zero_floors(job->second.first_slot, pool_slots(job->second));
-        maps.zero_records(job->second.index);
+        const inagg_job &record = job->second;
+        if (has_records(record)) {
+            maps.zero_floors(record.first_slot, pool_slots(record));
+            maps.zero_records(record.index);
+        } else {
+            maps.zero_slots(record.first_slot, pool_slots(record));
+        }
     }
     if (keep_boot)
         return;

@@ -38,6 +38,7 @@ public:
     inagg_switch_settings settings() const;
     void set_settings(const inagg_switch_settings &settings) const;
     uint32_t slot_count() const { return slot_count_; }
+    uint32_t floor_count() const { return floor_count_; }
 
     std::map<uint16_t, inagg_job> jobs() const;
     void put_job(uint16_t number, const inagg_job &job) const;
@@ -78,7 +79,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd policies_, sweepers_, sweep_settings_, forget_;
-    uint32_t slot_count_ = 0, bucket_count_ = 0;
+    uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0;
 };
 
 // A random boot id, never 0 and never `previous`.
@@ -92,6 +93,8 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *job, bool keep_boot);
 std::string port_pin(const std::string &dir, const std::string &name);
 std::vector<AttachedPort> attached_ports(const std::string &dir);
 
+// Its blocks live in keyed records that all jobs share; its slots are positions in a window.
+inline bool has_records(const inagg_job &job) { return job.algorithm == INAGG_TRIO; }
 inline uint32_t pool_slots(const inagg_job &job) { return job.slots + job.control_slots; }
 
 } // namespace inaggd

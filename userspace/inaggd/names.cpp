@@ -45,6 +45,8 @@ std::string algorithm_name(int algorithm) {
     return fmt::format("{}", algorithm);
 }
 
+bool is_available(int algorithm) { return algorithm == INAGG_SWITCHML || algorithm == INAGG_TRIO; }
+
 std::optional<uint8_t> algorithm_number(std::string_view name) {
     auto row = std::find(std::begin(algorithm_table), std::end(algorithm_table), name);
     if (row == std::end(algorithm_table))

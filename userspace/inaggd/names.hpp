@@ -27,6 +27,8 @@ std::string reason_name(int number);
 std::string_view reason_text(int number);
 
 std::string algorithm_name(int algorithm);
+// Does this switch have it?
+bool is_available(int algorithm);
 std::optional<uint8_t> algorithm_number(std::string_view name);
 
 // An IPv4 (first 4 bytes) or IPv6 address.

@@ -21,6 +21,7 @@ struct Worker {
     uint8_t host = 10;
     uint16_t receive_port = 5000;
     uint8_t algorithm = INAGG_SWITCHML, flags = 0;
+    Stragglers stragglers{};
 
     static Worker of(uint16_t rank, uint16_t size = 2) {
         Worker w;
@@ -54,6 +55,8 @@ struct Worker {
         e.join.receive_port = htons(receive_port);
         e.join.algorithm = algorithm;
         e.join.flags = flags;
+        e.join.expiry_us = htobe32(stragglers.expiry_us);
+        e.join.quorum = htobe16(stragglers.quorum);
         return e;
     }
 };
@@ -188,6 +191,60 @@ TEST_F(Book, ImpossibleRequestsAreRefused) {
     w.elements = 31;
     expect_refused(join(w), INAGG_R_MTU);
     EXPECT_FALSE(has(7));
+}
+
+Worker trio(uint16_t rank, Stragglers stragglers) {
+    Worker w = Worker::of(rank);
+    w.algorithm = INAGG_TRIO;
+    w.stragglers = stragglers;
+    return w;
+}
+
+TEST_F(Book, TheFirstRankSaysWhenStragglersAreGivenUp) {
+    expect_done(join(trio(0, {.expiry_us = 10000, .quorum = 1})));
+    EXPECT_EQ(job().record.algorithm, INAGG_TRIO);
+    EXPECT_EQ(job().stragglers.expiry_us, 10000u);
+    EXPECT_EQ(job().stragglers.quorum, 1);
+}
+
+TEST_F(Book, RanksAgreeOnTheAlgorithmOrTakeTheJobs) {
+    join(trio(0, {.expiry_us = 10000}));
+    const Worker other = trio(1, {.expiry_us = 20000});
+    expect_ignored(join(other));
+    now += 2 * patience;
+    expect_refused(join(other), INAGG_R_ALGORITHM);
+    const Worker waits_for_all = Worker::of(1).again(77);
+    expect_ignored(join(waits_for_all));
+    now += 2 * patience;
+    expect_refused(join(waits_for_all), INAGG_R_ALGORITHM);
+    expect_done(join(trio(1, {}).again(78)));
+}
+
+TEST_F(Book, ANewRunMayChooseAnotherAlgorithm) {
+    join(trio(0, {.expiry_us = 10000}));
+    join(trio(1, {.expiry_us = 10000}));
+    expect_done(join(Worker::of(0).again(99)));
+    EXPECT_EQ(job().record.algorithm, INAGG_SWITCHML);
+    EXPECT_EQ(job().stragglers, Stragglers{});
+}
+
+TEST_F(Book, AQuorumIsNoLargerThanTheJob) {
+    expect_refused(join(trio(0, {.quorum = 3})), INAGG_R_SIZE);
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Book, JobsWithRecordsTakeNoSlotsOfTheOthers) {
+    book.policy().slots = 2 * (book.policy().job_slots + book.policy().job_control);
+    for (uint16_t number = 1; number <= 4; number++) {
+        Worker w = number % 2 ? trio(0, {}) : Worker::of(0);
+        w.job = number;
+        w.nonce = number;
+        w.port = 200u + number;
+        expect_done(join(w));
+    }
+    EXPECT_EQ(job(1).record.first_slot, job(2).record.first_slot);
+    EXPECT_EQ(job(3).record.first_slot, job(4).record.first_slot);
+    EXPECT_NE(job(1).record.first_slot, job(3).record.first_slot);
 }
 
 TEST_F(Book, SixtyFourRanksFit) {
@@ -533,7 +590,7 @@ TEST_F(Book, LostPortTakesItsRanksAlong) {
 TEST_F(Book, RestoredJobsGoOn) {
     join_all(2);
     JobBook next(policy, [] { return uint16_t{0}; });
-    next.restore(7, job().record, job().members, now);
+    next.restore(7, job().record, job().stragglers, job().members, now);
     expect_ignored(next.join(Worker::of(1).event(), now));
     EXPECT_EQ(next.jobs().at(7).record.generation, generation());
     expect_done(next.join(Worker::of(1).again(44).event(), now));

@@ -31,6 +31,16 @@ TEST(JobSpec, ReadsEverySetting) {
     EXPECT_EQ(spec.members[1].address.text(), "fd77::73");
 }
 
+TEST(JobSpec, ReadsWhenStragglersAreGivenUp) {
+    JobSpec spec = parse_job_spec("7:size=4,algorithm=trio,expiry=10ms,quorum=3");
+    EXPECT_EQ(spec.algorithm, INAGG_TRIO);
+    EXPECT_EQ(spec.stragglers.expiry_us, 10000u);
+    EXPECT_EQ(spec.stragglers.quorum, 3);
+    EXPECT_EQ(parse_job_spec("7:size=4,algorithm=trio,expiry=500us").stragglers.expiry_us, 500u);
+    EXPECT_EQ(parse_job_spec("7:size=4,algorithm=trio,expiry=2s").stragglers.expiry_us, 2000000u);
+    EXPECT_EQ(parse_job_spec("7:size=4,algorithm=trio").stragglers, Stragglers{});
+}
+
 // The message names the value that is wrong.
 TEST(JobSpec, RefusesWhatItCannotMean) {
     const std::pair<const char *, const char *> cases[] = {
@@ -48,6 +58,13 @@ TEST(JobSpec, RefusesWhatItCannotMean) {
         {"7:size=4,elements=350", "not 350"},
         {"7:size=4,elements=864", "'864'"},
         {"7:size=4,algorithm=atp", "'atp'"},
+        {"7:size=4,algorithm=trio,expiry=10", "'10'"},
+        {"7:size=4,algorithm=trio,expiry=99us", "'99us'"},
+        {"7:size=4,algorithm=trio,expiry=61s", "'61s'"},
+        {"7:size=4,algorithm=trio,expiry=ms", "'ms'"},
+        {"7:size=4,algorithm=trio,quorum=0", "'0'"},
+        {"7:size=4,algorithm=trio,quorum=5", "quorum 5"},
+        {"7:size=4,expiry=10ms", "switchml waits"},
         {"7:size=4,checked=maybe", "checked"},
         {"7:size=4,colour=red", "'colour'"},
         {"7:size=4,member=0", "'0'"},

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "sweeper.hpp"
+
+#include "error.hpp"
+#include "maps.hpp"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+namespace inaggd {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, some percent of a CPU
+// A veth's ring holds 256 frames, and so much time is enough to take a batch out again.
+constexpr uint32_t batch = 64;
+constexpr auto pause = 100us;
+constexpr size_t frame_bytes = 3454; // headers for IPv6 and the largest result
+
+Fd open_pin(const std::string &bpffs, const char *name) {
+    std::string path = std::filesystem::path(bpffs) / name;
+    Fd fd(bpf_obj_get(path.c_str()));
+    if (!fd)
+        throw Error("{}: {}; is a switch of this version running here?", path, system_text(errno));
+    return fd;
+}
+
+struct RingDeleter {
+    void operator()(ring_buffer *ring) const { ring_buffer__free(ring); }
+};
+
+int add_due(void *blocks, void *data, size_t bytes) {
+    if (bytes >= sizeof(inagg_due))
+        *static_cast<uint32_t *>(blocks) += static_cast<inagg_due *>(data)->expired;
+    return 0;
+}
+
+} // namespace
+
+SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry) {
+    uint32_t shortest = 0;
+    for (uint32_t expiry : expiries)
+        if (expiry && (!shortest || expiry < shortest))
+            shortest = expiry;
+    if (!shortest)
+        return {};
+    const std::chrono::nanoseconds period = std::chrono::nanoseconds(std::chrono::microseconds(shortest)) / per_expiry;
+    const auto most = static_cast<uint32_t>(std::max<int64_t>(period / least_shift, 1));
+    return {.sweepers = std::min(sweepers, most), .period = period};
+}
+
+uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan) {
+    if (!expiry_us || !plan.sweepers)
+        return 0;
+    const auto expiry = std::chrono::nanoseconds(std::chrono::microseconds(expiry_us));
+    return static_cast<uint16_t>(std::clamp<int64_t>((expiry + plan.period - 1ns) / plan.period, 1, INAGG_MOST_SWEEPS - 1));
+}
+
+Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
+    : sweep_(open_pin(bpffs, "inagg_sweep")), tick_(open_pin(bpffs, "inagg_tick")), due_(open_pin(bpffs, "due")),
+      stop_(eventfd(0, EFD_CLOEXEC)), mac_(mac) {
+    if (!stop_)
+        throw Error("eventfd: {}", system_text(errno));
+    thread_ = std::thread(&Sweeper::run, this);
+}
+
+Sweeper::~Sweeper() {
+    eventfd_write(stop_.get(), 1);
+    thread_.join();
+}
+
+void Sweeper::sweep(const SweepPlan &plan) {
+    inagg_sweep_settings settings{};
+    settings.sweepers = plan.sweepers;
+    settings.period_ns = static_cast<uint64_t>(plan.period.count());
+    std::copy(mac_.begin(), mac_.end(), settings.mac);
+    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = &settings, .data_size_in = sizeof settings);
+    if (bpf_prog_test_run_opts(sweep_.get(), &options))
+        throw Error("program inagg_sweep: {}", system_text(errno));
+    plan_ = plan;
+    if (plan.sweepers)
+        spdlog::info("sweeps: every {} us, by {} timers", plan.period / 1us, plan.sweepers);
+}
+
+// Until stop_: waits for the timers to find something.
+void Sweeper::run() {
+    uint32_t blocks = 0;
+    std::unique_ptr<ring_buffer, RingDeleter> ring(ring_buffer__new(due_.get(), add_due, &blocks, nullptr));
+    if (!ring) {
+        spdlog::error("due: {}; blocks that expire wait for the next packet", system_text(errno));
+        return;
+    }
+    pollfd fds[] = {{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                    {.fd = ring_buffer__epoll_fd(ring.get()), .events = POLLIN, .revents = 0}};
+    ring_buffer__consume(ring.get()); // what came before: the kernel wakes nobody who is behind
+    while (!fds[0].revents) {
+        send(std::exchange(blocks, 0));
+        if (poll(fds, std::size(fds), -1) < 0 && errno != EINTR)
+            spdlog::error("sweeps: poll: {}", system_text(errno));
+        ring_buffer__consume(ring.get());
+    }
+}
+
+// As many live frames; each takes one block from the queue and becomes its result.
+void Sweeper::send(uint32_t blocks) const {
+    std::array<char, frame_bytes> frame{};
+    while (blocks) {
+        const uint32_t now = std::min(blocks, batch);
+        LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = frame.size(),
+                    .repeat = static_cast<int>(now), .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = now);
+        if (bpf_prog_test_run_opts(tick_.get(), &options)) {
+            spdlog::error("program inagg_tick: {}; blocks that expire wait for the next packet", system_text(errno));
+            return;
+        }
+        blocks -= now;
+        if (blocks)
+            std::this_thread::sleep_for(pause);
+    }
+}
+
+} // namespace inaggd

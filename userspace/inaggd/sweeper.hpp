@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What BPF cannot do itself of trio's sweeps (bpf/sweep.h): it starts the timers, and makes frames for what they find.
+#pragma once
+
+#include "common/fd.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <thread>
+
+namespace inaggd {
+
+using inagg::Fd;
+
+// How the buckets are swept: by so many timers, each of which sees its part once a period.
+struct SweepPlan {
+    uint32_t sweepers = 0; // 0: not at all
+    std::chrono::nanoseconds period{};
+
+    bool operator==(const SweepPlan &) const = default;
+};
+
+// Sweeps for jobs with these expiries (microseconds; 0: none): `per_expiry` in the shortest one, by at most `sweepers`
+// timers. More of them spread the work better, but each run costs something, so a short period gets fewer.
+SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry);
+// A job's expiry in such sweeps: at least one, 0 for none.
+uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan);
+
+class Sweeper {
+public:
+    // Uses the programs and maps pinned in `bpffs`. Results of given-up blocks leave with the source address `mac`.
+    Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac);
+    ~Sweeper();
+    Sweeper(const Sweeper &) = delete;
+    Sweeper &operator=(const Sweeper &) = delete;
+
+    // Starts the timers anew, or stops them. They go on without this process.
+    void sweep(const SweepPlan &plan);
+    const SweepPlan &plan() const { return plan_; }
+
+private:
+    void run();
+    void send(uint32_t blocks) const;
+
+    Fd sweep_, tick_, due_, stop_;
+    std::array<uint8_t, 6> mac_;
+    SweepPlan plan_;
+    std::thread thread_;
+};
+
+} // namespace inaggd
