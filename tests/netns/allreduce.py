@@ -39,13 +39,15 @@ def with_counters(command):
     return ["sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || inaggctl --json stats"]
 
 
-def allreduce(tmp_path, workers, *perf, transport="udp", job=1, options=(), environment=None, restarts=False, command="{}",
-              limit=RUN_LIMIT):
+def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switchml", options=(), environment=None,
+              restarts=False, stragglers="", command="{}", limit=RUN_LIMIT):
     """Run a checked allreduce; assert that every element is right, that all ranks have the same bits and that the switch
-    made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again."""
+    made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again. `stragglers`:
+    settings of a trio job that decides blocks without them."""
     perf = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
-    configured = f"{job}:size={workers}" + (",checked" if "--corrupt" in options else "")  # keeps its counters at the end
-    run = netns(tmp_path, "--workers", workers, "--transport", transport, "--job", job,
+    configured = f"{job}:size={workers},algorithm={algorithm}{stragglers}"  # keeps its counters at the end
+    configured += ",checked" if "--corrupt" in options else ""
+    run = netns(tmp_path, "--workers", workers, "--algorithm", algorithm, "--transport", transport, "--job", job,
                 "--inaggd-arg", "--job", "--inaggd-arg", configured, *options, "--",
                 *with_counters(command.format(perf)), environment=environment, limit=limit)
     assert run.status == 0
@@ -57,7 +59,7 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, options=(), envi
     for entry in sizes:
         assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == workers and entry["transport"] == transport
     blocks = counters["blocks"] // workers
-    if restarts:
+    if restarts or stragglers:
         assert switch["completions"] >= blocks
     else:
         # Nothing was summed elsewhere, and nothing twice. The counters travel in blocks of their own.

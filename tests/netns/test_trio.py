@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""trio: blocks that do not wait for stragglers, and jobs that wait for all as with switchml."""
+
+import pytest
+
+from allreduce import DTYPES, QUICK, allreduce, assert_lossy
+
+SIZES = ("-b", "4K", "-e", "1M", "-f", 16)
+BAD_LINKS = ("--loss", 0.01, "--dup", 0.05, "--reorder", 0.1)
+SLOTS_CLEARED = "while inaggctl slots clear; do echo cleared; sleep 0.05; done"
+
+
+def trio(tmp_path, workers, *perf, **more):
+    return allreduce(tmp_path, workers, *perf, algorithm="trio", **more)
+
+
+@pytest.mark.parametrize("transport", ["udp", "afxdp"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_waits_for_all(tmp_path, transport, dtype):
+    result = trio(tmp_path, 4, *SIZES, *QUICK, "-d", dtype, transport=transport)
+    assert result.switch["degraded"] == 0
+
+
+@pytest.mark.parametrize("transport", ["udp", "afxdp"])
+def test_bad_links(tmp_path, transport):
+    result = trio(tmp_path, 4, *SIZES, *QUICK, transport=transport, options=BAD_LINKS)
+    assert_lossy(result)
+    assert result.switch["degraded"] == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_goes_on_without_a_straggler(tmp_path, dtype):
+    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 10, "-d", dtype, "--straggle", "2:300ms:3",
+                  stragglers=",expiry=5ms", options=("--expiry", "5ms"))
+    assert result.switch["degraded"] > 0
+    assert result.counters["skipped"] > 0
+
+
+def test_goes_on_without_a_straggler_on_bad_links(tmp_path):
+    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 20, "--straggle", "2:200ms:3", stragglers=",expiry=5ms",
+                  options=("--expiry", "5ms", *BAD_LINKS))
+    assert_lossy(result)
+    assert result.switch["degraded"] > 0
+
+
+def test_a_quorum_decides_at_once(tmp_path):
+    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 10, "--straggle", "1:200ms:2", stragglers=",quorum=3",
+                  options=("--quorum", 3))
+    assert result.switch["degraded"] > 0
+    assert result.switch["expired"] == 0
+
+
+def test_forgetting_switch(tmp_path):
+    """Slots vanish in mid-run, and a rank is late: still one result for each block, on all ranks."""
+    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 60, "--straggle", "3:50ms:5", stragglers=",expiry=5ms",
+                  options=("--expiry", "5ms", "--loss", 0.01, "--also-in-switch", SLOTS_CLEARED), restarts=True)
+    assert result.run.lines("switch").count("cleared") >= 3
+    assert result.switch["recoveries"] > 0
