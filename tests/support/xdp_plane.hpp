@@ -30,6 +30,8 @@ public:
     // JOINs and LEAVEs left to the agent so far.
     uint64_t events() const { return event_count; }
     std::string pool(const JobSpec &spec) override;
+    // The object itself, for what a Plane does not do.
+    switch_bpf &bpf() { return *skeleton; }
 
 private:
     switch_bpf *skeleton;
