@@ -62,12 +62,7 @@ void Engine::extend(Stream stream, uint32_t limit) {
     now_ = monotonic_ns();
     const uint32_t from = s.worker.limit;
     s.worker.limit = limit;
-    const uint32_t candidates = std::min(limit - from, s.worker.slots);
-    for (uint32_t block = from; block != from + candidates; block++) {
-        inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, block)];
-        if (slot.block == block)
-            open(s, slot);
-    }
+    open(s, from, from + std::min(limit - from, s.worker.slots));
 }
 
 bool Engine::progress(std::chrono::nanoseconds wait) {
@@ -221,7 +216,6 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
     const bool believed = inagg_wslot_believes(&slot, block, meta.epoch);
     if (believed && inagg_worker_result(&s.worker, &slot, block, now_) == INAGG_W_ACCEPT) {
         s.answered = true;
-        s.in_flight--;
         stats_.blocks++;
         deliver(s, s.history.keep(block, meta, body));
     } else if (believed && is_ahead(s, slot, block)) {
@@ -232,7 +226,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         return;
     }
     open(s, slot);
-    open_held(s);
+    advance(s);
 }
 
 // A result of a block that this rank has not sent, and can keep until it comes to it?
@@ -282,10 +276,12 @@ int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t con
     return action == INAGG_W_RESTORE ? INAGG_W_NOTHING : action;
 }
 
-// The switch had no room for a block, which its timer sends again. Until then, fewer of them.
+// The switch had no room for a block, which its timer sends again. From now on, fewer of them.
 void Engine::on_full(StreamState &s, uint16_t cap) {
+    const uint32_t before = std::exchange(s.cap, cap);
     stats_.refused++;
-    s.cap = cap;
+    if (before && before < cap)
+        open(s, s.first + before, s.first + cap);
 }
 
 void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
@@ -323,25 +319,24 @@ void Engine::run_timers(StreamState &s) {
 
 void Engine::open(StreamState &s, inagg_wslot &slot) {
     skip_decided(s, slot);
-    if (slot.state != INAGG_WSLOT_IDLE || !inagg_before(slot.block, s.worker.limit))
-        return;
-    if (s.in_flight >= s.cap) {
-        const auto index = static_cast<uint32_t>(&slot - s.slots.data());
-        if (!std::exchange(s.records[index].held, true))
-            s.held.push_back(index);
-        return;
-    }
-    s.in_flight++;
-    act(s, slot, inagg_worker_open(&s.worker, &slot, now_));
+    // Not a count of blocks in flight: ranks that fill their counts with different blocks would wait for each other.
+    if (!s.cap || slot.block - s.first < s.cap)
+        act(s, slot, inagg_worker_open(&s.worker, &slot, now_));
 }
 
-void Engine::open_held(StreamState &s) {
-    while (!s.held.empty() && s.in_flight < s.cap) {
-        const uint32_t index = s.held.front();
-        s.held.pop_front();
-        s.records[index].held = false;
-        open(s, s.slots[index]);
-    }
+void Engine::open(StreamState &s, uint32_t from, uint32_t to) {
+    for (uint32_t block = from; block != to; block++)
+        if (inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, block)]; slot.block == block)
+            open(s, slot);
+}
+
+// Blocks have got their results: what the cap held back behind them may go.
+void Engine::advance(StreamState &s) {
+    const uint32_t before = s.first;
+    while (s.slots[inagg_slot_index(&s.worker, s.first)].block != s.first)
+        s.first++;
+    if (s.cap)
+        open(s, before + s.cap, s.first + s.cap);
 }
 
 // Takes the results of blocks that were decided without this rank. To store one may move the limit and open slots,
@@ -354,6 +349,7 @@ void Engine::skip_decided(StreamState &s, inagg_wslot &slot) {
         stats_.skipped++;
         inagg_worker_skip(&s.worker, &slot);
         deliver(s, *result);
+        advance(s);
     }
 }
 

@@ -11,7 +11,6 @@
 #include <inagg/core/worker.h>
 
 #include <array>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,7 +48,6 @@ private:
     // What is remembered of a slot beside its timers.
     struct SlotRecord {
         bool absent = false; // this rank adds nothing to the block
-        bool held = false;   // in StreamState::held
         bool heard = false;  // a WAIT came for heard_block
         uint32_t heard_block = 0;
         uint64_t contributors = 0;
@@ -65,9 +63,8 @@ private:
         std::vector<SlotRecord> records;
         History history;
         uint32_t beyond = 0; // the block after the last one that has a result anywhere
-        uint32_t in_flight = 0;
-        uint32_t cap = UINT32_MAX; // of in_flight, as the switch wishes
-        std::deque<uint32_t> held; // slots that wait for others because of it
+        uint32_t first = 0;  // the first block that has none here
+        uint32_t cap = 0;    // blocks from there on that may be in flight, as the switch wishes; 0: any
     };
 
     void packet(std::span<const std::byte> payload) noexcept override;
@@ -87,7 +84,8 @@ private:
     void run_timers();
     void run_timers(StreamState &s);
     void open(StreamState &s, inagg_wslot &slot);
-    void open_held(StreamState &s);
+    void open(StreamState &s, uint32_t from, uint32_t to);
+    void advance(StreamState &s);
     void skip_decided(StreamState &s, inagg_wslot &slot);
     void act(StreamState &s, const inagg_wslot &slot, int action);
     void send_contribution(StreamState &s, const inagg_wslot &slot, bool resend);

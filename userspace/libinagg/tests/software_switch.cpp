@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
 
@@ -21,6 +22,8 @@ namespace {
 
 constexpr std::size_t max_packet = sizeof(inagg_hdr) + INAGG_MAX_PAYLOAD;
 constexpr int every_rank = -1;
+constexpr uint16_t sweeps_in_expiry = 4;
+constexpr uint64_t shortest_sweep_ns = 1'000'000;
 
 std::system_error failure(const char *what) { return {errno, std::generic_category(), what}; }
 
@@ -110,7 +113,9 @@ void SoftwareSwitch::run() {
     std::array<std::byte, max_packet + 8> buffer;
     while (!stopping_) {
         pollfd ready = {socket_, POLLIN, 0};
-        if (poll(&ready, 1, 20) <= 0)
+        const int arrived = poll(&ready, 1, 1);
+        sweep();
+        if (arrived <= 0)
             continue;
         Endpoint from;
         from.length = sizeof(from.address);
@@ -143,8 +148,7 @@ bool SoftwareSwitch::chance(double probability) {
 void SoftwareSwitch::clear_slots() {
     const std::lock_guard lock(mutex_);
     for (auto &[number, job] : jobs_)
-        for (Slot &slot : job.slots)
-            slot.state = {};
+        forget(job);
 }
 
 void SoftwareSwitch::reboot() {
@@ -229,6 +233,8 @@ int SoftwareSwitch::handle_block(Job &job, const Packet &packet) {
         !inagg_packet_intact(&packet.header,
                              inagg_payload_checksum(packet.body.data(), packet.body.size())))
         return -INAGG_R_PAYLOAD_CHECKSUM;
+    if (job.record.algorithm == INAGG_TRIO)
+        return handle_record(job, block, packet);
     Slot &slot = job.slots[index * 2 + (flags & INAGG_F_VERSION)];
     switch (inagg_hdr_type(&packet.header)) {
     case INAGG_CONTRIBUTION:
@@ -249,7 +255,7 @@ int SoftwareSwitch::contribute(Job &job, Slot &slot, const inagg_block &block, c
     const int action = verdict & ~INAGG_COMPLETES;
     if (action == INAGG_REPLY) {
         counters_.replies++;
-        send_result(job, slot, packet, block.rank);
+        send_result(job, slot, packet.header, block.rank);
         return 0;
     }
     if (action == INAGG_TELL) {
@@ -262,7 +268,7 @@ int SoftwareSwitch::contribute(Job &job, Slot &slot, const inagg_block &block, c
     if (verdict & INAGG_COMPLETES) {
         counters_.completions++;
         complete(job, slot);
-        send_result(job, slot, packet, every_rank);
+        send_result(job, slot, packet.header, every_rank);
     }
     return 0;
 }
@@ -273,7 +279,7 @@ int SoftwareSwitch::restore(Job &job, Slot &slot, const inagg_block &block, cons
         return verdict;
     counters_.restores++;
     slot.result.assign(packet.body.begin(), packet.body.end());
-    send_result(job, slot, packet, every_rank);
+    send_result(job, slot, packet.header, every_rank);
     return 0;
 }
 
@@ -284,12 +290,145 @@ int SoftwareSwitch::request(Job &job, Slot &slot, const inagg_block &block, cons
         return verdict;
     if (verdict == INAGG_REPLY) {
         counters_.replies++;
-        send_result(job, slot, packet, block.rank);
+        send_result(job, slot, packet.header, block.rank);
     } else {
         send_wait(job, inagg_slot_seen(&slot.state, &block), packet,
                   verdict == INAGG_TELL_ALL ? every_rank : block.rank);
     }
     return 0;
+}
+
+// Blocks that do not wait for stragglers.
+
+static uint64_t now_ns() {
+    return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+int SoftwareSwitch::handle_record(Job &job, const inagg_block &asked, const Packet &packet) {
+    inagg_block block = asked;
+    const uint32_t position = inagg_swap32(packet.header.slot);
+    block.stream = inagg_stream_of(&job.record, position);
+    if (position != inagg_position_of(&job.record, block.stream, block.block))
+        return -INAGG_R_SLOT;
+    switch (inagg_hdr_type(&packet.header)) {
+    case INAGG_CONTRIBUTION:
+        return contribute(job, block, packet);
+    case INAGG_RESTORE:
+        return restore(job, block, packet);
+    default:
+        return request(job, block, packet);
+    }
+}
+
+static uint32_t first_of_bucket(const inagg_job &job, const inagg_block &block, std::size_t records) {
+    const auto buckets = static_cast<uint32_t>(records / INAGG_WAYS);
+    return inagg_bucket_of(job.index, block.stream, block.block, buckets) * INAGG_WAYS;
+}
+
+int SoftwareSwitch::contribute(Job &job, const inagg_block &block, const Packet &packet) {
+    const uint32_t first = first_of_bucket(job.record, block, job.records.size());
+    inagg_floor &floor = job.floors[inagg_swap32(packet.header.slot)];
+    uint32_t way = 0;
+    const int verdict = inagg_record_contribute(&job.records[first], &floor, &job.record, &job.policy, job.open, &block,
+                                                inagg_epoch_of(now_ns()), &way);
+    if (verdict == -INAGG_R_FULL) {
+        const uint32_t room = std::min<uint32_t>(job.policy.most_open, options_.buckets * INAGG_WAYS);
+        send_wait(job, 0, packet, block.rank, 0, static_cast<uint16_t>(room));
+    }
+    if (verdict < 0)
+        return verdict;
+    const uint32_t index = first + way;
+    Slot &slot = job.slots[index];
+    job.open += verdict & INAGG_OPENS ? 1 : 0;
+    slot.header = packet.header;
+    switch (INAGG_VERDICT(verdict)) {
+    case INAGG_REPLY:
+        counters_.replies++;
+        reply(job, index, block.rank);
+        return 0;
+    case INAGG_TELL:
+        tell(job, &job.records[index], packet, block.rank);
+        return 0;
+    case INAGG_TELL_ALL:
+        counters_.recoveries++;
+        tell(job, &job.records[index], packet, every_rank);
+        return 0;
+    case INAGG_COUNT:
+        break;
+    default:
+        counters_.additions++;
+        fold(job, slot, block, INAGG_VERDICT(verdict) == INAGG_STORE, packet.body);
+    }
+    if (verdict & INAGG_COMPLETES)
+        decide(job, index);
+    return 0;
+}
+
+// The record has become complete.
+void SoftwareSwitch::decide(Job &job, uint32_t index) {
+    counters_.completions++;
+    counters_.degraded += job.records[index].flags & INAGG_RECORD_DEGRADED ? 1 : 0;
+    job.open--;
+    job.slots[index].state = job.records[index].slot;
+    complete(job, job.slots[index]);
+    reply(job, index, every_rank);
+}
+
+void SoftwareSwitch::reply(Job &job, uint32_t index, int rank) {
+    send_result(job, job.slots[index], job.slots[index].header, rank, job.records[index].epoch);
+}
+
+void SoftwareSwitch::tell(Job &job, const inagg_record *record, const Packet &packet, int rank) {
+    send_wait(job, record ? record->slot.seen : 0, packet, rank, record ? record->epoch : 0);
+}
+
+int SoftwareSwitch::restore(Job &job, const inagg_block &block, const Packet &packet) {
+    const uint32_t first = first_of_bucket(job.record, block, job.records.size());
+    uint32_t way = 0;
+    const int verdict = inagg_record_restore(&job.records[first], &job.record, &block, &way);
+    if (verdict < 0)
+        return verdict;
+    Slot &slot = job.slots[first + way];
+    counters_.restores++;
+    job.open--;
+    slot.state = job.records[first + way].slot;
+    slot.header = packet.header;
+    slot.result.assign(packet.body.begin(), packet.body.end());
+    reply(job, first + way, every_rank);
+    return 0;
+}
+
+int SoftwareSwitch::request(Job &job, const inagg_block &block, const Packet &packet) {
+    const uint32_t first = first_of_bucket(job.record, block, job.records.size());
+    const int everyone = inagg_swap16(packet.header.level_flags) & INAGG_F_MULTICAST;
+    int way = -1;
+    const int verdict = inagg_record_request(&job.records[first], &job.record, &block, everyone, &way);
+    if (verdict == INAGG_REPLY) {
+        counters_.replies++;
+        reply(job, first + static_cast<uint32_t>(way), block.rank);
+    } else {
+        tell(job, way < 0 ? nullptr : &job.records[first + static_cast<uint32_t>(way)], packet,
+             verdict == INAGG_TELL_ALL ? every_rank : block.rank);
+    }
+    return 0;
+}
+
+// Each job is swept as often as its expiry asks for; what has expired is decided at once.
+void SoftwareSwitch::sweep() {
+    const std::lock_guard lock(mutex_);
+    const uint64_t now = now_ns();
+    for (auto &[number, job] : jobs_) {
+        const uint64_t period = std::max(uint64_t{job.policy.expiry_us} * 1000 / sweeps_in_expiry, shortest_sweep_ns);
+        if (job.records.empty() || now - job.swept_ns < period)
+            continue;
+        job.swept_ns = now;
+        for (uint32_t index = 0; index < job.records.size(); index++) {
+            const int swept = inagg_record_sweep(&job.records[index], &job.policy);
+            job.open -= swept == INAGG_SWEEP_FREED ? 1 : 0;
+            if (swept == INAGG_SWEEP_EXPIRED && inagg_record_finish(&job.records[index], &job.record) > 0)
+                decide(job, index);
+        }
+    }
 }
 
 // Elements.
@@ -342,6 +481,10 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
     job.record.algorithm = asked.algorithm;
     job.record.flags = asked.flags;
     job.record.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(job.record.size));
+    job.policy.expiry_us = inagg_swap32(asked.expiry_us);
+    job.policy.expiry_sweeps = job.policy.expiry_us ? sweeps_in_expiry : 0;
+    job.policy.quorum = inagg_swap16(asked.quorum);
+    job.policy.most_open = options_.most_open;
     restart(job);
     return job;
 }
@@ -349,8 +492,27 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
 // A new generation, that nobody has joined yet.
 void SoftwareSwitch::restart(Job &job) {
     job.members.assign(job.record.size, {});
-    job.slots.assign((job.record.slots + job.record.control_slots) * 2, {});
+    const uint32_t positions = job.record.slots + job.record.control_slots;
     job.record.generation++;
+    if (job.record.algorithm != INAGG_TRIO) {
+        job.slots.assign(positions * 2, {});
+        return;
+    }
+    job.slots.assign(options_.buckets * INAGG_WAYS, {});
+    job.records.assign(job.slots.size(), {});
+    job.floors.clear();
+    for (uint32_t position = 0; position < positions; position++)
+        job.floors.push_back(inagg_floor_at_start(&job.record, position));
+    job.open = 0;
+}
+
+// What is in slots, records and floors may be gone at any moment.
+void SoftwareSwitch::forget(Job &job) {
+    for (Slot &slot : job.slots)
+        slot.state = {};
+    std::fill(job.records.begin(), job.records.end(), inagg_record{});
+    std::fill(job.floors.begin(), job.floors.end(), inagg_floor{});
+    job.open = 0;
 }
 
 void SoftwareSwitch::join(const Packet &packet) {
@@ -370,7 +532,7 @@ void SoftwareSwitch::join(const Packet &packet) {
         return refuse(packet, to, INAGG_R_RANK);
     if (inagg_swap16(asked.elements) < job.record.elements)
         return refuse(packet, to, INAGG_R_MTU);
-    if (asked.algorithm != INAGG_SWITCHML)
+    if (asked.algorithm != job.record.algorithm || asked.algorithm > INAGG_TRIO)
         return refuse(packet, to, INAGG_R_ALGORITHM);
     const uint64_t nonce = inagg_swap64(asked.nonce);
     if (job.members[rank].nonce && job.members[rank].nonce != nonce)
@@ -412,12 +574,15 @@ void SoftwareSwitch::refuse(const Packet &packet, const Endpoint &to, inagg_reas
 
 // Sending. `rank` may be every_rank.
 
-void SoftwareSwitch::send_result(const Job &job, const Slot &slot, const Packet &packet, int rank) {
-    inagg_hdr header = answer_to(packet.header, INAGG_RESULT, boot_);
+void SoftwareSwitch::send_result(const Job &job, const Slot &slot, const inagg_hdr &asked, int rank, uint16_t epoch) {
+    inagg_hdr header = answer_to(asked, INAGG_RESULT, boot_);
     if (slot.state.flags & INAGG_SLOT_SATURATED)
         header.level_flags |= inagg_swap16(INAGG_F_SATURATED);
-    header.count = inagg_swap16(job.record.size);
+    if (slot.state.seen != job.record.all)
+        header.level_flags |= inagg_swap16(INAGG_F_DEGRADED);
+    header.count = inagg_swap16(static_cast<uint16_t>(inagg_count_ranks(slot.state.seen)));
     header.contributors = inagg_swap64(slot.state.seen);
+    header.switch_id = inagg_swap16(epoch);
     header.dtype_op = slot.state.dtype_op;
     header.scale = slot.state.scale;
     header.next_scale = slot.state.next_scale;
@@ -427,17 +592,21 @@ void SoftwareSwitch::send_result(const Job &job, const Slot &slot, const Packet 
     send_to(job, header, body, rank);
 }
 
-void SoftwareSwitch::send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank) {
+void SoftwareSwitch::send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank, uint16_t epoch,
+                               uint16_t cap) {
     counters_.waits++;
     inagg_hdr header = answer_to(packet.header, INAGG_WAIT, boot_);
     header.contributors = inagg_swap64(seen);
+    header.switch_id = inagg_swap16(epoch);
+    header.window_cap = inagg_swap16(cap);
     header.elements = 0;
     send_to(job, header, {}, rank);
 }
 
 void SoftwareSwitch::send_to(const Job &job, inagg_hdr header, std::span<const std::byte> body, int rank) {
     for (std::size_t to = 0; to < job.members.size(); to++)
-        if ((rank == every_rank || static_cast<int>(to) == rank) && job.members[to].nonce)
+        if ((rank == every_rank || static_cast<int>(to) == rank) && job.members[to].nonce &&
+            !(options_.lose && options_.lose(header, static_cast<int>(to))))
             transmit(header, body, job.members[to].endpoint, job.record.flags & INAGG_JOIN_CHECKED);
 }
 

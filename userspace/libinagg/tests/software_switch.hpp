@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A switch in user space: core/slot.h and core/job.h over a UDP socket and a thread, or over whatever `emit`
+// A switch in user space: core/slot.h, core/record.h and core/job.h over a UDP socket and a thread, or over whatever `emit`
 // and receive() are. Tests run against it without privileges, and it drops packets, forgets slots and
 // restarts on demand.
 #pragma once
 
 #include <inagg/core/job.h>
+#include <inagg/core/record.h>
 #include <inagg/core/slot.h>
 #include <inagg/wire.h>
 
@@ -38,6 +39,10 @@ struct SoftwareSwitchOptions {
     double duplication = 0;                 // likewise
     double corruption = 0;                  // one bit is turned over
     uint64_t seed = 1;
+    uint32_t buckets = 64;                  // trio: of each job, a power of two
+    uint32_t most_open = UINT32_MAX;        // trio: blocks of a job at once
+    // Does this packet to this rank get lost?
+    std::function<bool(const inagg_hdr &, int)> lose{};
     bool ipv6 = false; // listen on ::1 instead of an address of its own in 127.0.0.0/8
     // Takes the packets that it sends. Then it has no socket and no thread, and gets packets by receive().
     std::function<void(std::span<const std::byte>, const Endpoint &)> emit{};
@@ -45,6 +50,7 @@ struct SoftwareSwitchOptions {
 
 struct SoftwareSwitchCounters {
     uint64_t additions = 0, completions = 0, replies = 0, waits = 0, restores = 0, dropped = 0;
+    uint64_t degraded = 0, recoveries = 0; // trio
     uint64_t refused[INAGG_R_CAPACITY] = {};
 };
 
@@ -77,11 +83,18 @@ private:
         inagg_slot state{};
         std::vector<uint32_t> lanes;
         std::vector<std::byte> result; // as on the wire, once complete
+        inagg_hdr header{};            // trio: of a contribution
     };
     struct Job {
         inagg_job record{};
         std::vector<Member> members;
-        std::vector<Slot> slots; // slot * 2 + pool version
+        std::vector<Slot> slots; // slot * 2 + pool version; trio: by record
+        // trio
+        std::vector<inagg_record> records;
+        std::vector<inagg_floor> floors; // by position
+        inagg_policy policy{};
+        uint32_t open = 0;
+        uint64_t swept_ns = 0;
     };
     // A packet while it is handled.
     struct Packet {
@@ -98,15 +111,26 @@ private:
     int contribute(Job &job, Slot &slot, const inagg_block &block, const Packet &packet);
     int restore(Job &job, Slot &slot, const inagg_block &block, const Packet &packet);
     int request(Job &job, Slot &slot, const inagg_block &block, const Packet &packet);
+    // trio
+    int handle_record(Job &job, const inagg_block &block, const Packet &packet);
+    int contribute(Job &job, const inagg_block &block, const Packet &packet);
+    int restore(Job &job, const inagg_block &block, const Packet &packet);
+    int request(Job &job, const inagg_block &block, const Packet &packet);
+    void decide(Job &job, uint32_t index);
+    void reply(Job &job, uint32_t index, int rank);
+    void tell(Job &job, const inagg_record *record, const Packet &packet, int rank);
+    void sweep();
+
     void join(const Packet &packet);
     void leave(const Packet &packet);
     void refuse(const Packet &packet, const Endpoint &to, inagg_reason reason);
     Job &create(uint16_t number, const struct inagg_join &asked);
     void restart(Job &job);
+    static void forget(Job &job);
     void fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body);
     void complete(Job &job, Slot &slot);
-    void send_result(const Job &job, const Slot &slot, const Packet &packet, int rank);
-    void send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank);
+    void send_result(const Job &job, const Slot &slot, const inagg_hdr &asked, int rank, uint16_t epoch = 0);
+    void send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank, uint16_t epoch = 0, uint16_t cap = 0);
     void send_to(const Job &job, inagg_hdr header, std::span<const std::byte> body, int rank);
     void transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to, bool checked = true);
     void emit(std::span<const std::byte> bytes, const Endpoint &to);
