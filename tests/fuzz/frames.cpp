@@ -18,7 +18,8 @@ Packet Frames::plausible() {
                                         INAGG_RESTORE,      INAGG_JOIN,         INAGG_LEAVE};
     static constexpr uint8_t dtypes[] = {INAGG_WIRE_INT32, INAGG_WIRE_FIXED32, INAGG_WIRE_FLOAT16,
                                          INAGG_WIRE_BFLOAT16};
-    if (chance(40))
+    // With trio a position that nobody uses in one phase must be recovered in the next.
+    if (chance(job.algorithm == INAGG_TRIO ? 200 : 40))
         phase++;
     Packet p;
     p.type = types[below(std::size(types))];
@@ -43,7 +44,28 @@ Packet Frames::plausible() {
     p.elements = control ? 0 : static_cast<uint16_t>(INAGG_CHUNK * (1 + p.block % 2));
     if (p.type == INAGG_REQUEST)
         p.elements = 0;
+    if (job.algorithm == INAGG_TRIO)
+        straggle(p);
     return p;
+}
+
+// What only trio looks at.
+void Frames::straggle(Packet &p) {
+    if (chance(5))
+        p.flags |= INAGG_F_WHOLE;
+    if (p.type == INAGG_RESTORE)
+        p.contributors = chance(4) ? random() : 1 + below((1u << job.ranks) - 1);
+    const auto known = epochs.find({p.slot, p.block});
+    if (known != epochs.end())
+        p.epoch = known->second;
+    if (chance(20))
+        p.epoch = static_cast<uint16_t>(p.epoch + below(3) - 1);
+}
+
+void Frames::heard(const Frame &answer) {
+    const auto packet = parse(answer);
+    if (packet && packet->epoch)
+        epochs[{packet->slot, packet->block}] = packet->epoch;
 }
 
 void Frames::mutate_field(Packet &p) {

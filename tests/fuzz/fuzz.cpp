@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <numeric>
+#include <random>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -20,17 +22,30 @@ using namespace support;
 
 constexpr uint64_t frames_per_job = 20000; // then a new seed, other settings
 
+// Later than all that the clock will say in this round, so that planes do not differ by the time of their answers.
+uint16_t coming_epoch() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return static_cast<uint16_t>(inagg_epoch_of(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000) + 0x4000);
+}
+
 JobSpec attacker(uint64_t round) {
     JobSpec spec;
     spec.first_slot = 10;
-    spec.family = round % 2 ? 6 : 4;
-    spec.flags = round / 2 % 2 ? INAGG_JOIN_CHECKED : 0;
+    spec.algorithm = round % 2 ? INAGG_TRIO : INAGG_SWITCHML;
+    spec.family = round / 2 % 2 ? 6 : 4;
+    spec.flags = round / 4 % 2 ? INAGG_JOIN_CHECKED : 0;
+    spec.expiry_sweeps = round / 8 % 2 ? 0 : 1;
+    spec.quorum = round / 2 % 3 ? 0 : 2;
+    spec.most_open = round / 4 % 2 ? 6 : 24;
+    spec.epoch = coming_epoch();
     return spec;
 }
 
 // The other job: its pools lie on both sides of the attacker's. Its ranks are behind another port.
-JobSpec neighbour(uint32_t number, uint32_t first_slot, uint32_t port) {
+JobSpec neighbour(uint32_t number, uint32_t first_slot, uint32_t port, uint8_t algorithm = INAGG_SWITCHML) {
     JobSpec spec;
+    spec.algorithm = algorithm;
     spec.number = number;
     spec.index = number;
     spec.first_slot = first_slot;
@@ -56,32 +71,35 @@ Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block) {
 }
 
 // Half-filled slots, which any stray addition would change.
-void settle(Plane &plane, uint32_t number, uint32_t first_slot) {
-    const JobSpec here = neighbour(number, first_slot, the_port);
+void settle(Plane &plane, const JobSpec &there) {
+    JobSpec here = there;
+    here.ports.clear();
     plane.add_job(here);
     for (uint32_t block = 0; block < here.slots; block++)
         for (uint32_t rank = 0; rank < 1 + block % here.ranks; rank++)
             plane.receive(build(contribution(here, rank, block)));
-    plane.add_job(neighbour(number, first_slot, the_port + 1));
+    plane.add_job(there);
 }
 
 uint64_t fates(const inagg_stats &s) {
     return std::accumulate(std::begin(s.drops), std::end(s.drops),
-                           s.additions + s.replies + s.waits + s.restores + s.joins);
+                           s.additions + s.replies + s.waits + s.restores + s.joins + s.expired);
 }
 
 struct Totals {
     uint64_t by_action[6] = {};
+    uint64_t ticks = 0; // that decided a block
+    uint64_t degraded = 0, late = 0, recoveries = 0, restores = 0;
 };
 
 // One plane with the jobs of one round.
 class Subject {
 public:
     Subject(Plane &on, const JobSpec &job)
-        : plane(on), spec(job), left(neighbour(20, 4, 2)), right(neighbour(21, 16, 2)) {
+        : plane(on), spec(job), left(neighbour(20, 4, 2)), right(neighbour(21, 16, 2, job.algorithm)) {
         plane.reset();
-        settle(plane, left.number, left.first_slot);
-        settle(plane, right.number, right.first_slot);
+        settle(plane, left);
+        settle(plane, right);
         plane.add_job(spec);
         pools = plane.pool(left) + plane.pool(right);
         counted = count();
@@ -97,6 +115,23 @@ public:
             throw std::runtime_error(
                 fmt::format("counted {} times, action {}", counted - before, action_name(answer.action)));
         return answer;
+    }
+
+    Answer tick() {
+        const Answer answer = plane.tick();
+        const uint64_t before = std::exchange(counted, count());
+        if (counted - before != (answer.action == Action::absorb ? 0 : 1))
+            throw std::runtime_error(
+                fmt::format("a tick counted {} times, action {}", counted - before, action_name(answer.action)));
+        return answer;
+    }
+
+    void sweep() { plane.sweep(); }
+
+    // Records make room; the neighbour's, too, so they are no longer looked at.
+    void clear_records() {
+        plane.clear_records();
+        pools = plane.pool(left) + plane.pool(right);
     }
 
     void check_neighbours() {
@@ -135,8 +170,8 @@ bool same_packet(const Frame &a, const Frame &b) {
     const auto fields = [](const Packet &p) {
         return std::tie(p.family, p.source_mac, p.target_mac, p.source, p.target, p.source_port,
                         p.target_port, p.type, p.dtype, p.op, p.flags, p.job, p.generation, p.rank, p.block,
-                        p.slot, p.fan_in, p.boot, p.contributors, p.scale, p.next_scale, p.elements,
-                        p.payload);
+                        p.slot, p.count, p.fan_in, p.boot, p.contributors, p.window_cap, p.epoch, p.scale,
+                        p.next_scale, p.elements, p.payload);
     };
     return fields(*x) == fields(*y);
 }
@@ -158,6 +193,26 @@ void compare(const Answer &a, const Answer &b) {
             fmt::format("the planes send different packets:\n  {}\n  {}\nfor", hex(a.frame), hex(b.frame)));
 }
 
+// What happens to all subjects at once must have the same answer.
+template <typename Event> Answer all(std::vector<Subject> &subjects, Event event) {
+    const Answer first = event(subjects[0]);
+    for (size_t other = 1; other < subjects.size(); other++)
+        compare(first, event(subjects[other]));
+    return first;
+}
+
+// Time passes: sweeps, the ticks that follow, now and then a loss of all records.
+void pass_time(std::vector<Subject> &subjects, std::mt19937_64 &random, Totals &totals) {
+    if (random() % 15 == 0)
+        for (Subject &subject : subjects)
+            subject.sweep();
+    if (random() % 10 == 0)
+        totals.ticks += all(subjects, [](Subject &subject) { return subject.tick(); }).action == Action::multicast;
+    if (random() % 2000 == 0)
+        for (Subject &subject : subjects)
+            subject.clear_records();
+}
+
 void run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t round, uint64_t count,
                Totals &totals) {
     const JobSpec spec = attacker(round);
@@ -165,12 +220,14 @@ void run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t round
     for (Plane *plane : planes)
         subjects.emplace_back(*plane, spec);
     Frames frames(seed + round, spec, neighbour(Subject::victim(), 4, 2));
+    std::mt19937_64 time(seed + round);
     for (uint64_t i = 0; i < count; i++) {
         const Frame frame = frames.next();
         try {
-            const Answer first = subjects[0].receive(frame);
-            for (size_t other = 1; other < subjects.size(); other++)
-                compare(first, subjects[other].receive(frame));
+            if (spec.algorithm == INAGG_TRIO)
+                pass_time(subjects, time, totals);
+            const Answer first = all(subjects, [&](Subject &subject) { return subject.receive(frame); });
+            frames.heard(first.frame);
             totals.by_action[static_cast<int>(first.action)]++;
             if (i % 64 == 0 || i + 1 == count)
                 for (Subject &subject : subjects)
@@ -180,6 +237,11 @@ void run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t round
                 fmt::format("round {}, frame {}: {}\n  {}", round, i, error.what(), hex(frame)));
         }
     }
+    const inagg_stats counted = subjects[0].stats();
+    totals.degraded += counted.degraded;
+    totals.late += counted.late;
+    totals.recoveries += counted.recoveries;
+    totals.restores += counted.restores;
     for (size_t other = 1; other < subjects.size(); other++) {
         const inagg_stats a = subjects[0].stats(), b = subjects[other].stats();
         const inagg_stats c = subjects[0].unowned(), d = subjects[other].unowned();
@@ -207,7 +269,8 @@ int run(int argc, char **argv, const std::vector<Plane *> &planes) {
     fmt::print("{} frames:", count);
     for (int action = 0; action < 6; action++)
         fmt::print(" {} {}", totals.by_action[action], action_name(static_cast<Action>(action)));
-    fmt::print("\n");
+    fmt::print("; {} ticks, {} degraded, {} late, {} recoveries, {} restores\n", totals.ticks, totals.degraded, totals.late,
+               totals.recoveries, totals.restores);
     return 0;
 }
 
