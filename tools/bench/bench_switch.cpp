@@ -4,7 +4,7 @@
 // Both run under BPF_PROG_TEST_RUN behind one driver program (bpf/bench.bpf.c), which makes every
 // repetition another contribution. Driver alone, copy and switch take turns in short rounds; medians.
 // The driver's own time is subtracted from both, which makes the ratio larger than dividing the sums.
-// After every configuration the switch's counters and slots must show that it added all of them.
+// After every configuration the switch's counters and slots or records must show that it added all of them.
 #include "bench.h"
 #include "bench.skel.h"
 #include "switch.skel.h"
@@ -45,7 +45,14 @@ constexpr Encoding encodings[] = {{"int32", INAGG_WIRE_INT32},
                                   {"float16", INAGG_WIRE_FLOAT16},
                                   {"bfloat16", INAGG_WIRE_BFLOAT16}};
 
+struct Algorithm {
+    const char *name;
+    inagg_algorithm number;
+};
+constexpr Algorithm algorithms[] = {{"switchml", INAGG_SWITCHML}, {"trio", INAGG_TRIO}};
+
 struct Configuration {
+    Algorithm algorithm;
     Encoding encoding;
     uint32_t elements, ranks;
     bool checked;
@@ -210,12 +217,14 @@ private:
         job.generation = generation_;
         job.size = static_cast<uint16_t>(c.ranks);
         job.elements = static_cast<uint16_t>(c.elements);
-        job.algorithm = INAGG_SWITCHML;
+        job.algorithm = static_cast<uint8_t>(c.algorithm.number);
         job.flags = c.checked ? INAGG_JOIN_CHECKED : 0;
         job.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(c.ranks));
         require(bpf_map__update_elem(switch_->maps.jobs, &job_number, sizeof(job_number), &job, sizeof(job),
                                      BPF_ANY),
                 "jobs");
+        if (c.algorithm.number == INAGG_TRIO)
+            configure_records(job);
         for (uint32_t rank = 0; rank < c.ranks; rank++) {
             uint32_t key = job_index * INAGG_MAX_RANKS + rank, address = htonl(worker_address + rank);
             inagg_member member = {};
@@ -228,6 +237,20 @@ private:
                     "members");
         }
         before_ = statistics();
+    }
+
+    // No records, no stragglers: every block waits for all ranks.
+    void configure_records(const inagg_job &job) {
+        inagg_forget_args forget = {.job = job, .busy = 0, .reserved = 0};
+        LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &forget, .ctx_size_in = sizeof(forget));
+        require(bpf_prog_test_run_opts(bpf_program__fd(switch_->progs.inagg_forget_job), &options), "inagg_forget_job");
+        inagg_job_policy policy = {};
+        policy.policy.most_open = window;
+        policy.job = job_number;
+        policy.generation = job.generation;
+        uint32_t index = job_index;
+        require(bpf_map__update_elem(switch_->maps.policies, &index, sizeof(index), &policy, sizeof(policy), BPF_ANY),
+                "policies");
     }
 
     void plan(const Configuration &c) {
@@ -282,6 +305,35 @@ private:
             throw std::runtime_error(fmt::format("{} contributions gave {} additions, {} completions",
                                                  contributions, now.additions - before_.additions,
                                                  now.completions - before_.completions));
+        if (c.algorithm.number == INAGG_TRIO)
+            verify_records(c);
+        else
+            verify_slots(c);
+    }
+
+    void verify_records(const Configuration &c) {
+        std::vector<std::byte> result = result_of(c, payload_);
+        inagg_bucket_memory bucket;
+        auto lanes = std::make_unique<inagg_record_memory>();
+        uint32_t found = 0;
+        for (uint32_t key = 0; key < INAGG_DEFAULT_BUCKETS * INAGG_WAYS; key++) {
+            uint32_t row = key / INAGG_WAYS;
+            require(bpf_map__lookup_elem(switch_->maps.buckets, &row, sizeof(row), &bucket, sizeof(bucket), 0), "buckets");
+            const inagg_record &record = bucket.records[key % INAGG_WAYS];
+            if (!(record.slot.flags & INAGG_SLOT_COMPLETE) || record.slot.generation != generation_)
+                continue;
+            require(bpf_map__lookup_elem(switch_->maps.record_lanes, &key, sizeof(key), lanes.get(), sizeof(*lanes), 0),
+                    "record_lanes");
+            if (std::memcmp(lanes->lanes, result.data(), result.size()))
+                throw std::runtime_error(fmt::format("{} x {} elements, {} ranks: record {} holds a wrong sum",
+                                                     c.elements, c.encoding.name, c.ranks, key));
+            found++;
+        }
+        if (found < window)
+            throw std::runtime_error(fmt::format("{} records are complete, expected {} at least", found, window));
+    }
+
+    void verify_slots(const Configuration &c) {
         std::vector<std::byte> result = result_of(c, payload_);
         auto slot = std::make_unique<inagg_slot_memory>();
         for (uint32_t key = 0; key < window * 2; key++) {
@@ -303,7 +355,8 @@ private:
                                           const std::vector<uint32_t> (&times)[BENCH_TARGETS]) {
         double driver = median(times[BENCH_NOTHING]), copy = median(times[BENCH_COPY]);
         double full = median(times[BENCH_SWITCH]);
-        return {{"dtype", c.encoding.name},
+        return {{"algorithm", c.algorithm.name},
+                {"dtype", c.encoding.name},
                 {"elements", c.elements},
                 {"ranks", c.ranks},
                 {"checked", c.checked},
@@ -335,7 +388,7 @@ void pin_to_one_cpu() {
 // What to measure: all combinations of these.
 struct Selection {
     std::vector<uint32_t> elements = {256, 352, 832}, ranks = {4, 8};
-    std::vector<std::string> dtypes = {"int32", "fixed32", "float16", "bfloat16"};
+    std::vector<std::string> dtypes = {"int32", "fixed32", "float16", "bfloat16"}, names = {"switchml"};
     bool unchecked_only = false;
 
     std::vector<Configuration> configurations() const {
@@ -344,9 +397,10 @@ struct Selection {
             for (uint32_t size : ranks)
                 for (const Encoding &encoding : encodings)
                     for (bool checked : {false, true})
-                        if (std::count(dtypes.begin(), dtypes.end(), encoding.name) &&
-                            !(checked && unchecked_only))
-                            all.push_back({encoding, count, size, checked});
+                        for (const Algorithm &algorithm : algorithms)
+                            if (std::count(dtypes.begin(), dtypes.end(), encoding.name) &&
+                                std::count(names.begin(), names.end(), algorithm.name) && !(checked && unchecked_only))
+                                all.push_back({algorithm, encoding, count, size, checked});
         return all;
     }
 };
@@ -368,6 +422,7 @@ int main(int argc, char **argv) {
         ->check(CLI::Range(2, INAGG_MAX_RANKS));
     app.add_option("--dtype", selection.dtypes, "Of int32, fixed32, float16, bfloat16; default all")
         ->delimiter(',');
+    app.add_option("--algorithm", selection.names, "Of switchml, trio; default switchml")->delimiter(',');
     app.add_flag("--unchecked", selection.unchecked_only, "Leave out payload checksums");
     app.add_option("--rounds", rounds, "Rounds of each configuration; default 31")
         ->check(CLI::PositiveNumber);
