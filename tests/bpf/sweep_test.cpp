@@ -99,9 +99,9 @@ public:
     }
 
     uint32_t open_records(const JobSpec &spec) {
-        inagg_job_policy policy{};
-        EXPECT_EQ(bpf_map_lookup_elem(bpf_map__fd(bpf.maps.policies), &spec.index, &policy), 0);
-        return policy.open;
+        uint32_t open = 0;
+        EXPECT_EQ(bpf_map_lookup_elem(bpf_map__fd(bpf.maps.open_records), &spec.index, &open), 0);
+        return open;
     }
 
     bool pop(inagg_expired &e) {

@@ -192,6 +192,7 @@ void ReferenceSwitch::add_job(const JobSpec &spec) {
     jobs[spec.number] = spec;
     if (spec.algorithm != INAGG_TRIO)
         return;
+    open[spec.index] = 0;
     for (uint32_t position = 0; position < spec.slots + spec.control_slots; position++)
         floors[spec.first_slot + position] = spec.floor(position);
 }

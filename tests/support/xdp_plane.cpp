@@ -133,6 +133,9 @@ void XdpPlane::add_job(const JobSpec &spec) {
                                   .generation = spec.generation};
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.policies), &spec.index, &policy, BPF_ANY),
           "writing `policies`");
+    const uint32_t none = 0;
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.open_records), &spec.index, &none, BPF_ANY),
+          "writing `open_records`");
     for (uint32_t position = 0; position < spec.slots + spec.control_slots; position++) {
         const uint32_t key = spec.first_slot + position;
         const inagg_floor_memory floor{.busy = 0, .floor = spec.floor(position)};
