@@ -110,15 +110,19 @@ struct {
 } turns SEC(".maps");
 
 int inagg_trio(struct xdp_md *ctx);
+int inagg_tick(struct xdp_md *ctx);
 
-/* Algorithms other than SwitchML, which the root program calls at once. */
+#define INAGG_CALL_TICK	INAGG_ALGORITHMS
+#define INAGG_LOOPBACK	1	/* where live frames seem to come from; no port of a switch */
+
+/* What the root program calls: algorithms other than SwitchML, and what live frames become. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, INAGG_ALGORITHMS);
+	__uint(max_entries, INAGG_ALGORITHMS + 1);
 	__uint(key_size, sizeof(__u32));
 	__array(values, int(struct xdp_md *));
 } algorithms SEC(".maps") = {
-	.values = { [INAGG_TRIO] = (void *)&inagg_trio },
+	.values = { [INAGG_TRIO] = (void *)&inagg_trio, [INAGG_CALL_TICK] = (void *)&inagg_tick },
 };
 
 static __always_inline struct inagg_stats *get_stats(__u32 row)
@@ -406,8 +410,11 @@ int inagg_switch(struct xdp_md *ctx)
 	set = bpf_map_lookup_elem(&settings, &zero);
 	if (!set)
 		return XDP_PASS;
-	if (!family || !for_us(data, end, family, set))
+	if (!family || !for_us(data, end, family, set)) {
+		if (ctx->ingress_ifindex == INAGG_LOOPBACK)
+			bpf_tail_call(ctx, &algorithms, INAGG_CALL_TICK);
 		return pass(data, end, set);
+	}
 
 	family = family_of(data);
 	d = datagram_of(data, end, family);

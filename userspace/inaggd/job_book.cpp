@@ -167,6 +167,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
         return refused(INAGG_R_POLICY, "no such job, and --no-auto-jobs is set", std::move(so_far));
     uint16_t fits = elements_for_mtu(policy_.mtu, event.family);
     uint16_t elements = std::min<uint16_t>(want.elements - want.elements % INAGG_CHUNK, fits);
+    if (want.stragglers.expiry_us)
+        elements = std::min<uint16_t>(elements, INAGG_SWEPT_ELEMENTS);
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
                        std::move(so_far));
@@ -340,6 +342,12 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     if (elements == 0 || elements > elements_for_mtu(policy_.mtu, 4))
         throw Error("job {}: elements={} do not fit the ports' MTU of {}; the most is {}", spec.number, elements,
                     policy_.mtu, elements_for_mtu(policy_.mtu, 4));
+    if (spec.stragglers.expiry_us && elements > INAGG_SWEPT_ELEMENTS) {
+        if (spec.elements)
+            throw Error("job {}: elements={}, but with an expiry the most is {}", spec.number, elements,
+                        INAGG_SWEPT_ELEMENTS);
+        record.elements = INAGG_SWEPT_ELEMENTS;
+    }
     auto found = jobs_.find(spec.number);
     if (found != jobs_.end() && found->second.record.keep && same_job(found->second.record, record) &&
         found->second.stragglers == spec.stragglers)

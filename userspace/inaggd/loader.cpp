@@ -38,6 +38,7 @@ constexpr std::array state_maps = {
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
                                  "inagg_tick"};
+constexpr uint32_t loopback = 1; // INAGG_LOOPBACK
 
 // libbpf explains a refused program over many lines; they belong to the log.
 int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) {
@@ -146,6 +147,8 @@ uint32_t index_of(const std::string &port) {
     uint32_t ifindex = if_nametoindex(port.c_str());
     if (!ifindex)
         throw Error("port {}: no such interface in this network namespace (ip link)", port);
+    if (ifindex == loopback)
+        throw Error("port {}: the loopback interface cannot be a port of a switch", port);
     return ifindex;
 }
 

@@ -21,10 +21,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, some percent of a CPU
-// A veth's ring holds 256 frames, and so much time is enough to take a batch out again.
-constexpr uint32_t batch = 64;
-constexpr auto pause = 100us;
-constexpr size_t frame_bytes = 3454; // headers for IPv6 and the largest result
+constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
+// Room for IPv6's headers and the largest result of a job that is swept.
+constexpr size_t frame_bytes = 14 + 40 + 8 + sizeof(inagg_hdr) + INAGG_SWEPT_ELEMENTS * 4;
 
 Fd open_pin(const std::string &bpffs, const char *name) {
     std::string path = std::filesystem::path(bpffs) / name;
@@ -66,7 +65,7 @@ uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan) {
 }
 
 Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
-    : sweep_(open_pin(bpffs, "inagg_sweep")), tick_(open_pin(bpffs, "inagg_tick")), due_(open_pin(bpffs, "due")),
+    : sweep_(open_pin(bpffs, "inagg_sweep")), switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")),
       stop_(eventfd(0, EFD_CLOEXEC)), mac_(mac) {
     if (!stop_)
         throw Error("eventfd: {}", system_text(errno));
@@ -110,20 +109,22 @@ void Sweeper::run() {
     }
 }
 
-// As many live frames; each takes one block from the queue and becomes its result.
+/*
+ * As many live frames; each takes one block from the queue and becomes its result. They are the switch's own program's,
+ * which knows them by the interface that they seem to come from: to run a program that is attached nowhere, the kernel
+ * would wait for two RCU grace periods, some 20 ms each.
+ */
 void Sweeper::send(uint32_t blocks) const {
     std::array<char, frame_bytes> frame{};
     while (blocks) {
         const uint32_t now = std::min(blocks, batch);
         LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = frame.size(),
                     .repeat = static_cast<int>(now), .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = now);
-        if (bpf_prog_test_run_opts(tick_.get(), &options)) {
-            spdlog::error("program inagg_tick: {}; blocks that expire wait for the next packet", system_text(errno));
+        if (bpf_prog_test_run_opts(switch_.get(), &options)) {
+            spdlog::error("live frames: {}; blocks that expire wait for the next packet", system_text(errno));
             return;
         }
         blocks -= now;
-        if (blocks)
-            std::this_thread::sleep_for(pause);
     }
 }
 

@@ -45,7 +45,7 @@ private:
     void run();
     void send(uint32_t blocks) const;
 
-    Fd sweep_, tick_, due_, stop_;
+    Fd sweep_, switch_, due_, stop_;
     std::array<uint8_t, 6> mac_;
     SweepPlan plan_;
     std::thread thread_;
