@@ -223,6 +223,14 @@ TEST_F(Slot, RestoreWithoutElementsAndWithSaturation) {
     EXPECT_TRUE(slot.flags & INAGG_SLOT_SATURATED);
 }
 
+TEST_F(Slot, RestoredResultIsAsSaturatedAsItWas) {
+    inagg_block waiting = block(1, 0);
+    waiting.saturated = 1;
+    contribute(waiting);
+    EXPECT_EQ(restore(block(0, 0)), INAGG_STORE | INAGG_COMPLETES);
+    EXPECT_EQ(slot.flags, INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE);
+}
+
 TEST_F(Slot, RestoreOfABroadcastBringsTheLength) {
     contribute(1, 0, 0);
     EXPECT_EQ(restore(block(0, 0, 96)), INAGG_STORE | INAGG_COMPLETES);

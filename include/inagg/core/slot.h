@@ -196,7 +196,8 @@ INAGG_INLINE int inagg_slot_give_back(struct inagg_slot *s, __u64 contributors, 
 	s->seen = contributors;
 	s->elements = b->elements;
 	s->next_scale = b->next_scale;
-	s->flags |= INAGG_SLOT_COMPLETE | (b->saturated ? INAGG_SLOT_SATURATED : 0);
+	/* exactly as it was, whatever the contributions that it replaces */
+	s->flags = INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE | (b->saturated ? INAGG_SLOT_SATURATED : 0);
 	return (b->elements ? INAGG_STORE : INAGG_COUNT) | INAGG_COMPLETES;
 }
 
