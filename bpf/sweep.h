@@ -67,7 +67,7 @@ static __always_inline void sweep_record(struct inagg_record *r, struct visit *v
 		r->slot.flags = 0;
 		return;
 	}
-	switch (inagg_record_sweep(r, &policy->policy)) {
+	switch (inagg_record_sweep(r, &policy->policy, inagg_epoch_of(bpf_ktime_get_coarse_ns()))) {
 	case INAGG_SWEEP_EXPIRED:
 		e.block = r->slot.block;
 		e.generation = r->slot.generation;

@@ -453,16 +453,20 @@ Answer ReferenceSwitch::serve_record(Request &request) {
     }
 }
 
+// As the program has it.
+static uint16_t epoch_clock() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return inagg_epoch_of(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
+}
+
 Answer ReferenceSwitch::contribute_record(Request &request) {
     inagg_record *const place = bucket(request);
     const inagg_policy policy = request.spec.policy();
     uint32_t &opened = open[request.job.index], way = 0;
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    const uint16_t clock = inagg_epoch_of(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
     const int verdict =
         inagg_record_contribute(place, &floors[request.spec.first_slot + request.packet.slot], &request.job, &policy,
-                                opened, &request.block, clock, &way);
+                                opened, &request.block, epoch_clock(), &way);
     if (verdict == -INAGG_R_FULL) {
         Answer answer = tell(request, Report(inagg_window_cap(opened)), false);
         request.row.waits--;
@@ -560,7 +564,7 @@ void ReferenceSwitch::sweep() {
             continue;
         }
         const inagg_policy policy = owner->second.policy();
-        const int found = inagg_record_sweep(&record, &policy);
+        const int found = inagg_record_sweep(&record, &policy, epoch_clock());
         if (found == INAGG_SWEEP_FREED)
             open[record.job]--;
         if (found != INAGG_SWEEP_EXPIRED)

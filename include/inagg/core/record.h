@@ -14,11 +14,16 @@
  * so the next one to be opened there is b + window, and every other one has been opened before, or comes
  * before the floor was lost.
  *
- * Such a block is *recovering*.  Its record gets an epoch, later than all before; all ranks are told.  Who
- * holds a result of the block gives it back.  Who does not contributes again, with the epoch, and from then
- * on believes no result of an earlier one.  So when all ranks have contributed with one epoch, nobody holds a
- * result nor ever will: it is as if the block were new.  Packets that were sent before, and arrive now, have
- * an earlier epoch and count for nothing.
+ * Such a block is *recovering*.  Its record gets an epoch, the tick of a clock that never goes back, whatever
+ * happens to the switch; all ranks are told.  Who holds a result of the block gives it back.  Who does not
+ * contributes again, with the epoch, and from then on believes no result of an earlier one.  So when all ranks
+ * have contributed with one epoch, nobody holds a result nor ever will: it is as if the block were new.  Packets
+ * that were sent before, and arrive now, have an earlier epoch and count for nothing.
+ *
+ * Two records of one block in one tick share an epoch, so contributions to the first may count for the second.
+ * The block takes no harm: who holds a result that was decided without some ranks has never contributed with
+ * any epoch, so all ranks cannot be in.  But they may have gone on since.  So they make the floor known only if
+ * the epoch is later than the tick in which its loss was noticed.
  *
  * A rank may have nothing to add to a block: its elements do not fit a scale that was agreed without it.
  * It is *absent*, and says so in the place of a contribution: nobody needs to wait for it, and in a
@@ -37,7 +42,10 @@
 
 #define INAGG_WAYS		4	/* records in a bucket, a power of two */
 #define INAGG_MOST_SWEEPS	65535	/* that a record's age counts */
-#define INAGG_RECOVERY_SWEEPS	200	/* a recovering record that nobody contributes to goes after so many */
+/* A recovering record that no rank comes to goes after so many sweeps, */
+#define INAGG_RECOVERY_SWEEPS	200
+/* but not before so many ticks of the epoch clock if a rank is in: they try again each INAGG_RTO_CEILING_NS. */
+#define INAGG_RECOVERY_TICKS	1024
 
 enum inagg_record_flag {
 	INAGG_RECORD_RECOVERING	= 1 << 0,	/* somebody may hold a result of this block */
@@ -62,7 +70,7 @@ INAGG_ASSERT(sizeof(struct inagg_record) == 40);
 struct inagg_floor {
 	__u32	block;		/* opened last */
 	__u16	generation;
-	__u16	epoch;		/* given last */
+	__u16	epoch;		/* if it was lost: when that was noticed; 0: never */
 	__u8	known;		/* 0: lost */
 	__u8	reserved[3];
 };
@@ -151,38 +159,99 @@ INAGG_INLINE int inagg_record_room(const struct inagg_record *bucket)
 	return best;
 }
 
+/*
+ * The latest recovering record of a later block of @b's stream, or -1.  It may give way: nobody sends a later
+ * block for good before an earlier one has its result, and all that is lost is time.
+ */
+INAGG_INLINE int inagg_record_later(const struct inagg_record *bucket, __u32 job, const struct inagg_block *b)
+{
+	__u32 latest = b->block;
+	int found = -1;
+
+	for (int way = 0; way < INAGG_WAYS; way++) {
+		const struct inagg_record *r = &bucket[way];
+
+		if (inagg_record_is_open(r) && (r->flags & INAGG_RECORD_RECOVERING) && r->job == job &&
+		    r->stream == b->stream && r->slot.generation == b->generation &&
+		    inagg_before(latest, r->slot.block)) {
+			found = way;
+			latest = r->slot.block;
+		}
+	}
+	return found;
+}
+
+/*
+ * New blocks leave a way to those that must be recovered: a rank may need one of these before it can contribute
+ * to what fills the bucket.
+ */
+INAGG_INLINE int inagg_record_leaves_a_way(const struct inagg_record *bucket)
+{
+	int fresh = 0;
+
+	for (int way = 0; way < INAGG_WAYS; way++)
+		fresh += inagg_record_is_open(&bucket[way]) && !(bucket[way].flags & INAGG_RECORD_RECOVERING);
+	return fresh < INAGG_WAYS - 1;
+}
+
+/* The way of a new record for @b, or -1.  @opens: INAGG_OPENS unless it takes an open one's place. */
+INAGG_INLINE int inagg_record_place(const struct inagg_record *bucket, const struct inagg_job *job,
+				    const struct inagg_policy *policy, __u32 open, const struct inagg_block *b, int fresh,
+				    int *opens)
+{
+	/* recovery goes on when new blocks may not, for the same reason */
+	__u32 most = fresh ? policy->most_open : 2 * policy->most_open;
+	int way = open < most ? inagg_record_room(bucket) : -1;
+
+	*opens = INAGG_OPENS;
+	if (fresh && !inagg_record_leaves_a_way(bucket))
+		return -1;
+	if (way >= 0 || open > most)
+		return way;
+	*opens = 0;
+	return inagg_record_later(bucket, job->index, b);
+}
+
+INAGG_INLINE int inagg_floor_is_known(const struct inagg_floor *f, const struct inagg_job *job)
+{
+	return f->known && f->generation == job->generation;
+}
+
 /* Is @b the block that comes next at its position, never sent before? */
 INAGG_INLINE int inagg_floor_precedes(const struct inagg_floor *f, const struct inagg_job *job,
 				      const struct inagg_block *b)
 {
 	__u32 window = b->stream ? job->control_slots : job->slots;
 
-	return f->known && f->generation == job->generation && f->block + window == b->block;
+	return inagg_floor_is_known(f, job) && f->block + window == b->block;
 }
 
-/* All ranks have contributed to a recovering block: none of them has sent a later one of this position. */
-INAGG_INLINE void inagg_floor_found(struct inagg_floor *f, const struct inagg_job *job, __u32 block)
+/* The epoch of a block that is to be recovered.  A lost floor notes when that was noticed. */
+INAGG_INLINE __u16 inagg_floor_epoch(struct inagg_floor *f, const struct inagg_job *job, __u16 clock)
 {
-	if (f->known && f->generation == job->generation && !inagg_before(f->block, block))
+	__u16 epoch = clock ? clock : 1;
+
+	if (!inagg_floor_is_known(f, job) && (!f->epoch || inagg_epoch_before(epoch, f->epoch)))
+		f->epoch = epoch;
+	return epoch;
+}
+
+/*
+ * All ranks have contributed to a recovering block: none of them has sent a later one of this position.  Not if
+ * its epoch may be one that the switch gave before it lost the floor: then they may be late packets.
+ */
+INAGG_INLINE void inagg_floor_found(struct inagg_floor *f, const struct inagg_job *job, __u32 block, __u16 epoch)
+{
+	if ((inagg_floor_is_known(f, job) && !inagg_before(f->block, block)) || !inagg_epoch_before(f->epoch, epoch))
 		return;
 	f->block = block;
 	f->generation = job->generation;
 	f->known = 1;
 }
 
-INAGG_INLINE __u16 inagg_floor_next_epoch(struct inagg_floor *f, __u16 clock)
-{
-	if (f->epoch && (__s16)(clock - f->epoch) <= 0)
-		clock = f->epoch + 1;
-	f->epoch = clock ? clock : 1;
-	return f->epoch;
-}
-
 INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *f, const struct inagg_job *job,
-				    const struct inagg_block *b, __u16 clock)
+				    const struct inagg_block *b, int fresh, __u16 clock)
 {
-	int fresh = inagg_floor_precedes(f, job, b);
-
 	inagg_slot_take(&r->slot, b);
 	r->job = (__u16)job->index;
 	r->stream = b->stream;
@@ -194,7 +263,7 @@ INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *
 		f->block = b->block;
 	} else {
 		r->flags = INAGG_RECORD_RECOVERING;
-		r->epoch = inagg_floor_next_epoch(f, clock);
+		r->epoch = inagg_floor_epoch(f, job, clock);
 	}
 }
 
@@ -249,40 +318,41 @@ INAGG_INLINE int inagg_record_fold(struct inagg_record *r, struct inagg_floor *f
 	if (verdict == INAGG_TELL)	/* it is absent, or the block has expired since, or the job has fewer ranks now */
 		verdict = INAGG_COUNT;
 	if (r->flags & INAGG_RECORD_RECOVERING)
-		inagg_floor_found(f, job, b->block);
+		inagg_floor_found(f, job, b->block, r->epoch);
 	inagg_record_decide(r, job);
 	return verdict | INAGG_COMPLETES;
 }
 
 /**
- * A contribution to one of the @open blocks of @job arrives; @clock is inagg_epoch_of() now, @way receives
- * the index of its record.  Returns STORE, ADD or COUNT, with INAGG_OPENS for the block's first one and
- * INAGG_COMPLETES for the one that decides it; REPLY, also to a rank that came too late; TELL; TELL_ALL with
- * INAGG_OPENS if the block must be recovered; or a negative reason, -INAGG_R_FULL when the rank must slow down.
+ * A contribution arrives, while @open blocks of @job are; @clock is inagg_epoch_of() now, @way receives the
+ * index of its record.  Returns STORE, ADD or COUNT, with INAGG_OPENS if one more is open now and
+ * INAGG_COMPLETES for the one that decides its block; REPLY, also to a rank that came too late; TELL; TELL_ALL,
+ * likewise with INAGG_OPENS, if the block must be recovered; or a negative reason, -INAGG_R_FULL when the rank
+ * must slow down.
  */
 INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct inagg_floor *f, const struct inagg_job *job,
 					 const struct inagg_policy *policy, __u32 open, const struct inagg_block *b,
 					 __u16 clock, __u32 *way)
 {
-	int found = inagg_record_find(bucket, job->index, b), opens = 0;
+	int found = inagg_record_find(bucket, job->index, b), is_new = found < 0, opens = 0;
 	struct inagg_record *r;
 
 	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
 		return -INAGG_R_ELEMENTS;
-	if (found < 0) {
-		found = open < policy->most_open ? inagg_record_room(bucket) : -1;
+	if (is_new) {
+		int fresh = inagg_floor_precedes(f, job, b);
+
+		found = inagg_record_place(bucket, job, policy, open, b, fresh, &opens);
 		if (found < 0)
 			return -INAGG_R_FULL;
-		opens = INAGG_OPENS;
+		inagg_record_open(&bucket[found & (INAGG_WAYS - 1)], f, job, b, fresh, clock);
 	}
 	*way = found & (INAGG_WAYS - 1);
 	r = &bucket[*way];
-	if (opens)
-		inagg_record_open(r, f, job, b, clock);
 	if (!inagg_record_is_open(r))
 		return INAGG_REPLY;
 	if (b->epoch != r->epoch)
-		return opens ? INAGG_TELL_ALL | opens : INAGG_TELL;
+		return (is_new ? INAGG_TELL_ALL : INAGG_TELL) | opens;
 	return inagg_record_fold(r, f, job, policy, b) | opens;
 }
 
@@ -326,8 +396,8 @@ enum inagg_sweep {
 	INAGG_SWEEP_FREED,	/* an open record is gone */
 };
 
-/** A sweep visits a record of a job with @policy (§5: check and clear the REF flag). */
-INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_policy *policy)
+/** A sweep visits a record of a job with @policy (§5: check and clear the REF flag); @clock as above. */
+INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_policy *policy, __u16 clock)
 {
 	__u32 age;
 
@@ -339,7 +409,8 @@ INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_p
 	if (r->slot.flags & INAGG_SLOT_COMPLETE)
 		return INAGG_SWEEP_NOTHING;
 	if (r->flags & INAGG_RECORD_RECOVERING) {
-		if (age < INAGG_RECOVERY_SWEEPS)
+		if (age < INAGG_RECOVERY_SWEEPS ||
+		    (r->slot.seen && (__u16)(clock - r->epoch) < INAGG_RECOVERY_TICKS))
 			return INAGG_SWEEP_NOTHING;
 		r->slot.flags = 0;
 		return INAGG_SWEEP_FREED;

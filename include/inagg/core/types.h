@@ -33,6 +33,12 @@ INAGG_INLINE int inagg_before(__u32 a, __u32 b)
 	return (__s32)(a - b) < 0;
 }
 
+/** The same of epochs; 0, none, is before all. */
+INAGG_INLINE int inagg_epoch_before(__u16 a, __u16 b)
+{
+	return b && (!a || (__s16)(a - b) < 0);
+}
+
 INAGG_INLINE __u64 inagg_rank_bit(__u32 rank)
 {
 	return 1ULL << (rank & 63);

@@ -219,11 +219,6 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 	return INAGG_W_ACCEPT;
 }
 
-INAGG_INLINE int inagg_epoch_before(__u16 a, __u16 b)
-{
-	return b && (!a || (__s16)(a - b) < 0);
-}
-
 /** May a result of @epoch be believed?  Not if this rank has since told the switch that it holds none. */
 INAGG_INLINE int inagg_wslot_believes(const struct inagg_wslot *s, __u32 block, __u16 epoch)
 {
