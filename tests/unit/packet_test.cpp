@@ -261,3 +261,62 @@ TEST_F(Answers, WaitHasNoElementsAndAnyContributors) {
     h.slot = inagg_swap32(first_slot);
     EXPECT_EQ(admits(h, 0), -INAGG_R_SLOT);
 }
+
+TEST(Packet, WhatOnlyTrioSaysComesBack) {
+    for (const __u8 whole : {0, 1}) {
+        inagg_block_meta meta{};
+        meta.whole = whole;
+        meta.epoch = 0x1234;
+        inagg_hdr h{};
+        inagg_hdr_set_meta(&h, &meta);
+        EXPECT_EQ(inagg_swap16(h.level_flags), whole ? INAGG_F_WHOLE : 0);
+        EXPECT_EQ(inagg_swap16(h.switch_id), 0x1234);
+        const inagg_block_meta back = inagg_hdr_meta(&h);
+        EXPECT_EQ(back.whole, whole);
+        EXPECT_EQ(back.epoch, 0x1234);
+    }
+}
+
+TEST(Packet, ARestoreNamesTheRanksInTheResult) {
+    const inagg_job_config job = some_job();
+    inagg_block_meta meta{};
+    for (const __u64 in : {7U, 5U, 2U}) {
+        inagg_hdr h;
+        inagg_hdr_start(&h, &job, INAGG_RESTORE);
+        meta.contributors = in;
+        inagg_hdr_set_meta(&h, &meta);
+        inagg_hdr_set_contributors(&h, &meta);
+        EXPECT_EQ(inagg_swap64(h.contributors), in);
+        EXPECT_EQ(inagg_swap16(h.count), inagg_count_ranks(in));
+        EXPECT_EQ(inagg_swap16(h.level_flags), in == 7 ? 0 : INAGG_F_DEGRADED);
+        EXPECT_EQ(inagg_hdr_meta(&h).contributors, in);
+    }
+}
+
+TEST_F(Answers, OnlyTrioLeavesRanksOutAndSaysSo) {
+    struct {
+        __u64 in;
+        __u16 count;
+        bool degraded, trio, others;
+    } const cases[] = {
+        {7, 3, false, true, true},                                // all
+        {5, 2, true, true, false},                                // without rank 1
+        {5, 2, false, false, false},                              // which the flag must say
+        {5, 3, true, false, false},                               // and the count
+        {7, 2, false, false, false},  {0, 0, true, false, false}, // somebody is in a result
+        {13, 3, true, false, false},                              // rank 3 is not of the job
+        {15, 4, false, false, false},
+    };
+    for (const auto &c : cases) {
+        inagg_hdr h = result(5);
+        h.contributors = inagg_swap64(c.in);
+        h.count = inagg_swap16(c.count);
+        h.level_flags |= inagg_swap16(c.degraded ? INAGG_F_DEGRADED : 0);
+        for (const __u8 algorithm : {INAGG_SWITCHML, INAGG_TRIO}) {
+            job.algorithm = algorithm;
+            const bool admitted = algorithm == INAGG_TRIO ? c.trio : c.others;
+            EXPECT_EQ(inagg_contributors_admitted(&job, &h), admitted) << c.in << " of " << c.count;
+            EXPECT_EQ(admits(h, 64 * 4), admitted ? 0 : -INAGG_R_RANK) << c.in << " of " << c.count;
+        }
+    }
+}

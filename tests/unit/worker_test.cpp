@@ -312,7 +312,8 @@ TEST_F(LossDetection, WhatWasSentAgainMayBeLostLikeTheFirst) {
 }
 
 TEST_F(LossDetection, AnEarlierBlockProvesNothing) {
-    deliver(150 * ms, 154 * ms, 0); // block 2, sent late: its rank fell behind, and may not have sent ours yet
+    deliver(150 * ms, 154 * ms,
+            0); // block 2, sent late: its rank fell behind, and may not have sent ours yet
     EXPECT_FALSE(overtaken(190 * ms));
     deliver(150 * ms, 154 * ms, 1); // block 6
     EXPECT_TRUE(overtaken(154 * ms));
@@ -391,3 +392,162 @@ TEST(Boots, ALatePacketOfThePreviousIncarnationIsNoRestart) {
 }
 
 TEST_F(Worker, IdleSlotsHaveNoTimer) { EXPECT_EQ(timeout(1000 * ms), INAGG_W_NOTHING); }
+
+// ---- trio ----
+
+TEST_F(Worker, AResultThatIsHereIsSkipped) {
+    inagg_worker_skip(&w, &s);
+    EXPECT_EQ(s.block, 5u);
+    EXPECT_EQ(s.state, INAGG_WSLOT_IDLE);
+    EXPECT_EQ(open(0), INAGG_W_SEND);
+    EXPECT_EQ(w.srtt_ns, 0u) << "no sample";
+    s.block = ~0U - 2;
+    inagg_worker_skip(&w, &s);
+    EXPECT_EQ(s.block, 1u);
+}
+
+TEST_F(Worker, ARecoveredBlockIsSentAgainOnceAnEpoch) {
+    EXPECT_EQ(inagg_worker_recovers(&w, &s, 1, 9, 0), INAGG_W_NOTHING) << "not sent yet";
+    open(0);
+    EXPECT_EQ(inagg_worker_recovers(&w, &s, 5, 9, 1), INAGG_W_NOTHING) << "another block";
+    EXPECT_EQ(inagg_worker_recovers(&w, &s, 1, 0, 1), INAGG_W_NOTHING) << "no epoch";
+    EXPECT_EQ(inagg_worker_recovers(&w, &s, 1, 9, 1), INAGG_W_RESEND) << "at once, nothing crosses it";
+    EXPECT_EQ(s.epoch, 9);
+    EXPECT_EQ(inagg_worker_recovers(&w, &s, 1, 9, 2), INAGG_W_NOTHING) << "heard";
+    EXPECT_EQ(inagg_worker_recovers(&w, &s, 1, 8, 2), INAGG_W_NOTHING) << "late";
+    EXPECT_EQ(inagg_worker_recovers(&w, &s, 1, 10, 2), INAGG_W_RESEND);
+    EXPECT_EQ(s.tries, 0) << "no time-out";
+    EXPECT_EQ(result(1, 3), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 0u) << "Karn";
+    open(4);
+    EXPECT_EQ(s.epoch, 0) << "of the next block";
+}
+
+TEST_F(Worker, EpochsWrapAndNoneIsTheEarliest) {
+    EXPECT_TRUE(inagg_epoch_before(0, 1));
+    EXPECT_TRUE(inagg_epoch_before(0, 0xffff));
+    EXPECT_FALSE(inagg_epoch_before(1, 0));
+    EXPECT_FALSE(inagg_epoch_before(0, 0));
+    EXPECT_TRUE(inagg_epoch_before(0xffff, 1));
+    EXPECT_FALSE(inagg_epoch_before(1, 0xffff));
+    EXPECT_FALSE(inagg_epoch_before(7, 7));
+}
+
+TEST_F(Worker, BelievesNoResultOfAnEpochThatItGaveUp) {
+    EXPECT_TRUE(inagg_wslot_believes(&s, 1, 0)) << "idle: has promised nothing";
+    open(0);
+    EXPECT_TRUE(inagg_wslot_believes(&s, 1, 0));
+    EXPECT_TRUE(inagg_wslot_believes(&s, 1, 4));
+    inagg_worker_recovers(&w, &s, 1, 9, 1);
+    EXPECT_FALSE(inagg_wslot_believes(&s, 1, 0));
+    EXPECT_FALSE(inagg_wslot_believes(&s, 1, 8));
+    EXPECT_TRUE(inagg_wslot_believes(&s, 1, 9));
+    EXPECT_TRUE(inagg_wslot_believes(&s, 1, 10));
+    EXPECT_TRUE(inagg_wslot_believes(&s, 5, 0)) << "a block ahead";
+    result(1, 2);
+    EXPECT_TRUE(inagg_wslot_believes(&s, 5, 0));
+}
+
+// A stream of 16 slots, of which the switch refuses some.
+struct CappedWorker : testing::Test {
+    inagg_worker w;
+    inagg_wslot slots[16];
+    __u64 now = 1000 * ms;
+
+    CappedWorker() {
+        inagg_worker_init(&w, 16, 0);
+        w.limit = 1000;
+        w.progress_ns = now;
+        for (__u32 i = 0; i < 16; i++)
+            inagg_wslot_init(&slots[i], i);
+    }
+    inagg_wslot &slot(__u32 block) { return slots[block % 16]; }
+    bool open(__u32 block) { return inagg_worker_open(&w, &slot(block), now) == INAGG_W_SEND; }
+    void refuse(__u32 block, __u16 cap) { inagg_worker_refused(&w, &slot(block), block, cap); }
+    void deliver(__u32 block) {
+        ASSERT_EQ(inagg_worker_result(&w, &slot(block), block, now), INAGG_W_ACCEPT);
+    }
+};
+
+TEST_F(CappedWorker, OpensNoMoreThanTheCapBeyondTheLatestResult) {
+    for (__u32 block = 0; block < 6; block++)
+        ASSERT_TRUE(open(block));
+    refuse(5, 2);
+    EXPECT_EQ(w.cap, 2);
+    EXPECT_EQ(slot(5).state, INAGG_WSLOT_SENT) << "its timer repeats it";
+    EXPECT_FALSE(open(6));
+    deliver(3);
+    EXPECT_FALSE(open(6));
+    deliver(4);
+    EXPECT_TRUE(open(6));
+    EXPECT_TRUE(open(7)) << "a cap's results have raised it by one";
+    EXPECT_FALSE(open(8));
+}
+
+TEST_F(CappedWorker, ARefusedBlockIsRepeatedByItsTimer) {
+    open(0);
+    slot(0).acked = 1;
+    const __u64 due = slot(0).due_ns;
+    refuse(0, 2);
+    EXPECT_EQ(slot(0).due_ns, due);
+    EXPECT_EQ(inagg_worker_timeout(&w, &slot(0), due), INAGG_W_RESEND) << "elements, no request";
+}
+
+TEST_F(CappedWorker, OnlyTheBlockInFlightIsRefusedAndCapsOnlyFall) {
+    refuse(0, 2);
+    EXPECT_EQ(w.cap, 0) << "not sent";
+    open(0);
+    refuse(16, 2);
+    EXPECT_EQ(w.cap, 0) << "another block";
+    refuse(0, 16);
+    EXPECT_EQ(w.cap, 0) << "the whole window";
+    refuse(0, 2);
+    refuse(0, 4);
+    EXPECT_EQ(w.cap, 2);
+    refuse(0, 1);
+    EXPECT_EQ(w.cap, 1);
+}
+
+TEST_F(CappedWorker, ResultsRaiseTheCapUntilItIsTheWindow) {
+    ASSERT_TRUE(open(0));
+    refuse(0, 1);
+    int results = 0;
+    for (__u32 block = 0; w.cap; block++, results++) {
+        open(block);
+        deliver(block);
+        ASSERT_LT(results, 1000);
+    }
+    EXPECT_EQ(results, 15 * 16 / 2) << "1 + 2 + ... + 15";
+}
+
+TEST_F(CappedWorker, SkippedBlocksCountAsResults) {
+    open(0);
+    refuse(0, 2);
+    inagg_worker_skip(&w, &slot(1));
+    EXPECT_EQ(w.accepted, 1u);
+    EXPECT_TRUE(open(3));
+    EXPECT_FALSE(open(4));
+}
+
+// What fills the switch may wait for what the cap holds back.
+TEST_F(CappedWorker, WithoutResultsForLongTheCapDoesNotHold) {
+    open(0);
+    refuse(0, 1);
+    EXPECT_FALSE(open(1));
+    now += INAGG_RTO_CEILING_NS - 1;
+    EXPECT_FALSE(open(1));
+    now += 1;
+    EXPECT_TRUE(open(1));
+    EXPECT_TRUE(open(15));
+}
+
+TEST_F(CappedWorker, CapsHoldAcrossTheWrap) {
+    for (inagg_wslot &each : slots)
+        each.block -= 16;
+    w.accepted = 0u - 17;
+    open(0u - 16);
+    refuse(0u - 16, 2);
+    EXPECT_TRUE(open(0u - 15));
+    EXPECT_FALSE(open(0u - 14));
+    EXPECT_FALSE(open(0u - 1));
+}

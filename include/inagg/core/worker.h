@@ -44,6 +44,7 @@ struct inagg_wslot {
 	__u8	resent : 1;	/* elements were sent more than once: no RTT sample */
 	__u8	overtaken : 1;	/* due_ns is loss detection's, no time-out */
 	__u8	forgotten : 1;	/* the switch had our elements and has lost them */
+	__u8	refused : 1;	/* trio: the switch has no room; only time helps */
 	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no */
 	__u16	reserved[3];
 };
@@ -64,6 +65,9 @@ struct inagg_worker {
 	__u64	progress_ns;	/* when a result came last */
 	__u32	delivered_block;	/* the highest block whose result came */
 	__u32	doublings;	/* of the RTO since the last sample */
+	__u32	accepted;	/* the highest block whose result is here, whoever sent it */
+	__u16	cap;		/* trio: the switch has no room for more blocks beyond it; 0: for a window */
+	__u16	uncapping;	/* results since `cap` was set or raised */
 };
 
 enum inagg_worker_action {
@@ -91,6 +95,9 @@ INAGG_INLINE void inagg_worker_init(struct inagg_worker *w, __u32 slots, __u64 f
 	w->progress_ns = 0;
 	w->delivered_block = 0;
 	w->doublings = 0;
+	w->accepted = ~0U;
+	w->cap = 0;
+	w->uncapping = 0;
 }
 
 INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
@@ -104,6 +111,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->resent = 0;
 	s->overtaken = 0;
 	s->forgotten = 0;
+	s->refused = 0;
 	s->epoch = 0;
 }
 
@@ -135,10 +143,21 @@ INAGG_INLINE __u64 inagg_worker_backoff(const struct inagg_worker *w, __u32 trie
 	return wait < INAGG_RTO_CEILING_NS ? wait : INAGG_RTO_CEILING_NS;
 }
 
+/*
+ * Does the switch have room for @block?  Without results for long it is tried, whatever the cap: what fills the
+ * switch may be waiting for this very block.
+ */
+INAGG_INLINE int inagg_worker_has_room(const struct inagg_worker *w, __u32 block, __u64 now)
+{
+	return !w->cap || !inagg_before(w->accepted + w->cap, block) ||
+	       now - w->progress_ns >= INAGG_RTO_CEILING_NS;
+}
+
 /** May the slot's next block go?  SEND starts its timer. */
 INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	if (s->state != INAGG_WSLOT_IDLE || !inagg_before(s->block, w->limit))
+	if (s->state != INAGG_WSLOT_IDLE || !inagg_before(s->block, w->limit) ||
+	    !inagg_worker_has_room(w, s->block, now))
 		return INAGG_W_NOTHING;
 	s->state = INAGG_WSLOT_SENT;
 	s->sent_ns = now;
@@ -148,13 +167,43 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->resent = 0;
 	s->overtaken = 0;
 	s->forgotten = 0;
+	s->refused = 0;
 	s->epoch = 0;
 	return INAGG_W_SEND;
 }
 
-/** The result of the slot's next block is here before it was sent (a late rank's): goes on to the one after. */
-INAGG_INLINE void inagg_worker_skip(const struct inagg_worker *w, struct inagg_wslot *s)
+/**
+ * The switch refused @block: at most @cap blocks are to go beyond those that have results.  The block stays in
+ * flight and its timer repeats it.
+ */
+INAGG_INLINE void inagg_worker_refused(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u16 cap)
 {
+	if (s->state != INAGG_WSLOT_SENT || s->block != block)
+		return;
+	s->acked = 0;
+	s->refused = 1;
+	if (cap >= w->slots || (w->cap && cap >= w->cap))
+		return;
+	w->cap = cap;
+	w->uncapping = 0;
+}
+
+/* @block has its result.  A cap rises by one for each window that it lets through. */
+INAGG_INLINE void inagg_worker_advance(struct inagg_worker *w, __u32 block)
+{
+	if (inagg_before(w->accepted, block))
+		w->accepted = block;
+	if (!w->cap || ++w->uncapping < w->cap)
+		return;
+	w->uncapping = 0;
+	if (++w->cap >= w->slots)
+		w->cap = 0;
+}
+
+/** The result of the slot's next block is here before it was sent (a late rank's): goes on to the one after. */
+INAGG_INLINE void inagg_worker_skip(struct inagg_worker *w, struct inagg_wslot *s)
+{
+	inagg_worker_advance(w, s->block);
 	s->block += w->slots;
 }
 
@@ -212,6 +261,7 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 		return INAGG_W_NOTHING;
 	inagg_worker_heard(w, s);
 	w->progress_ns = now;
+	inagg_worker_advance(w, block);
 	if (!s->resent && !s->tries)
 		inagg_worker_sample(w, now - s->sent_ns);
 	s->block = block + w->slots;
@@ -228,11 +278,12 @@ INAGG_INLINE int inagg_wslot_believes(const struct inagg_wslot *s, __u32 block, 
 /* A block that the switch has forgotten, or that was sent again in vain, may be complete elsewhere. */
 INAGG_INLINE int inagg_wslot_resend(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	int ask_all = s->forgotten || (!s->overtaken && s->tries > INAGG_ASK_ALL_AFTER);
+	int ask_all = s->forgotten || (!s->overtaken && !s->refused && s->tries > INAGG_ASK_ALL_AFTER);
 
 	s->resent = 1;
 	s->overtaken = 0;
 	s->forgotten = 0;
+	s->refused = 0;
 	s->acked = 0;
 	s->sent_ns = now;
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
@@ -277,6 +328,8 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 		}
 		if (now - s->sent_ns < crossing)
 			return INAGG_W_NOTHING;	/* our elements crossed this WAIT */
+		if (s->refused && !contributors)
+			return INAGG_W_NOTHING;	/* as we know */
 		s->forgotten |= s->acked;
 		return inagg_wslot_resend(w, s, now);
 	}
