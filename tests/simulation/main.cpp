@@ -24,7 +24,20 @@ const std::map<std::string, Mutation> mutations = {
     {"accept-any-result", Mutation::accept_any_result},
     {"no-put-off", Mutation::no_put_off},
     {"forget-result", Mutation::forget_result},
+    {"all-fresh", Mutation::all_fresh},
+    {"ignore-epoch", Mutation::ignore_epoch},
+    {"believe-anything", Mutation::believe_anything},
+    {"restore-as-all", Mutation::restore_as_all},
+    {"evict-open", Mutation::evict_open},
+    {"expire-whole", Mutation::expire_whole},
+    {"hide-degraded", Mutation::hide_degraded},
+    {"touch-by-any", Mutation::touch_by_any},
+    {"no-way-kept", Mutation::no_way_kept},
+    {"forget-floor", Mutation::forget_floor},
 };
+
+const std::map<std::string, inagg_algorithm> algorithms = {{"switchml", INAGG_SWITCHML},
+                                                           {"trio", INAGG_TRIO}};
 
 struct Range {
     uint64_t first = 1, last = 1000;
@@ -51,6 +64,11 @@ void accumulate(Outcome &total, const Outcome &one) {
     total.dropped += one.dropped;
     total.blocks += one.blocks;
     total.restores += one.restores;
+    total.degraded += one.degraded;
+    total.recoveries += one.recoveries;
+    total.refused += one.refused;
+    total.late += one.late;
+    total.outrun += one.outrun;
 }
 
 } // namespace
@@ -61,6 +79,8 @@ int main(int argc, char **argv) {
     Options options;
     app.add_option("--seeds", seeds, "Range A..B of seeds")->capture_default_str();
     auto *one = app.add_option("--seed", options.seed, "One seed");
+    app.add_option("--algorithm", options.algorithm, "switchml or trio")
+        ->transform(CLI::CheckedTransformer(algorithms));
     app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
         ->check(CLI::Range(1, 64));
     app.add_option("--mutation", options.mutation, "Break this rule; succeed if it is noticed")
@@ -83,7 +103,8 @@ int main(int argc, char **argv) {
             fmt::print("seed {}: {}\n", seed, violation.what());
             if (options.mutation != Mutation::none)
                 return 0;
-            fmt::print("replay: simulate --seed {}{} --verbose\n", seed,
+            fmt::print("replay: simulate{} --seed {}{} --verbose\n",
+                       options.algorithm == INAGG_TRIO ? " --algorithm trio" : "", seed,
                        options.ranks ? fmt::format(" --workers {}", *options.ranks) : "");
             return 1;
         }
@@ -91,5 +112,9 @@ int main(int argc, char **argv) {
     fmt::print("{} seeds, {} blocks, {} packets ({} lost), {} restores, {} events: no violation\n",
                range.last - range.first + 1, total.blocks, total.packets, total.dropped, total.restores,
                total.events);
+    if (options.algorithm == INAGG_TRIO)
+        fmt::print("{} blocks degraded, {} recovered, {} refused, {} late contributions, {} ranks outran all "
+                   "histories\n",
+                   total.degraded, total.recoveries, total.refused, total.late, total.outrun);
     return options.mutation == Mutation::none ? 0 : 1;
 }

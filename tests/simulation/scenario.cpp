@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "scenario.hpp"
+#include "simulation.hpp"
 
 #include <fmt/format.h>
 
@@ -46,9 +46,10 @@ void draw_faults(Random &random, Scenario &sc) {
     const uint64_t count = random.chance(0.3) ? 0 : random.below(13);
     const Time span = random.chance(0.5) ? 5 * ms : 500 * ms;
     for (uint64_t i = 0; i < count; i++) {
-        static constexpr Fault::Kind kinds[] = {Fault::restart, Fault::clear_all, Fault::clear_one,
-                                                Fault::clear_one, Fault::sleep};
-        sc.faults.push_back({kinds[random.below(std::size(kinds))], random.below(span),
+        static constexpr Fault::Kind kinds[] = {Fault::restart,   Fault::clear_all, Fault::clear_one,
+                                                Fault::clear_one, Fault::sleep,     Fault::clear_floor};
+        const size_t known = std::size(kinds) - (sc.algorithm != INAGG_TRIO); // only trio has floors
+        sc.faults.push_back({kinds[random.below(known)], random.below(span),
                              static_cast<uint32_t>(random.below(sc.ranks)),
                              random.below(random.chance(0.2) ? 2 * s : 20 * ms)});
     }
@@ -56,6 +57,31 @@ void draw_faults(Random &random, Scenario &sc) {
         sc.killed = static_cast<uint32_t>(random.below(sc.ranks));
         sc.faults.push_back({Fault::kill, random.below(span), *sc.killed, 0});
     }
+}
+
+inagg_policy draw_policy(Random &random, const Scenario &sc) {
+    enum Kind { wait_for_all, expiry, quorum, both };
+    static constexpr Kind kinds[] = {wait_for_all, expiry, expiry, quorum, both};
+    const Kind kind = kinds[random.below(std::size(kinds))];
+    inagg_policy policy{};
+    policy.most_open = random.chance(0.2) ? static_cast<uint32_t>(random.between(1, 4)) : 4096;
+    if (kind == expiry || kind == both)
+        policy.expiry_sweeps = static_cast<uint16_t>(1u << random.below(3));
+    if (kind == quorum || kind == both)
+        policy.quorum = static_cast<uint16_t>(random.between((sc.ranks + 1) / 2, sc.ranks));
+    return policy;
+}
+
+void draw_trio(Random &random, Scenario &sc) {
+    static constexpr Time periods[] = {2 * ms, 5 * ms, 5 * ms, 10 * ms, 20 * ms};
+    sc.trio.buckets = 1u << random.below(4);
+    sc.trio.policy = draw_policy(random, sc);
+    sc.trio.sweep_period = periods[random.below(std::size(periods))];
+    sc.trio.clock_base = random.next() >> 8;
+    sc.trio.clock_slows = random.chance(0.2) ? 8 : 1;
+    sc.trio.lost_ticks = random.chance(0.8) ? 0 : random.chance(0.5) ? 0.5 : 1;
+    sc.trio.history = random.chance(0.25) ? sc.slots * static_cast<uint32_t>(random.between(1, 3)) : 4096;
+    sc.trio.foreign = random.chance(0.3);
 }
 
 // A clean network and one rank that sleeps.
@@ -72,9 +98,10 @@ void make_quiet(Random &random, Scenario &sc) {
 
 } // namespace
 
-Scenario make_scenario(Random &random, std::optional<uint32_t> ranks) {
+Scenario make_scenario(Random &random, const Options &options) {
     Scenario sc{};
-    sc.ranks = ranks ? *ranks : draw_ranks(random);
+    sc.algorithm = options.algorithm;
+    sc.ranks = options.ranks ? *options.ranks : draw_ranks(random);
     sc.slots = 1u << random.below(4);
     sc.control = random.chance(0.2);
     sc.first_slot = static_cast<uint32_t>(random.between(1, 3));
@@ -85,11 +112,14 @@ Scenario make_scenario(Random &random, std::optional<uint32_t> ranks) {
     draw_faults(random, sc);
     if (sc.ranks > 1 && random.chance(0.05))
         make_quiet(random, sc);
+    if (sc.algorithm == INAGG_TRIO)
+        draw_trio(random, sc);
     return sc;
 }
 
 std::string Scenario::describe() const {
-    static constexpr const char *names[] = {"restart", "clear-all", "clear-one", "sleep", "kill"};
+    static constexpr const char *names[] = {"restart", "clear-all", "clear-one",
+                                            "sleep",   "kill",      "clear-floor"};
     std::string text = fmt::format("{} ranks, {} {} slots, base {:#x}, tensors", ranks, slots,
                                    control ? "control" : "data", base);
     for (uint32_t blocks : tensors)
@@ -97,6 +127,12 @@ std::string Scenario::describe() const {
     text +=
         fmt::format(", depth {}, pause {} us, loss {}, duplicate {}, reorder {}, delay {}+{} us, late {} us",
                     depth, pause / us, loss, duplicate, reorder, delay / us, jitter / us, late / us);
+    if (algorithm == INAGG_TRIO)
+        text += fmt::format(
+            "\n  trio: {} buckets, expiry {} sweeps of {} us, quorum {}, most open {}, history {}, "
+            "lost ticks {}{}",
+            trio.buckets, trio.policy.expiry_sweeps, trio.sweep_period / us, trio.policy.quorum,
+            trio.policy.most_open, trio.history, trio.lost_ticks, trio.foreign ? ", beside another job" : "");
     for (const Fault &fault : faults)
         text += fmt::format("\n  at {} us {} rank {} for {} us", fault.at / us, names[fault.kind], fault.rank,
                             fault.duration / us);

@@ -2,12 +2,16 @@
 // What a seed stands for: the job, the tensors, how bad the network is and what breaks when.
 #pragma once
 
+#include <inagg/core/record.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace simulation {
+
+struct Options;
 
 using Time = uint64_t; // nanoseconds
 inline constexpr Time us = 1000, ms = 1000 * us, s = 1000 * ms;
@@ -27,13 +31,26 @@ private:
 };
 
 struct Fault {
-    enum Kind { restart, clear_all, clear_one, sleep, kill } kind;
+    enum Kind { restart, clear_all, clear_one, sleep, kill, clear_floor } kind;
     Time at;
     uint32_t rank; // sleep, kill
     Time duration; // sleep
 };
 
+// What only trio has.
+struct TrioScenario {
+    uint32_t buckets;
+    inagg_policy policy;
+    Time sweep_period;
+    Time clock_base;      // of the epochs: any, also next to the wrap
+    uint32_t clock_slows; // by this factor: more happens in one tick
+    double lost_ticks;    // the agent is dead or late
+    uint32_t history;     // results that each rank keeps
+    bool foreign;         // another job has an open record in each bucket
+};
+
 struct Scenario {
+    inagg_algorithm algorithm;
     uint32_t ranks;
     uint32_t slots;                // of the stream under test
     bool control;                  // it is the job's control stream
@@ -46,11 +63,12 @@ struct Scenario {
     Time delay, jitter, late; // late: at most, for a reordered packet
     std::vector<Fault> faults;
     std::optional<uint32_t> killed;
+    TrioScenario trio;
     bool quiet; // nothing is lost and one rank sleeps: the others must not flood the switch
 
     std::string describe() const;
 };
 
-Scenario make_scenario(Random &random, std::optional<uint32_t> ranks);
+Scenario make_scenario(Random &random, const Options &options);
 
 } // namespace simulation

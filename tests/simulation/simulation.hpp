@@ -2,10 +2,16 @@
 // Discrete-event simulation of one switch and its workers, both made of include/inagg/core, over a
 // network that drops, doubles, delays and reorders, while switches restart and workers sleep or die.
 //
-// Checked at every step: what a slot holds is exactly the sum of the ranks that it names, each once;
-// what a rank accepts is the sum of all ranks, the same bits everywhere; nobody lags more than one
+// Checked at every step of switchml: what a slot holds is exactly the sum of the ranks that it names, each
+// once; what a rank accepts is the sum of all ranks, the same bits everywhere; nobody lags more than one
 // phase; a rank is only asked for its latest result; nothing honest is refused. At the end: everyone
 // has everything, or, where a rank was killed, an error that names exactly that rank.
+//
+// Of trio: a record is the sum of the ranks that it names; the first result of a block that any rank accepts
+// is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
+// soon and as late as its expiry says; no other job's record is touched; open records are counted right. At
+// the end: everyone has everything, unless it needs a rank that was killed, or, with a short history, it
+// fell behind by more than all ranks keep.
 #pragma once
 
 #include "scenario.hpp"
@@ -26,10 +32,22 @@ enum class Mutation {
     accept_any_result, // workers take any result of the right slot
     no_put_off,        // a WAIT does not put requests off
     forget_result,     // a worker keeps no result for restoring once its next block is sent
+    // of trio
+    all_fresh,        // the switch takes every block for one that was never sent before
+    ignore_epoch,     // contributions of any epoch count
+    believe_anything, // workers accept results of epochs that they gave up
+    restore_as_all,   // a RESTORE names all ranks
+    evict_open,       // an open record makes room
+    expire_whole,     // sweeps give up on recovering and whole records
+    hide_degraded,    // a result without some ranks does not say so
+    touch_by_any,     // what is no new rank keeps a record from expiring
+    no_way_kept,      // new blocks may fill a bucket
+    forget_floor,     // a new block does not raise its floor
 };
 
 struct Options {
     uint64_t seed = 1;
+    inagg_algorithm algorithm = INAGG_SWITCHML;
     std::optional<uint32_t> ranks;
     Mutation mutation = Mutation::none;
     bool verbose = false;
@@ -41,6 +59,7 @@ struct Violation : std::runtime_error {
 
 struct Outcome {
     uint64_t events, packets, dropped, blocks, restores;
+    uint64_t degraded, recoveries, refused, late, outrun; // trio
 };
 
 // Runs the seed's scenario to its end. Throws Violation when an invariant breaks.

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The switch's side of an algorithm: verdicts of include/inagg/core, memory that may vanish, and checks.
+#pragma once
+
+#include "world.hpp"
+
+#include <memory>
+
+namespace simulation {
+
+class Switch {
+public:
+    explicit Switch(World &shared) : world(shared), sc(shared.sc), job(shared.job) {}
+    virtual ~Switch() = default;
+
+    void receive(const Packet &packet);
+    void restart();
+    virtual void clear_all() = 0;
+    virtual void clear_one() = 0;
+    // What the algorithm knows beside its slots or records, if anything.
+    virtual void clear_floor() {}
+    virtual void handle(const Event &) {}
+    virtual void check_end() {}
+
+protected:
+    virtual void contribute(Packet packet) = 0;
+    virtual void restore(const Packet &packet) = 0;
+    virtual void request(const Packet &packet) = 0;
+
+    // Moves the elements as the verdict on a contribution says.
+    static void fold(int verdict, Payload &sum, const Packet &packet);
+    Packet result(const inagg_slot &slot, const Payload &sum, const Packet &cause) const;
+    Packet wait(uint64_t seen, const Packet &cause) const;
+    void multicast(const Packet &packet);
+
+    World &world;
+    const Scenario &sc;
+    const inagg_job &job;
+
+private:
+    uint16_t boot = 1;
+};
+
+std::unique_ptr<Switch> make_switchml_switch(World &world);
+std::unique_ptr<Switch> make_trio_switch(World &world);
+
+} // namespace simulation

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Ranks that keep the results of many blocks, also of blocks ahead (docs/PROTOCOL.md §11).
+#include "workers.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace simulation {
+namespace {
+
+// A result, whoever holds it.
+struct Result {
+    Payload payload;
+    inagg_block meta;
+    uint64_t contributors;
+};
+
+class TrioWorkers : public Workers {
+public:
+    explicit TrioWorkers(World &shared)
+        : Workers(shared), history(sc.ranks), refused(sc.ranks, std::vector<bool>(sc.slots)) {}
+
+private:
+    struct Truth {
+        Result result;
+        uint64_t known_by = 0; // ranks that have accepted it
+    };
+    std::vector<std::map<uint32_t, Result>> history; // by rank and block
+    std::vector<std::vector<bool>> refused;          // by rank and slot: the latest answer was that
+    std::map<uint32_t, Truth> truth;                 // by block: what the first rank accepted
+
+    bool holds(uint32_t r, uint32_t block) const { return history[r].contains(block); }
+
+    // A switch that lacks room can be filled with blocks that others will not send before they have earlier
+    // ones.
+    bool may_call(const Rank &rank) const override { return rank.called - rank.finished < sc.depth; }
+
+    // ---- results ----
+
+    void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) override {
+        const uint32_t block = packet.block.block;
+        if (!inagg_wslot_believes(&slot, block, packet.block.epoch) &&
+            !world.broken(Mutation::believe_anything))
+            return;
+        if (inagg_worker_result(&ranks[r].worker, &slot, block, world.now) == INAGG_W_ACCEPT) {
+            keep(r, packet);
+            pass(r, slot);
+            return accepted(r, slot, block);
+        }
+        if (!inagg_before(block, slot.block) && block - slot.block < sc.trio.history && !holds(r, block)) {
+            keep(r, packet);
+            open(r, slot);
+        }
+    }
+
+    void keep(uint32_t r, const Packet &packet) {
+        const uint32_t block = packet.block.block;
+        world.trace("rank {} accepts block {:#x} epoch {}: {:#x}", r, block, packet.block.epoch,
+                    packet.contributors);
+        const Result result{packet.payload, packet.block, packet.contributors};
+        check_result(r, packet);
+        Truth &first = truth.try_emplace(block, Truth{result}).first->second;
+        world.require(first.result.contributors == result.contributors,
+                      "block {:#x} is the sum of {:#x} for rank {}, and of {:#x} for {:#x}", block,
+                      result.contributors, r, first.result.contributors, first.known_by);
+        first.known_by |= inagg_rank_bit(r);
+        history[r].emplace(block, result);
+    }
+
+    void check_result(uint32_t r, const Packet &packet) {
+        const uint32_t block = packet.block.block;
+        const uint64_t in = packet.contributors;
+        const inagg_block expected = world.content.result_meta(block, in);
+        world.require(in && !(in & ~job.all), "rank {}: the result of block {:#x} names {:#x}", r, block, in);
+        world.require(packet.degraded == (in != job.all), "rank {}: block {:#x} with {:#x} in, degraded {}",
+                      r, block, in, packet.degraded);
+        world.require(packet.payload == world.content.sum_of(block, in), "rank {}: wrong sum of block {:#x}",
+                      r, block);
+        world.require(
+            packet.block.elements == expected.elements && packet.block.next_scale == expected.next_scale &&
+                packet.block.saturated == expected.saturated && packet.block.scale == expected.scale,
+            "rank {}: wrong header in the result of block {:#x}", r, block);
+    }
+
+    // The slot has gone on to its next block: the oldest result of this position may go.
+    void pass(uint32_t r, const inagg_wslot &slot) {
+        const uint32_t block = slot.block - sc.slots;
+        history[r].erase(block - sc.trio.history / sc.slots * sc.slots);
+        refused[r][index_of(block)] = false;
+        finish_block(r, block);
+    }
+
+    void open(uint32_t r, inagg_wslot &slot) override {
+        inagg_worker &worker = ranks[r].worker;
+        while (slot.state == INAGG_WSLOT_IDLE && inagg_before(slot.block, worker.limit) &&
+               holds(r, slot.block)) {
+            inagg_worker_skip(&worker, &slot);
+            ranks[r].progress_at = world.now;
+            pass(r, slot);
+        }
+        Workers::open(r, slot);
+        if (worker.cap)
+            open_all(r);
+    }
+
+    // In the order of blocks: a cap lets the first of them go.
+    void open_all(uint32_t r) override {
+        std::vector<inagg_wslot *> idle;
+        for (inagg_wslot &slot : ranks[r].slots)
+            if (slot.state == INAGG_WSLOT_IDLE)
+                idle.push_back(&slot);
+        std::sort(idle.begin(), idle.end(), [](const inagg_wslot *a, const inagg_wslot *b) {
+            return inagg_before(a->block, b->block);
+        });
+        for (inagg_wslot *slot : idle)
+            Workers::open(r, *slot);
+    }
+
+    // ---- WAITs and restores ----
+
+    void receive_wait(uint32_t r, inagg_wslot &slot, const Packet &packet) override {
+        inagg_worker &worker = ranks[r].worker;
+        const uint32_t block = packet.block.block;
+        const bool waiting = slot.state == INAGG_WSLOT_SENT && slot.block == block;
+        if (waiting && (packet.window_cap || packet.contributors))
+            refused[r][index_of(block)] = packet.window_cap;
+        if (packet.window_cap)
+            return inagg_worker_refused(&worker, &slot, block, packet.window_cap);
+        if (holds(r, block)) {
+            if (packet.block.epoch && !world.broken(Mutation::no_restore))
+                send(r, block, INAGG_RESTORE, false);
+            return;
+        }
+        const int action = inagg_worker_recovers(&worker, &slot, block, packet.block.epoch, world.now);
+        if (action != INAGG_W_NOTHING)
+            return act(r, slot, action);
+        if (waiting)
+            Workers::receive_wait(r, slot, packet);
+    }
+
+    void load_held(uint32_t r, Packet &packet) override {
+        const Result &held = history[r].at(packet.block.block);
+        packet.payload = held.payload;
+        packet.block.elements = held.meta.elements;
+        packet.block.next_scale = held.meta.next_scale;
+        packet.block.saturated = held.meta.saturated;
+        packet.block.contributors = world.broken(Mutation::restore_as_all) ? job.all : held.contributors;
+    }
+
+    // ---- the end ----
+
+    // Others have gone on, and none of them keeps the result any more.
+    bool outrun(uint32_t block) const {
+        const auto known = truth.find(block);
+        bool passed = false;
+        for (uint32_t r = 0; known != truth.end() && r < sc.ranks; r++) {
+            if (ranks[r].dead || !(known->second.known_by & inagg_rank_bit(r)))
+                continue;
+            if (holds(r, block))
+                return false;
+            passed = true;
+        }
+        return passed;
+    }
+
+    bool anybody_outrun() const {
+        for (const Rank &rank : ranks)
+            for (const inagg_wslot &slot : rank.slots)
+                if (!rank.dead && slot.state == INAGG_WSLOT_SENT && outrun(slot.block))
+                    return true;
+        return false;
+    }
+
+    // A rank may be stuck if it, or one that it needs, was outrun, or if it needs one that is dead.
+    void check_deadline(uint32_t r, const inagg_wslot &slot) override {
+        if (anybody_outrun()) {
+            world.require(sc.trio.history < 4096, "rank {} was outrun at block {:#x}", r, slot.block);
+            world.outcome.outrun++;
+            return;
+        }
+        world.require(sc.killed.has_value(), "no progress for {} s: {}", deadline / s, stuck());
+        if (slot.epoch || refused[r][index_of(slot.block)])
+            return; // the dead one is needed here, or for what is in the way
+        const inagg_policy &policy = sc.trio.policy;
+        const uint64_t others =
+            job.all & ~inagg_rank_bit(*sc.killed) & ~world.content.absent_from(slot.block);
+        const bool goes_on =
+            policy.expiry_sweeps || (policy.quorum && policy.quorum <= inagg_count_ranks(others));
+        world.require(world.content.whole(slot.block) || !goes_on,
+                      "rank {} waits for block {:#x}, which a dead rank does not hold up", r, slot.block);
+        if (auto &heard = ranks[r].heard[index_of(slot.block)]) // no WAIT names who is absent
+            *heard |= world.content.absent_from(slot.block);
+        Workers::check_deadline(r, slot);
+    }
+};
+
+} // namespace
+
+std::unique_ptr<Workers> make_trio_workers(World &world) { return std::make_unique<TrioWorkers>(world); }
+
+} // namespace simulation

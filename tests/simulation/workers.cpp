@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "workers.hpp"
+
+#include <algorithm>
+
+namespace simulation {
+
+Workers::Workers(World &shared) : world(shared), sc(shared.sc), job(shared.job), ranks(shared.sc.ranks) {
+    uint32_t block = sc.base;
+    for (uint32_t blocks : sc.tensors) {
+        tensor_start.push_back(block);
+        block += blocks;
+    }
+    for (Rank &rank : ranks) {
+        inagg_worker_init(&rank.worker, sc.slots, 0);
+        rank.worker.limit = sc.base;
+        rank.worker.accepted = sc.base - 1;
+        rank.slots.resize(sc.slots);
+        rank.heard.resize(sc.slots);
+        rank.missing = sc.tensors;
+        for (uint32_t i = 0; i < sc.slots; i++) {
+            inagg_wslot_init(&rank.slots[i], i);
+            rank.slots[i].block += sc.base;
+        }
+    }
+}
+
+void Workers::start() {
+    for (uint32_t r = 0; r < sc.ranks; r++)
+        world.schedule(Event::call, world.random.below(1 + sc.pause), static_cast<int>(r), 0);
+}
+
+void Workers::sleep(uint32_t r, Time duration) {
+    world.trace("rank {} sleeps", r);
+    ranks[r].asleep_until = std::max(ranks[r].asleep_until, world.now + duration);
+    world.schedule(Event::timer, ranks[r].asleep_until, static_cast<int>(r), 0);
+}
+
+void Workers::kill(uint32_t r) {
+    world.trace("rank {} is killed", r);
+    ranks[r].dead = true;
+}
+
+void Workers::arrive(uint32_t r, const Packet &packet) {
+    Rank &rank = ranks[r];
+    if (rank.dead)
+        return;
+    if (world.now < rank.asleep_until) {
+        if (rank.inbox.size() < 256) // a receive ring
+            rank.inbox.push_back(packet);
+        return;
+    }
+    receive(r, packet);
+    arm(r);
+}
+
+// The rank runs: what arrived in its sleep, then its timers.
+void Workers::wake(uint32_t r) {
+    Rank &rank = ranks[r];
+    if (rank.dead || world.now < rank.asleep_until)
+        return;
+    if (world.now >= rank.timer_at)
+        rank.timer_at = ~0ULL;
+    std::vector<Packet> inbox;
+    inbox.swap(rank.inbox);
+    for (const Packet &packet : inbox)
+        receive(r, packet);
+    for (inagg_wslot &slot : rank.slots)
+        expire(r, slot);
+    open_all(r);
+    arm(r);
+}
+
+void Workers::expire(uint32_t r, inagg_wslot &slot) {
+    const int action = inagg_worker_timeout(&ranks[r].worker, &slot, world.now);
+    if (!world.broken(Mutation::no_resend))
+        act(r, slot, action);
+}
+
+void Workers::arm(uint32_t r) {
+    Rank &rank = ranks[r];
+    Time due = ~0ULL;
+    for (const inagg_wslot &slot : rank.slots)
+        if (slot.state == INAGG_WSLOT_SENT)
+            due = std::min<Time>(due, slot.due_ns);
+    if (due >= rank.timer_at)
+        return;
+    rank.timer_at = due;
+    world.schedule(Event::timer, std::max(due, world.now), static_cast<int>(r), 0);
+}
+
+void Workers::call(uint32_t r) {
+    Rank &rank = ranks[r];
+    if (rank.dead || rank.called == sc.tensors.size() || !may_call(rank))
+        return;
+    if (world.now < rank.asleep_until)
+        return world.schedule(Event::call, rank.asleep_until, static_cast<int>(r), 0);
+    const uint32_t tensor = rank.called++;
+    rank.worker.limit = tensor_start[tensor] + sc.tensors[tensor];
+    rank.progress_at = world.now;
+    world.trace("rank {} calls tensor {}", r, tensor);
+    for (inagg_wslot &slot : rank.slots)
+        open(r, slot);
+    arm(r);
+    if (rank.called - rank.finished < sc.depth)
+        world.schedule(Event::call, world.now, static_cast<int>(r), 0);
+}
+
+void Workers::open(uint32_t r, inagg_wslot &slot) {
+    act(r, slot, inagg_worker_open(&ranks[r].worker, &slot, world.now));
+}
+
+void Workers::open_all(uint32_t) {}
+
+void Workers::act(uint32_t r, inagg_wslot &slot, int action) {
+    switch (action) {
+    case INAGG_W_SEND:
+    case INAGG_W_RESEND:
+        return send(r, slot.block, INAGG_CONTRIBUTION, false);
+    case INAGG_W_RESEND_ASK_ALL:
+        send(r, slot.block, INAGG_CONTRIBUTION, false);
+        return send(r, slot.block, INAGG_REQUEST, true);
+    case INAGG_W_REQUEST:
+        return send(r, slot.block, INAGG_REQUEST, false);
+    case INAGG_W_REQUEST_ALL:
+        return send(r, slot.block, INAGG_REQUEST, true);
+    case INAGG_W_RESTORE:
+        return send(r, slot.block - sc.slots, INAGG_RESTORE, false);
+    default:
+        return;
+    }
+}
+
+void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone) {
+    Rank &rank = ranks[r];
+    Packet packet{};
+    packet.type = type;
+    packet.everyone = everyone;
+    packet.version = static_cast<uint8_t>(inagg_pool_version(&rank.worker, block));
+    packet.slot = inagg_position_of(&job, sc.control, block);
+    packet.block = world.content.meta_of(block, r);
+    packet.block.whole = world.content.whole(block);
+    packet.block.absent = world.content.absent(block, r);
+    packet.block.contributors = inagg_rank_bit(r);
+    const inagg_wslot &slot = rank.slots[index_of(block)];
+    if (slot.state == INAGG_WSLOT_SENT && slot.block == block)
+        packet.block.epoch = slot.epoch;
+    if (type == INAGG_REQUEST)
+        packet.block.elements = 0;
+    else if (type == INAGG_CONTRIBUTION)
+        packet.payload = world.content.contribution(block, r);
+    else
+        load_held(r, packet);
+    world.trace("rank {} sends type {} block {:#x} epoch {}", r, type, block, packet.block.epoch);
+    world.transmit(the_switch, packet);
+}
+
+void Workers::receive(uint32_t r, const Packet &packet) {
+    Rank &rank = ranks[r];
+    notice_boot(r, packet.boot);
+    const uint32_t block = packet.block.block;
+    inagg_wslot &slot = rank.slots[index_of(block)];
+    if (packet.type == INAGG_RESULT)
+        return receive_result(r, slot, packet);
+    receive_wait(r, slot, packet);
+}
+
+void Workers::receive_wait(uint32_t r, inagg_wslot &slot, const Packet &packet) {
+    Rank &rank = ranks[r];
+    const uint32_t block = packet.block.block;
+    if (slot.state == INAGG_WSLOT_SENT && slot.block == block)
+        rank.heard[index_of(block)] = packet.contributors;
+    const Time due = slot.due_ns;
+    const int action = inagg_worker_wait(&rank.worker, &slot, block, packet.contributors, r, world.now);
+    if (world.broken(Mutation::no_put_off) && action == INAGG_W_NOTHING)
+        slot.due_ns = due;
+    if (action == INAGG_W_RESTORE && world.broken(Mutation::no_restore))
+        return;
+    act(r, slot, action);
+}
+
+void Workers::notice_boot(uint32_t r, uint16_t heard) {
+    Rank &rank = ranks[r];
+    if (inagg_boot_heard(&rank.boots, heard))
+        for (inagg_wslot &slot : rank.slots)
+            inagg_worker_rebooted(&slot);
+}
+
+void Workers::accepted(uint32_t r, inagg_wslot &slot, uint32_t block) {
+    Rank &rank = ranks[r];
+    rank.heard[index_of(block)].reset();
+    rank.progress_at = world.now;
+    for (inagg_wslot &other : rank.slots)
+        if (inagg_worker_overtaken(&rank.worker, &other, world.now))
+            expire(r, other);
+    open(r, slot);
+}
+
+void Workers::finish_block(uint32_t r, uint32_t block) {
+    Rank &rank = ranks[r];
+    rank.missing[tensor_of(block)]--;
+    while (rank.finished < rank.called && !rank.missing[rank.finished]) {
+        rank.finished++;
+        world.schedule(Event::call, world.now + (sc.pause ? world.random.below(sc.pause) : 0),
+                       static_cast<int>(r), 0);
+    }
+}
+
+uint32_t Workers::tensor_of(uint32_t block) const {
+    uint32_t i = 0;
+    while (i + 1 < tensor_start.size() && !inagg_before(block, tensor_start[i + 1]))
+        i++;
+    return i;
+}
+
+// Nothing has happened for so long that a library would return an error.
+bool Workers::expired(const Rank &rank) const {
+    return rank.called > rank.finished && world.now >= rank.progress_at + deadline &&
+           world.now >= rank.asleep_until + deadline;
+}
+
+bool Workers::over() const {
+    return std::all_of(ranks.begin(), ranks.end(),
+                       [&](const Rank &rank) { return rank.dead || done(rank) || expired(rank); });
+}
+
+std::string Workers::stuck() const {
+    std::string text;
+    for (uint32_t r = 0; r < sc.ranks; r++) {
+        if (ranks[r].dead || done(ranks[r]))
+            continue;
+        const inagg_wslot *slot = oldest(ranks[r]);
+        text += slot ? fmt::format("rank {} waits for block {:#x}; ", r, slot->block)
+                     : fmt::format("rank {} has nothing in flight; ", r);
+    }
+    return text;
+}
+
+const inagg_wslot *Workers::oldest(const Rank &rank) const {
+    const inagg_wslot *first = nullptr;
+    for (const inagg_wslot &slot : rank.slots)
+        if (slot.state == INAGG_WSLOT_SENT && (!first || inagg_before(slot.block, first->block)))
+            first = &slot;
+    return first;
+}
+
+void Workers::check_end() {
+    for (uint32_t r = 0; r < sc.ranks; r++) {
+        if (ranks[r].dead || done(ranks[r]))
+            continue;
+        const inagg_wslot *slot = oldest(ranks[r]);
+        world.require(slot, "rank {} has nothing in flight and is not done", r);
+        check_deadline(r, *slot);
+    }
+}
+
+// Only a death excuses a deadline, and the error must name exactly who died.
+void Workers::check_deadline(uint32_t r, const inagg_wslot &slot) {
+    world.require(sc.killed.has_value(), "no progress for {} s: {}", deadline / s, stuck());
+    const auto heard = ranks[r].heard[index_of(slot.block)];
+    world.require(heard.has_value(), "rank {} cannot say who is missing from block {:#x}", r, slot.block);
+    world.require((job.all & ~*heard) == inagg_rank_bit(*sc.killed),
+                  "rank {} blames {:#x} for block {:#x}, not rank {}", r, job.all & ~*heard, slot.block,
+                  *sc.killed);
+}
+
+} // namespace simulation

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What switch and workers share: the job, time, and a network that drops, doubles, delays and reorders.
+#pragma once
+
+#include "content.hpp"
+#include "simulation.hpp"
+
+#include <inagg/core/job.h>
+
+#include <fmt/format.h>
+
+#include <queue>
+
+namespace simulation {
+
+inline constexpr int the_switch = -1;
+
+struct Packet {
+    uint8_t type;
+    uint8_t version;
+    bool everyone; // REQUEST: answer all
+    bool degraded; // RESULT, RESTORE: not all ranks are in
+    uint16_t boot;
+    uint16_t window_cap; // WAIT: the block was refused
+    uint32_t slot;
+    uint64_t contributors;
+    inagg_block block;
+    Payload payload;
+};
+
+struct Event {
+    enum Kind : uint8_t { arrival, timer, call, fault, sweep, tick } kind;
+    Time at;
+    uint64_t order; // of equal times, the one scheduled first
+    int target;
+    uint32_t index; // of packet or fault; the switch's own
+    bool operator>(const Event &other) const { return at != other.at ? at > other.at : order > other.order; }
+};
+
+class World {
+public:
+    explicit World(const Options &chosen);
+
+    const Options options;
+    Random random;
+    const Scenario sc;
+    inagg_job job{};
+    const Content content;
+    Time now = 0;
+    Outcome outcome{};
+
+    bool idle() const { return events.empty(); }
+    Event next();
+    const Packet take(const Event &arrival);
+    void schedule(Event::Kind kind, Time at, int target, uint32_t index) {
+        events.push({kind, at, order++, target, index});
+    }
+    void transmit(int to, const Packet &packet);
+
+    // Is this rule broken on purpose?
+    bool broken(Mutation mutation) const { return options.mutation == mutation; }
+
+    template <typename... Args> void trace(fmt::format_string<Args...> text, Args &&...args) {
+        if (options.verbose)
+            fmt::print("{:>10.3f} us  {}\n", static_cast<double>(now) / us,
+                       fmt::vformat(text, fmt::make_format_args(args...)));
+    }
+
+    template <typename... Args> void require(bool holds, fmt::format_string<Args...> text, Args &&...args) {
+        if (!holds)
+            throw Violation(
+                fmt::format("at {} us: {}", now / us, fmt::vformat(text, fmt::make_format_args(args...))));
+    }
+
+private:
+    void deliver_later(int to, const Packet &packet);
+
+    uint64_t order = 0;
+    std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
+    std::vector<Packet> packets;
+    std::vector<uint32_t> free_packets;
+};
+
+} // namespace simulation
