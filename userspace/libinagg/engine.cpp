@@ -246,7 +246,7 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     SlotRecord &record = s.records[index];
     uint64_t contributors = inagg_swap64(header.contributors);
     if (header.window_cap)
-        return on_full(s, inagg_swap16(header.window_cap));
+        return on_full(s, block, inagg_swap16(header.window_cap));
     if (waiting) {
         record.heard = true;
         record.heard_block = block;
@@ -276,12 +276,39 @@ int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t con
     return action == INAGG_W_RESTORE ? INAGG_W_NOTHING : action;
 }
 
-// The switch had no room for a block, which its timer sends again. From now on, fewer of them.
-void Engine::on_full(StreamState &s, uint16_t cap) {
-    const uint32_t before = std::exchange(s.cap, cap);
+// The switch had no room for a block, which its timer sends again. From now on, fewer of them; the switch names half
+// of what it has room for, and as in TCP that grows by one a window.
+void Engine::on_full(StreamState &s, uint32_t block, uint16_t cap) {
     stats_.refused++;
-    if (before && before < cap)
-        open(s, s.first + before, s.first + cap);
+    if (!s.cap || s.capped != s.first)
+        set_cap(s, cap);
+    const uint32_t index = inagg_slot_index(&s.worker, block);
+    inagg_wslot &slot = s.slots[index];
+    s.records[index].refused = slot.state == INAGG_WSLOT_SENT && slot.block == block;
+    if (s.records[index].refused && block - s.first < s.cap)
+        retry(s, slot, now_ + s.worker.floor_ns);
+}
+
+// A block that was refused goes out again, without a back-off: its turn has come, others wait for it.
+void Engine::retry(StreamState &s, inagg_wslot &slot, uint64_t due_ns) {
+    slot.overtaken = 1;
+    slot.due_ns = due_ns;
+    s.earliest_due = std::min(s.earliest_due, due_ns);
+}
+
+void Engine::set_cap(StreamState &s, uint32_t cap) {
+    s.cap = std::min(cap, s.worker.slots);
+    s.capped = s.first;
+    s.capped_ns = now_;
+    open(s, s.first, s.first + s.cap);
+}
+
+// The switch may be full of blocks for which it waits for this rank, which the cap holds back: without progress, it
+// gives way.
+void Engine::relax_cap(StreamState &s) {
+    const uint64_t since = std::max<uint64_t>(s.worker.progress_ns, s.capped_ns);
+    if (s.cap && s.cap < s.worker.slots && now_ - since > 2 * s.worker.rto_ns)
+        set_cap(s, 2 * s.cap);
 }
 
 void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
@@ -298,6 +325,8 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 // Answers came: what was sent before what they answer may be lost.
 void Engine::detect_overtaken(StreamState &s) {
     for (inagg_wslot &other : s.slots) {
+        if (s.records[&other - s.slots.data()].refused) // not lost: time will tell
+            continue;
         if (inagg_worker_overtaken(&s.worker, &other, now_))
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
         else if (other.overtaken)
@@ -308,6 +337,7 @@ void Engine::detect_overtaken(StreamState &s) {
 // Timers and sending.
 
 void Engine::run_timers(StreamState &s) {
+    relax_cap(s);
     uint64_t earliest = UINT64_MAX;
     for (inagg_wslot &slot : s.slots) {
         act(s, slot, inagg_worker_timeout(&s.worker, &slot, now_));
@@ -325,18 +355,25 @@ void Engine::open(StreamState &s, inagg_wslot &slot) {
 }
 
 void Engine::open(StreamState &s, uint32_t from, uint32_t to) {
-    for (uint32_t block = from; block != to; block++)
-        if (inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, block)]; slot.block == block)
-            open(s, slot);
+    for (uint32_t block = from; block != to; block++) {
+        const uint32_t index = inagg_slot_index(&s.worker, block);
+        inagg_wslot &slot = s.slots[index];
+        if (slot.block != block)
+            continue;
+        open(s, slot);
+        if (std::exchange(s.records[index].refused, false) && slot.state == INAGG_WSLOT_SENT)
+            retry(s, slot, now_);
+    }
 }
 
 // Blocks have got their results: what the cap held back behind them may go.
 void Engine::advance(StreamState &s) {
-    const uint32_t before = s.first;
     while (s.slots[inagg_slot_index(&s.worker, s.first)].block != s.first)
         s.first++;
-    if (s.cap)
-        open(s, before + s.cap, s.first + s.cap);
+    if (s.cap && s.first - s.capped >= s.cap)
+        set_cap(s, s.cap + 1);
+    else if (s.cap)
+        open(s, s.first, s.first + s.cap);
 }
 
 // Takes the results of blocks that were decided without this rank. To store one may move the limit and open slots,
@@ -387,7 +424,9 @@ void Engine::send_contribution(StreamState &s, const inagg_wslot &slot, bool res
     std::byte *frame = io_->reserve();
     BlockMeta meta = client_.load(s.stream, slot.block, frame + sizeof(inagg_hdr));
     meta.epoch = slot.epoch;
-    s.records[inagg_slot_index(&s.worker, slot.block)].absent = meta.absent;
+    SlotRecord &record = s.records[inagg_slot_index(&s.worker, slot.block)];
+    record.absent = meta.absent;
+    record.refused = false;
     if (!resend)
         stats_.abstained += meta.absent;
     inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block, resend ? INAGG_F_RESEND : 0);

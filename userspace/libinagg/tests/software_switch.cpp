@@ -331,10 +331,8 @@ int SoftwareSwitch::contribute(Job &job, const inagg_block &block, const Packet 
     uint32_t way = 0;
     const int verdict = inagg_record_contribute(&job.records[first], &floor, &job.record, &job.policy, job.open, &block,
                                                 inagg_epoch_of(now_ns()), &way);
-    if (verdict == -INAGG_R_FULL) {
-        const uint32_t room = std::min<uint32_t>(job.policy.most_open, options_.buckets * INAGG_WAYS);
-        send_wait(job, 0, packet, block.rank, 0, static_cast<uint16_t>(room));
-    }
+    if (verdict == -INAGG_R_FULL)
+        send_wait(job, 0, packet, block.rank, 0, inagg_window_cap(job.open));
     if (verdict < 0)
         return verdict;
     const uint32_t index = first + way;
