@@ -103,6 +103,8 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option("--transport", options.transport, "INAGG_TRANSPORT of the ranks")
         ->check(CLI::IsMember({"udp", "kernel", "afxdp", "xdp", "auto"}))
         ->capture_default_str();
+    run.add_option("--expiry", options.expiry, "INAGG_EXPIRY of the ranks (trio): a block waits so long for its next rank, like 10ms");
+    run.add_option("--quorum", options.quorum, "INAGG_QUORUM of the ranks (trio): so many decide a block, 3 or 0.88 of them");
     run.add_option("--job", options.job, "INAGG_JOB of the ranks")
         ->check(CLI::Range(0, 65535))
         ->capture_default_str();
@@ -148,7 +150,7 @@ Options parse_options(int argc, char **argv) {
         "Status: the first failing rank's (128 + signal if killed), 124 after --timeout, 125 if the\n"
         "network or the switch failed, 2 for a wrong command line.\n"
         "Each rank sees INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,\n"
-        "INAGG_TRANSPORT, WORKER_ADDRESS, and RANK, WORLD_SIZE, MASTER_ADDR, ... as from torchrun.");
+        "INAGG_TRANSPORT, INAGG_EXPIRY and INAGG_QUORUM if given, WORKER_ADDRESS, and RANK, WORLD_SIZE, MASTER_ADDR, ... as from torchrun.");
     add_run(*run, options);
     try {
         app.parse(argc, argv);

@@ -36,6 +36,7 @@ struct Options {
     Impairments impairments;
     std::string algorithm = "switchml";
     std::string transport = "auto";
+    std::string expiry, quorum; // as libinagg reads them; empty: not set
     unsigned job = 1;
     std::string switch_kind = "inaggd";
     bool checked = false;

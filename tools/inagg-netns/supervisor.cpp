@@ -228,6 +228,12 @@ std::vector<std::string> Supervisor::rank_environment(unsigned rank) const {
     if (options_.checked) {
         variables.push_back("INAGG_CHECKED=1");
     }
+    if (!options_.expiry.empty()) {
+        variables.push_back("INAGG_EXPIRY=" + options_.expiry);
+    }
+    if (!options_.quorum.empty()) {
+        variables.push_back("INAGG_QUORUM=" + options_.quorum);
+    }
     return variables;
 }
 

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 
@@ -21,7 +22,7 @@ const std::map<std::string, inagg_dtype> dtypes = {{"int32", INAGG_INT32},
                                                    {"float16", INAGG_FLOAT16},
                                                    {"bfloat16", INAGG_BFLOAT16}};
 const std::map<std::string, inagg_op> operators = {
-    {"sum", INAGG_SUM}, {"min", INAGG_MIN}, {"max", INAGG_MAX}};
+    {"sum", INAGG_SUM}, {"min", INAGG_MIN}, {"max", INAGG_MAX}, {"avg", INAGG_AVG}};
 
 template <typename Value> const char *find_name(const std::map<std::string, Value> &names, Value value) {
     for (const auto &[name, candidate] : names)
@@ -67,6 +68,21 @@ void check_memory(const std::string &option, size_t value, size_t bytes, const A
                                                std::to_string(most));
 }
 
+// RANK:TIME or RANK:TIME:EVERY, TIME like 500us, 10ms or 1s.
+Straggler parse_straggler(const std::string &text) {
+    unsigned rank = 0, every = 1;
+    double time = 0;
+    char unit[3] = {};
+    int end = 0;
+    const int fields = std::sscanf(text.c_str(), "%u:%lf%2[a-z]%n:%u%n", &rank, &time, unit, &end, &every, &end);
+    const std::map<std::string, double> units = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}};
+    const auto found = units.find(unit);
+    if (fields < 3 || static_cast<size_t>(end) != text.size() || found == units.end() || !(time > 0) || !every ||
+        rank >= 64)
+        throw CLI::ValidationError("--straggle", text + ": give RANK:TIME or RANK:TIME:EVERY, like 2:10ms:5");
+    return {rank, std::chrono::microseconds(static_cast<int64_t>(time * found->second)), every};
+}
+
 void check_arguments(const Arguments &args, const Range &range) {
     if (args.counts.empty()) {
         check_range(range);
@@ -77,6 +93,8 @@ void check_arguments(const Arguments &args, const Range &range) {
             throw CLI::ValidationError("--count", "0 elements: give at least 1");
         check_memory("--count", count, element_bytes(args.dtype), args);
     }
+    if (args.op == INAGG_AVG && args.dtype == INAGG_INT32)
+        throw CLI::ValidationError("--op", "avg of int32 is no int32: give a --dtype of floats");
     if (args.inflight > 1 && args.collective != Collective::allreduce)
         throw CLI::ValidationError("--inflight", "only allreduce has a non-blocking form");
     if (args.iterations == 0 && (!args.check || args.collective == Collective::barrier))
@@ -133,7 +151,7 @@ Arguments parse_arguments(int argc, char **argv) {
     app.add_option("-w,--warmup", args.warmup, "Iterations before; default 5")->check(CLI::NonNegativeNumber);
     app.add_option("-d,--dtype", args.dtype, "int32, float32, float16 or bfloat16; default float32")
         ->transform(CLI::CheckedTransformer(dtypes).description(""));
-    app.add_option("-o,--op", args.op, "sum, min or max; default sum")
+    app.add_option("-o,--op", args.op, "sum, min, max or avg, the sum divided by the ranks in it; default sum")
         ->transform(CLI::CheckedTransformer(operators).description(""));
     app.add_option("--inflight", args.inflight, "Tensors in flight (allreduce); default 1")
         ->check(CLI::Range(1, 1024));
@@ -141,13 +159,18 @@ Arguments parse_arguments(int argc, char **argv) {
     app.add_option("--check-iterations", args.check_iterations, "Rounds of the check; default 2")
         ->check(CLI::PositiveNumber);
     app.add_option("--seed", args.seed, "Of the random data; default 1");
+    app.add_option_function<std::string>(
+           "--straggle", [&args](const std::string &text) { args.straggler = parse_straggler(text); },
+           "RANK:TIME[:EVERY]: that rank sleeps so long before each EVERYth iteration, 2:10ms:5");
     app.add_flag("--in-place", args.in_place, "The result overwrites the input");
     app.add_flag("--json", args.json, "One object a line, the last one with the counters of all ranks");
     std::vector<JoinOption> join = {{"--switch", "INAGG_SWITCH", "Address of the switch"},
                                     {"--job", "INAGG_JOB", "Job number"},
                                     {"--rank", "INAGG_RANK", "This process's rank"},
                                     {"--size", "INAGG_SIZE", "Ranks in the job"},
-                                    {"--algorithm", "INAGG_ALGORITHM", "switchml"},
+                                    {"--algorithm", "INAGG_ALGORITHM", "switchml or trio"},
+                                    {"--expiry", "INAGG_EXPIRY", "trio: a block waits so long for its next rank, 10ms"},
+                                    {"--quorum", "INAGG_QUORUM", "trio: so many ranks decide a block, 3 or 0.88"},
                                     {"--transport", "INAGG_TRANSPORT", "udp, kernel, afxdp, xdp or auto"},
                                     {"--timeout", "INAGG_TIMEOUT_MS", "Deadline in milliseconds"}};
     add_join_options(app, join);

@@ -4,14 +4,23 @@
 
 #include <inagg/inagg.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace perf {
 
 enum class Collective { allreduce, broadcast, reduce, barrier };
+
+// A rank that sleeps before some of its iterations.
+struct Straggler {
+    unsigned rank;
+    std::chrono::microseconds time;
+    unsigned every; // iterations
+};
 
 struct Arguments {
     Collective collective = Collective::allreduce;
@@ -23,6 +32,7 @@ struct Arguments {
     int check_iterations = 2;
     int inflight = 1;
     uint64_t seed = 1;
+    std::optional<Straggler> straggler;
     bool check = false;
     bool in_place = false;
     bool json = false;

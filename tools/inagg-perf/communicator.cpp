@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "communicator.hpp"
 
+#include <algorithm>
+#include <bit>
+#include <functional>
 #include <utility>
 
 namespace perf {
@@ -25,31 +28,30 @@ inagg_stats_t Communicator::stats() const {
     return stats;
 }
 
+std::vector<std::vector<uint64_t>> Communicator::gather(const std::vector<uint64_t> &values) {
+    std::vector<std::vector<uint64_t>> all(size(), values);
+    for (unsigned root = 0; root < size(); root++)
+        require(inagg_broadcast(comm_, all[root].data(), 2 * values.size(), INAGG_INT32, static_cast<uint16_t>(root)));
+    return all;
+}
+
 double Communicator::max(double value) {
-    auto mine = static_cast<float>(value), largest = 0.0f;
-    require(inagg_allreduce(comm_, &mine, &largest, 1, INAGG_FLOAT32, INAGG_MAX));
+    double largest = value;
+    for (const auto &other : gather({std::bit_cast<uint64_t>(value)}))
+        largest = std::max(largest, std::bit_cast<double>(other[0]));
     return largest;
 }
 
 std::vector<uint64_t> Communicator::sum(const std::vector<uint64_t> &values) {
-    constexpr int limbs = 4; // 16 bits each: sums over 64 ranks stay within int32
-    std::vector<int32_t> parts;
-    for (uint64_t value : values)
-        for (int limb = 0; limb < limbs; limb++)
-            parts.push_back(static_cast<int32_t>(value >> (16 * limb) & 0xffff));
-    require(inagg_allreduce(comm_, parts.data(), parts.data(), parts.size(), INAGG_INT32, INAGG_SUM));
     std::vector<uint64_t> sums(values.size());
-    for (size_t i = 0; i < parts.size(); i++)
-        sums[i / limbs] += static_cast<uint64_t>(parts[i]) << (16 * (i % limbs));
+    for (const auto &other : gather(values))
+        std::transform(sums.begin(), sums.end(), other.begin(), sums.begin(), std::plus<>());
     return sums;
 }
 
 bool Communicator::same(uint64_t value) {
-    const int32_t halves[2] = {static_cast<int32_t>(value), static_cast<int32_t>(value >> 32)};
-    int32_t low[2], high[2];
-    require(inagg_allreduce(comm_, halves, low, 2, INAGG_INT32, INAGG_MIN));
-    require(inagg_allreduce(comm_, halves, high, 2, INAGG_INT32, INAGG_MAX));
-    return low[0] == high[0] && low[1] == high[1];
+    const auto all = gather({value});
+    return std::all_of(all.begin(), all.end(), [&](const auto &other) { return other[0] == value; });
 }
 
 } // namespace perf

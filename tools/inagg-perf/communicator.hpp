@@ -35,7 +35,9 @@ public:
     inagg_stats_t stats() const;
 
     void barrier() { require(inagg_barrier(comm_)); }
-    /** Largest of the ranks' values, to the precision of float32. */
+    // Statistics are of all ranks, also where calls leave stragglers out: a barrier cannot carry numbers, but each
+    // rank can broadcast its own.
+    /** Largest of the ranks' values. */
     double max(double value);
     /** Sums over the ranks, exact. */
     std::vector<uint64_t> sum(const std::vector<uint64_t> &values);
@@ -43,6 +45,9 @@ public:
     bool same(uint64_t value);
 
 private:
+    /** Each rank's values. */
+    std::vector<std::vector<uint64_t>> gather(const std::vector<uint64_t> &values);
+
     inagg_options options_;
     inagg_comm *comm_ = nullptr;
 };

@@ -14,6 +14,7 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -76,12 +77,13 @@ public:
     Row run() {
         Row row;
         row.count = count_;
-        uint64_t before = comm_.stats().retransmissions;
+        const inagg_stats_t before = comm_.stats();
         if (args_.iterations)
             time(row);
         if (args_.check && args_.collective != Collective::barrier)
             check(row);
-        row.retransmissions = comm_.sum({comm_.stats().retransmissions - before})[0];
+        row.degraded = comm_.stats().degraded - before.degraded;
+        row.retransmissions = comm_.sum({comm_.stats().retransmissions - before.retransmissions})[0];
         return row;
     }
 
@@ -105,7 +107,14 @@ private:
         }
     }
 
+    void straggle() {
+        const auto &who = args_.straggler;
+        if (who && who->rank == comm_.rank() && iteration_++ % who->every == 0)
+            std::this_thread::sleep_for(who->time);
+    }
+
     void start(Tensor &tensor) {
+        straggle();
         if (args_.inflight == 1)
             return blocking(tensor);
         require(inagg_iallreduce(comm_.get(), tensor.send.data(), tensor.recv().data(), count_, args_.dtype,
@@ -115,6 +124,23 @@ private:
     void finish(Tensor &tensor) {
         if (tensor.request)
             require(inagg_wait(std::exchange(tensor.request, nullptr)));
+    }
+
+    // Elements of the result of this thread's last call that are not exactly that of the ranks that it names.
+    uint64_t wrong(Tensor &tensor, const Pattern &pattern) {
+        inagg_outcome outcome;
+        outcome.struct_size = sizeof(outcome);
+        require(inagg_last_outcome(&outcome));
+        const std::byte *result = tensor.recv().data();
+        if (!outcome.degraded_blocks)
+            return pattern.wrong(count_, result);
+        uint64_t wrong = 0;
+        for (uint64_t block = 0; block < outcome.blocks; block++) {
+            const size_t first = block * outcome.block_elements;
+            wrong += pattern.wrong(first, std::min<size_t>(outcome.block_elements, count_ - first),
+                                   result + first * element_bytes(args_.dtype), inagg_last_contributors(block));
+        }
+        return wrong;
     }
 
     // Keeps --inflight operations under way; returns the times between completions in microseconds.
@@ -164,11 +190,12 @@ private:
                 prepare(tensors_[i], patterns[i]);
             for (Tensor &tensor : tensors_)
                 start(tensor);
-            for (Tensor &tensor : tensors_)
-                finish(tensor);
-            for (size_t i = 0; i < tensors_.size() && has_result(); i++) {
+            for (size_t i = 0; i < tensors_.size(); i++) {
+                finish(tensors_[i]);
+                if (!has_result())
+                    continue;
                 Buffer &recv = tensors_[i].recv();
-                wrong += patterns[i].wrong(count_, recv.data()) + !recv.guard_intact();
+                wrong += this->wrong(tensors_[i], patterns[i]) + !recv.guard_intact();
                 hash = hash_bytes(hash, recv.data(), recv.bytes());
             }
         }
@@ -189,6 +216,7 @@ private:
     Communicator &comm_;
     size_t count_;
     std::vector<Tensor> tensors_;
+    unsigned iteration_ = 0;
 };
 
 // True if every element of every size was right on every rank.

@@ -56,13 +56,32 @@ uint16_t encode_bfloat16(double value) {
     return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
 }
 
+float decode_float16(uint16_t bits) {
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    const float magnitude = exponent ? std::ldexp(1024.0f + mantissa, exponent - 25) : std::ldexp(float(mantissa), -24);
+    return bits & 0x8000 ? -magnitude : magnitude;
+}
+
+// To nearest, ties to even; below the largest that binary16 has.
+uint16_t round_to_float16(float value) {
+    const int exponent = value == 0 ? -14 : std::max(-14, std::ilogb(value));
+    const auto steps = static_cast<int>(std::nearbyint(std::ldexp(std::fabs(value), 10 - exponent)));
+    return static_cast<uint16_t>((std::signbit(value) ? 0x8000 : 0) | ((exponent + 14) * 1024 + steps));
+}
+
+uint16_t round_to_bfloat16(float value) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 // Signed magnitude to a number with the order of the floats, and back.
 int32_t ordered(int32_t bits, int32_t magnitude_mask) { return bits ^ ((bits >> 31) & magnitude_mask); }
 
 } // namespace
 
 Pattern::Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t iteration)
-    : collective_(args.collective), dtype_(args.dtype), op_(args.op), ranks_(ranks),
+    : collective_(args.collective), dtype_(args.dtype), op_(args.op == INAGG_AVG ? INAGG_SUM : args.op),
+      average_(args.op == INAGG_AVG), all_(~uint64_t{0} >> (64 - ranks)),
       key_(mix64(args.seed + 0x9e3779b97f4a7c15 * (iteration + 1))) {
     if (collective_ == Collective::broadcast || dtype_ == INAGG_INT32) {
         domain_ = Domain::raw;
@@ -70,14 +89,14 @@ Pattern::Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t 
     }
     domain_ = op_ == INAGG_SUM ? Domain::exact : Domain::ordered;
     FloatFormat format = format_of(dtype_);
-    limit_ = std::max(1, (1 << format.significand_bits) / static_cast<int>(ranks_));
+    limit_ = std::max(1, (1 << format.significand_bits) / static_cast<int>(ranks));
     int span = format.last_exponent - format.first_exponent + 1;
     int exponent = format.first_exponent + static_cast<int>(mix64(key_) % span);
     if (dtype_ == INAGG_FLOAT32 && scale != INAGG_SCALE_AUTO)
         exponent = -scale;
     unit_ = std::ldexp(1.0f, exponent);
     if (element_bytes(dtype_) == 2)
-        build_table(exponent, limit_ * static_cast<int>(ranks_));
+        build_table(exponent, limit_ * static_cast<int>(ranks));
 }
 
 void Pattern::build_table(int exponent, int32_t largest) {
@@ -115,13 +134,13 @@ void Pattern::values(unsigned rank, size_t first, size_t count, int32_t *out) co
     }
 }
 
-void Pattern::combine(size_t first, size_t count, int32_t *out) const {
+void Pattern::combine(size_t first, size_t count, uint64_t from, int32_t *out) const {
     if (collective_ == Collective::broadcast)
         return values(0, first, count, out);
     int32_t term[chunk];
-    values(0, first, count, out);
-    for (unsigned rank = 1; rank < ranks_; rank++) {
-        values(rank, first, count, term);
+    values(static_cast<unsigned>(std::countr_zero(from)), first, count, out);
+    for (from &= from - 1; from; from &= from - 1) {
+        values(static_cast<unsigned>(std::countr_zero(from)), first, count, term);
         for (size_t i = 0; i < count; i++) {
             if (op_ == INAGG_SUM)
                 out[i] = static_cast<int32_t>(uint32_t(out[i]) + uint32_t(term[i]));
@@ -153,15 +172,36 @@ void Pattern::fill(unsigned rank, size_t count, std::byte *out) const {
     }
 }
 
-size_t Pattern::wrong(size_t count, const std::byte *result) const {
+// Division of the exact sum, rounded once: of 16-bit floats in binary32, which is wide enough for that.
+void Pattern::divide(size_t count, unsigned ranks, std::byte *data) const {
+    const auto divisor = static_cast<float>(ranks);
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        float value;
+        if (dtype_ == INAGG_FLOAT32) {
+            std::memcpy(&value, data + i * 4, 4);
+            value /= divisor;
+            std::memcpy(data + i * 4, &value, 4);
+            continue;
+        }
+        std::memcpy(&half, data + i * 2, 2);
+        value = (dtype_ == INAGG_FLOAT16 ? decode_float16(half) : std::bit_cast<float>(uint32_t{half} << 16)) / divisor;
+        half = dtype_ == INAGG_FLOAT16 ? round_to_float16(value) : round_to_bfloat16(value);
+        std::memcpy(data + i * 2, &half, 2);
+    }
+}
+
+size_t Pattern::wrong(size_t begin, size_t count, const std::byte *result, uint64_t from) const {
     int32_t block[chunk];
     std::byte expected[chunk * 4];
     size_t bytes = element_bytes(dtype_), wrong = 0;
     for (size_t first = 0; first < count; first += chunk) {
         size_t n = std::min(chunk, count - first);
         const std::byte *at = result + first * bytes;
-        combine(first, n, block);
+        combine(begin + first, n, from, block);
         encode(block, n, expected);
+        if (average_)
+            divide(n, static_cast<unsigned>(std::popcount(from)), expected);
         if (!std::memcmp(at, expected, n * bytes))
             continue;
         for (size_t i = 0; i < n; i++)

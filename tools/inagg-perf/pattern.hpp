@@ -21,8 +21,13 @@ public:
 
     /** Write `rank`'s elements 0 .. count-1. */
     void fill(unsigned rank, size_t count, std::byte *out) const;
-    /** Number of elements among the first `count` of `result` that are not the exact result, bit for bit. */
-    size_t wrong(size_t count, const std::byte *result) const;
+    /**
+     * Number of elements among `count` of `result`, which begins with element `first`, that are not the exact result
+     * of the ranks in the bitmap `from`, bit for bit.
+     */
+    size_t wrong(size_t first, size_t count, const std::byte *result, uint64_t from) const;
+    /** The same of all elements and ranks. */
+    size_t wrong(size_t count, const std::byte *result) const { return wrong(0, count, result, all_); }
 
 private:
     // Elements are integers until they are encoded: terms of a sum, ordered keys of a minimum or
@@ -30,14 +35,16 @@ private:
     enum class Domain { exact, ordered, raw };
 
     void values(unsigned rank, size_t first, size_t count, int32_t *out) const;
-    void combine(size_t first, size_t count, int32_t *out) const;
+    void combine(size_t first, size_t count, uint64_t from, int32_t *out) const;
     void encode(const int32_t *values, size_t count, std::byte *out) const;
+    void divide(size_t count, unsigned ranks, std::byte *data) const;
     void build_table(int exponent, int32_t largest);
 
     Collective collective_;
     inagg_dtype dtype_;
     inagg_op op_;
-    unsigned ranks_;
+    bool average_;
+    uint64_t all_; // bitmap of the ranks
     uint64_t key_;
     Domain domain_;
     int32_t limit_ = 0;           // terms of exact sums lie in -limit .. limit

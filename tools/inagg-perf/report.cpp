@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 namespace perf {
 namespace {
@@ -31,6 +32,8 @@ void print(const std::string &line) {
 
 } // namespace
 
+bool Report::leaves_ranks_out() const { return std::string_view(comm_.options().algorithm) == "trio"; }
+
 Report::Report(const Arguments &args, const Communicator &comm) : args_(args), comm_(comm) {}
 
 void Report::header() const {
@@ -40,8 +43,8 @@ void Report::header() const {
     print(fmt::format("# inagg-perf {} {}: {} workers, {} over {}{}{}, {} in flight", inagg_version(),
                       name_of(args_.collective), comm_.size(), comm_.options().algorithm, comm_.transport(),
                       *note ? ": " : "", note, args_.inflight));
-    print(fmt::format("#{:>11} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}  {:<16}", "size", "count",
-                      "type", "op", "time", "algbw", "busbw", "wrong", "hash"));
+    print(fmt::format("#{:>11} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}{}  {:<16}", "size", "count",
+                      "type", "op", "time", "algbw", "busbw", "wrong", leaves_ranks_out() ? "  degraded" : "", "hash"));
     print(fmt::format("#{:>11} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10}", "(B)", "(elements)", "", "", "(us)",
                       "(Gbit/s)", "(Gbit/s)"));
 }
@@ -55,9 +58,10 @@ void Report::row(const Row &row) const {
     }
     std::string hash = row.hash ? fmt::format("{:016x}", *row.hash) : "-";
     if (!args_.json) {
-        print(fmt::format("{:>12} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}  {:<16}{}", bytes, row.count,
+        print(fmt::format("{:>12} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}{}  {:<16}{}", bytes, row.count,
                           name_of(args_.dtype), name_of(args_.op), text(row.time_us), text(algbw),
-                          text(busbw), row.wrong ? std::to_string(*row.wrong) : "-", hash,
+                          text(busbw), row.wrong ? std::to_string(*row.wrong) : "-",
+                          leaves_ranks_out() ? fmt::format("{:>10}", row.degraded) : "", hash,
                           row.same ? "" : "  RANKS DIFFER"));
         return;
     }
@@ -80,6 +84,8 @@ void Report::row(const Row &row) const {
                    {"hash", row.hash ? Json(hash) : Json()},
                    {"same", row.hash ? Json(row.same) : Json()},
                    {"retransmissions", row.retransmissions}};
+    if (leaves_ranks_out())
+        object["degraded_blocks"] = row.degraded;
     print(object.dump());
 }
 
@@ -103,7 +109,8 @@ void Report::counters(const std::vector<uint64_t> &totals, uint64_t wrong) const
 
 std::vector<uint64_t> counters_of(const inagg_stats_t &stats) {
     return {stats.blocks,   stats.contributions, stats.retransmissions, stats.requests,
-            stats.restores, stats.duplicates,    stats.rejected,        stats.reboots};
+            stats.restores, stats.duplicates,    stats.rejected,        stats.reboots,
+            stats.degraded, stats.skipped,       stats.abstained,       stats.refused};
 }
 
 } // namespace perf

@@ -16,6 +16,7 @@ struct Row {
     std::optional<uint64_t> wrong, hash;         // with --check; wrong elements summed over ranks
     bool same = true;                            // all ranks have the same hash
     uint64_t retransmissions = 0;                // summed over ranks
+    uint64_t degraded = 0; // results without some rank, as rank 0 has them
 };
 
 class Report {
@@ -27,13 +28,16 @@ public:
     void counters(const std::vector<uint64_t> &totals, uint64_t wrong) const;
 
 private:
+    bool leaves_ranks_out() const;
+
     const Arguments &args_;
     const Communicator &comm_;
 };
 
 inline constexpr const char *names_of_counters[] = {"blocks",   "contributions", "retransmissions",
                                                     "requests", "restores",      "duplicates",
-                                                    "rejected", "reboots"};
+                                                    "rejected", "reboots",       "degraded",
+                                                    "skipped",  "abstained",     "refused"};
 
 /** The counters that names_of_counters names. */
 std::vector<uint64_t> counters_of(const inagg_stats_t &stats);

@@ -32,6 +32,21 @@ TEST(ArgumentsDeathTest, RefusesWhatMeasuresNothingOrNeverEnds) {
     expect_refused({"barrier", "-n", "0", "--check"}, "--iterations: 0 measures nothing");
 }
 
+TEST(ArgumentsDeathTest, RefusesAveragesOfIntegersAndStragglersOfNoTime) {
+    expect_refused({"allreduce", "-o", "avg", "-d", "int32"}, "--op: avg of int32");
+    for (const char *text : {"2", "2:10", "2:0ms", "2:10min", "64:1s", "1:5ms:0", "1:5ms:2x", ":5ms"})
+        expect_refused({"allreduce", "--straggle", text}, "--straggle: .*give RANK:TIME");
+}
+
+TEST(Arguments, Stragglers) {
+    const auto one = parse({"allreduce", "--straggle", "3:2.5ms"}).straggler;
+    ASSERT_TRUE(one);
+    EXPECT_EQ(one->rank, 3U);
+    EXPECT_EQ(one->time.count(), 2500);
+    EXPECT_EQ(one->every, 1U);
+    EXPECT_EQ(parse({"allreduce", "--straggle", "0:1s:7"}).straggler->every, 7U);
+}
+
 TEST(ArgumentsDeathTest, RefusesWhatExceedsMemory) {
     expect_refused({"allreduce", "-e", "15E"}, "--end: 17293822569102704640 bytes: .* at most [0-9]+");
     expect_refused({"allreduce", "--count", "1,9999999999999999"}, "--count: 9999999999999999 elements: .* at most");

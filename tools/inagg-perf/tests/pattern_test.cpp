@@ -88,6 +88,28 @@ TEST(Pattern, AcceptsTheExactResultOfFloats) {
                 }
 }
 
+// What stragglers leave: the sum of some ranks, of a part of the tensor, and averages of so many.
+TEST(Pattern, KnowsTheResultOfSomeRanks) {
+    Arguments args;
+    for (inagg_dtype dtype : floats)
+        for (inagg_op op : {INAGG_SUM, INAGG_AVG}) {
+            args.dtype = dtype;
+            args.op = op;
+            const size_t bytes = element_bytes(dtype), first = 300, some = 700;
+            Pattern pattern(args, 5, INAGG_SCALE_AUTO, 1);
+            std::vector<std::byte> one(count * bytes), other(count * bytes), result(some * bytes);
+            pattern.fill(1, count, one.data());
+            pattern.fill(4, count, other.data());
+            for (size_t i = 0; i < some; i++) { // of two ranks an average needs no rounding
+                const double sum =
+                    decode(dtype, &one[(first + i) * bytes]) + decode(dtype, &other[(first + i) * bytes]);
+                encode(dtype, op == INAGG_AVG ? sum / 2 : sum, &result[i * bytes]);
+            }
+            EXPECT_EQ(pattern.wrong(first, some, result.data(), 0x12), 0U) << name_of(dtype) << ", " << name_of(op);
+            EXPECT_GT(pattern.wrong(first, some, result.data(), 0x13), some / 2);
+        }
+}
+
 TEST(Pattern, IntegersWrap) {
     Arguments args;
     args.dtype = INAGG_INT32;
