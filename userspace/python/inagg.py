@@ -22,10 +22,11 @@ import weakref
 
 import numpy
 
-__all__ = ["Communicator", "Error", "Request", "SUM", "MIN", "MAX", "INT32", "FLOAT32", "FLOAT16", "BFLOAT16"]
+__all__ = ["Communicator", "Error", "Outcome", "Request", "SUM", "MIN", "MAX", "AVG", "INT32", "FLOAT32", "FLOAT16", "BFLOAT16",
+           "last_contributors", "last_outcome"]
 
 INT32, FLOAT32, FLOAT16, BFLOAT16 = range(4)
-SUM, MIN, MAX = range(3)
+SUM, MIN, MAX, AVG = range(4)
 
 _SONAME = "libinagg.so.0"
 _DTYPES = {"int32": INT32, "float32": FLOAT32, "float16": FLOAT16}
@@ -62,8 +63,27 @@ class _Stats(ctypes.Structure):
         (name, ctypes.c_uint64)
         for name in (
             "blocks", "contributions", "retransmissions", "requests", "restores", "duplicates", "rejected",
-            "reboots", "srtt_ns",
+            "reboots", "srtt_ns", "degraded", "skipped", "abstained", "refused",
         )
+    ]
+
+
+class Outcome(ctypes.Structure):
+    """Of whom a result is made (inagg_outcome). Bitmaps: bit r is rank r.
+
+    blocks: how many the elements travelled in; degraded_blocks: those of them without some rank; in_all, in_any:
+    bitmaps of the ranks that are in every block, and in at least one; block_elements: elements in a block;
+    fewest: ranks in the block that has the fewest.
+    """
+
+    _fields_ = [
+        ("_struct_size", ctypes.c_size_t),
+        ("blocks", ctypes.c_uint64),
+        ("degraded_blocks", ctypes.c_uint64),
+        ("in_all", ctypes.c_uint64),
+        ("in_any", ctypes.c_uint64),
+        ("block_elements", ctypes.c_uint32),
+        ("fewest", ctypes.c_uint16),
     ]
 
 
@@ -108,6 +128,9 @@ def _declare(library):
         ("barrier", number, [pointer]),
         ("wait", number, [pointer]),
         ("test", number, [pointer]),
+        ("last_outcome", number, [ctypes.POINTER(Outcome)]),
+        ("last_contributors", ctypes.c_uint64, [ctypes.c_uint64]),
+        ("blocks_ahead", number, [pointer, ctypes.POINTER(ctypes.c_uint64)]),
         ("message", ctypes.c_char_p, []),
         ("version", ctypes.c_char_p, []),
     ]:
@@ -122,6 +145,18 @@ _library = _load()
 def _check(code):
     if code:
         raise Error(code, _library.inagg_message().decode())
+
+
+def last_outcome():
+    """The Outcome of this thread's last call or Request.wait() that succeeded."""
+    outcome = Outcome(_struct_size=ctypes.sizeof(Outcome))
+    _check(_library.inagg_last_outcome(ctypes.byref(outcome)))
+    return outcome
+
+
+def last_contributors(block):
+    """Bitmap of the ranks in one block of that result; 0 if it has no such block."""
+    return _library.inagg_last_contributors(_fit("block", block, ctypes.c_uint64))
 
 
 def version():
@@ -287,6 +322,12 @@ class Communicator:
         """Why `auto` did not choose a faster transport; empty if it did."""
         return _library.inagg_transport_note(self._open()).decode()
 
+    def blocks_ahead(self):
+        """How many data blocks of the calls to come are decided already: a straggler may skip computing them."""
+        blocks = ctypes.c_uint64()
+        _check(_library.inagg_blocks_ahead(self._open(), ctypes.byref(blocks)))
+        return blocks.value
+
     def stats(self):
         """Counters since the join, as a dictionary (inagg_stats_t)."""
         values = _Stats()
@@ -294,7 +335,7 @@ class Communicator:
         return {name: getattr(values, name) for name, _ in _Stats._fields_}
 
     def allreduce(self, array, op=SUM, out=None, dtype=None):
-        """Sum (minimum, maximum) of all ranks' arrays, on all ranks. `out` may be `array` itself."""
+        """Sum (minimum, maximum, average) of all ranks' arrays, on all ranks. `out` may be `array` itself."""
         send = _input(array)
         recv = _output(out, send)
         _check(_library.inagg_allreduce(self._open(), send.ctypes.data, recv.ctypes.data, send.size,

@@ -121,6 +121,35 @@ class Ranks(unittest.TestCase):
 
         self.run_ranks(2, body)
 
+    def test_trio_goes_on_without_a_straggler(self):
+        ahead = threading.Semaphore(0)
+
+        def body(comm):
+            data = numpy.full(2000, comm.rank, dtype=numpy.float32)
+            if comm.rank == 2:
+                ahead.acquire()
+                ahead.acquire()
+                self.assertGreater(comm.blocks_ahead(), 0)
+            mean = comm.allreduce(data, op=inagg.AVG)
+            outcome = inagg.last_outcome()
+            numpy.testing.assert_array_equal(mean, 0.5)
+            self.assertEqual((outcome.in_all, outcome.in_any, outcome.fewest), (3, 3, 2))
+            self.assertEqual(outcome.degraded_blocks, outcome.blocks)
+            self.assertEqual(inagg.last_contributors(0), 3)
+            self.assertEqual(inagg.last_contributors(outcome.blocks), 0)
+            ahead.release()
+            comm.barrier()
+            self.assertEqual(inagg.last_outcome().in_all, 7)
+            return comm.stats()["skipped"]
+
+        self.assertGreater(self.run_ranks(3, body, algorithm="trio", quorum=2)[2], 0)
+
+    def test_trio_is_asked_for(self):
+        with self.assertRaisesRegex(inagg.Error, "INAGG_ALGORITHM=trio"):
+            inagg.Communicator(switch_address=self.address, rank=0, size=1, expiry_us=1000)
+        with self.assertRaisesRegex(inagg.Error, "use udp, afxdp"):
+            inagg.Communicator(switch_address=self.address, rank=0, size=1, algorithm="trio", transport="xdp")
+
     def test_errors(self):
         with self.assertRaisesRegex(inagg.Error, "rank 2"):
             inagg.Communicator(switch_address=self.address, rank=2, size=2)
