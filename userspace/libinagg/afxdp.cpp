@@ -13,6 +13,7 @@
 #include <xdp/xsk.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -24,7 +25,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr uint32_t receive_frames = 1024; // powers of two
+constexpr uint32_t fewest_frames = 1024, most_frames = 8192; // to receive in; powers of two
 constexpr uint32_t transmit_frames = 512;
 constexpr uint32_t frame_bytes = 4096;
 constexpr uint32_t receive_queue = 0;
@@ -45,8 +46,9 @@ class AfxdpIo final : public PacketIo {
 public:
     AfxdpIo(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> udp);
 
-    // From now on through AF_XDP: the switch has answered, so the way to it is known.
-    void activate();
+    // From now on through AF_XDP: the switch has answered, so the way to it is known. Two windows of so many packets
+    // may arrive while nobody looks.
+    void activate(uint32_t window);
 
     std::byte *reserve() noexcept override;
     void commit(std::size_t bytes) noexcept override;
@@ -72,6 +74,7 @@ private:
     bool active_ = false;
     FrameHeader header_;
 
+    uint32_t receive_frames_ = fewest_frames;
     std::unique_ptr<std::byte, Free> memory_;
     std::unique_ptr<xsk_umem, UmemDeleter> umem_;
     std::unique_ptr<xsk_socket, SocketDeleter> socket_; // goes before its umem
@@ -90,23 +93,24 @@ AfxdpIo::AfxdpIo(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> ud
     device_->expect_config(receive_port());
 }
 
-void AfxdpIo::activate() {
+void AfxdpIo::activate(uint32_t window) {
+    receive_frames_ = std::bit_ceil(std::clamp(2 * window, fewest_frames, most_frames));
     header_ = device_->frame_header(receive_port());
     open_socket();
-    fill(receive_frames);
+    fill(receive_frames_);
     for (uint32_t i = 0; i < transmit_frames; i++)
-        free_.push_back(uint64_t{receive_frames + i} * frame_bytes);
+        free_.push_back(uint64_t{receive_frames_ + i} * frame_bytes);
     steer(group_port_ ? group_port_ : receive_port());
     active_ = true;
 }
 
 void AfxdpIo::open_socket() {
-    constexpr std::size_t bytes = std::size_t{receive_frames + transmit_frames} * frame_bytes;
+    const std::size_t bytes = std::size_t{receive_frames_ + transmit_frames} * frame_bytes;
     memory_.reset(static_cast<std::byte *>(std::aligned_alloc(frame_bytes, bytes)));
     if (!memory_)
         throw system_error("memory for packets", ENOMEM);
     xsk_umem_config umem_config{};
-    umem_config.fill_size = receive_frames;
+    umem_config.fill_size = receive_frames_;
     umem_config.comp_size = transmit_frames;
     umem_config.frame_size = frame_bytes;
     // Behind the kernel's own 256 bytes: UDP payloads start at a multiple of 8.
@@ -120,7 +124,7 @@ void AfxdpIo::open_socket() {
     umem_.reset(umem);
 
     xsk_socket_config config{};
-    config.rx_size = receive_frames;
+    config.rx_size = receive_frames_;
     config.tx_size = transmit_frames;
     config.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
     config.bind_flags = XDP_COPY | XDP_USE_NEED_WAKEUP;
@@ -235,7 +239,7 @@ void AfxdpIo::deliver(PacketReceiver &receiver, const xdp_desc &descriptor) cons
 
 uint32_t AfxdpIo::reap(PacketReceiver &receiver) {
     uint32_t index = 0, back = 0;
-    const uint32_t count = static_cast<uint32_t>(xsk_ring_cons__peek(&received_, receive_frames, &index));
+    const uint32_t count = static_cast<uint32_t>(xsk_ring_cons__peek(&received_, receive_frames_, &index));
     if (!count)
         return 0;
     xsk_ring_prod__reserve(&fill_, count, &back); // has room: these frames came from it
@@ -276,7 +280,7 @@ std::unique_ptr<Transport> make_afxdp(const inagg_options &options, BlockClient 
     const Membership membership = join(*io, options);
     std::string name = "afxdp";
     try {
-        io->activate();
+        io->activate(membership.config.slots);
     } catch (const Error &) {
         if (std::string_view(options.transport) != "auto")
             throw;

@@ -27,6 +27,7 @@ constexpr unsigned rx_buffers = 256; // a power of two
 constexpr unsigned completion_entries = 2048;
 constexpr int buffer_group = 0;
 constexpr int socket_buffer_bytes = 4 << 20;
+constexpr uint32_t packet_cost = 4608; // of a received packet in the socket's books: a page, and an sk_buff
 constexpr uint64_t send_tag = 0, cancel_tag = 1, first_receive_tag = 2;
 constexpr std::size_t alignment = 64;
 
@@ -36,9 +37,9 @@ void set_option(int fd, int level, int name, int value, const char *text) {
 }
 
 // As much as the system allows: with CAP_NET_ADMIN everything, else up to net.core.{r,w}mem_max.
-void enlarge(int fd, int forced, int plain) {
-    if (setsockopt(fd, SOL_SOCKET, forced, &socket_buffer_bytes, sizeof(socket_buffer_bytes)))
-        setsockopt(fd, SOL_SOCKET, plain, &socket_buffer_bytes, sizeof(socket_buffer_bytes));
+void enlarge(int fd, int forced, int plain, int bytes = socket_buffer_bytes) {
+    if (setsockopt(fd, SOL_SOCKET, forced, &bytes, sizeof(bytes)))
+        setsockopt(fd, SOL_SOCKET, plain, &bytes, sizeof(bytes));
 }
 
 // What every socket of the transport needs: no UDP checksums (veth leaves them unfinished and XDP could
@@ -159,6 +160,13 @@ static Error ring_error(int error) {
             "io_uring: {}: the udp transport needs Linux 6.0 and io_uring allowed "
             "(sysctl kernel.io_uring_disabled=0, no seccomp filter against it)",
             std::strerror(error)};
+}
+
+void UdpIo::expect(uint32_t packets) {
+    const uint64_t bytes = std::min<uint64_t>(uint64_t{packets} * packet_cost, INT32_MAX / 2);
+    for (const Listener *listener : {&unicast_, &group_})
+        if (listener->socket && bytes > socket_buffer_bytes)
+            enlarge(listener->socket.get(), SO_RCVBUFFORCE, SO_RCVBUF, static_cast<int>(bytes));
 }
 
 void UdpIo::open_ring() {
@@ -385,8 +393,9 @@ std::unique_ptr<PacketIo> make_udp_io(const inagg_options &options) {
 }
 
 std::unique_ptr<Transport> make_udp(const inagg_options &options, BlockClient &client) {
-    auto io = make_udp_io(options);
+    auto io = std::make_unique<UdpIo>(options);
     const Membership membership = join(*io, options);
+    io->expect(membership.config.slots + membership.config.control_slots);
     return std::make_unique<Engine>("udp", std::move(io), membership, client, options.history_mib);
 }
 

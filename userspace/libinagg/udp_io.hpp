@@ -30,6 +30,8 @@ public:
     void join_group(std::span<const uint8_t, 16> group, uint16_t port) override;
     uint16_t receive_port() const override { return receive_port_; }
     std::size_t path_payload() const override { return path_payload_; }
+    // Room for so many packets that arrive while nobody looks, as far as the system allows.
+    void expect(uint32_t packets);
 
 private:
     // One socket's receive request; each arming has a tag of its own, so that the end of a cancelled
