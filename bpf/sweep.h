@@ -143,9 +143,8 @@ static int sweep_due(void *map __attribute__((unused)), __u32 *index, struct ina
 		return 0;	/* stopped */
 	sweep(s, part, parts);
 	now = bpf_ktime_get_ns();
-	s->due_ns += set->period_ns;
-	if (s->due_ns < now)	/* late by more than a period: the visits between are left out */
-		s->due_ns = now;
+	/* Visits that it is too late for are left out, and the phase stays. */
+	s->due_ns += ((now > s->due_ns ? now - s->due_ns : 0) / set->period_ns + 1) * set->period_ns;
 	bpf_timer_start(&s->timer, s->due_ns - now, 0);
 	return 0;
 }
@@ -185,7 +184,8 @@ int inagg_sweep(struct xdp_md *ctx)
 	struct inagg_sweep_settings *set = get_sweep_settings(), *want = frame_data(ctx);
 	struct schedule plan = { .now = bpf_ktime_get_ns() };
 
-	if (!set || (void *)(want + 1) > frame_end(ctx) || want->sweepers > INAGG_MAX_SWEEPERS)
+	if (!set || (void *)(want + 1) > frame_end(ctx) || want->sweepers > INAGG_MAX_SWEEPERS ||
+	    (want->sweepers && !want->period_ns))
 		return XDP_ABORTED;
 	*set = *want;
 	plan.period_ns = set->period_ns;
