@@ -41,7 +41,8 @@ const std::map<std::string, uint8_t> dtypes = {
 const std::map<std::string, uint8_t> operators = {
     {"sum", INAGG_WIRE_SUM}, {"min", INAGG_WIRE_MIN}, {"max", INAGG_WIRE_MAX}};
 const std::map<std::string, uint16_t> flag_names = {
-    {"resend", INAGG_F_RESEND}, {"multicast", INAGG_F_MULTICAST}, {"saturated", INAGG_F_SATURATED}, {"whole", INAGG_F_WHOLE}};
+    {"resend", INAGG_F_RESEND}, {"multicast", INAGG_F_MULTICAST}, {"saturated", INAGG_F_SATURATED}, {"whole", INAGG_F_WHOLE},
+    {"absent", INAGG_F_ABSENT}};
 const std::map<std::string, Action> actions = {{"pass", Action::pass},
                                                {"absorb", Action::absorb},
                                                {"drop", Action::drop},
