@@ -103,8 +103,10 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option("--transport", options.transport, "INAGG_TRANSPORT of the ranks")
         ->check(CLI::IsMember({"udp", "kernel", "afxdp", "xdp", "auto"}))
         ->capture_default_str();
-    run.add_option("--expiry", options.expiry, "INAGG_EXPIRY of the ranks (trio): a block waits so long for its next rank, like 10ms");
-    run.add_option("--quorum", options.quorum, "INAGG_QUORUM of the ranks (trio): so many decide a block, 3 or 0.88 of them");
+    run.add_option("--expiry", options.expiry,
+                   "INAGG_EXPIRY of the ranks (trio): a block waits so long for its next rank, like 10ms");
+    run.add_option("--quorum", options.quorum,
+                   "INAGG_QUORUM of the ranks (trio): so many decide a block, 3 or 0.88 of them");
     run.add_option("--job", options.job, "INAGG_JOB of the ranks")
         ->check(CLI::Range(0, 65535))
         ->capture_default_str();

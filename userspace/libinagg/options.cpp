@@ -71,7 +71,8 @@ uint32_t parse_expiry(const Variable &variable) {
         if (parsed && parsed->second == unit)
             if (const double us = std::round(parsed->first * microseconds); us <= UINT32_MAX)
                 return static_cast<uint32_t>(us);
-    throw Error(INAGG_EINVAL, "{}='{}': set it to a time up to 4294 s, like 500us, 10ms or 1s; a plain number is milliseconds",
+    throw Error(INAGG_EINVAL,
+                "{}='{}': set it to a time up to 4294 s, like 500us, 10ms or 1s; a plain number is milliseconds",
                 variable.name, variable.value);
 }
 
