@@ -226,7 +226,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         return;
     }
     open(s, slot);
-    advance(s);
+    open_capped(s);
 }
 
 // A result of a block that this rank has not sent, and can keep until it comes to it?
@@ -276,39 +276,10 @@ int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t con
     return action == INAGG_W_RESTORE ? INAGG_W_NOTHING : action;
 }
 
-// The switch had no room for a block, which its timer sends again. From now on, fewer of them; the switch names half
-// of what it has room for, and as in TCP that grows by one a window.
+// The switch had no room for a block.
 void Engine::on_full(StreamState &s, uint32_t block, uint16_t cap) {
     stats_.refused++;
-    if (!s.cap || s.capped != s.first)
-        set_cap(s, cap);
-    const uint32_t index = inagg_slot_index(&s.worker, block);
-    inagg_wslot &slot = s.slots[index];
-    s.records[index].refused = slot.state == INAGG_WSLOT_SENT && slot.block == block;
-    if (s.records[index].refused && block - s.first < s.cap)
-        retry(s, slot, now_ + s.worker.floor_ns);
-}
-
-// A block that was refused goes out again, without a back-off: its turn has come, others wait for it.
-void Engine::retry(StreamState &s, inagg_wslot &slot, uint64_t due_ns) {
-    slot.overtaken = 1;
-    slot.due_ns = due_ns;
-    s.earliest_due = std::min(s.earliest_due, due_ns);
-}
-
-void Engine::set_cap(StreamState &s, uint32_t cap) {
-    s.cap = std::min(cap, s.worker.slots);
-    s.capped = s.first;
-    s.capped_ns = now_;
-    open(s, s.first, s.first + s.cap);
-}
-
-// The switch may be full of blocks for which it waits for this rank, which the cap holds back: without progress, it
-// gives way.
-void Engine::relax_cap(StreamState &s) {
-    const uint64_t since = std::max<uint64_t>(s.worker.progress_ns, s.capped_ns);
-    if (s.cap && s.cap < s.worker.slots && now_ - since > 2 * s.worker.rto_ns)
-        set_cap(s, 2 * s.cap);
+    inagg_worker_refused(&s.worker, &s.slots[inagg_slot_index(&s.worker, block)], block, cap);
 }
 
 void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
@@ -325,8 +296,6 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 // Answers came: what was sent before what they answer may be lost.
 void Engine::detect_overtaken(StreamState &s) {
     for (inagg_wslot &other : s.slots) {
-        if (s.records[&other - s.slots.data()].refused) // not lost: time will tell
-            continue;
         if (inagg_worker_overtaken(&s.worker, &other, now_))
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
         else if (other.overtaken)
@@ -337,8 +306,8 @@ void Engine::detect_overtaken(StreamState &s) {
 // Timers and sending.
 
 void Engine::run_timers(StreamState &s) {
-    relax_cap(s);
     uint64_t earliest = UINT64_MAX;
+    open_capped(s);
     for (inagg_wslot &slot : s.slots) {
         act(s, slot, inagg_worker_timeout(&s.worker, &slot, now_));
         if (slot.state == INAGG_WSLOT_SENT)
@@ -349,31 +318,23 @@ void Engine::run_timers(StreamState &s) {
 
 void Engine::open(StreamState &s, inagg_wslot &slot) {
     skip_decided(s, slot);
-    // Not a count of blocks in flight: ranks that fill their counts with different blocks would wait for each other.
-    if (!s.cap || slot.block - s.first < s.cap)
-        act(s, slot, inagg_worker_open(&s.worker, &slot, now_));
+    act(s, slot, inagg_worker_open(&s.worker, &slot, now_));
 }
 
 void Engine::open(StreamState &s, uint32_t from, uint32_t to) {
     for (uint32_t block = from; block != to; block++) {
-        const uint32_t index = inagg_slot_index(&s.worker, block);
-        inagg_wslot &slot = s.slots[index];
-        if (slot.block != block)
-            continue;
-        open(s, slot);
-        if (std::exchange(s.records[index].refused, false) && slot.state == INAGG_WSLOT_SENT)
-            retry(s, slot, now_);
+        inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, block)];
+        if (slot.block == block)
+            open(s, slot);
     }
 }
 
-// Blocks have got their results: what the cap held back behind them may go.
-void Engine::advance(StreamState &s) {
-    while (s.slots[inagg_slot_index(&s.worker, s.first)].block != s.first)
-        s.first++;
-    if (s.cap && s.first - s.capped >= s.cap)
-        set_cap(s, s.cap + 1);
-    else if (s.cap)
-        open(s, s.first, s.first + s.cap);
+// What the switch has no room for yet waits in idle slots: time and results make room for some of it.
+void Engine::open_capped(StreamState &s) {
+    if (!s.worker.cap)
+        return;
+    for (inagg_wslot &slot : s.slots)
+        open(s, slot);
 }
 
 // Takes the results of blocks that were decided without this rank. To store one may move the limit and open slots,
@@ -386,7 +347,6 @@ void Engine::skip_decided(StreamState &s, inagg_wslot &slot) {
         stats_.skipped++;
         inagg_worker_skip(&s.worker, &slot);
         deliver(s, *result);
-        advance(s);
     }
 }
 
@@ -426,7 +386,6 @@ void Engine::send_contribution(StreamState &s, const inagg_wslot &slot, bool res
     meta.epoch = slot.epoch;
     SlotRecord &record = s.records[inagg_slot_index(&s.worker, slot.block)];
     record.absent = meta.absent;
-    record.refused = false;
     if (!resend)
         stats_.abstained += meta.absent;
     inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block, resend ? INAGG_F_RESEND : 0);

@@ -48,7 +48,6 @@ private:
     // What is remembered of a slot beside its timers.
     struct SlotRecord {
         bool absent = false;  // this rank adds nothing to the block
-        bool refused = false; // the switch had no room for what was sent last
         bool heard = false;  // a WAIT came for heard_block
         uint32_t heard_block = 0;
         uint64_t contributors = 0;
@@ -64,10 +63,6 @@ private:
         std::vector<SlotRecord> records;
         History history;
         uint32_t beyond = 0; // the block after the last one that has a result anywhere
-        uint32_t first = 0;  // the first block that has none here
-        uint32_t cap = 0;    // blocks from there on that may be in flight, since the switch refused one; 0: any
-        uint32_t capped = 0; // where `first` was when `cap` last changed
-        uint64_t capped_ns = 0;
     };
 
     void packet(std::span<const std::byte> payload) noexcept override;
@@ -80,9 +75,6 @@ private:
     void on_wait(StreamState &s, uint32_t block, const inagg_hdr &header);
     int heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t contributors, uint16_t epoch);
     void on_full(StreamState &s, uint32_t block, uint16_t cap);
-    void set_cap(StreamState &s, uint32_t cap);
-    void relax_cap(StreamState &s);
-    void retry(StreamState &s, inagg_wslot &slot, uint64_t due_ns);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
     void detect_overtaken(StreamState &s);
     bool receive(std::chrono::nanoseconds wait);
@@ -91,7 +83,7 @@ private:
     void run_timers(StreamState &s);
     void open(StreamState &s, inagg_wslot &slot);
     void open(StreamState &s, uint32_t from, uint32_t to);
-    void advance(StreamState &s);
+    void open_capped(StreamState &s);
     void skip_decided(StreamState &s, inagg_wslot &slot);
     void act(StreamState &s, const inagg_wslot &slot, int action);
     void send_contribution(StreamState &s, const inagg_wslot &slot, bool resend);

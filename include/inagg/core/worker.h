@@ -422,7 +422,7 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
 {
 	__u64 due;
 
-	if (s->state != INAGG_WSLOT_SENT || !w->srtt_ns)
+	if (s->state != INAGG_WSLOT_SENT || s->refused || !w->srtt_ns)
 		return 0;
 	due = s->acked ? inagg_wslot_late_ns(w, s, now) : inagg_wslot_lost_ns(w, s, now);
 	if (due && due < s->due_ns) {
