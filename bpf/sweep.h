@@ -3,7 +3,7 @@
  * Blocks that wait for stragglers (Trio-ML §5).  N timers, 1/N of the period apart, each look at 1/N of the
  * buckets and age their records.  A timer cannot send: it puts blocks that have expired into a queue, and wakes
  * the agent, who runs inagg_tick on as many frames; each frame becomes the result of one block.  With the agent
- * away the next packet for the block decides it.
+ * away the next contribution to the block decides it.
  *
  * A block is queued anew by every sweep until it is decided, since ticks may be lost.
  */
@@ -207,6 +207,18 @@ int inagg_sweep_once(struct xdp_md *ctx __attribute__((unused)))
 	return XDP_DROP;
 }
 
+/* Decide an expired record, whose lock is held, with the ranks that are in.  A verdict as of contributions. */
+static __always_inline int finish_record(const struct trio *t)
+{
+	int verdict = inagg_record_finish(t->record, t->job);
+
+	if (verdict < 0)
+		return verdict;
+	t->memory->ready = !is_half(t->record->slot.dtype_op);
+	count_open(t->open, verdict);
+	return verdict;
+}
+
 /* Find the expired block of @e and decide it, if it is still waiting.  0, or a negative reason. */
 static __always_inline int decide_expired(struct packet *p, struct trio *t, struct place *at, struct report *r)
 {
@@ -217,7 +229,7 @@ static __always_inline int decide_expired(struct packet *p, struct trio *t, stru
 	found = inagg_record_find(t->bucket->records, t->job->index, &p->block);
 	p->way = found;
 	if (found >= 0 && !trio_place(t, p, at)) {
-		verdict = trio_finish(t);
+		verdict = finish_record(t);
 		*r = trio_report(t->record);
 	}
 	unlock_word(&t->bucket->busy);

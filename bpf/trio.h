@@ -259,23 +259,15 @@ static __always_inline int trio_contribute(struct xdp_md *ctx, struct packet *p,
 	return deliver(ctx, p, t->job, &at, &r, t->count, 1);
 }
 
-/* Decide an expired record, whose lock is held, with the ranks that are in.  A verdict as of contributions. */
-static __always_inline int trio_finish(const struct trio *t)
-{
-	int verdict = inagg_record_finish(t->record, t->job);
-
-	if (verdict < 0)
-		return verdict;
-	t->memory->ready = !is_half(t->record->slot.dtype_op);
-	count_open(t->open, verdict);
-	return verdict;
-}
-
+/*
+ * Decides nothing, not even about an expired block: a frame as short as a REQUEST may not have the room to tell the
+ * others.
+ */
 static __always_inline int trio_request(struct xdp_md *ctx, struct packet *p, struct trio *t)
 {
 	struct report r = {};
-	int verdict, way, decided = 0;
 	struct place at;
+	int verdict, way;
 
 	if (!lock_word(&t->bucket->busy))
 		return drop(t->count, -INAGG_R_BUSY);
@@ -285,16 +277,9 @@ static __always_inline int trio_request(struct xdp_md *ctx, struct packet *p, st
 		unlock_word(&t->bucket->busy);
 		return XDP_ABORTED;
 	}
-	if (way >= 0) {
-		decided = trio_finish(t) > 0;
+	if (way >= 0)
 		r = trio_report(t->record);
-	}
 	unlock_word(&t->bucket->busy);
-	if (decided) {
-		t->count->expired++;
-		count_decision(t->count, &r);
-		return deliver(ctx, p, t->job, &at, &r, t->count, 1);
-	}
 	if (verdict == INAGG_REPLY) {
 		t->count->replies++;
 		return deliver(ctx, p, t->job, &at, &r, t->count, 0);

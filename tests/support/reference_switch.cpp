@@ -533,8 +533,6 @@ Answer ReferenceSwitch::ask_record(Request &request) {
         request.row.replies++;
         return result(request, Report(place[way], lanes_of(place[way])), false);
     }
-    if (place[way].flags & INAGG_RECORD_EXPIRED)
-        return finish_record(request, static_cast<uint32_t>(way));
     return tell(request, Report(place[way], lanes_of(place[way])), verdict == INAGG_TELL_ALL);
 }
 
