@@ -76,11 +76,6 @@ struct inagg_job_policy {
 #define INAGG_MAX_SWEEPERS	128
 #define INAGG_EXPIRED_QUEUE	4096
 #define INAGG_SWEPT_ELEMENTS	800	/* per packet of a job with an expiry: a live frame holds no more */
-/*
- * `inagg_tick` sends results of at most so many 32-bit elements, because live frames of BPF_PROG_RUN end at 3.3 KB.
- * Larger blocks are decided all the same; the ranks ask for their results.
- */
-#define INAGG_TICK_ELEMENTS	800
 
 /*
  * `sweep_settings`[0], and the frame that the program `inagg_sweep` is run on.  A job's expiry_sweeps counts

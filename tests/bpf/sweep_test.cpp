@@ -297,7 +297,7 @@ class LiveTicks : public Sweeps, public testing::WithParamInterface<int> {};
 
 // Blocks of several jobs by one call, as many frames as a page holds.
 TEST_P(LiveTicks, BecomeResults) {
-    constexpr uint32_t blocks = 3, elements = INAGG_TICK_ELEMENTS;
+    constexpr uint32_t blocks = 3, elements = INAGG_SWEPT_ELEMENTS;
     Wire wire;
     JobSpec spec = trio_job();
     spec.family = GetParam();
