@@ -111,7 +111,7 @@ static __always_inline int fold(const struct place *at, const struct packet *p, 
 	struct widened *sums = (struct widened *)at->lanes;
 	__u32 chunks = p->block.elements / INAGG_CHUNK;
 	__u8 dtype_op = p->block.dtype_op;
-	int wide = is_half(dtype_op);
+	int wide = is_half(at->state->dtype_op);	/* a packet that adds nothing may claim another type */
 
 	fused = complete && action == INAGG_ADD && is_plain_sum(dtype_op);
 	if (fused)

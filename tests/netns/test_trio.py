@@ -7,7 +7,7 @@ from allreduce import DTYPES, QUICK, allreduce, assert_lossy
 
 SIZES = ("-b", "4K", "-e", "1M", "-f", 16)
 BAD_LINKS = ("--loss", 0.01, "--dup", 0.05, "--reorder", 0.1)
-SLOTS_CLEARED = "while inaggctl slots clear; do echo cleared; sleep 0.05; done"
+SLOTS_CLEARED = "while inaggctl slots clear; do echo cleared; sleep 0.3; done"
 
 
 def trio(tmp_path, workers, *perf, **more):

@@ -345,11 +345,16 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
  */
 INAGG_INLINE int inagg_worker_recovers(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u16 epoch, __u64 now)
 {
+	int action;
+
 	if (s->state != INAGG_WSLOT_SENT || s->block != block || !inagg_epoch_before(s->epoch, epoch))
 		return INAGG_W_NOTHING;
 	s->epoch = epoch;
 	s->overtaken = 1;	/* nobody needs to be asked: all have heard */
-	return inagg_wslot_resend(w, s, now);
+	action = inagg_wslot_resend(w, s, now);
+	s->resent = 0;		/* no answer to this can be taken for one to what was sent before: it has the epoch */
+	s->tries = 0;
+	return action;
 }
 
 /*
