@@ -18,6 +18,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#define INAGG_NEVER_REFUSED	/* switchml only */
+
 #include "lock.h"
 #include "worker_maps.h"
 #include <inagg/core/checksum.h>

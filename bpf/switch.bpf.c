@@ -411,9 +411,10 @@ int inagg_switch(struct xdp_md *ctx)
 	if (!set)
 		return XDP_PASS;
 	if (!family || !for_us(data, end, family, set)) {
-		if (ctx->ingress_ifindex == INAGG_LOOPBACK)
-			bpf_tail_call(ctx, &algorithms, INAGG_CALL_TICK);
-		return pass(data, end, set);
+		if (ctx->ingress_ifindex != INAGG_LOOPBACK)
+			return pass(data, end, set);
+		bpf_tail_call(ctx, &algorithms, INAGG_CALL_TICK);
+		return XDP_DROP;
 	}
 
 	family = family_of(data);

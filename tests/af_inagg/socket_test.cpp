@@ -224,7 +224,7 @@ TEST(Options, HaveDefaultsAndRanges) {
     };
     const Case cases[] = {
         {INAGG_DTYPE, INAGG_FLOAT32, INAGG_BFLOAT16, {-1, 4}},
-        {INAGG_OP, INAGG_SUM, INAGG_MAX, {-1, 3}},
+        {INAGG_OP, INAGG_SUM, INAGG_MAX, {-1, INAGG_OPS}},
         {INAGG_SCALE, INAGG_SCALE_AUTO, 20, {-129, 158}},
         {INAGG_WINDOW, 0, 16, {-1}},
         {INAGG_BLOCK, 0, 832, {-32, 16, 864}},
@@ -242,6 +242,7 @@ TEST(Options, HaveDefaultsAndRanges) {
     }
     EXPECT_EQ(set(fd.get(), INAGG_BUFFER, std::numeric_limits<int>::max()), 0);
     EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 256 << 20); // buffer_max
+    EXPECT_ERRNO(set(fd.get(), INAGG_OP, INAGG_AVG), EOPNOTSUPP);
     EXPECT_ERRNO(set(fd.get(), INAGG_KEY, 1), EOPNOTSUPP);
     EXPECT_ERRNO(set(fd.get(), INAGG_INFO, 1), ENOPROTOOPT);
     EXPECT_ERRNO(set(fd.get(), 99, 1), ENOPROTOOPT);

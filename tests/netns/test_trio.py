@@ -56,3 +56,14 @@ def test_forgetting_switch(tmp_path):
                   options=("--expiry", "5ms", "--loss", 0.01, "--also-in-switch", SLOTS_CLEARED), restarts=True)
     assert result.run.lines("switch").count("cleared") >= 3
     assert result.switch["recoveries"] > 0
+
+
+def test_sweeps_without_an_agent(tmp_path):
+    """inaggd stands still, as if bpftool had loaded the switch, and inagg-sweep does what is left to do."""
+    expired = "inaggctl stats --job 1 | grep expired"
+    sweep = (f"sleep 1; pkill -STOP inaggd; inagg-sweep --port p0 & sleep 0.2; {expired}; sleep 0.5; {expired}; "
+             "pkill -CONT inaggd; sleep 60")
+    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 200, "--straggle", "2:200ms:3", stragglers=",expiry=5ms",
+                  options=("--expiry", "5ms", "--also-in-switch", sweep))
+    before, after = (int(line.split()[1]) for line in result.run.lines("switch") if line.startswith("  expired"))
+    assert after > before

@@ -42,18 +42,40 @@ uint32_t joined(const Members &members) {
     return static_cast<uint32_t>(std::count_if(members.begin(), members.end(), has_joined));
 }
 
+// Of a job that does not wait for stragglers; all zero of any other.
+inagg_policy policy_of(const SwitchMaps &maps, const inagg_job &job) {
+    return has_records(job) ? maps.policy(job.index).policy : inagg_policy{};
+}
+
 json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
     return {{"job", number},
             {"size", job.size},
             {"joined", joined(maps.members(job.index))},
             {"generation", job.generation},
             {"algorithm", algorithm_name(job.algorithm)},
+            {"expiry_us", policy_of(maps, job).expiry_us},
+            {"quorum", policy_of(maps, job).quorum},
             {"first_slot", job.first_slot},
             {"slots", job.slots},
             {"control_slots", job.control_slots},
             {"elements", job.elements},
             {"checked", (job.flags & INAGG_JOIN_CHECKED) != 0},
             {"configured", job.keep != 0}};
+}
+
+// What looks for trio's stragglers, and the part of a CPU that it takes.
+json sweeps_json(const SwitchMaps &maps) {
+    const inagg_sweep_settings settings = maps.sweep_settings();
+    const inagg_sweeper done = maps.sweeps();
+    const double runs_per_ns = settings.period_ns ? static_cast<double>(settings.sweepers) / settings.period_ns : 0;
+    const double ns_per_run = done.runs ? static_cast<double>(done.ns) / static_cast<double>(done.runs) : 0;
+    return {{"timers", settings.sweepers},
+            {"period_us", settings.period_ns / 1000},
+            {"cpu", runs_per_ns * ns_per_run},
+            {"longest_us", static_cast<double>(done.longest_ns) / 1000},
+            {"records", done.records},
+            {"expired", done.expired},
+            {"busy", done.busy}};
 }
 
 json member_json(uint16_t rank, const inagg_member &member) {
@@ -104,7 +126,7 @@ json read_status(const Where &where) {
     auto jobs = maps.jobs();
     uint32_t used = 0;
     for (const auto &[number, job] : jobs)
-        used += pool_slots(job);
+        used += has_records(job) ? 0 : pool_slots(job);
     return {{"agent", daemon_answers(where.run_dir) ? "running" : "not running"},
             {"bpffs", where.bpffs},
             {"address4", four.text()},
@@ -114,7 +136,8 @@ json read_status(const Where &where) {
             {"ports", ports},
             {"jobs", jobs.size()},
             {"slots", maps.slot_count()},
-            {"slots_used", used}};
+            {"slots_used", used},
+            {"sweeps", sweeps_json(maps)}};
 }
 
 json read_jobs(const Where &where) {
@@ -179,6 +202,10 @@ void print_status(const json &status) {
         fmt::print("port       {}{}\n", text(port["port"]), port["present"].get<bool>() ? "" : " (gone)");
     fmt::print("jobs       {}\n", text(status["jobs"]));
     fmt::print("slots      {} of {} in use\n", text(status["slots_used"]), text(status["slots"]));
+    const json &sweeps = status["sweeps"];
+    if (sweeps["timers"] != 0)
+        fmt::print("sweeps     every {} us by {} timers, {:.1f} % of a CPU, {:.1f} us at most\n", text(sweeps["period_us"]),
+                   text(sweeps["timers"]), 100 * sweeps["cpu"].get<double>(), sweeps["longest_us"].get<double>());
 }
 
 void print_jobs(const json &jobs) {

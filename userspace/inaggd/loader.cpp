@@ -109,16 +109,19 @@ std::string program_name(const fs::path &path) {
     return fd && bpf_obj_get_info_by_fd(fd.get(), &info, &length) == 0 ? info.name : "";
 }
 
+// As much of a name as the kernel keeps.
+std::string_view kernel_name(std::string_view name) { return name.substr(0, BPF_OBJ_NAME_LEN - 1); }
+
 // What is pinned in `dir` for a switch. Others may pin beside it, even under such a name.
 std::vector<fs::path> own_pins(const fs::path &dir) {
     std::vector<fs::path> pins;
     for (const AttachedPort &port : attached_ports(dir))
         pins.emplace_back(port.pin);
     for (const char *name : programs)
-        if (program_name(dir / name) == name)
+        if (program_name(dir / name) == kernel_name(name))
             pins.push_back(dir / name);
     for (const char *name : state_maps)
-        if (map_name(dir / name) == name)
+        if (map_name(dir / name) == kernel_name(name))
             pins.push_back(dir / name);
     if (map_name(dir / algorithms) == algorithms)
         pins.push_back(dir / algorithms);

@@ -29,6 +29,12 @@
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
 #define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header */
 
+#ifdef INAGG_NEVER_REFUSED	/* a plane without trio, whose verifier these tests would wear out */
+#define INAGG_HAS_CAPS		0
+#else
+#define INAGG_HAS_CAPS		1
+#endif
+
 enum inagg_wslot_state {
 	INAGG_WSLOT_IDLE	= 0,	/* `block` is next, not sent yet */
 	INAGG_WSLOT_SENT	= 1,	/* `block` is in flight */
@@ -149,7 +155,7 @@ INAGG_INLINE __u64 inagg_worker_backoff(const struct inagg_worker *w, __u32 trie
  */
 INAGG_INLINE int inagg_worker_has_room(const struct inagg_worker *w, __u32 block, __u64 now)
 {
-	return !w->cap || !inagg_before(w->accepted + w->cap, block) ||
+	return !INAGG_HAS_CAPS || !w->cap || !inagg_before(w->accepted + w->cap, block) ||
 	       now - w->progress_ns >= INAGG_RTO_CEILING_NS;
 }
 
@@ -191,6 +197,8 @@ INAGG_INLINE void inagg_worker_refused(struct inagg_worker *w, struct inagg_wslo
 /* @block has its result.  A cap rises by one for each window that it lets through. */
 INAGG_INLINE void inagg_worker_advance(struct inagg_worker *w, __u32 block)
 {
+	if (!INAGG_HAS_CAPS)
+		return;
 	if (inagg_before(w->accepted, block))
 		w->accepted = block;
 	if (!w->cap || ++w->uncapping < w->cap)
@@ -278,7 +286,7 @@ INAGG_INLINE int inagg_wslot_believes(const struct inagg_wslot *s, __u32 block, 
 /* A block that the switch has forgotten, or that was sent again in vain, may be complete elsewhere. */
 INAGG_INLINE int inagg_wslot_resend(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	int ask_all = s->forgotten || (!s->overtaken && !s->refused && s->tries > INAGG_ASK_ALL_AFTER);
+	int ask_all = s->forgotten || (!s->overtaken && !(INAGG_HAS_CAPS && s->refused) && s->tries > INAGG_ASK_ALL_AFTER);
 
 	s->resent = 1;
 	s->overtaken = 0;
@@ -328,7 +336,7 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 		}
 		if (now - s->sent_ns < crossing)
 			return INAGG_W_NOTHING;	/* our elements crossed this WAIT */
-		if (s->refused && !contributors)
+		if (INAGG_HAS_CAPS && s->refused && !contributors)
 			return INAGG_W_NOTHING;	/* as we know */
 		s->forgotten |= s->acked;
 		return inagg_wslot_resend(w, s, now);
@@ -427,7 +435,7 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
 {
 	__u64 due;
 
-	if (s->state != INAGG_WSLOT_SENT || s->refused || !w->srtt_ns)
+	if (s->state != INAGG_WSLOT_SENT || (INAGG_HAS_CAPS && s->refused) || !w->srtt_ns)
 		return 0;
 	due = s->acked ? inagg_wslot_late_ns(w, s, now) : inagg_wslot_lost_ns(w, s, now);
 	if (due && due < s->due_ns) {

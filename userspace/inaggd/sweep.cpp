@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// inagg-sweep: what a switch that bpftool has loaded lacks for trio. It looks for blocks whose ranks do not come and sends
+// their results; inaggd does so by itself.
+#include "error.hpp"
+#include "links.hpp"
+#include "maps.hpp"
+#include "sweeper.hpp"
+
+#include <CLI/CLI.hpp>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+
+namespace {
+
+using namespace inaggd;
+
+struct Options {
+    std::string bpffs = default_bpffs, port;
+    uint32_t sweepers = 100, per_expiry = 4;
+};
+
+// Rows of `policies` that have an expiry, by job row.
+std::map<uint32_t, inagg_job_policy> expiring_jobs(const SwitchMaps &maps) {
+    std::map<uint32_t, inagg_job_policy> rows;
+    for (const auto &[number, job] : maps.jobs())
+        if (has_records(job))
+            if (const inagg_job_policy row = maps.policy(job.index); row.policy.expiry_us)
+                rows[job.index] = row;
+    return rows;
+}
+
+void serve(const Options &o, const sigset_t &ends) {
+    const SwitchMaps maps = SwitchMaps::open(o.bpffs);
+    auto jobs = expiring_jobs(maps);
+    if (jobs.empty())
+        throw Error("{}: no trio job has an expiry_us in `policies`: nothing to sweep for", o.bpffs);
+    std::vector<uint32_t> expiries;
+    for (const auto &[index, row] : jobs)
+        expiries.push_back(row.policy.expiry_us);
+    Sweeper sweeper(o.bpffs, mac_of(o.port));
+    const SweepPlan plan = plan_sweeps(expiries, o.sweepers, o.per_expiry);
+    for (auto &[index, row] : jobs) {
+        row.policy.expiry_sweeps = expiry_in_sweeps(row.policy.expiry_us, plan);
+        maps.put_policy(index, row);
+    }
+    sweeper.sweep(plan);
+    int signal = 0;
+    sigwait(&ends, &signal);
+    sweeper.sweep({});
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    Options o;
+    CLI::App app("Sweeps for stragglers of trio jobs on a switch without inaggd, until SIGINT or SIGTERM");
+    app.add_option("-p,--port", o.port, "interface whose MAC address results come from")->required();
+    app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
+    app.add_option("--sweepers", o.sweepers, "timers, at most")->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))->capture_default_str();
+    app.add_option("--sweeps-per-expiry", o.per_expiry, "with k, a block is decided after 1 to 1 + 1/k expiries")
+        ->check(CLI::Range(1u, 64u))
+        ->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    spdlog::set_default_logger(spdlog::stderr_color_mt("inagg-sweep"));
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ends, nullptr); // before there are other threads
+    try {
+        serve(o, ends);
+        return 0;
+    } catch (const std::exception &error) {
+        spdlog::error("{}", error.what());
+        return 1;
+    }
+}
