@@ -411,10 +411,12 @@ int inagg_switch(struct xdp_md *ctx)
 	if (!set)
 		return XDP_PASS;
 	if (!family || !for_us(data, end, family, set)) {
-		if (ctx->ingress_ifindex != INAGG_LOOPBACK)
-			return pass(data, end, set);
-		bpf_tail_call(ctx, &algorithms, INAGG_CALL_TICK);
-		return XDP_DROP;
+		if (ctx->ingress_ifindex == INAGG_LOOPBACK) {
+			bpf_tail_call(ctx, &algorithms, INAGG_CALL_TICK);
+			data = frame_data(ctx);	/* verifiers since 6.12 want so */
+			end = frame_end(ctx);
+		}
+		return pass(data, end, set);
 	}
 
 	family = family_of(data);

@@ -323,7 +323,7 @@ TEST(Tensor, TypeMessageIsChecked) {
     const auto ranks = join(1);
     const float data[4] = {};
     EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {4, 0, 0, INAGG_SCALE_AUTO}), EINVAL);
-    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {0, 3, 0, INAGG_SCALE_AUTO}), EINVAL);
+    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {0, INAGG_OPS, 0, INAGG_SCALE_AUTO}), EINVAL);
     EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {0, 0, 1, INAGG_SCALE_AUTO}), EINVAL);
     EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {INAGG_FLOAT32, 0, 0, 200}), ERANGE);
     EXPECT_ERRNO(send(ranks[0].get(), data, 15, MSG_NOSIGNAL), EINVAL); // no whole elements
