@@ -29,10 +29,8 @@ BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
 
 Handle BlockCarrier::prepare(const Call &call) {
     auto operation = std::make_shared<BlockOperation>(call);
-    const uint16_t elements = transport_->config().elements;
-    const bool average = call.op == INAGG_AVG;
-    operation->reduction = {call.send, call.recv,         call.count, call.dtype, average ? INAGG_SUM : call.op,
-                            average,   options_.size, elements};
+    operation->reduction = {call.send, call.recv,     call.count, call.dtype, carried(call.op), call.op == INAGG_AVG,
+                            options_.size, elements()};
     if (call.kind == Call::Kind::broadcast)
         operation->reduction.count *= inagg_memory_bytes(call.dtype);
     if (call.kind == Call::Kind::reduction)
@@ -206,11 +204,6 @@ void BlockCarrier::finish(BlockOperation &operation) const {
         operation.set_error(out_of_scale(operation.call, options_));
     operation.classes.reset();
     operation.finish();
-}
-
-uint32_t BlockCarrier::block_elements(inagg_dtype dtype, inagg_op op) const {
-    const uint8_t encoding = inagg_wire_encoding(dtype, op == INAGG_AVG ? INAGG_SUM : op);
-    return inagg_block_elements(transport_->config().elements, encoding >> 4);
 }
 
 std::optional<std::string> BlockCarrier::stall() const {

@@ -4,9 +4,15 @@
 #include "block_carrier.hpp"
 #include "transports.hpp"
 
+#include <inagg/core/tensor.h>
+
 #include <algorithm>
 
 namespace inagg {
+
+uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op) {
+    return inagg_block_elements(elements, inagg_wire_encoding(dtype, carried(op)) >> 4);
+}
 
 inagg_outcome outcome_of(const Operation &operation, uint16_t size) {
     const uint64_t all = inagg_all_ranks(size);

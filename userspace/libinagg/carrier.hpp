@@ -70,6 +70,11 @@ using Handle = std::shared_ptr<Operation>;
 // Of whom the result of an operation that is done is made, in a job of `size` ranks.
 inagg_outcome outcome_of(const Operation &operation, uint16_t size);
 
+// The operator that travels: an average is a sum, divided where it arrives.
+constexpr inagg_op carried(inagg_op op) { return op == INAGG_AVG ? INAGG_SUM : op; }
+// Elements of a reduction that travel in one block, in a job with so many 32-bit elements a packet.
+uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op);
+
 // A rank's membership of a job. Used by one thread at a time, not always the same.
 class Carrier {
 public:
@@ -86,8 +91,8 @@ public:
     virtual bool progress(std::chrono::nanoseconds wait) = 0;
     // Data blocks of calls that have not been started yet whose results are here.
     virtual uint32_t blocks_ahead() const { return 0; }
-    // Elements of a reduction that travel in one block.
-    virtual uint32_t block_elements(inagg_dtype dtype, inagg_op op) const = 0;
+    // 32-bit elements in a packet of the job.
+    virtual uint16_t elements() const = 0;
     // What the oldest operation waits for, for the message of a deadline that has passed. Nothing: whatever
     // carries the tensors has deadlines of its own.
     virtual std::optional<std::string> stall() const = 0;

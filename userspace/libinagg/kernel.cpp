@@ -109,7 +109,7 @@ public:
     void start(const Handle &operation) override;
     bool progress(std::chrono::nanoseconds wait) override;
     std::optional<std::string> stall() const override { return std::nullopt; }
-    uint32_t block_elements(inagg_dtype dtype, inagg_op op) const override;
+    uint16_t elements() const override { return elements_; }
     inagg_stats_t stats() const override;
     void leave() override { socket_.reset(); }
 
@@ -231,8 +231,8 @@ Error KernelCarrier::failure(const char *what, int error) const {
 Handle KernelCarrier::prepare(const Call &call) {
     auto tensor = std::make_shared<Tensor>(call, inagg_memory_bytes(call.dtype));
     tensor->type.dtype = static_cast<uint8_t>(call.dtype);
-    tensor->type.op = static_cast<uint8_t>(call.op == INAGG_AVG ? INAGG_SUM : call.op);
-    tensor->block_elements = block_elements(call.dtype, call.op);
+    tensor->type.op = static_cast<uint8_t>(carried(call.op));
+    tensor->block_elements = block_elements(elements_, call.dtype, call.op);
     tensor->blocks = inagg_blocks_of(call.count, tensor->block_elements);
     tensor->type.scale = options_.scale;
     tensor->send = call.send;
@@ -376,11 +376,6 @@ inagg_info KernelCarrier::info() const {
     if (getsockopt(socket_.get(), SOL_INAGG, INAGG_INFO, &info, &length))
         return {};
     return info;
-}
-
-uint32_t KernelCarrier::block_elements(inagg_dtype dtype, inagg_op op) const {
-    const uint8_t encoding = inagg_wire_encoding(dtype, op == INAGG_AVG ? INAGG_SUM : op);
-    return inagg_block_elements(elements_, encoding >> 4);
 }
 
 inagg_stats_t KernelCarrier::stats() const {
