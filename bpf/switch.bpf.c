@@ -113,7 +113,6 @@ int inagg_trio(struct xdp_md *ctx);
 int inagg_tick(struct xdp_md *ctx);
 
 #define INAGG_CALL_TICK	INAGG_ALGORITHMS
-#define INAGG_LOOPBACK	1	/* where live frames seem to come from; no port of a switch */
 
 /* What the root program calls: algorithms other than SwitchML, and what live frames become. */
 struct {

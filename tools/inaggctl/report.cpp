@@ -48,13 +48,14 @@ inagg_policy policy_of(const SwitchMaps &maps, const inagg_job &job) {
 }
 
 json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
+    const inagg_policy policy = policy_of(maps, job);
     return {{"job", number},
             {"size", job.size},
             {"joined", joined(maps.members(job.index))},
             {"generation", job.generation},
             {"algorithm", algorithm_name(job.algorithm)},
-            {"expiry_us", policy_of(maps, job).expiry_us},
-            {"quorum", policy_of(maps, job).quorum},
+            {"expiry_us", policy.expiry_us},
+            {"quorum", policy.quorum},
             {"first_slot", job.first_slot},
             {"slots", job.slots},
             {"control_slots", job.control_slots},

@@ -117,6 +117,12 @@ std::string describe(int algorithm, Stragglers s) {
     return fmt::format("{}, expiry {} us, quorum {}", algorithm_name(algorithm), s.expiry_us, s.quorum);
 }
 
+// What the agent sends without stragglers has less room than a port's frames.
+uint16_t most_elements(uint32_t mtu, uint8_t family, Stragglers stragglers) {
+    const uint16_t fits = elements_for_mtu(mtu, family);
+    return stragglers.expiry_us ? std::min<uint16_t>(fits, INAGG_SWEPT_ELEMENTS) : fits;
+}
+
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family) {
     uint32_t headers = (family == 6 ? 40 : 20) + 8 + sizeof(inagg_hdr);
     uint32_t elements = mtu > headers ? (mtu - headers) / 4 : 0;
@@ -165,10 +171,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     Request want = request_of(event);
     if (!policy_.auto_jobs)
         return refused(INAGG_R_POLICY, "no such job, and --no-auto-jobs is set", std::move(so_far));
-    uint16_t fits = elements_for_mtu(policy_.mtu, event.family);
+    uint16_t fits = most_elements(policy_.mtu, event.family, want.stragglers);
     uint16_t elements = std::min<uint16_t>(want.elements - want.elements % INAGG_CHUNK, fits);
-    if (want.stragglers.expiry_us)
-        elements = std::min<uint16_t>(elements, INAGG_SWEPT_ELEMENTS);
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
                        std::move(so_far));
@@ -334,20 +338,15 @@ void JobBook::vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &out
 
 Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index,
                      Time now) {
-    uint16_t elements = spec.elements ? spec.elements : elements_for_mtu(policy_.mtu, 6);
+    const uint16_t most = most_elements(policy_.mtu, 4, spec.stragglers);
+    uint16_t elements = spec.elements ? spec.elements : most_elements(policy_.mtu, 6, spec.stragglers);
     inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : policy_.job_slots,
                                   spec.control ? spec.control : policy_.job_control, elements,
                                   spec.checked ? INAGG_JOIN_CHECKED : 0);
     record.keep = 1;
-    if (elements == 0 || elements > elements_for_mtu(policy_.mtu, 4))
-        throw Error("job {}: elements={} do not fit the ports' MTU of {}; the most is {}", spec.number, elements,
-                    policy_.mtu, elements_for_mtu(policy_.mtu, 4));
-    if (spec.stragglers.expiry_us && elements > INAGG_SWEPT_ELEMENTS) {
-        if (spec.elements)
-            throw Error("job {}: elements={}, but with an expiry the most is {}", spec.number, elements,
-                        INAGG_SWEPT_ELEMENTS);
-        record.elements = INAGG_SWEPT_ELEMENTS;
-    }
+    if (elements == 0 || elements > most)
+        throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements,
+                    policy_.mtu, spec.stragglers.expiry_us ? ", or what an expiry leaves room for" : "", most);
     auto found = jobs_.find(spec.number);
     if (found != jobs_.end() && found->second.record.keep && same_job(found->second.record, record) &&
         found->second.stragglers == spec.stragglers)

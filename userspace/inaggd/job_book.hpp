@@ -78,6 +78,8 @@ std::string describe(int algorithm, Stragglers stragglers);
 
 // 32-bit elements that fit a packet of `mtu` bytes; 0 if not even a chunk does.
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family);
+// The same of a job with these rules.
+uint16_t most_elements(uint32_t mtu, uint8_t family, Stragglers stragglers);
 
 class JobBook {
 public:

@@ -36,9 +36,7 @@ constexpr std::array state_maps = {
     "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
     "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due"};
 constexpr const char *algorithms = "algorithms";
-constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
-                                 "inagg_tick"};
-constexpr uint32_t loopback = 1; // INAGG_LOOPBACK
+constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep"};
 
 // libbpf explains a refused program over many lines; they belong to the log.
 int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) {
@@ -150,7 +148,7 @@ uint32_t index_of(const std::string &port) {
     uint32_t ifindex = if_nametoindex(port.c_str());
     if (!ifindex)
         throw Error("port {}: no such interface in this network namespace (ip link)", port);
-    if (ifindex == loopback)
+    if (ifindex == INAGG_LOOPBACK)
         throw Error("port {}: the loopback interface cannot be a port of a switch", port);
     return ifindex;
 }

@@ -6,6 +6,7 @@
 #include "error.hpp"
 #include "links.hpp"
 #include "loader.hpp"
+#include "ring.hpp"
 
 #include <CLI/CLI.hpp>
 #include <bpf/libbpf.h>
@@ -309,10 +310,6 @@ public:
     }
 
 private:
-    struct RingDeleter {
-        void operator()(ring_buffer *ring) const { ring_buffer__free(ring); }
-    };
-
     // Changes a switch that runs, after everything that may fail.
     void take_over(const inagg_switch_settings &settings) {
         agent_->maps().set_settings(settings);
@@ -454,7 +451,7 @@ private:
     LinkWatch links_;
     Loader loader_;
     std::unique_ptr<Agent> agent_;
-    std::unique_ptr<ring_buffer, RingDeleter> events_;
+    Ring events_;
     std::unique_ptr<ControlServer> control_;
     std::map<uint32_t, std::string> attached_; // by ifindex
     bool started_ = false, stop_ = false, reload_ = false;

@@ -17,14 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr const char *port_prefix = "link_";
 
-Fd open_pin(const fs::path &path) {
-    Fd fd(bpf_obj_get(path.c_str()));
-    if (!fd)
-        throw Error("{}: {}; is a switch running here? (inaggd --port IF, or --bpffs DIR)", path.string(),
-                    system_text(errno));
-    return fd;
-}
-
 // Map operations fail only when kernel and program disagree about the map; say which.
 void check(int result, const char *what) {
     if (result < 0)
@@ -51,22 +43,29 @@ void fill_random(void *to, size_t bytes) {
 
 } // namespace
 
+Fd open_pin(const std::string &dir, const char *name) {
+    const std::string path = fs::path(dir) / name;
+    Fd fd(bpf_obj_get(path.c_str()));
+    if (!fd)
+        throw Error("{}: {}; is a switch running here? (inaggd --port IF, or --bpffs DIR)", path, system_text(errno));
+    return fd;
+}
+
 SwitchMaps SwitchMaps::open(const std::string &dir) {
     SwitchMaps maps;
-    fs::path base(dir);
-    maps.settings_ = open_pin(base / "settings");
-    maps.jobs_ = open_pin(base / "jobs");
-    maps.members_ = open_pin(base / "members");
-    maps.slots_ = open_pin(base / "slots");
-    maps.ports_ = open_pin(base / "ports");
-    maps.port_ranks_ = open_pin(base / "port_ranks");
-    maps.stats_ = open_pin(base / "stats");
-    maps.events_ = open_pin(base / "events");
-    maps.clear_ = open_pin(base / "inagg_clear");
-    maps.policies_ = open_pin(base / "policies");
-    maps.sweepers_ = open_pin(base / "sweepers");
-    maps.sweep_settings_ = open_pin(base / "sweep_settings");
-    maps.forget_ = open_pin(base / "inagg_forget_job");
+    maps.settings_ = open_pin(dir, "settings");
+    maps.jobs_ = open_pin(dir, "jobs");
+    maps.members_ = open_pin(dir, "members");
+    maps.slots_ = open_pin(dir, "slots");
+    maps.ports_ = open_pin(dir, "ports");
+    maps.port_ranks_ = open_pin(dir, "port_ranks");
+    maps.stats_ = open_pin(dir, "stats");
+    maps.events_ = open_pin(dir, "events");
+    maps.clear_ = open_pin(dir, "inagg_clear");
+    maps.policies_ = open_pin(dir, "policies");
+    maps.sweepers_ = open_pin(dir, "sweepers");
+    maps.sweep_settings_ = open_pin(dir, "sweep_settings");
+    maps.forget_ = open_pin(dir, "inagg_forget_job");
 
     const bpf_map_info info = info_of(maps.slots_, "slots");
     if (info.value_size != sizeof(inagg_slot_memory))
@@ -74,8 +73,8 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
                     "tools of that version, or start inaggd with --fresh",
                     dir, info.value_size, sizeof(inagg_slot_memory));
     maps.slot_count_ = info.max_entries / 2;
-    maps.bucket_count_ = info_of(open_pin(base / "buckets"), "buckets").max_entries;
-    maps.floor_count_ = info_of(open_pin(base / "floors"), "floors").max_entries;
+    maps.bucket_count_ = info_of(open_pin(dir, "buckets"), "buckets").max_entries;
+    maps.floor_count_ = info_of(open_pin(dir, "floors"), "floors").max_entries;
     return maps;
 }
 

@@ -30,6 +30,9 @@ struct AttachedPort {
     uint32_t ifindex; // 0: the device is gone
 };
 
+// A program or map pinned in `dir`. Throws Error when it is not there.
+Fd open_pin(const std::string &dir, const char *name);
+
 class SwitchMaps {
 public:
     // Opens the maps pinned in `dir`, by inaggd or bpftool. Throws Error when there is no switch.

@@ -3,17 +3,14 @@
 
 #include "error.hpp"
 #include "maps.hpp"
+#include "ring.hpp"
 
 #include <bpf/bpf.h>
-#include <bpf/libbpf.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <memory>
-#include <vector>
 
 namespace inaggd {
 namespace {
@@ -24,18 +21,6 @@ constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, 
 constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
 // Room for IPv6's headers and the largest result of a job that is swept.
 constexpr size_t frame_bytes = 14 + 40 + 8 + sizeof(inagg_hdr) + INAGG_SWEPT_ELEMENTS * 4;
-
-Fd open_pin(const std::string &bpffs, const char *name) {
-    std::string path = std::filesystem::path(bpffs) / name;
-    Fd fd(bpf_obj_get(path.c_str()));
-    if (!fd)
-        throw Error("{}: {}; is a switch of this version running here?", path, system_text(errno));
-    return fd;
-}
-
-struct RingDeleter {
-    void operator()(ring_buffer *ring) const { ring_buffer__free(ring); }
-};
 
 int add_due(void *blocks, void *data, size_t bytes) {
     if (bytes >= sizeof(inagg_due))
@@ -93,7 +78,7 @@ void Sweeper::sweep(const SweepPlan &plan) {
 // Until stop_: waits for the timers to find something.
 void Sweeper::run() {
     uint32_t blocks = 0;
-    std::unique_ptr<ring_buffer, RingDeleter> ring(ring_buffer__new(due_.get(), add_due, &blocks, nullptr));
+    Ring ring(ring_buffer__new(due_.get(), add_due, &blocks, nullptr));
     if (!ring) {
         spdlog::error("due: {}; blocks that expire wait for the next packet", system_text(errno));
         return;

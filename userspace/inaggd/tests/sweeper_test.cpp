@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "sweeper.hpp"
+
+#include <inagg/core/record.h>
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+using namespace inaggd;
+using namespace std::chrono_literals;
+
+namespace {
+
+SweepPlan plan(std::vector<uint32_t> expiries, uint32_t sweepers = 100, uint32_t per_expiry = 4) {
+    return plan_sweeps(expiries, sweepers, per_expiry);
+}
+
+TEST(Sweeps, TheShortestExpirySetsThePace) {
+    EXPECT_EQ(plan({}), SweepPlan{});
+    EXPECT_EQ(plan({0, 0}), SweepPlan{});
+    EXPECT_EQ(plan({0, 40000, 20000}), (SweepPlan{100, 5ms}));
+    EXPECT_EQ(plan({20000}, 100, 1), (SweepPlan{100, 20ms})) << "the paper's flag";
+}
+
+TEST(Sweeps, ShortPeriodsHaveFewerTimers) {
+    EXPECT_EQ(plan({4000}).sweepers, 20U);
+    EXPECT_EQ(plan({100}).sweepers, 1U);
+    EXPECT_EQ(plan({20000}, 7).sweepers, 7U);
+}
+
+TEST(Sweeps, ExpiriesCountWholeSweeps) {
+    const SweepPlan four = plan({10000});
+    EXPECT_EQ(expiry_in_sweeps(10000, four), 4);
+    EXPECT_EQ(expiry_in_sweeps(10001, four), 5);
+    EXPECT_EQ(expiry_in_sweeps(0, four), 0);
+    EXPECT_EQ(expiry_in_sweeps(10000, {}), 0);
+    EXPECT_EQ(expiry_in_sweeps(UINT32_MAX, plan({100})), INAGG_MOST_SWEEPS - 1);
+}
+
+} // namespace
