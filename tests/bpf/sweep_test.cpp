@@ -46,26 +46,6 @@ JobSpec trio_job() {
     return spec;
 }
 
-Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block) {
-    Packet p;
-    p.type = INAGG_CONTRIBUTION;
-    p.family = spec.family;
-    p.source = worker_address(spec.family, spec.index, rank);
-    p.source_mac = worker_mac(spec.index, rank);
-    p.target = switch_address(spec.family);
-    p.target_mac = switch_mac();
-    p.job = static_cast<uint16_t>(spec.number);
-    p.generation = spec.generation;
-    p.rank = static_cast<uint16_t>(rank);
-    p.block = block;
-    p.slot = block % spec.slots;
-    p.flags = block / spec.slots % 2 ? INAGG_F_VERSION : 0;
-    p.dtype = INAGG_WIRE_INT32;
-    p.elements = spec.elements;
-    p.payload = element_bytes(std::vector<uint32_t>(spec.elements, rank + 1), p.dtype);
-    return p;
-}
-
 bool eventually(const std::function<bool()> &condition) {
     const auto end = Clock::now() + patience;
     while (!condition()) {
@@ -144,7 +124,7 @@ TEST_F(Sweeps, EachVisitsItsPart) {
     plane.add_job(spec);
     constexpr uint32_t taken = INAGG_WAYS - 1; // new blocks leave a way to those that must be recovered
     for (uint32_t block = 0; block < switch_buckets * taken; block++)
-        ASSERT_EQ(send(contribution(spec, 0, block)).action, Action::absorb);
+        ASSERT_EQ(send(contribution(spec, 0, block, spec.elements)).action, Action::absorb);
     std::vector<inagg_sweeper> before(INAGG_MAX_SWEEPERS);
     for (const uint32_t sweepers : {1, 3, 8, 100}) { // 100: most of them have nothing to do
         for (uint32_t i = 0; i < sweepers; i++)
@@ -175,7 +155,7 @@ TEST_F(Sweeps, ExpiredBlocksWakeTheAgent) {
     ring_buffer *ring = ring_buffer__new(bpf_map__fd(bpf.maps.due), count, &rung, nullptr);
     ASSERT_TRUE(ring);
     start(4, 10ms);
-    ASSERT_EQ(send(contribution(spec, 0, 0)).action, Action::absorb);
+    ASSERT_EQ(send(contribution(spec, 0, 0, spec.elements)).action, Action::absorb);
     EXPECT_GT(ring_buffer__poll(ring, std::chrono::milliseconds(patience).count()), 0);
     ring_buffer__free(ring);
     EXPECT_GE(rung, 1u);
@@ -188,7 +168,7 @@ TEST_F(Sweeps, ExpiredBlocksWakeTheAgent) {
 TEST_F(Sweeps, ATickThatIsLostIsMadeUpFor) {
     const JobSpec spec = trio_job();
     plane.add_job(spec);
-    send(contribution(spec, 0, 0));
+    send(contribution(spec, 0, 0, spec.elements));
     plane.sweep();
     plane.sweep();
     inagg_expired e{};
@@ -205,7 +185,7 @@ TEST_F(Sweeps, ATickThatIsLostIsMadeUpFor) {
 TEST_F(Sweeps, RecordsOfAnotherGenerationGo) {
     JobSpec spec = trio_job();
     plane.add_job(spec);
-    send(contribution(spec, 0, 0));
+    send(contribution(spec, 0, 0, spec.elements));
     ASSERT_FALSE(plane.pool(spec).empty());
     spec.generation++;
     plane.add_job(spec);
@@ -222,8 +202,8 @@ TEST_F(Sweeps, AForgottenJobStartsAnew) {
     plane.add_job(spec);
     plane.add_job(other);
     for (uint32_t block = 0; block < 2; block++) {
-        send(contribution(spec, 0, block));
-        send(contribution(other, 0, block));
+        send(contribution(spec, 0, block, spec.elements));
+        send(contribution(other, 0, block, other.elements));
     }
     const std::string untouched = plane.pool(other);
 
@@ -316,7 +296,7 @@ TEST_P(LiveTicks, BecomeResults) {
 
     for (uint32_t block = 0; block < blocks; block++)
         for (const uint32_t rank : {0u, 2u})
-            ASSERT_EQ(send(contribution(spec, rank, block)).action, Action::absorb);
+            ASSERT_EQ(send(contribution(spec, rank, block, spec.elements)).action, Action::absorb);
     plane.sweep();
     plane.sweep();
     Frame frame(header_offset(6) + sizeof(inagg_hdr) + elements * 4, 0x5a);

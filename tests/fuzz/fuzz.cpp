@@ -28,8 +28,6 @@ int64_t nanoseconds(clockid_t clock) {
     return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-uint16_t epoch_now() { return inagg_epoch_of(static_cast<uint64_t>(nanoseconds(CLOCK_MONOTONIC_COARSE))); }
-
 // Epochs are ticks of a coarse clock, and both planes must see the same one.
 void keep_clear_of_the_next_tick() {
     constexpr int64_t enough = 2'000'000;
@@ -60,23 +58,6 @@ JobSpec neighbour(uint32_t number, uint32_t first_slot, uint32_t port, uint8_t a
     return spec;
 }
 
-Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block) {
-    Packet p;
-    p.type = INAGG_CONTRIBUTION;
-    p.source = worker_address(spec.family, spec.index, rank);
-    p.source_mac = worker_mac(spec.index, rank);
-    p.target = switch_address(spec.family);
-    p.target_mac = switch_mac();
-    p.job = static_cast<uint16_t>(spec.number);
-    p.generation = spec.generation;
-    p.rank = static_cast<uint16_t>(rank);
-    p.block = p.slot = block;
-    p.dtype = INAGG_WIRE_INT32;
-    p.elements = INAGG_CHUNK;
-    p.payload = element_bytes(std::vector<uint32_t>(INAGG_CHUNK, rank + 1), p.dtype);
-    return p;
-}
-
 // Half-filled slots, which any stray addition would change.
 void settle(Plane &plane, const JobSpec &there) {
     JobSpec here = there;
@@ -84,7 +65,7 @@ void settle(Plane &plane, const JobSpec &there) {
     plane.add_job(here);
     for (uint32_t block = 0; block < here.slots; block++)
         for (uint32_t rank = 0; rank < 1 + block % here.ranks; rank++)
-            plane.receive(build(contribution(here, rank, block)));
+            plane.receive(build(contribution(here, rank, block, INAGG_CHUNK)));
     plane.add_job(there);
 }
 

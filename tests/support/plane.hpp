@@ -30,7 +30,6 @@ struct JobSpec {
     int family = 4;
     uint16_t expiry_sweeps = 0, quorum = 0; // trio
     uint32_t most_open = 64;
-    uint16_t epoch = 0;                  // of the last recovery before this job
     std::vector<uint32_t> ports;         // of each rank; the_port where not given, 0: has not joined
     uint64_t nonce = 0x1122334455667788; // of every rank's JOIN
 
@@ -39,6 +38,12 @@ struct JobSpec {
     inagg_policy policy() const;
     inagg_floor floor(uint32_t position) const;
 };
+
+// A rank's block of `elements` elements, all rank + 1.
+Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block, uint16_t elements);
+
+// The epoch that a recovery would get now (bpf/trio.h).
+uint16_t epoch_now();
 
 enum class Action { pass, absorb, drop, reply, multicast, fail };
 

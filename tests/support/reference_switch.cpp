@@ -156,9 +156,33 @@ inagg_policy JobSpec::policy() const {
 
 inagg_floor JobSpec::floor(uint32_t position) const {
     const inagg_job j = job();
-    inagg_floor f = inagg_floor_at_start(&j, position);
-    f.epoch = epoch;
-    return f;
+    return inagg_floor_at_start(&j, position);
+}
+
+Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block, uint16_t elements) {
+    Packet p;
+    p.type = INAGG_CONTRIBUTION;
+    p.family = spec.family;
+    p.source = worker_address(spec.family, spec.index, rank);
+    p.source_mac = worker_mac(spec.index, rank);
+    p.target = switch_address(spec.family);
+    p.target_mac = switch_mac();
+    p.job = static_cast<uint16_t>(spec.number);
+    p.generation = spec.generation;
+    p.rank = static_cast<uint16_t>(rank);
+    p.block = block;
+    p.slot = block % spec.slots;
+    p.flags = block / spec.slots % 2 ? INAGG_F_VERSION : 0;
+    p.dtype = INAGG_WIRE_INT32;
+    p.elements = elements;
+    p.payload = element_bytes(std::vector<uint32_t>(elements, rank + 1), p.dtype);
+    return p;
+}
+
+uint16_t epoch_now() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return inagg_epoch_of(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
 }
 
 const char *action_name(Action action) {
@@ -453,20 +477,13 @@ Answer ReferenceSwitch::serve_record(Request &request) {
     }
 }
 
-// As the program has it.
-static uint16_t epoch_clock() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return inagg_epoch_of(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
-}
-
 Answer ReferenceSwitch::contribute_record(Request &request) {
     inagg_record *const place = bucket(request);
     const inagg_policy policy = request.spec.policy();
     uint32_t &opened = open[request.job.index], way = 0;
     const int verdict =
         inagg_record_contribute(place, &floors[request.spec.first_slot + request.packet.slot], &request.job, &policy,
-                                opened, &request.block, epoch_clock(), &way);
+                                opened, &request.block, epoch_now(), &way);
     if (verdict == -INAGG_R_FULL) {
         Answer answer = tell(request, Report(inagg_window_cap(opened)), false);
         request.row.waits--;
@@ -562,7 +579,7 @@ void ReferenceSwitch::sweep() {
             continue;
         }
         const inagg_policy policy = owner->second.policy();
-        const int found = inagg_record_sweep(&record, &policy, epoch_clock());
+        const int found = inagg_record_sweep(&record, &policy, epoch_now());
         if (found == INAGG_SWEEP_FREED)
             open[record.job]--;
         if (found != INAGG_SWEEP_EXPIRED)
