@@ -45,7 +45,7 @@ static __always_inline int is_plain_sum(__u8 dtype_op)
 static __always_inline void answer(const struct xdp_md *ctx, const struct packet *p, const struct inagg_job *job,
 				   __u8 type, const struct report *r)
 {
-	int checked = job->flags & INAGG_JOIN_CHECKED;
+	int checked = job->flags & INAGG_JOIN_CHECKED, sum = type != INAGG_WAIT;
 	__u16 flags = p->flags & INAGG_F_VERSION;
 	__u32 checksum = 0;
 	struct inagg_hdr *h;
@@ -60,24 +60,22 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct packet
 		if (!h)
 			return;
 	}
-	if (type == INAGG_RESULT) {
-		flags |= r->flags;
-		if (r->state.flags & INAGG_SLOT_SATURATED)
-			flags |= INAGG_F_SATURATED;
-	}
+	flags |= sum ? r->flags : r->flags & INAGG_F_MULTICAST;
+	if (sum && (r->state.flags & INAGG_SLOT_SATURATED))
+		flags |= INAGG_F_SATURATED;
 	h->payload_checksum = 0;
 	h->version_type = INAGG_WIRE_VERSION << 4 | type;
 	h->level_flags = bpf_htons(flags);
 	h->boot = bpf_htons(p->boot);
 	h->fan_in = bpf_htons(job->size);
-	h->count = type == INAGG_RESULT ? bpf_htons(r->count) : 0;
+	h->count = sum ? bpf_htons(r->count) : 0;
 	h->contributors = bpf_cpu_to_be64(r->state.seen);
 	h->window_cap = bpf_htons(r->cap);
 	h->switch_id = bpf_htons(r->epoch);
 	h->dtype_op = p->block.dtype_op;
 	h->scale = p->block.scale;
-	h->next_scale = type == INAGG_RESULT ? r->state.next_scale : 0;
-	h->elements = type == INAGG_RESULT ? bpf_htons(r->state.elements) : 0;
+	h->next_scale = sum ? r->state.next_scale : 0;
+	h->elements = sum ? bpf_htons(r->state.elements) : 0;
 	if (checked)
 		inagg_hdr_seal_checked(h, checksum);
 	else

@@ -6,6 +6,7 @@
  *                   (length, checksums, job, rank, port, address); then the job's algorithm: SwitchML
  *                   (switchml.h) in place, any other by a tail call
  *   inagg_trio      that of Trio-ML (trio.h)
+ *   inagg_tree, inagg_parent  SwitchML in a tree of switches (tree.h): what comes from below, and from above
  *   inagg_sweep, inagg_sweep_once, inagg_tick  run by the agent: its blocks that do not wait (sweep.h)
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
  *   inagg_clear     run by the agent: forgets slots, records and floors, safely beside traffic
@@ -89,7 +90,7 @@ struct packet {
 	__u16	flags;		/* enum inagg_flag */
 	__u16	boot;
 	__be16	reply_port;	/* the rank's */
-	__u16	job;		/* number; for other programs than the root */
+	__u16	job;		/* number */
 	__u8	type;		/* enum inagg_type */
 	__u8	reserved;
 	__u32	way;		/* of its record, for trio */
@@ -111,17 +112,29 @@ struct {
 
 int inagg_trio(struct xdp_md *ctx);
 int inagg_tick(struct xdp_md *ctx);
+int inagg_tree(struct xdp_md *ctx);
+int inagg_parent(struct xdp_md *ctx);
 
-#define INAGG_CALL_TICK	INAGG_ALGORITHMS
+enum inagg_call {
+	INAGG_CALL_TICK		= INAGG_ALGORITHMS,
+	INAGG_CALL_TREE,
+	INAGG_CALL_PARENT,
+	INAGG_CALLS
+};
 
-/* What the root program calls: algorithms other than SwitchML, and what live frames become. */
+/* What the root program calls: algorithms other than SwitchML, what live frames become, and trees of switches. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, INAGG_ALGORITHMS + 1);
+	__uint(max_entries, INAGG_CALLS);
 	__uint(key_size, sizeof(__u32));
 	__array(values, int(struct xdp_md *));
 } algorithms SEC(".maps") = {
-	.values = { [INAGG_TRIO] = (void *)&inagg_trio, [INAGG_CALL_TICK] = (void *)&inagg_tick },
+	.values = {
+		[INAGG_TRIO] = (void *)&inagg_trio,
+		[INAGG_CALL_TICK] = (void *)&inagg_tick,
+		[INAGG_CALL_TREE] = (void *)&inagg_tree,
+		[INAGG_CALL_PARENT] = (void *)&inagg_parent,
+	},
 };
 
 static __always_inline struct inagg_stats *get_stats(__u32 row)
@@ -252,6 +265,20 @@ static __always_inline int resize(struct xdp_md *ctx, struct packet *p, __u32 by
 	return 0;
 }
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_uplink);
+} uplinks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS *INAGG_MAX_RANKS);
+	__type(key, __u32);
+	__type(value, __u64);
+} subtrees SEC(".maps");
+
 #include "answer.h"
 #include "switchml.h"
 #include "trio.h"
@@ -268,7 +295,18 @@ static __always_inline int joined(const struct xdp_md *ctx, void *data, __u64 no
 	return (m->flags & INAGG_MEMBER_STATIC) || m->nonce == nonce;
 }
 
-static __always_inline void write_config(struct inagg_hdr *h, const struct inagg_job *job, __u16 boot)
+/* The ranks for which a member speaks; 0: a switch's, and not all that are behind it have joined. */
+static __always_inline __u64 ranks_behind(const struct inagg_member *m, __u32 row)
+{
+	__u64 *behind;
+
+	if (!(m->flags & INAGG_MEMBER_SWITCH))
+		return inagg_rank_bit(row);
+	behind = bpf_map_lookup_elem(&subtrees, &row);
+	return behind ? *behind : 0;
+}
+
+static __always_inline void write_config(struct inagg_hdr *h, const struct inagg_job *job, __u64 ranks, __u16 boot)
 {
 	struct inagg_config *c = (void *)(h + 1);
 
@@ -276,6 +314,7 @@ static __always_inline void write_config(struct inagg_hdr *h, const struct inagg
 	h->generation = bpf_htons(job->generation);
 	h->boot = bpf_htons(boot);
 	h->fan_in = bpf_htons(job->size);
+	h->contributors = bpf_cpu_to_be64(ranks);
 	c->size = bpf_htons(job->size);
 	c->elements = bpf_htons(job->elements);
 	c->slots = bpf_htonl(job->slots);
@@ -311,6 +350,9 @@ static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const
 	else
 		__builtin_memcpy(event->address, &((struct ipv6hdr *)(data + ETH_HLEN))->saddr, 16);
 	event->join = *join;
+	event->reason = bpf_ntohl(d->hdr.slot);
+	event->ranks = bpf_be64_to_cpu(d->hdr.contributors);
+	__builtin_memcpy(event->own_mac, destination_of(data, family).mac, 6);
 	bpf_ringbuf_submit(event, 0);
 	return XDP_DROP;
 }
@@ -322,6 +364,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 	__u32 rank = bpf_ntohs(d->hdr.source), row;
 	struct inagg_member *m;
 	struct inagg_stats *count;
+	__u64 ranks;
 
 	if ((void *)(join + 1) > end || p->payload != sizeof(*join))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_LENGTH);
@@ -341,14 +384,19 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 				m->receive_port = join->receive_port;
 				__builtin_memcpy(m->mac, data + ETH_ALEN, 6);
 			}
+			ranks = ranks_behind(m, row);
+			if (!ranks)
+				return XDP_DROP;	/* it asks again */
 			p->reply_port = join->receive_port;
-			write_config(&d->hdr, job, p->boot);
+			write_config(&d->hdr, job, ranks, p->boot);
 			count->joins++;
 			return reply(ctx, p->payload, p->reply_port);
 		}
 	}
 	return ask_agent(ctx, data, d, join);
 }
+
+#include "tree.h"
 
 /* May this frame touch the job's slots?  Nothing has changed yet, and nothing does if it may not. */
 static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, void *data, void *end,
@@ -380,16 +428,19 @@ static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, voi
 	return 0;
 }
 
-/* Leave the packet where another algorithm's program finds it. */
-static __always_inline void hand_over(struct packet *p, const struct inagg_hdr *h, const struct inagg_job *job)
+/* Leave the packet where the program that is called next finds it. */
+static __always_inline void hand_over(const struct packet *p)
 {
 	struct packet *to = handed_over();
 
-	if (!to)
-		return;
-	p->job = bpf_ntohs(h->job);
-	p->block.stream = inagg_stream_of(job, bpf_ntohl(h->slot));
-	*to = *p;
+	if (to)
+		*to = *p;
+}
+
+/* The program for a job that is not SwitchML's on a switch that stands alone. */
+static __always_inline __u32 program_of(const struct inagg_job *job)
+{
+	return job->flags & INAGG_JOIN_TREE ? INAGG_CALL_TREE : job->algorithm;
 }
 
 SEC("xdp.frags")
@@ -433,6 +484,7 @@ int inagg_switch(struct xdp_md *ctx)
 	p.type = inagg_hdr_type(h);
 	p.flags = bpf_ntohs(h->level_flags) & INAGG_FLAGS_MASK;
 	p.boot = set->boot;
+	p.job = bpf_ntohs(h->job);
 	job = get_job(h);
 
 	switch (p.type) {
@@ -442,8 +494,11 @@ int inagg_switch(struct xdp_md *ctx)
 	case INAGG_CONTRIBUTION:
 	case INAGG_REQUEST:
 	case INAGG_RESTORE:
+	case INAGG_PARTIAL:
 		break;
 	default:
+		hand_over(&p);
+		bpf_tail_call(ctx, &algorithms, INAGG_CALL_PARENT);
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_TYPE);
 	}
 	if (!job)
@@ -456,9 +511,10 @@ int inagg_switch(struct xdp_md *ctx)
 	if (verdict)
 		return drop(count, verdict);
 
-	if (job->algorithm != INAGG_SWITCHML) {
-		hand_over(&p, h, job);
-		bpf_tail_call(ctx, &algorithms, job->algorithm);
+	if (program_of(job) != INAGG_SWITCHML) {
+		p.block.stream = inagg_stream_of(job, bpf_ntohl(h->slot));
+		hand_over(&p);
+		bpf_tail_call(ctx, &algorithms, program_of(job));
 		return drop(count, -INAGG_R_ALGORITHM);
 	}
 	m = bpf_map_lookup_elem(&slots, &p.slot_key);
@@ -469,8 +525,10 @@ int inagg_switch(struct xdp_md *ctx)
 		return switchml_contribute(ctx, &p, job, m, count);
 	case INAGG_RESTORE:
 		return switchml_restore(ctx, &p, job, m, count);
-	default:
+	case INAGG_REQUEST:
 		return switchml_request(ctx, &p, job, m, count);
+	default:
+		return drop(count, -INAGG_R_TYPE);
 	}
 }
 

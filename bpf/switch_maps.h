@@ -34,6 +34,22 @@ struct inagg_switch_settings {
 
 /* `members`: index job.index * INAGG_MAX_RANKS + rank, value struct inagg_member. */
 
+/*
+ * `subtrees`: index as in `members`, value __u64: the ranks behind this rank's switch, for all of which it
+ * may speak; 0: it is no switch's.
+ */
+
+/* `uplinks`: index job.index; where the parent of this switch is, for the job; ifindex 0: this is the root. */
+struct inagg_uplink {
+	__u32	ifindex;
+	__u8	family;		/* 4 or 6 */
+	__u8	reserved[3];
+	__u8	mac[6];
+	__u8	own_mac[6];
+	__u8	address[16];	/* IPv4 in the first 4 bytes */
+	__u8	own_address[16];
+};
+
 /* `slots`: index (job.first_slot + slot) * 2 + pool version. */
 struct inagg_slot_memory {
 	__u32	busy;			/* a CPU is in this slot: see lock_slot() */
@@ -155,18 +171,22 @@ struct inagg_port_ranks {
 	__u8	rank[INAGG_MAX_RANKS];
 };
 
-/* `events`: ring buffer; one for each JOIN or LEAVE that the agent must decide. */
+/* `events`: ring buffer; one for each JOIN or LEAVE that the agent must decide, and for each answer of a parent. */
 struct inagg_event {
 	__u32	ifindex;	/* port it came through */
 	__u16	source_port;	/* UDP, network byte order */
 	__u8	family;		/* 4 or 6 */
-	__u8	type;		/* INAGG_JOIN or INAGG_LEAVE */
+	__u8	type;		/* INAGG_JOIN or INAGG_LEAVE; of a parent: INAGG_CONFIG or INAGG_REFUSED */
 	__u16	job;
 	__u16	rank;
-	__u16	generation;	/* LEAVE: of the incarnation that is left */
+	__u16	generation;	/* of the incarnation that is left, or described */
 	__u8	mac[6];
 	__u8	address[16];	/* IPv4 in the first 4 bytes */
-	struct inagg_join join;	/* as on the wire */
+	struct inagg_join join;	/* as on the wire; CONFIG: struct inagg_config instead */
+	__u32	reason;		/* REFUSED: enum inagg_reason */
+	__u8	own_mac[6];	/* by which the sender knows this switch */
+	__u8	reserved[6];
+	__u64	ranks;		/* CONFIG: those behind this switch */
 };
 
 #endif /* INAGG_SWITCH_MAPS_H */

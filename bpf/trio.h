@@ -340,8 +340,10 @@ int inagg_trio(struct xdp_md *ctx)
 		return trio_contribute(ctx, p, &t);
 	case INAGG_RESTORE:
 		return trio_restore(ctx, p, &t);
-	default:
+	case INAGG_REQUEST:
 		return trio_request(ctx, p, &t);
+	default:
+		return drop(t.count, -INAGG_R_TYPE);
 	}
 }
 

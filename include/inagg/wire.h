@@ -36,7 +36,7 @@ enum inagg_type {
 	INAGG_CONFIG		= 8,	/* struct inagg_config follows: the join succeeded */
 	INAGG_REFUSED		= 9,	/* `slot` holds an inagg_reason: join refused or job ended */
 	/* between switches, servers and agents */
-	INAGG_PARTIAL		= 10,	/* switch to switch */
+	INAGG_PARTIAL		= 10,	/* switch to its parent: the sum of `contributors`, all behind it */
 	INAGG_PARAMETER		= 11,	/* atp: server to workers */
 	INAGG_BLOCK_FAILED	= 12,	/* canary: leader gives a block up */
 	INAGG_TICK		= 13,	/* agent to its own XDP program; never on a wire */
@@ -128,6 +128,7 @@ struct inagg_join {
 
 enum inagg_join_flag {
 	INAGG_JOIN_CHECKED	= 1 << 0,	/* wants payload checksums */
+	INAGG_JOIN_TREE		= 1 << 1,	/* JOIN: from a switch, for a rank behind it; CONFIG: switches in a tree add */
 };
 
 /* INAGG_CONFIG: what the job is.  All ranks of a generation get the same. */

@@ -3,6 +3,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace netns {
 namespace {
 
@@ -15,58 +18,108 @@ void enable_gro(const Namespace &space, const std::string &device) {
     run_checked(space, {"ethtool", "-K", device, "gro", "on"});
 }
 
-// Addresses by number: hosts count from 10, the switch is 1.
-unsigned host_number(unsigned host) { return 10 + host; }
+// Numbers that addresses end in: the root is 1, hosts count from 10, other switches from 128.
+constexpr unsigned root_number = 1, first_host = 10, first_switch = 128;
 
-std::string mac(unsigned number) { return fmt::format("02:00:0a:4d:00:{:02x}", number); }
+std::string neighbour(const Node &node, const std::string &device) {
+    return fmt::format("neigh replace {} lladdr {} dev {} nud permanent\nneigh replace {} lladdr {} dev {} nud permanent\n",
+                       node.address4(), node.mac(), device, node.address6(), node.mac(), device);
+}
 
-std::string neighbour(unsigned number, const std::string &device) {
-    return fmt::format("neigh replace 10.77.0.{0} lladdr {1} nud permanent dev {2}\n"
-                       "neigh replace fd77::{0} lladdr {1} nud permanent dev {2}\n",
-                       number, mac(number), device);
+void give_addresses(const Node &node) {
+    ip_batch(node.space, fmt::format("link set lo up\nlink set {0} address {1}\naddr add {2}/24 dev {0}\n"
+                                     "addr add {3}/64 dev {0} nodad\n",
+                                     node.device, node.mac(), node.address4(), node.address6()));
+}
+
+unsigned levels_of(const std::string &topology) {
+    return topology == "three-level" ? 3 : topology == "two-level" ? 2 : 1;
+}
+
+// So many groups at each of `levels` levels make about equal ones of `hosts`.
+unsigned fan_out(unsigned hosts, unsigned levels) {
+    return static_cast<unsigned>(std::lround(std::ceil(std::pow(hosts, 1.0 / levels) - 1e-9)));
 }
 
 } // namespace
 
-Network::Network(const Options &options) : options_(options), switch_(Namespace::current()) {
+std::string Node::address4() const { return fmt::format("10.77.0.{}", number); }
+std::string Node::address6() const { return fmt::format("fd77::{}", number); }
+std::string Node::mac() const { return fmt::format("02:00:0a:4d:00:{:02x}", number); }
+
+Network::Network(const Options &options) : options_(options) {
     if (options.impairments.any()) {
         links_.emplace(options.impairments);
     }
     if (options.with_inaggd()) {
         pass_.emplace();
     }
-    build_bridge(switch_, "br0");
-    ip_batch(switch_,
-             fmt::format("link set br0 address {}\naddr add {}/24 dev br0\naddr add {}/64 dev br0 nodad\n",
-                         mac(1), switch_address4, switch_address6));
-    const bool rack = options.topology == "bridge";
-    if (rack) {
+    const unsigned root = add_switch(std::nullopt, "switch");
+    if (options.topology == "bridge") {
         between_.push_back(Namespace::create());
         build_bridge(between_[0], "rack0");
-        connect(switch_, "p0", between_[0], "uplink");
-        ip_batch(switch_, "link set p0 master br0\n");
+        connect(switches_[root].space, "p0", between_[0], "uplink");
+        ip_batch(switches_[root].space, "link set p0 master br0\n");
         ip_batch(between_[0], "link set uplink master rack0\n");
         accept_xdp_tx(between_[0], "uplink");
-        ports_.push_back("p0");
-    }
-    for (unsigned host = 0; host < options.hosts(); ++host) {
-        if (rack) {
-            build_host(host, between_[0], "rack0", fmt::format("w{}", host));
-        } else {
-            ports_.push_back(fmt::format("p{}", host));
-            build_host(host, switch_, "br0", ports_.back());
+        switches_[root].ports.push_back("p0");
+        for (unsigned host = 0; host < options.hosts(); ++host) {
+            leaf_of_.push_back(root);
+            build_host_behind(between_[0], "rack0", fmt::format("w{}", host));
         }
+    } else {
+        build_tree(root, levels_of(options.topology), options.hosts());
     }
     if (links_) {
         introduce_neighbours();
     }
 }
 
-std::string Network::host_address(unsigned host) const {
-    return fmt::format("{}{}", options_.ipv6 ? "fd77::" : "10.77.0.", host_number(host));
+// The hosts behind a switch, through as many further levels of switches.
+void Network::build_tree(unsigned at, unsigned levels, unsigned hosts) {
+    if (levels == 1) {
+        for (unsigned host = 0; host < hosts; ++host) {
+            build_host(at);
+        }
+        return;
+    }
+    const unsigned groups = fan_out(hosts, levels);
+    for (unsigned group = 0, done = 0; group < groups; ++group) {
+        const unsigned size = (hosts - done) / (groups - group);
+        if (size > 0) {
+            const char *kind = levels == 2 ? "leaf" : "spine";
+            const auto alike = std::count_if(switches_.begin(), switches_.end(),
+                                             [&](const Switch &other) { return other.name.starts_with(kind); });
+            build_tree(add_switch(at, fmt::format("{}{}", kind, alike)), levels - 1, size);
+            done += size;
+        }
+    }
 }
 
-std::string Network::switch_address() const { return options_.ipv6 ? switch_address6 : switch_address4; }
+unsigned Network::add_switch(std::optional<unsigned> parent, const std::string &name) {
+    const auto index = static_cast<unsigned>(switches_.size());
+    switches_.push_back({{.space = parent ? Namespace::create() : Namespace::current(),
+                          .number = parent ? first_switch + index : root_number,
+                          .device = "br0"},
+                         name,
+                         {},
+                         parent,
+                         {}});
+    Switch &added = switches_.back();
+    build_bridge(added.space, "br0");
+    give_addresses(added);
+    if (parent) {
+        Switch &above = switches_[*parent];
+        const std::string port = fmt::format("p{}", above.ports.size());
+        link(above.space, port, added.space, "uplink", name);
+        ip_batch(above.space, fmt::format("link set {} master br0\n", port));
+        ip_batch(added.space, "link set uplink master br0\n");
+        above.ports.push_back(port);
+        above.children.push_back(index);
+        added.ports.push_back("uplink");
+    }
+    return index;
+}
 
 void Network::build_bridge(const Namespace &space, const std::string &name) {
     ip_batch(space,
@@ -87,44 +140,58 @@ void Network::connect(const Namespace &here, const std::string &device, const Na
     enable_gro(there, peer);
 }
 
-void Network::build_host(unsigned host, const Namespace &fabric, const std::string &bridge,
-                         const std::string &port) {
-    hosts_.push_back(Namespace::create());
-    const Namespace &space = hosts_.back();
-    if (links_) {
-        const std::string host_end = fmt::format("host{}", host), switch_end = fmt::format("port{}", host);
-        connect(fabric, port, links_->space(), switch_end);
-        connect(links_->space(), host_end, space, "eth0");
-        links_->join(host_end, switch_end);
-        accept_xdp_tx(links_->space(), host_end);
-        accept_xdp_tx(links_->space(), switch_end);
-    } else {
-        connect(fabric, port, space, "eth0");
-        if (&fabric != &switch_) {
-            accept_xdp_tx(fabric, port);
-        }
+// A link that may be bad, from `device` here to `peer` there; `name` tells it from others.
+void Network::link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
+                   const std::string &name) {
+    if (!links_) {
+        connect(here, device, there, peer);
+        return;
+    }
+    const std::string far_end = name + "-far", near_end = name + "-near";
+    connect(here, device, links_->space(), near_end);
+    connect(links_->space(), far_end, there, peer);
+    links_->join(far_end, near_end);
+    accept_xdp_tx(links_->space(), far_end);
+    accept_xdp_tx(links_->space(), near_end);
+}
+
+void Network::build_host(unsigned leaf) {
+    Switch &at = switches_[leaf];
+    const std::string port = fmt::format("p{}", at.ports.size() - (at.parent ? 1 : 0));
+    at.ports.push_back(port);
+    leaf_of_.push_back(leaf);
+    build_host_behind(at.space, "br0", port);
+}
+
+void Network::build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port) {
+    const auto index = static_cast<unsigned>(hosts_.size());
+    hosts_.push_back({.space = Namespace::create(), .number = first_host + index, .device = "eth0"});
+    const Node &host = hosts_.back();
+    link(fabric, port, host.space, host.device, fmt::format("host{}", index));
+    if (!links_ && bridge != "br0") {
+        accept_xdp_tx(fabric, port);
     }
     ip_batch(fabric, fmt::format("link set {} master {}\n", port, bridge));
-    ip_batch(space, fmt::format("link set lo up\nlink set eth0 address {1}\n"
-                                "addr add 10.77.0.{0}/24 dev eth0\naddr add fd77::{0}/64 dev eth0 nodad\n",
-                                host_number(host), mac(host_number(host))));
-    set_offloads(space);
+    give_addresses(host);
+    set_offloads(host.space);
 }
 
 // On bad links everybody knows everybody's hardware address from the start: a lost ARP request costs a second
 // and would hide what the loss does to the traffic itself.
 void Network::introduce_neighbours() {
-    std::string everybody;
-    for (unsigned host = 0; host < hosts_.size(); ++host) {
-        everybody += neighbour(host_number(host), "br0");
+    std::vector<const Node *> nodes;
+    for (const Switch &node : switches_) {
+        nodes.push_back(&node);
     }
-    ip_batch(switch_, everybody);
-    for (unsigned host = 0; host < hosts_.size(); ++host) {
-        std::string others = neighbour(1, "eth0");
-        for (unsigned other = 0; other < hosts_.size(); ++other) {
-            others += other != host ? neighbour(host_number(other), "eth0") : "";
+    for (const Node &node : hosts_) {
+        nodes.push_back(&node);
+    }
+    for (const Node *node : nodes) {
+        std::string others;
+        for (const Node *other : nodes) {
+            others += other != node ? neighbour(*other, node->device) : "";
         }
-        ip_batch(hosts_[host], others);
+        ip_batch(node->space, others);
     }
 }
 

@@ -13,33 +13,57 @@
 
 namespace netns {
 
-inline constexpr const char *switch_address4 = "10.77.0.1";
-inline constexpr const char *switch_address6 = "fd77::1";
+// A place with addresses: they end in its number.
+struct Node {
+    Namespace space;
+    unsigned number;
+    std::string device; // that has the addresses
 
-// Builds the network in the current network namespace, which becomes the switch's:
+    std::string address4() const;
+    std::string address6() const;
+    std::string mac() const;
+};
+
+struct Switch : Node {
+    std::string name;               // switch (the root), leaf0, leaf1, ...; spine0, ... between them
+    std::vector<std::string> ports; // p0, p1, ...; uplink, towards its parent
+    std::optional<unsigned> parent; // index of another switch
+    std::vector<unsigned> children;
+};
+
+// Builds the network in the current network namespace, which becomes the (root) switch's:
 //
 //   star    host 0: eth0 -- p0 \                    bridge   host 0: eth0 -- w0 \                          .
 //           host 1: eth0 -- p1 -- br0 (switch)               host 1: eth0 -- w1 -- rack0 -- p0 -- br0
 //
-// With impairments each host's link passes through the LinkSpace.
+//   two-level    host 0: eth0 -- p0 \                                                                     .
+//                host 1: eth0 -- p1 -- br0 (leaf0) -- uplink -- p0 \                                      .
+//                host 2: eth0 -- p0 -- br0 (leaf1) -- uplink -- p1 -- br0 (switch)
+//   three-level  likewise, with spines between leaves and root; each switch has about as many below it
+//
+// With impairments each link passes through the LinkSpace.
 class Network {
 public:
     explicit Network(const Options &options);
 
-    const Namespace &switch_space() const { return switch_; }
-    const Namespace &host_space(unsigned host) const { return hosts_[host]; }
-    // Ports of the switch: p0, p1, ...
-    const std::vector<std::string> &ports() const { return ports_; }
-    // Address of a host in the family that the ranks use.
-    std::string host_address(unsigned host) const;
-    std::string switch_address() const;
+    // The root comes first.
+    const std::vector<Switch> &switches() const { return switches_; }
+    const Switch &switch_of(unsigned host) const { return switches_[leaf_of_[host]]; }
+    const Namespace &host_space(unsigned host) const { return hosts_[host].space; }
+    // Address in the family that the ranks use.
+    std::string address(const Node &node) const { return options_.ipv6 ? node.address6() : node.address4(); }
+    std::string host_address(unsigned host) const { return address(hosts_[host]); }
     // nullptr: links are perfect.
     LinkSpace *links() { return links_ ? &*links_ : nullptr; }
 
 private:
     void build_bridge(const Namespace &space, const std::string &name);
-    void build_host(unsigned host, const Namespace &fabric, const std::string &bridge,
-                    const std::string &port);
+    unsigned add_switch(std::optional<unsigned> parent, const std::string &name);
+    void build_tree(unsigned at, unsigned levels, unsigned hosts);
+    void build_host(unsigned leaf);
+    void build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port);
+    void link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
+              const std::string &name);
     void introduce_neighbours();
     void accept_xdp_tx(const Namespace &space, const std::string &device);
     void set_offloads(const Namespace &space);
@@ -47,10 +71,10 @@ private:
                  const std::string &peer);
 
     const Options &options_;
-    Namespace switch_;
-    std::vector<Namespace> hosts_;
+    std::vector<Switch> switches_;
+    std::vector<Node> hosts_;
+    std::vector<unsigned> leaf_of_; // by host: index of its switch
     std::vector<Namespace> between_; // the rack of topology bridge
-    std::vector<std::string> ports_;
     std::optional<LinkSpace> links_;
     std::optional<PassProgram> pass_; // with a switch only
 };

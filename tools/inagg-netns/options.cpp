@@ -29,6 +29,15 @@ void add_unit(CLI::App &app, const std::string &name, Value &value, Parser parse
         ->expected(1);
 }
 
+// "[SWITCH@]TIME"
+std::pair<std::string, Nanoseconds> parse_agent_time(const std::string &text) {
+    const size_t at = text.find('@');
+    if (at == std::string::npos) {
+        return {"switch", parse_duration(text)};
+    }
+    return {text.substr(0, at), parse_duration(text.substr(at + 1))};
+}
+
 // "RANK@TIME"
 std::pair<unsigned, Nanoseconds> parse_kill(const std::string &text) {
     const size_t at = text.find('@');
@@ -41,7 +50,7 @@ std::pair<unsigned, Nanoseconds> parse_kill(const std::string &text) {
 }
 
 void add_impairments(CLI::App &run, Impairments &impairments) {
-    const std::string group = "Impairments, each way between a host and its port";
+    const std::string group = "Impairments, each way between a host and its port, and between switches";
     run.option_defaults()->group(group);
     add_unit(run, "--rate", impairments.rate, parse_rate, "Limit of the link, like 1gbit");
     add_unit(run, "--loss", impairments.loss, parse_fraction, "Fraction of frames that are dropped");
@@ -61,31 +70,41 @@ void add_impairments(CLI::App &run, Impairments &impairments) {
     run.option_defaults()->group("Options");
 }
 
-void add_failures(CLI::App &run, Options &options) {
-    run.option_defaults()->group("Failures on purpose, times from the start of the commands");
-    run.add_option_function<std::vector<std::string>>(
-           "--kill",
-           [&options](const std::vector<std::string> &values) {
-               for (const std::string &text : values) {
+// The same, for an option that may be repeated.
+template <class Value, class Parser>
+void add_units(CLI::App &app, const std::string &name, std::vector<Value> &values, Parser parser,
+               const std::string &help) {
+    app.add_option_function<std::vector<std::string>>(
+           name,
+           [&values, parser, name](const std::vector<std::string> &texts) {
+               for (const std::string &text : texts) {
                    try {
-                       options.kill.push_back(parse_kill(text));
+                       values.push_back(parser(text));
                    } catch (const std::invalid_argument &error) {
-                       throw CLI::ValidationError("--kill", error.what());
+                       throw CLI::ValidationError(name, error.what());
                    }
                }
            },
-           "RANK@TIME: kill -9 that rank then")
+           help)
         ->allow_extra_args(false);
-    add_unit(run, "--kill-inaggd", options.kill_inaggd, parse_duration, "kill -9 the switch agent then");
-    add_unit(run, "--restart-inaggd", options.restart_inaggd, parse_duration, "Start it again then");
+}
+
+void add_failures(CLI::App &run, Options &options) {
+    run.option_defaults()->group("Failures on purpose, times from the start of the commands");
+    add_units(run, "--kill", options.kill, parse_kill, "RANK@TIME: kill -9 that rank then");
+    add_units(run, "--kill-inaggd", options.kill_inaggd, parse_agent_time,
+              "[SWITCH@]TIME: kill -9 the agent of that switch (the only one, or the root's) then");
+    add_units(run, "--restart-inaggd", options.restart_inaggd, parse_agent_time,
+              "[SWITCH@]TIME: start it again then");
     run.option_defaults()->group("Options");
 }
 
 void add_run(CLI::App &run, Options &options) {
     run.add_option(
            "--topology", options.topology,
-           "star: each host has a port of the switch; bridge: all are behind a plain bridge on one port")
-        ->check(CLI::IsMember({"star", "bridge"}))
+           "star: each host has a port of the switch; bridge: all are behind a plain bridge on one port; two-level, "
+           "three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its leaves")
+        ->check(CLI::IsMember({"star", "bridge", "two-level", "three-level"}))
         ->capture_default_str();
     run.add_option("--workers,-n", options.workers, "Number of ranks")->required()->check(CLI::Range(1, 64));
     run.add_option("--ranks-per-host", options.ranks_per_host,

@@ -45,8 +45,7 @@ struct Options {
     std::vector<std::string> inaggd_arguments;
     std::vector<std::string> also_in_switch;
     std::vector<std::pair<unsigned, Nanoseconds>> kill; // rank, when
-    std::optional<Nanoseconds> kill_inaggd;
-    std::optional<Nanoseconds> restart_inaggd;
+    std::vector<std::pair<std::string, Nanoseconds>> kill_inaggd, restart_inaggd; // name of the switch, when
     bool prefix = true;
     bool quiet_ranks = false;
     std::string json_summary;

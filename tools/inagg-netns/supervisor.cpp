@@ -70,6 +70,8 @@ std::ofstream open_summary(const std::string &path) {
     return file;
 }
 
+std::string agent_name(const Switch &node) { return node.parent ? node.name : "inaggd"; }
+
 } // namespace
 
 void prepare_environment() {
@@ -118,9 +120,11 @@ bool Supervisor::report() {
 int Supervisor::supervise() {
     start_relay();
     if (options_.with_inaggd()) {
-        start_agent();
-        if (stopping_) {
-            return status_;
+        for (const Switch &node : network_.switches()) {
+            start_agent(node);
+            if (stopping_) {
+                return status_;
+            }
         }
     }
     for (unsigned rank = 0; rank < options_.workers; ++rank) {
@@ -169,19 +173,37 @@ void Supervisor::start_relay() {
     }
 }
 
-void Supervisor::start_agent() {
+void Supervisor::start_agent(const Switch &node) {
     Pipe ready;
     std::vector<std::string> command = {sibling("inaggd")};
-    for (const std::string &port : network_.ports()) {
+    for (const std::string &port : node.ports) {
         command.insert(command.end(), {"--port", port});
     }
-    command.insert(command.end(), {"--address4", switch_address4, "--address6", switch_address6, "--ready-fd",
+    command.insert(command.end(), {"--address4", node.address4(), "--address6", node.address6(), "--ready-fd",
                                    std::to_string(ready.write.get())});
+    if (node.parent) {
+        command.insert(command.end(),
+                       {"--parent", network_.address(network_.switches()[*node.parent]), "--bpffs",
+                        "/sys/fs/bpf/inagg-" + node.name, "--run-dir", "/run/inagg-" + node.name});
+    }
+    for (const unsigned child : node.children) {
+        command.insert(command.end(), {"--child", network_.address(network_.switches()[child])});
+    }
     command.insert(command.end(), options_.inaggd_arguments.begin(), options_.inaggd_arguments.end());
-    start(Role::agent, "inaggd",
-          {.space = &network_.switch_space(), .command = command, .keep = ready.write.get()}, false);
+    start(Role::agent, agent_name(node), {.space = &node.space, .command = command, .keep = ready.write.get()},
+          false);
     ready.write.reset();
     await_ready(std::move(ready.read));
+}
+
+const Switch &Supervisor::find_switch(const std::string &name) const {
+    const auto &switches = network_.switches();
+    const auto found = std::find_if(switches.begin(), switches.end(),
+                                    [&](const Switch &node) { return node.name == name; });
+    if (found == switches.end()) {
+        throw std::invalid_argument(fmt::format("there is no switch {} in topology {}", name, options_.topology));
+    }
+    return *found;
 }
 
 // The agent writes a newline once the switch is attached; its end closes the pipe.
@@ -223,7 +245,7 @@ std::vector<std::string> Supervisor::rank_environment(unsigned rank) const {
         fmt::format("INAGG_TRANSPORT={}", options_.transport),
     };
     if (options_.with_inaggd()) {
-        variables.push_back(fmt::format("INAGG_SWITCH={}", network_.switch_address()));
+        variables.push_back(fmt::format("INAGG_SWITCH={}", network_.address(network_.switch_of(host))));
     }
     if (options_.checked) {
         variables.push_back("INAGG_CHECKED=1");
@@ -247,9 +269,9 @@ void Supervisor::start_rank(unsigned rank) {
 
 void Supervisor::start_side(const std::string &command) {
     start(Role::side, "switch",
-          {.space = &network_.switch_space(),
+          {.space = &network_.switches()[0].space,
            .command = {"sh", "-c", command},
-           .environment = {"INAGG_SWITCH=" + network_.switch_address(),
+           .environment = {"INAGG_SWITCH=" + network_.address(network_.switches()[0]),
                            fmt::format("INAGG_JOB={}", options_.job)}},
           false);
 }
@@ -268,16 +290,16 @@ void Supervisor::schedule() {
             }
         });
     }
-    if (options_.kill_inaggd) {
-        at(*options_.kill_inaggd, [this] {
-            if (Child *agent = find(Role::agent)) {
+    for (const auto &[name, when] : options_.kill_inaggd) {
+        at(when, [this, &node = find_switch(name)] {
+            if (Child *agent = find(Role::agent, agent_name(node))) {
                 agent->killed = true;
                 kill(agent->pid, SIGKILL);
             }
         });
     }
-    if (options_.restart_inaggd) {
-        at(*options_.restart_inaggd, [this] { start_agent(); });
+    for (const auto &[name, when] : options_.restart_inaggd) {
+        at(when, [this, &node = find_switch(name)] { start_agent(node); });
     }
     if (options_.timeout.count() > 0) {
         at(options_.timeout, [this] {

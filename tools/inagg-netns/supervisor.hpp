@@ -48,7 +48,8 @@ private:
     int supervise();
     bool report();
     void start_relay();
-    void start_agent();
+    void start_agent(const Switch &node);
+    const Switch &find_switch(const std::string &name) const;
     void await_ready(Fd ready);
     void start_rank(unsigned rank);
     void start_side(const std::string &command);

@@ -74,6 +74,37 @@ inagg_job_policy policy_of(uint16_t number, const JobState &job, const SweepPlan
     return row;
 }
 
+inagg_hdr header_of(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation) {
+    inagg_hdr header{};
+    header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);
+    header.job = htons(job);
+    header.source = htons(rank);
+    header.generation = htons(generation);
+    return header;
+}
+
+const char *type_name(uint8_t type) {
+    switch (type) {
+    case INAGG_JOIN:
+        return "JOIN";
+    case INAGG_LEAVE:
+        return "LEAVE";
+    case INAGG_CONFIG:
+        return "parent's CONFIG";
+    case INAGG_REFUSED:
+        return "parent's REFUSED";
+    default:
+        return "packet";
+    }
+}
+
+void copy_own_address(const inagg_switch_settings &settings, inagg_uplink &uplink) {
+    if (uplink.family == 4)
+        std::memcpy(uplink.own_address, &settings.address4, 4);
+    else
+        std::memcpy(uplink.own_address, settings.address6, 16);
+}
+
 // The index of a job's configured port.
 uint32_t port_index(const std::string &name) {
     uint32_t ifindex = if_nametoindex(name.c_str());
@@ -104,7 +135,7 @@ void restore_jobs(JobBook &book, const SwitchMaps &maps) {
             continue;
         }
         const Stragglers stragglers = has_records(record) ? stragglers_of(maps.policy(record.index)) : Stragglers{};
-        book.restore(number, record, stragglers, maps.members(record.index), Clock::now());
+        book.restore(number, record, stragglers, maps.members(record.index), maps.uplink(record.index), Clock::now());
     }
 }
 
@@ -174,20 +205,37 @@ void Agent::event(const void *data, size_t bytes) {
     if (!bucket->second.take(now))
         return; // workers repeat
 
-    bool join = event.type == INAGG_JOIN;
     Address from{.family = event.family};
     std::copy_n(event.address, event.family == 4 ? 4 : 16, from.bytes.begin());
-    Outcome outcome = join ? book_.join(event, now) : book_.leave(event, now);
-    auto level = outcome.verdict == Outcome::Verdict::ignored ? spdlog::level::debug : spdlog::level::info;
-    spdlog::log(level, "job {}: rank {} at {}/{} {}{}{}{}", event.job, event.rank, port_name(event.ifindex),
-                from.text(), join ? "joins" : "leaves",
+    Outcome outcome = decide(event, now);
+    bool quiet = outcome.verdict == Outcome::Verdict::ignored || outcome.verdict == Outcome::Verdict::asked;
+    spdlog::log(quiet ? spdlog::level::debug : spdlog::level::info, "job {}: {} of rank {} from {}/{}{}{}{}", event.job,
+                type_name(event.type), event.rank, port_name(event.ifindex), from.text(),
                 outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"
+                : outcome.verdict == Outcome::Verdict::asked   ? ", passed on to the parent"
                 : outcome.verdict == Outcome::Verdict::refused ? ", refused " + reason_name(outcome.reason)
                                                                : "",
                 outcome.detail.empty() ? "" : ": ", outcome.detail);
     apply(outcome);
+    if (outcome.verdict == Outcome::Verdict::asked)
+        ask_parent(event);
     if (outcome.verdict == Outcome::Verdict::refused)
         tell(from, event.join.receive_port, event.job, event.rank, event.generation, outcome.reason, event.join);
+}
+
+Outcome Agent::decide(const inagg_event &event, Time now) {
+    switch (event.type) {
+    case INAGG_JOIN:
+        return book_.join(event, now);
+    case INAGG_LEAVE:
+        return book_.leave(event, now);
+    case INAGG_CONFIG:
+        return book_.configured(event, now);
+    case INAGG_REFUSED:
+        return book_.refused_above(event);
+    default:
+        return {.detail = "unknown type"};
+    }
 }
 
 void Agent::apply(const Outcome &outcome) {
@@ -237,6 +285,10 @@ void Agent::apply_renew(const Outcome::Change &change) {
     bool is_new = !devmaps_.contains(job.record.index);
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         maps_.put_member(job.record.index, rank, {});
+    inagg_uplink uplink = job.uplink;
+    if (uplink.ifindex)
+        copy_own_address(maps_.settings(), uplink);
+    maps_.put_uplink(job.record.index, uplink);
     if (is_new)
         maps_.clear_stats(job.record.index);
     else
@@ -257,8 +309,10 @@ void Agent::apply_renew(const Outcome::Change &change) {
 }
 
 void Agent::write_members(const JobState &job) {
-    for (uint32_t rank = 0; rank < job.record.size; rank++)
+    for (uint32_t rank = 0; rank < job.record.size; rank++) {
+        maps_.put_subtree(job.record.index, rank, subtree_of(job, rank));
         maps_.put_member(job.record.index, rank, job.members[rank]);
+    }
 }
 
 Fd Agent::make_devmap() const {
@@ -277,7 +331,7 @@ void Agent::write_ports(const JobState &job) {
     std::map<uint32_t, inagg_port_ranks> behind;
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++) {
         const inagg_member &member = job.members[rank];
-        if (!has_joined(member)) {
+        if (!has_joined(member) || is_represented(job, rank)) {
             bpf_map_delete_elem(devmap->second.get(), &rank); // absent is as good
             continue;
         }
@@ -300,17 +354,28 @@ void Agent::write_ports(const JobState &job) {
 
 void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
                  inagg_reason reason, const inagg_join &join) {
+    inagg_hdr header = header_of(INAGG_REFUSED, job, rank, generation);
+    header.slot = htonl(reason);
+    header.boot = htons(maps_.settings().boot);
+    send(to, port, header, join);
+}
+
+// For a rank behind this switch, which its answers come back to.
+void Agent::ask_parent(const inagg_event &event) {
+    const Policy &policy = book_.policy();
+    inagg_join join = event.join;
+    join.flags |= INAGG_JOIN_TREE;
+    join.receive_port = htons(INAGG_PORT);
+    join.elements = htons(std::min(ntohs(join.elements), elements_for_mtu(policy.mtu, policy.parent.family)));
+    send(policy.parent, htons(INAGG_PORT),
+         header_of(static_cast<inagg_type>(event.type), event.job, event.rank, event.generation), join);
+}
+
+void Agent::send(const Address &to, uint16_t port, inagg_hdr header, const inagg_join &join) {
     struct {
         inagg_hdr header;
         inagg_join join;
-    } packet{};
-    packet.header.version_type = INAGG_WIRE_VERSION << 4 | INAGG_REFUSED;
-    packet.header.job = htons(job);
-    packet.header.source = htons(rank);
-    packet.header.generation = htons(generation);
-    packet.header.slot = htonl(reason);
-    packet.header.boot = htons(maps_.settings().boot);
-    packet.join = join;
+    } packet{.header = header, .join = join};
     inagg_hdr_seal_checked(&packet.header, inagg_body_checksum(&packet.join));
 
     const Fd &socket = to.family == 4 ? socket4_ : socket6_;
@@ -319,7 +384,7 @@ void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, 
     socklen_t length = 0;
     sockaddr_storage storage = socket_address(to, port, length);
     if (sendto(socket.get(), &packet, sizeof packet, 0, reinterpret_cast<sockaddr *>(&storage), length) < 0)
-        spdlog::debug("refusal to {}: {}", to.text(), system_text(errno));
+        spdlog::debug("to {}: {}", to.text(), system_text(errno));
 }
 
 // As often as the jobs that there are now need it.

@@ -60,6 +60,7 @@ public:
     JobBook &book() { return book_; }
 
 private:
+    Outcome decide(const inagg_event &event, Time now);
     void apply(const Outcome &outcome);
     void sweep();
     void apply_remove(const Outcome::Change &change);
@@ -69,6 +70,8 @@ private:
     Fd make_devmap() const;
     void tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
               inagg_reason reason, const inagg_join &join);
+    void ask_parent(const inagg_event &event);
+    void send(const Address &to, uint16_t port, inagg_hdr header, const inagg_join &join);
     void open_socket(Fd &socket, const Address &address);
 
     SwitchMaps maps_;

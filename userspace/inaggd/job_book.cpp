@@ -7,6 +7,8 @@
 #include <endian.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <span>
 
 namespace inaggd {
@@ -95,13 +97,40 @@ void forget_run(Members &members) {
     }
 }
 
+// How many of the ranks behind this switch have neither joined this run nor left it again.
+int missing_count(const JobState &job) {
+    int missing = 0;
+    for (uint32_t rank = 0; rank < job.record.size; rank++) {
+        const inagg_member &member = job.members[rank];
+        missing += (job.record.all & inagg_rank_bit(rank)) && !has_joined(member) && !(member.flags & INAGG_MEMBER_LEFT);
+    }
+    return missing;
+}
+
 // Not all of its ranks have joined this run yet, and nobody configured it.
 bool forming(const JobState &job) {
-    auto ranks = std::span(job.members).first(job.record.size);
-    auto missing = [](const inagg_member &m) { return !has_joined(m) && !(m.flags & INAGG_MEMBER_LEFT); };
     auto configured = [](const inagg_member &m) { return m.flags & INAGG_MEMBER_STATIC; };
-    return !job.record.keep && std::any_of(ranks.begin(), ranks.end(), missing) &&
-           std::none_of(ranks.begin(), ranks.end(), configured);
+    return !job.record.keep && missing_count(job) &&
+           std::none_of(job.members.begin(), job.members.end(), configured);
+}
+
+bool from_switch(const inagg_event &event) { return event.join.flags & INAGG_JOIN_TREE; }
+
+bool same_switch(const inagg_member &a, const inagg_member &b) {
+    return (a.flags & b.flags & INAGG_MEMBER_SWITCH) && a.ifindex == b.ifindex && Address::of(a) == Address::of(b);
+}
+
+inagg_member member_of(const inagg_event &event) {
+    const Address address = address_of(event);
+    inagg_member member{};
+    member.nonce = event.join.nonce;
+    member.ifindex = event.ifindex;
+    member.receive_port = event.join.receive_port;
+    member.family = event.family;
+    member.flags = from_switch(event) ? INAGG_MEMBER_SWITCH : 0;
+    std::copy_n(event.mac, sizeof member.mac, member.mac);
+    std::copy(address.bytes.begin(), address.bytes.end(), member.address);
+    return member;
 }
 
 bool same_job(const inagg_job &a, const inagg_job &b) {
@@ -134,19 +163,47 @@ uint32_t joined_count(const Members &members) {
     return static_cast<uint32_t>(std::count_if(members.begin(), members.end(), has_joined));
 }
 
+uint64_t subtree_of(const JobState &job, uint32_t rank) {
+    uint64_t ranks = 0;
+    if (missing_count(job))
+        return 0;
+    for (uint32_t other = 0; other < job.record.size; other++)
+        if (same_switch(job.members[other], job.members[rank]))
+            ranks |= inagg_rank_bit(other);
+    return ranks;
+}
+
+bool is_represented(const JobState &job, uint32_t rank) {
+    auto before = std::span(job.members).first(rank);
+    return std::any_of(before.begin(), before.end(),
+                       [&](const inagg_member &other) { return same_switch(other, job.members[rank]); });
+}
+
 void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers stragglers, const Members &members,
-                      Time now) {
-    jobs_[number] = {
-        .record = record, .stragglers = stragglers, .members = members, .heard = now, .seated = now};
+                      const inagg_uplink &uplink, Time now) {
+    jobs_[number] = {.record = record,
+                     .stragglers = stragglers,
+                     .members = members,
+                     .heard = now,
+                     .seated = now,
+                     .uplink = uplink};
     generations_[number] = record.generation;
 }
 
-Outcome JobBook::join(const inagg_event &event, Time now) {
+// Why no job, whatever its state, could take this JOIN.
+std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     Request want = request_of(event);
     if (!can_be_answered(event))
         return ignored("sender, receive port or nonce is not one of a worker");
     if (retired(event.join.nonce))
         return ignored("late copy of a JOIN of a run that has ended");
+    if (from_switch(event) && !policy_.children.contains(address_of(event)))
+        return refused(INAGG_R_PARENT,
+                       fmt::format("a switch, but not one of this one's: start inaggd with --child {}",
+                                   address_of(event).text()));
+    if (policy_.in_tree() && want.algorithm != INAGG_SWITCHML)
+        return refused(INAGG_R_ALGORITHM, fmt::format("{} does not work in a tree of switches yet, switchml does",
+                                                      algorithm_name(want.algorithm)));
     if (want.size == 0 || want.size > INAGG_MAX_RANKS)
         return refused(INAGG_R_SIZE, fmt::format("size {} is not 1 to {}", want.size, INAGG_MAX_RANKS));
     if (event.rank >= want.size)
@@ -157,6 +214,14 @@ Outcome JobBook::join(const inagg_event &event, Time now) {
     if (want.stragglers.quorum > want.size)
         return refused(INAGG_R_SIZE,
                        fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
+    return std::nullopt;
+}
+
+Outcome JobBook::join(const inagg_event &event, Time now) {
+    if (std::optional<Outcome> no = unfit(event))
+        return *no;
+    if (policy_.parent.family)
+        return ask_parent(event, now);
     auto job = jobs_.find(event.job);
     if (job == jobs_.end())
         return join_new(event, {}, now);
@@ -164,6 +229,92 @@ Outcome JobBook::join(const inagg_event &event, Time now) {
     if (has_joined(job->second.members[event.rank]))
         return join_held(job->second, event, now);
     return join_empty(job->second, event, now);
+}
+
+// The root decides. It does not matter that the JOIN is passed on again each time that the rank repeats it.
+Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
+    auto job = jobs_.find(event.job);
+    if (job != jobs_.end()) {
+        const inagg_member &member = job->second.members[event.rank];
+        if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
+            return ignored("has joined already");
+    }
+    if (elements_for_mtu(policy_.mtu, event.family) < INAGG_CHUNK)
+        return refused(INAGG_R_MTU, fmt::format("an MTU of {}: less than one chunk a packet", policy_.mtu));
+    const std::pair rank{event.job, event.rank};
+    if (!asked_.contains(rank) && asked_.size() >= waiters_capacity)
+        return refuse_late(event, INAGG_R_FULL, "too many ranks wait for the parent's answer", now);
+    asked_[rank] = event;
+    return {.verdict = Verdict::asked};
+}
+
+// Without a nonce that was asked for, whoever sends this is not the parent.
+Outcome JobBook::configured(const inagg_event &event, Time now) {
+    auto asked = asked_.find({event.job, event.rank});
+    if (address_of(event) != policy_.parent || asked == asked_.end() || asked->second.join.nonce != event.join.nonce)
+        return ignored("answers nothing that was asked of the parent");
+    const inagg_event join = asked->second;
+    Outcome outcome;
+    auto job = jobs_.find(event.job);
+    if (job != jobs_.end() && job->second.record.generation != event.generation) {
+        erase(event.job, outcome, INAGG_R_REPLACED);
+        job = jobs_.end();
+    }
+    JobState *state = job == jobs_.end() ? create_below(event, outcome, now) : &job->second;
+    asked_.erase({event.job, event.rank});
+    if (state)
+        return seat(*state, join, std::move(outcome), now);
+    outcome.verdict = Verdict::done;
+    outcome.detail = "no room here for what the parent has set up";
+    outcome.displaced.push_back({event.job, event.rank, event.generation, member_of(join), INAGG_R_FULL});
+    return outcome;
+}
+
+// The job that the parent's CONFIG describes; null if there is no room for it.
+JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time now) {
+    inagg_config config;
+    static_assert(sizeof config == sizeof event.join);
+    std::memcpy(&config, &event.join, sizeof config);
+    const uint32_t slots = be32toh(config.slots), control = be32toh(config.control_slots);
+    const uint16_t size = be16toh(config.size), elements = be16toh(config.elements);
+    const uint64_t all = size >= 1 && size <= INAGG_MAX_RANKS ? inagg_all_ranks(size) : 0;
+    if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) || !std::has_single_bit(slots) ||
+        !std::has_single_bit(control) || elements % INAGG_CHUNK || !elements || elements > INAGG_MAX_ELEMENTS)
+        return nullptr;
+    inagg_job record = new_record(config.algorithm, size, slots, control, elements, config.flags);
+    record.all = event.ranks;
+    JobState *job = create(event.job, record, {}, outcome, now);
+    if (!job)
+        return nullptr;
+    job->record.generation = event.generation;
+    outcome.changes.back().record = job->record;
+    inagg_uplink &up = job->uplink;
+    up.ifindex = event.ifindex;
+    up.family = event.family;
+    std::copy_n(event.mac, sizeof up.mac, up.mac);
+    std::copy_n(event.own_mac, sizeof up.own_mac, up.own_mac);
+    std::copy_n(event.address, sizeof up.address, up.address);
+    return job;
+}
+
+Outcome JobBook::refused_above(const inagg_event &event) {
+    const auto reason = static_cast<inagg_reason>(event.reason);
+    if (address_of(event) != policy_.parent)
+        return ignored("not from the parent");
+    auto asked = asked_.find({event.job, event.rank});
+    if (asked != asked_.end() && asked->second.join.nonce == event.join.nonce) {
+        Outcome outcome{.verdict = Verdict::done, .detail = "refused by the parent: " + reason_name(reason)};
+        outcome.displaced.push_back({event.job, event.rank, event.generation, member_of(asked->second), reason});
+        asked_.erase(asked);
+        return outcome;
+    }
+    auto job = jobs_.find(event.job);
+    if (job == jobs_.end() || event.generation != job->second.record.generation ||
+        job->second.members[event.rank & (INAGG_MAX_RANKS - 1)].nonce != event.join.nonce)
+        return ignored("ends nothing here");
+    Outcome outcome{.verdict = Verdict::done, .detail = "the parent has ended the job"};
+    erase(event.job, outcome, reason);
+    return outcome;
 }
 
 // No such job yet.
@@ -182,6 +333,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
                                    policy_.port_forming),
                        std::move(so_far));
     uint8_t flags = event.join.flags & INAGG_JOIN_CHECKED;
+    if (policy_.in_tree())
+        flags |= INAGG_JOIN_TREE;
     inagg_job record =
         new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements, flags);
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
@@ -225,7 +378,7 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
         return restart_for(job, event, {}, now);
     }
     for (const inagg_member &other : job.members)
-        if (has_joined(other) && Address::of(other) == address_of(event) &&
+        if (has_joined(other) && !from_switch(event) && Address::of(other) == address_of(event) &&
             other.receive_port == event.join.receive_port)
             return refuse_late(event, INAGG_R_TAKEN, "another rank of the job has this receive port", now);
     return seat(job, event, {}, now);
@@ -276,15 +429,8 @@ Outcome JobBook::restart_for(JobState &job, const inagg_event &event, Outcome so
 Outcome JobBook::seat(JobState &job, const inagg_event &event, Outcome so_far, Time now) {
     inagg_member &member = job.members[event.rank];
     uint8_t reserved = member.flags & INAGG_MEMBER_RESERVED;
-    Address address = address_of(event);
-    member = {};
-    member.nonce = event.join.nonce;
-    member.ifindex = event.ifindex;
-    member.receive_port = event.join.receive_port;
-    member.family = event.family;
-    member.flags = reserved;
-    std::copy_n(event.mac, sizeof member.mac, member.mac);
-    std::copy(address.bytes.begin(), address.bytes.end(), member.address);
+    member = member_of(event);
+    member.flags |= reserved;
     job.heard = job.seated = now;
     waiters_.erase({event.job, event.rank, event.join.nonce});
     so_far.verdict = Verdict::done;
@@ -311,7 +457,7 @@ Outcome JobBook::leave(const inagg_event &event, Time now) {
         return ignored("leaves another generation");
     if (!has_joined(member) || member.nonce != event.join.nonce || !same_place(member, event))
         return ignored("not from the rank's own port, address and nonce");
-    Outcome outcome{.verdict = Verdict::done};
+    Outcome outcome{.verdict = policy_.parent.family ? Verdict::asked : Verdict::done};
     job.heard = now;
     vacate(event.job, job, event.rank, outcome);
     return outcome;
@@ -343,6 +489,13 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : policy_.job_slots,
                                   spec.control ? spec.control : policy_.job_control, elements,
                                   spec.checked ? INAGG_JOIN_CHECKED : 0);
+    if (policy_.parent.family)
+        throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
+    if (policy_.in_tree() && spec.algorithm != INAGG_SWITCHML)
+        throw Error("job {}: {} does not work in a tree of switches yet, switchml does", spec.number,
+                    algorithm_name(spec.algorithm));
+    if (policy_.in_tree())
+        record.flags |= INAGG_JOIN_TREE;
     record.keep = 1;
     if (elements == 0 || elements > most)
         throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements,
@@ -386,7 +539,8 @@ Outcome JobBook::port_gone(uint32_t ifindex) {
     std::vector<std::pair<uint16_t, uint32_t>> gone;
     for (const auto &[number, job] : jobs_)
         for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
-            if (has_joined(job.members[rank]) && job.members[rank].ifindex == ifindex)
+            if (has_joined(job.members[rank]) &&
+                (job.members[rank].ifindex == ifindex || job.uplink.ifindex == ifindex))
                 gone.emplace_back(number, rank);
     for (auto [number, rank] : gone)
         if (auto job = jobs_.find(number); job != jobs_.end() && has_joined(job->second.members[rank]))

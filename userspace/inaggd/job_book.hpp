@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -31,6 +32,11 @@ struct Policy {
     std::chrono::seconds idle{600};
     std::chrono::seconds join{60};  // for the next rank of a job that was not configured
     uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
+    Address parent{};               // the switch that sums what this one has summed; family 0: none
+    std::set<Address> children{};   // switches that may join for the ranks behind them
+
+    // Jobs are summed by more than one switch.
+    bool in_tree() const { return parent.family || !children.empty(); }
 };
 
 // How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept
@@ -43,6 +49,7 @@ struct JobState {
     Members members{};
     Time heard{};
     Time seated{}; // when the last rank joined
+    inagg_uplink uplink{}; // with a parent: how it is reached
 };
 
 // A member that a restart or removal has put out; it is told so.
@@ -54,7 +61,12 @@ struct Displaced {
 
 // What the agent has to do about an event, in this order.
 struct Outcome {
-    enum class Verdict { ignored, done, refused };
+    enum class Verdict {
+        ignored,
+        done,
+        refused, // the rank is told
+        asked,   // its JOIN or LEAVE goes on to the parent
+    };
     Verdict verdict = Verdict::ignored;
     inagg_reason reason = INAGG_R_NONE; // of a refusal
     std::string detail{};               // for the log
@@ -89,10 +101,14 @@ public:
 
     void forget() { jobs_.clear(); }
     // Takes over what the maps say.
-    void restore(uint16_t number, const inagg_job &record, Stragglers stragglers, const Members &members, Time now);
+    void restore(uint16_t number, const inagg_job &record, Stragglers stragglers, const Members &members,
+                 const inagg_uplink &uplink, Time now);
 
     Outcome join(const inagg_event &event, Time now);
     Outcome leave(const inagg_event &event, Time now);
+    // The parent's CONFIG or REFUSED for a JOIN that was passed on to it.
+    Outcome configured(const inagg_event &event, Time now);
+    Outcome refused_above(const inagg_event &event);
     // `ports` resolves names; throws Error when the job cannot be.
     Outcome add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index, Time now);
     Outcome remove(uint16_t number);
@@ -109,6 +125,8 @@ public:
 private:
     using Waiter = std::tuple<uint16_t, uint16_t, uint64_t>; // job, rank, nonce
 
+    std::optional<Outcome> unfit(const inagg_event &event) const;
+    Outcome ask_parent(const inagg_event &event, Time now);
     Outcome join_new(const inagg_event &event, Outcome so_far, Time now);
     Outcome join_empty(JobState &job, const inagg_event &event, Time now);
     Outcome join_held(JobState &job, const inagg_event &event, Time now);
@@ -117,6 +135,7 @@ private:
     Outcome refuse_late(const inagg_event &event, inagg_reason reason, std::string detail, Time now);
 
     JobState *create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now);
+    JobState *create_below(const inagg_event &config, Outcome &outcome, Time now);
     uint32_t forming_behind(uint32_t ifindex) const;
     void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
     void renew(uint16_t number, JobState &job, Outcome &outcome);
@@ -136,11 +155,17 @@ private:
     std::map<uint16_t, JobState> jobs_;
     std::unordered_map<uint16_t, uint16_t> generations_; // last one of each number, also of jobs that went
     std::map<Waiter, Time> waiters_;                     // since when
+    std::map<std::pair<uint16_t, uint16_t>, inagg_event> asked_; // the parent, by job and rank
     std::deque<uint64_t> retired_;                       // nonces whose late copies mean nothing
 };
 
 // A member is a rank that has joined; the others' rows are empty or only reserved.
 inline bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
 uint32_t joined_count(const Members &members);
+
+// The ranks behind the switch that `rank` is behind; 0 if it is behind none, or if ranks of the job here are missing.
+uint64_t subtree_of(const JobState &job, uint32_t rank);
+// Another rank, before this one, stands for its switch.
+bool is_represented(const JobState &job, uint32_t rank);
 
 } // namespace inaggd

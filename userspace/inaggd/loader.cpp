@@ -34,7 +34,8 @@ namespace fs = std::filesystem;
 // programs, so that an old and a new set never meet while ports change over.
 constexpr std::array state_maps = {
     "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
-    "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due"};
+    "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due",
+    "uplinks",  "subtrees"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep"};
 

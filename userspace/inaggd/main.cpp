@@ -31,7 +31,8 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-    std::vector<std::string> ports, jobs;
+    std::vector<std::string> ports, jobs, children;
+    std::string parent;
     std::string address4, address6;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
@@ -74,6 +75,10 @@ void describe(CLI::App &app, Options &o) {
                    "with k, a block is decided without stragglers after 1 to 1 + 1/k expiries")
         ->check(CLI::Range(1u, 64u))
         ->capture_default_str();
+    app.add_option("--parent", o.parent,
+                   "address of the switch that sums what this one has summed; it decides about all jobs");
+    app.add_option("--child", o.children, "address of a switch that has this one as its parent; repeat for more")
+        ->take_all();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,"
@@ -160,6 +165,10 @@ struct Plan {
         need_free_ports(o.bpffs, o.ports);
         for (const std::string &job : o.jobs)
             jobs.push_back(parse_job_spec(job));
+        if (!o.parent.empty())
+            parent = other_switch("--parent", o.parent);
+        for (const std::string &child : o.children)
+            children.insert(other_switch("--child", child));
     }
 
     static uint32_t smallest_mtu(const std::vector<std::string> &ports) {
@@ -169,9 +178,23 @@ struct Plan {
         return mtu;
     }
 
+    // A switch above or below this one in a tree.
+    Address other_switch(const char *option, const std::string &text) const {
+        auto address = Address::parse(text);
+        if (!address || !address->is_host())
+            throw Error("{} {}: not an address of a switch", option, text);
+        if (*address == four || *address == six)
+            throw Error("{} {}: is this switch's own address", option, text);
+        if (!(address->family == 4 ? four : six).family)
+            throw Error("{} {}: this switch has no address of that family", option, text);
+        return *address;
+    }
+
     Address four, six;
     uint32_t mtu;
     std::vector<JobSpec> jobs;
+    Address parent{};
+    std::set<Address> children{};
 };
 
 Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
@@ -183,7 +206,9 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
             .mtu = plan.mtu,
             .idle = std::chrono::seconds(o.idle_seconds),
             .join = std::chrono::seconds(o.join_seconds),
-            .port_forming = o.port_forming};
+            .port_forming = o.port_forming,
+            .parent = plan.parent,
+            .children = plan.children};
 }
 
 // Throws what a start with these options would end with.

@@ -66,6 +66,8 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.sweepers_ = open_pin(dir, "sweepers");
     maps.sweep_settings_ = open_pin(dir, "sweep_settings");
     maps.forget_ = open_pin(dir, "inagg_forget_job");
+    maps.uplinks_ = open_pin(dir, "uplinks");
+    maps.subtrees_ = open_pin(dir, "subtrees");
 
     const bpf_map_info info = info_of(maps.slots_, "slots");
     if (info.value_size != sizeof(inagg_slot_memory))
@@ -134,6 +136,21 @@ Members SwitchMaps::members(uint32_t index) const {
 void SwitchMaps::put_member(uint32_t index, uint32_t rank, const inagg_member &member) const {
     uint32_t row = index * INAGG_MAX_RANKS + rank;
     check(bpf_map_update_elem(members_.get(), &row, &member, BPF_ANY), "members");
+}
+
+void SwitchMaps::put_uplink(uint32_t index, const inagg_uplink &uplink) const {
+    check(bpf_map_update_elem(uplinks_.get(), &index, &uplink, BPF_ANY), "uplinks");
+}
+
+inagg_uplink SwitchMaps::uplink(uint32_t index) const {
+    inagg_uplink uplink{};
+    check(bpf_map_lookup_elem(uplinks_.get(), &index, &uplink), "uplinks");
+    return uplink;
+}
+
+void SwitchMaps::put_subtree(uint32_t index, uint32_t rank, uint64_t ranks) const {
+    uint32_t row = index * INAGG_MAX_RANKS + rank;
+    check(bpf_map_update_elem(subtrees_.get(), &row, &ranks, BPF_ANY), "subtrees");
 }
 
 void SwitchMaps::put_ports(uint32_t index, int devmap) const {

@@ -50,6 +50,11 @@ public:
     Members members(uint32_t index) const;
     void put_member(uint32_t index, uint32_t rank, const inagg_member &member) const;
 
+    // In a tree: how the job's parent is reached, and the ranks behind a rank's switch.
+    void put_uplink(uint32_t index, const inagg_uplink &uplink) const;
+    inagg_uplink uplink(uint32_t index) const;
+    void put_subtree(uint32_t index, uint32_t rank, uint64_t ranks) const;
+
     // Replaces the job's inner map; no program uses the old one after the call.
     void put_ports(uint32_t index, int devmap) const;
     void delete_ports(uint32_t index) const;
@@ -82,6 +87,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd policies_, sweepers_, sweep_settings_, forget_;
+    Fd uplinks_, subtrees_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0;
 };
 

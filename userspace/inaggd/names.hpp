@@ -7,6 +7,7 @@
 #include <inagg/wire.h>
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -41,7 +42,7 @@ struct Address {
     std::string text() const;
     // Not the unspecified, loopback, multicast or broadcast address.
     bool is_host() const;
-    bool operator==(const Address &) const = default;
+    auto operator<=>(const Address &) const = default;
 };
 
 std::string mac_text(const uint8_t (&mac)[6]);

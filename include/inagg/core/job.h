@@ -13,7 +13,7 @@
 #include <inagg/wire.h>
 
 struct inagg_job {
-	__u64	all;		/* inagg_all_ranks(size) */
+	__u64	all;		/* ranks behind this switch: inagg_all_ranks(size), unless it has a parent */
 	__u32	index;		/* this job's row in members, ports and stats */
 	__u32	first_slot;	/* its pool in the switch's slots */
 	__u32	slots;		/* data slots, a power of two */
@@ -50,6 +50,7 @@ enum inagg_member_flag {
 	INAGG_MEMBER_STATIC	= 1 << 0,	/* configured: the JOIN fills in nonce, MAC and receive port */
 	INAGG_MEMBER_RESERVED	= 1 << 1,	/* the agent lets only this port and address join as this rank */
 	INAGG_MEMBER_LEFT	= 1 << 2,	/* has left this generation */
+	INAGG_MEMBER_SWITCH	= 1 << 3,	/* behind the switch that has this address, and speaks for it */
 };
 
 INAGG_ASSERT(sizeof(struct inagg_member) == 40);
@@ -94,14 +95,18 @@ INAGG_INLINE struct inagg_block inagg_block_of(const struct inagg_hdr *h)
 	return b;
 }
 
-/** May the switch fold this encoding? */
-INAGG_INLINE int inagg_foldable(__u8 dtype, __u8 op)
+/*
+ * May the switch fold this encoding?  A switch in a tree would have to send sums of 16-bit floats on at twice
+ * their length, which a frame cannot grow to: there they travel as FIXED32.
+ */
+INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op)
 {
 	switch (dtype) {
-	case INAGG_WIRE_NONE:
-	case INAGG_WIRE_FIXED32:
 	case INAGG_WIRE_FLOAT16:
 	case INAGG_WIRE_BFLOAT16:
+		return op == INAGG_WIRE_SUM && !(job->flags & INAGG_JOIN_TREE);
+	case INAGG_WIRE_NONE:
+	case INAGG_WIRE_FIXED32:
 		return op == INAGG_WIRE_SUM;
 	case INAGG_WIRE_INT32:
 		return op < INAGG_WIRE_OPS;
@@ -137,7 +142,7 @@ INAGG_INLINE int inagg_job_admits(const struct inagg_job *job, const struct inag
 		return -INAGG_R_RANK;
 	if (slot_index >= job->slots + job->control_slots)
 		return -INAGG_R_SLOT;
-	if (!inagg_foldable(dtype, b->dtype_op & 0xf))
+	if (!inagg_foldable(job, dtype, b->dtype_op & 0xf))
 		return -INAGG_R_DTYPE;
 	if (b->elements % INAGG_CHUNK || b->elements > inagg_block_elements(job->elements, dtype) ||
 	    (dtype == INAGG_WIRE_NONE && b->elements))

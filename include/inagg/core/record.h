@@ -296,7 +296,7 @@ INAGG_INLINE void inagg_record_decide(struct inagg_record *r, const struct inagg
 INAGG_INLINE int inagg_record_add(struct inagg_record *r, const struct inagg_block *b)
 {
 	if (!b->absent)
-		return inagg_slot_fold(&r->slot, b);
+		return inagg_slot_fold(&r->slot, inagg_rank_bit(b->rank), b);
 	r->absent |= inagg_rank_bit(b->rank);
 	return INAGG_TELL;
 }

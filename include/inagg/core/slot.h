@@ -27,6 +27,7 @@ enum inagg_slot_flag {
 	INAGG_SLOT_LIVE		= 1 << 0,	/* holds `block` */
 	INAGG_SLOT_COMPLETE	= 1 << 1,	/* elements are the result */
 	INAGG_SLOT_SATURATED	= 1 << 2,
+	INAGG_SLOT_SENT		= 1 << 3,	/* elements are the sum of all ranks here; the parent has it: tree.h */
 };
 
 struct inagg_slot {
@@ -58,7 +59,7 @@ struct inagg_block {
 	__u8	whole;		/* 0 or 1: no result without all ranks */
 	__u8	absent;		/* 0 or 1: this rank adds nothing and holds nothing */
 	__u16	epoch;		/* the recovery that this answers; 0: none */
-	__u64	contributors;	/* RESTORE: the ranks in the result */
+	__u64	contributors;	/* RESTORE, PARTIAL, RESULT: the ranks in the sum */
 };
 
 enum inagg_verdict {
@@ -116,15 +117,17 @@ INAGG_INLINE int inagg_may_be_empty(__u8 dtype_op)
 	return dtype_op >> 4 == INAGG_WIRE_NONE || dtype_op >> 4 == INAGG_WIRE_INT32;
 }
 
-/* Fold @b into the slot that holds its block.  STORE, ADD or COUNT; REPLY or TELL; or a negative reason. */
-INAGG_INLINE int inagg_slot_fold(struct inagg_slot *s, const struct inagg_block *b)
+/*
+ * Fold @b, the sum of @ranks, into the slot that holds its block.  STORE, ADD or COUNT; REPLY or TELL; or a
+ * negative reason.
+ */
+INAGG_INLINE int inagg_slot_fold(struct inagg_slot *s, __u64 ranks, const struct inagg_block *b)
 {
-	__u64 bit = inagg_rank_bit(b->rank);
 	int verdict;
 
 	if (s->flags & INAGG_SLOT_COMPLETE)
 		return INAGG_REPLY;
-	if (s->seen & bit)
+	if (s->seen & ranks)
 		return INAGG_TELL;
 	if (!inagg_slot_agrees(s, b))
 		return -INAGG_R_MISMATCH;
@@ -136,7 +139,7 @@ INAGG_INLINE int inagg_slot_fold(struct inagg_slot *s, const struct inagg_block 
 	else
 		verdict = INAGG_ADD;
 
-	s->seen |= bit;
+	s->seen |= ranks;
 	if (b->elements)
 		s->elements = b->elements;
 	if (b->next_scale > s->next_scale)
@@ -147,10 +150,10 @@ INAGG_INLINE int inagg_slot_fold(struct inagg_slot *s, const struct inagg_block 
 }
 
 /**
- * A contribution arrives.  @all is the bitmap of the job's ranks.  Returns STORE, ADD or COUNT, with
- * INAGG_COMPLETES for the last one; REPLY or TELL for a duplicate; or a negative reason.
+ * The sum of @ranks arrives.  @all is the bitmap of the ranks whose sum the slot is to become.  Returns STORE,
+ * ADD or COUNT, with INAGG_COMPLETES for the last one; REPLY or TELL for a duplicate; or a negative reason.
  */
-INAGG_INLINE int inagg_slot_contribute(struct inagg_slot *s, __u64 all, const struct inagg_block *b)
+INAGG_INLINE int inagg_slot_contribute_ranks(struct inagg_slot *s, __u64 all, __u64 ranks, const struct inagg_block *b)
 {
 	int verdict;
 
@@ -161,12 +164,18 @@ INAGG_INLINE int inagg_slot_contribute(struct inagg_slot *s, __u64 all, const st
 			return -INAGG_R_STALE;
 		inagg_slot_take(s, b);
 	}
-	verdict = inagg_slot_fold(s, b);
+	verdict = inagg_slot_fold(s, ranks, b);
 	if (verdict > 0 && verdict <= INAGG_COUNT && s->seen == all) {
 		s->flags |= INAGG_SLOT_COMPLETE;
 		verdict |= INAGG_COMPLETES;
 	}
 	return verdict;
+}
+
+/** The same of one rank's contribution. */
+INAGG_INLINE int inagg_slot_contribute(struct inagg_slot *s, __u64 all, const struct inagg_block *b)
+{
+	return inagg_slot_contribute_ranks(s, all, inagg_rank_bit(b->rank), b);
 }
 
 /**

@@ -590,7 +590,7 @@ TEST_F(Book, LostPortTakesItsRanksAlong) {
 TEST_F(Book, RestoredJobsGoOn) {
     join_all(2);
     JobBook next(policy, [] { return uint16_t{0}; });
-    next.restore(7, job().record, job().stragglers, job().members, now);
+    next.restore(7, job().record, job().stragglers, job().members, {}, now);
     expect_ignored(next.join(Worker::of(1).event(), now));
     EXPECT_EQ(next.jobs().at(7).record.generation, generation());
     expect_done(next.join(Worker::of(1).again(44).event(), now));

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * SwitchML in a tree of switches: core/tree.h decides under the slot's lock.  What comes from below has passed the
+ * root program's admission; what comes from the parent passes it here.
+ */
+#ifndef INAGG_BPF_TREE_H
+#define INAGG_BPF_TREE_H
+
+#include <inagg/core/tree.h>
+
+/* What a packet of a job meets. */
+struct branch {
+	struct inagg_job *job;
+	struct inagg_uplink *uplink;
+	struct inagg_slot_memory *memory;
+	struct inagg_stats *count;
+	struct inagg_tree tree;
+};
+
+static __always_inline int tree_lookup(struct branch *b, const struct packet *p)
+{
+	__u32 number = p->job, row;
+
+	b->job = bpf_map_lookup_elem(&jobs, &number);
+	if (!b->job || !b->job->size)
+		return -1;
+	row = b->job->index;
+	b->tree.here = b->job->all;
+	b->tree.everyone = inagg_all_ranks(b->job->size);
+	b->uplink = bpf_map_lookup_elem(&uplinks, &row);
+	b->count = get_stats(row);
+	return b->uplink && b->count ? 0 : -1;
+}
+
+static __always_inline int find_slot(struct branch *b, const struct packet *p)
+{
+	b->memory = bpf_map_lookup_elem(&slots, &p->slot_key);
+	return b->memory ? 0 : -1;
+}
+
+/* The finished frame goes to the parent. */
+static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+	struct endpoint from = { (void *)b->uplink->own_mac, b->uplink->own_address };
+	struct endpoint to = { (void *)b->uplink->mac, b->uplink->address };
+
+	if (!b->uplink->ifindex)
+		return drop(b->count, -INAGG_R_PARENT);
+	if (write_headers(data, end, b->uplink->family, p->payload, from, to, bpf_htons(INAGG_PORT)))
+		return XDP_ABORTED;
+	return bpf_redirect(b->uplink->ifindex, 0);
+}
+
+/* The sum of all ranks here, in a frame of as many elements. */
+static __always_inline int send_partial(struct xdp_md *ctx, struct packet *p, const struct branch *b,
+					const struct place *at, const struct report *r)
+{
+	__u32 bytes = r->state.elements * 4;
+	struct inagg_hdr *h;
+	int there;
+	void *end;
+
+	if (bytes > INAGG_MAX_PAYLOAD || resize(ctx, p, bytes))
+		return drop(b->count, -INAGG_R_RESIZE);
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	if (!lock_word(at->busy))
+		return drop(b->count, -INAGG_R_BUSY);
+	there = still_there(at, p, b->job) && (at->state->flags & INAGG_SLOT_SENT);
+	if (there)
+		result_to_packet(at->lanes, h + 1, end, bytes / 64);
+	unlock_word(at->busy);
+	if (!there)
+		return drop(b->count, -INAGG_R_STALE);
+	answer(ctx, p, b->job, INAGG_PARTIAL, r);
+	return send_up(ctx, p, b);
+}
+
+/* The ranks whose sum the packet is; 0: its sender may not speak for them. */
+static __always_inline __u64 ranks_of(const struct packet *p, const struct inagg_job *job)
+{
+	__u32 row = job->index * INAGG_MAX_RANKS + p->block.rank;
+	__u64 *behind;
+
+	if (p->type != INAGG_PARTIAL)
+		return inagg_rank_bit(p->block.rank);
+	behind = bpf_map_lookup_elem(&subtrees, &row);
+	return behind && !(p->block.contributors & ~*behind) ? p->block.contributors : 0;
+}
+
+static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b)
+{
+	struct place at = switchml_place(b->memory);
+	__u64 ranks = ranks_of(p, b->job);
+	int verdict, action, fused = 0;
+	struct inagg_hdr *h;
+	struct report r;
+	void *end;
+
+	if (!ranks)
+		return drop(b->count, -INAGG_R_RANK);
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	if (!lock_slot(b->memory))
+		return drop(b->count, -INAGG_R_BUSY);
+	verdict = inagg_tree_contribute(&b->memory->state, &b->tree, ranks, &p->block);
+	action = verdict & ~INAGG_COMPLETES;
+	if (verdict > 0 && action <= INAGG_COUNT)
+		fused = fold(&at, p, h + 1, end, verdict);
+	r = switchml_report(&b->memory->state, b->job);
+	r.state.seen = inagg_slot_seen(&b->memory->state, &p->block);
+	r.count = inagg_count_ranks(r.state.seen);
+	unlock_slot(b->memory);
+
+	if (verdict < 0)
+		return drop(b->count, verdict);
+	if (action == INAGG_REPLY) {
+		b->count->duplicates++;
+		b->count->replies++;
+		return deliver(ctx, p, b->job, &at, &r, b->count, 0);
+	}
+	if (action == INAGG_SEND_UP) {
+		b->count->duplicates++;
+		return send_partial(ctx, p, b, &at, &r);
+	}
+	if (action == INAGG_TELL) {
+		b->count->duplicates++;
+		b->count->waits++;
+		r.state.seen |= b->tree.everyone & ~b->tree.here;
+		return tell(ctx, p, b->job, b->count, &r, 0);
+	}
+	b->count->additions++;
+	b->count->elements += p->block.elements;
+	if (!(verdict & INAGG_COMPLETES))
+		return XDP_DROP;
+
+	b->count->completions++;
+	if (r.state.flags & INAGG_SLOT_SENT) {
+		if (!fused)
+			return send_partial(ctx, p, b, &at, &r);
+		answer(ctx, p, b->job, INAGG_PARTIAL, &r);
+		return send_up(ctx, p, b);
+	}
+	if (fused) {
+		answer(ctx, p, b->job, INAGG_RESULT, &r);
+		return send(ctx, p, b->job, b->count, 1);
+	}
+	return deliver(ctx, p, b->job, &at, &r, b->count, 1);
+}
+
+static __always_inline int tree_request(struct xdp_md *ctx, struct packet *p, const struct branch *b)
+{
+	struct place at = switchml_place(b->memory);
+	struct report r;
+	int verdict;
+
+	if (!lock_slot(b->memory))
+		return drop(b->count, -INAGG_R_BUSY);
+	verdict = inagg_tree_request(&b->memory->state, &p->block, p->flags & INAGG_F_MULTICAST);
+	r = switchml_report(&b->memory->state, b->job);
+	r.state.seen = inagg_tree_seen(&b->memory->state, &b->tree, &p->block);
+	unlock_slot(b->memory);
+	if (verdict < 0)
+		return drop(b->count, verdict);
+	if (verdict == INAGG_PASS_UP)
+		return send_up(ctx, p, b);
+	if (verdict == INAGG_REPLY) {
+		b->count->replies++;
+		return deliver(ctx, p, b->job, &at, &r, b->count, 0);
+	}
+	b->count->waits++;
+	if (verdict == INAGG_TELL_ALL)
+		r.flags = INAGG_F_MULTICAST;	/* switches below pass it on likewise */
+	return tell(ctx, p, b->job, b->count, &r, verdict == INAGG_TELL_ALL);
+}
+
+/* A result, given back by a rank or passed down by the parent, for all ranks here. */
+static __always_inline int tree_take(struct xdp_md *ctx, struct packet *p, const struct branch *b)
+{
+	struct inagg_slot *state = &b->memory->state;
+	struct inagg_hdr *h;
+	struct report r;
+	int verdict;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	if (!lock_slot(b->memory))
+		return drop(b->count, -INAGG_R_BUSY);
+	verdict = p->type == INAGG_RESULT ? inagg_tree_result(state, &b->tree, &p->block) :
+					    inagg_tree_restore(state, &b->tree, &p->block);
+	if (verdict > 0 && (verdict & INAGG_COMPLETES)) {
+		packet_to_result(h + 1, end, b->memory->lanes, p->payload / 64);
+		b->memory->ready = 1;
+	}
+	r = switchml_report(state, b->job);
+	unlock_slot(b->memory);
+	if (verdict < 0)
+		return drop(b->count, verdict);
+	if (verdict == INAGG_PASS_UP)
+		return send_up(ctx, p, b);
+	if (p->type == INAGG_RESTORE)
+		b->count->restores++;
+	answer(ctx, p, b->job, INAGG_RESULT, &r);
+	return send(ctx, p, b->job, b->count, 1);
+}
+
+/* From a rank, or from a switch below. */
+SEC("xdp.frags")
+int inagg_tree(struct xdp_md *ctx)
+{
+	struct packet *p = handed_over();
+	struct branch b;
+
+	if (!p || tree_lookup(&b, p) || find_slot(&b, p))
+		return XDP_ABORTED;
+	switch (p->type) {
+	case INAGG_CONTRIBUTION:
+	case INAGG_PARTIAL:
+		return tree_contribute(ctx, p, &b);
+	case INAGG_RESTORE:
+		return tree_take(ctx, p, &b);
+	default:
+		return tree_request(ctx, p, &b);
+	}
+}
+
+/*
+ * The parent's WAIT, to the rank that asked or to all; as if from here, since ranks know one switch, and would take
+ * another's boot id for a restart of theirs.
+ */
+static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
+{
+	__u32 row = b->job->index * INAGG_MAX_RANKS + p->block.rank, family;
+	struct report r = { .state.seen = p->block.contributors, .flags = p->flags };
+	void *data, *end;
+	struct inagg_member *m;
+	struct endpoint to;
+
+	b->count->waits++;
+	answer(ctx, p, b->job, INAGG_WAIT, &r);
+	if (p->flags & INAGG_F_MULTICAST)
+		return multicast(ctx, p->payload, b->job, b->count);
+	m = bpf_map_lookup_elem(&members, &row);
+	data = frame_data(ctx);
+	end = frame_end(ctx);
+	if (data + INAGG_HDR4 > end || !m || !m->ifindex)
+		return drop(b->count, -INAGG_R_RANK);
+	family = family_of(data);
+	to.mac = (void *)m->mac;
+	to.address = m->address;
+	if (m->family != family ||
+	    write_headers(data, end, family, p->payload, destination_of(data, family), to, m->receive_port))
+		return drop(b->count, -INAGG_R_ADDRESS);
+	return bpf_redirect(m->ifindex, 0);
+}
+
+/* Is it the job's parent that speaks, and of what can be?  As admit() for what comes from below. */
+static __always_inline int admit_parent(const struct xdp_md *ctx, struct packet *p, const struct branch *b)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+	struct datagram *d;
+	__u32 slot, family;
+	int verdict;
+
+	if (data + INAGG_HDR4 > end)
+		return -INAGG_R_LENGTH;
+	family = family_of(data);
+	d = datagram_of(data, end, family);
+	if (!d)
+		return -INAGG_R_LENGTH;
+	if (b->uplink->ifindex != ctx->ingress_ifindex)
+		return -INAGG_R_PORT;
+	if (b->uplink->family != family || !same_address(b->uplink->address, source_of(data, family).address, family))
+		return -INAGG_R_ADDRESS;
+	p->block = inagg_block_of(&d->hdr);
+	if (p->type == INAGG_WAIT)
+		p->block.elements = 0;
+	slot = bpf_ntohl(d->hdr.slot);
+	verdict = inagg_job_admits(b->job, &p->block, slot, p->payload);
+	if (verdict)
+		return verdict;
+	if ((b->job->flags & INAGG_JOIN_CHECKED) &&
+	    !inagg_packet_intact(&d->hdr, payload_checksum(d + 1, end, p->payload / 64)))
+		return -INAGG_R_PAYLOAD_CHECKSUM;
+	p->slot_key = (b->job->first_slot + slot) * 2 + ((p->flags & INAGG_F_VERSION) != 0);
+	return 0;
+}
+
+/* RESULT or WAIT of the parent. */
+static __always_inline int from_parent(struct xdp_md *ctx, struct packet *p)
+{
+	struct branch b;
+	int verdict;
+
+	if (tree_lookup(&b, p))
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_JOB);
+	b.count->packets++;
+	verdict = admit_parent(ctx, p, &b);
+	if (verdict)
+		return drop(b.count, verdict);
+	if (p->type == INAGG_WAIT)
+		return pass_wait(ctx, p, &b);
+	if (find_slot(&b, p))
+		return drop(b.count, -INAGG_R_SLOT);
+	return tree_take(ctx, p, &b);
+}
+
+/* CONFIG or REFUSED answer the agent's JOINs: only it can tell whether it asked. */
+static __always_inline int to_agent(struct xdp_md *ctx, const struct packet *p)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+	struct inagg_join *join;
+	struct datagram *d;
+
+	if (data + INAGG_HDR4 > end)
+		return XDP_ABORTED;
+	d = datagram_of(data, end, family_of(data));
+	if (!d)
+		return XDP_ABORTED;
+	join = (void *)(d + 1);
+	if ((void *)(join + 1) > end || p->payload != sizeof(*join))
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_LENGTH);
+	if (!(p->flags & INAGG_F_CHECKED) || !inagg_packet_intact(&d->hdr, inagg_body_checksum(join)))
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_PAYLOAD_CHECKSUM);
+	return ask_agent(ctx, data, d, join);
+}
+
+/* What only a parent sends. */
+SEC("xdp.frags")
+int inagg_parent(struct xdp_md *ctx)
+{
+	struct packet *p = handed_over();
+
+	if (!p)
+		return XDP_ABORTED;
+	switch (p->type) {
+	case INAGG_RESULT:
+	case INAGG_WAIT:
+		return from_parent(ctx, p);
+	case INAGG_CONFIG:
+	case INAGG_REFUSED:
+		return to_agent(ctx, p);
+	default:
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_TYPE);
+	}
+}
+
+#endif /* INAGG_BPF_TREE_H */
