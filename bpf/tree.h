@@ -236,12 +236,16 @@ int inagg_tree(struct xdp_md *ctx)
 static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
 	__u32 row = b->job->index * INAGG_MAX_RANKS + p->block.rank, family;
-	struct report r = { .state.seen = p->block.contributors, .flags = p->flags };
+	struct report r = { .flags = p->flags };
 	void *data, *end;
 	struct inagg_member *m;
 	struct endpoint to;
 
 	b->count->waits++;
+	if (!lock_slot(b->memory))
+		return drop(b->count, -INAGG_R_BUSY);
+	r.state.seen = inagg_tree_wait(&b->memory->state, &p->block, p->block.contributors);
+	unlock_slot(b->memory);
 	answer(ctx, p, b->job, INAGG_WAIT, &r);
 	if (p->flags & INAGG_F_MULTICAST)
 		return multicast(ctx, p->payload, b->job, b->count);
@@ -303,11 +307,9 @@ static __always_inline int from_parent(struct xdp_md *ctx, struct packet *p)
 	verdict = admit_parent(ctx, p, &b);
 	if (verdict)
 		return drop(b.count, verdict);
-	if (p->type == INAGG_WAIT)
-		return pass_wait(ctx, p, &b);
 	if (find_slot(&b, p))
 		return drop(b.count, -INAGG_R_SLOT);
-	return tree_take(ctx, p, &b);
+	return p->type == INAGG_WAIT ? pass_wait(ctx, p, &b) : tree_take(ctx, p, &b);
 }
 
 /* CONFIG or REFUSED answer the agent's JOINs: only it can tell whether it asked. */

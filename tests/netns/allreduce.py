@@ -40,15 +40,16 @@ def with_counters(command):
 
 
 def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switchml", options=(), environment=None,
-              restarts=False, stragglers="", command="{}", limit=RUN_LIMIT):
+              restarts=False, stragglers="", sources=None, command="{}", limit=RUN_LIMIT):
     """Run a checked allreduce; assert that every element is right, that all ranks have the same bits and that the switch
     made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again. `stragglers`:
-    settings of a trio job that decides blocks without them."""
+    settings of a trio job that decides blocks without them. `sources`: what the root of a tree of switches adds for each
+    block, ranks and switches, instead of one contribution a rank."""
     perf = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
     configured = f"{job}:size={workers},algorithm={algorithm}{stragglers}"  # keeps its counters at the end
     configured += ",checked" if "--corrupt" in options else ""
     run = netns(tmp_path, "--workers", workers, "--algorithm", algorithm, "--transport", transport, "--job", job,
-                "--inaggd-arg", "--job", "--inaggd-arg", configured, *options, "--",
+                "--root-arg", "--job", "--root-arg", configured, *options, "--",
                 *with_counters(command.format(perf)), environment=environment, limit=limit)
     assert run.status == 0
     values = objects("\n".join(run.lines(0)) + "\n")
@@ -63,7 +64,7 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
         assert switch["completions"] >= blocks
     else:
         # Nothing was summed elsewhere, and nothing twice. The counters travel in blocks of their own, one a rank.
-        assert switch["additions"] == workers * switch["completions"]
+        assert switch["additions"] == (sources or workers) * switch["completions"]
         assert 0 <= switch["completions"] - blocks <= workers + 2
     return Result(run, sizes, counters, switch)
 

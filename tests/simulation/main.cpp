@@ -24,6 +24,8 @@ const std::map<std::string, Mutation> mutations = {
     {"accept-any-result", Mutation::accept_any_result},
     {"no-put-off", Mutation::no_put_off},
     {"forget-result", Mutation::forget_result},
+    {"one-partial", Mutation::one_partial},
+    {"keep-restore", Mutation::keep_restore},
     {"all-fresh", Mutation::all_fresh},
     {"ignore-epoch", Mutation::ignore_epoch},
     {"believe-anything", Mutation::believe_anything},
@@ -83,6 +85,7 @@ int main(int argc, char **argv) {
         ->transform(CLI::CheckedTransformer(algorithms));
     app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
         ->check(CLI::Range(1, 64));
+    app.add_flag("--tree", options.tree, "Jobs of switchml on a random tree of switches");
     app.add_option("--mutation", options.mutation, "Break this rule; succeed if it is noticed")
         ->transform(CLI::CheckedTransformer(mutations));
     app.add_flag("--verbose", options.verbose, "Print every event");
@@ -104,7 +107,10 @@ int main(int argc, char **argv) {
             if (options.mutation != Mutation::none)
                 return 0;
             fmt::print("replay: simulate{} --seed {}{} --verbose\n",
-                       options.algorithm == INAGG_TRIO ? " --algorithm trio" : "", seed,
+                       options.algorithm == INAGG_TRIO ? " --algorithm trio"
+                       : options.tree                  ? " --tree"
+                                                       : "",
+                       seed,
                        options.ranks ? fmt::format(" --workers {}", *options.ranks) : "");
             return 1;
         }

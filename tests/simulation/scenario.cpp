@@ -59,6 +59,16 @@ void draw_faults(Random &random, Scenario &sc) {
     }
 }
 
+// Any tree, of any depth, with ranks at any switch.
+void draw_tree(Random &random, Scenario &sc) {
+    const uint64_t switches = random.between(2, 7);
+    sc.parents.push_back(0);
+    for (uint64_t n = 1; n < switches; n++)
+        sc.parents.push_back(static_cast<uint32_t>(random.below(n)));
+    for (uint32_t r = 0; r < sc.ranks; r++)
+        sc.leaf_of.push_back(static_cast<uint32_t>(random.below(switches)));
+}
+
 inagg_policy draw_policy(Random &random, const Scenario &sc) {
     enum Kind { wait_for_all, expiry, quorum, both };
     static constexpr Kind kinds[] = {wait_for_all, expiry, expiry, quorum, both};
@@ -114,6 +124,8 @@ Scenario make_scenario(Random &random, const Options &options) {
         make_quiet(random, sc);
     if (sc.algorithm == INAGG_TRIO)
         draw_trio(random, sc);
+    if (options.tree)
+        draw_tree(random, sc);
     return sc;
 }
 
@@ -133,6 +145,8 @@ std::string Scenario::describe() const {
             "lost ticks {}{}",
             trio.buckets, trio.policy.expiry_sweeps, trio.sweep_period / us, trio.policy.quorum,
             trio.policy.most_open, trio.history, trio.lost_ticks, trio.foreign ? ", beside another job" : "");
+    if (!parents.empty())
+        text += fmt::format("\n  tree: parents {}, ranks at {}", fmt::join(parents, " "), fmt::join(leaf_of, " "));
     for (const Fault &fault : faults)
         text += fmt::format("\n  at {} us {} rank {} for {} us", fault.at / us, names[fault.kind], fault.rank,
                             fault.duration / us);

@@ -63,6 +63,8 @@ struct Scenario {
     Time delay, jitter, late; // late: at most, for a reordered packet
     std::vector<Fault> faults;
     std::optional<uint32_t> killed;
+    std::vector<uint32_t> parents; // of each switch, the root first; empty: there is one switch
+    std::vector<uint32_t> leaf_of; // the switch of each rank
     TrioScenario trio;
     bool quiet; // nothing is lost and one rank sleeps: the others must not flood the switch
 

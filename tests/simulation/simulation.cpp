@@ -11,11 +11,17 @@ namespace {
 
 constexpr uint64_t most_events = 20'000'000;
 
+std::unique_ptr<Switch> make_switch(World &world) {
+    if (world.sc.algorithm == INAGG_TRIO)
+        return make_trio_switch(world);
+    return world.sc.parents.empty() ? make_switchml_switch(world) : make_tree_switch(world);
+}
+
 class Simulation {
 public:
     explicit Simulation(const Options &options)
         : world(options),
-          the_one(world.sc.algorithm == INAGG_TRIO ? make_trio_switch(world) : make_switchml_switch(world)),
+          the_one(make_switch(world)),
           workers(world.sc.algorithm == INAGG_TRIO ? make_trio_workers(world)
                                                    : make_switchml_workers(world)) {}
 
@@ -45,8 +51,8 @@ private:
         const uint32_t rank = static_cast<uint32_t>(event.target);
         switch (event.kind) {
         case Event::arrival:
-            if (event.target == the_switch)
-                return the_one->receive(world.take(event));
+            if (event.target < 0)
+                return the_one->receive(event.target, world.take(event));
             return workers->arrive(rank, world.take(event));
         case Event::timer:
             return workers->wake(rank);
@@ -87,7 +93,8 @@ private:
             rounds++;
         const uint64_t window = std::min<uint64_t>(sc.slots, outcome.blocks);
         const uint64_t necessary = outcome.blocks * 2 * sc.ranks;
-        const uint64_t most = 2 * necessary + window * (12 * sc.ranks + rounds * 4 * (sc.ranks + 1));
+        const uint64_t hops = std::max<size_t>(sc.parents.size(), 1);
+        const uint64_t most = hops * (2 * necessary + window * (12 * sc.ranks + rounds * 4 * (sc.ranks + 1)));
         world.require(outcome.packets <= most,
                       "{} packets for {} blocks of {} ranks while one slept: more than {}", outcome.packets,
                       outcome.blocks, sc.ranks, most);

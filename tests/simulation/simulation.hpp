@@ -7,6 +7,9 @@
 // phase; a rank is only asked for its latest result; nothing honest is refused. At the end: everyone
 // has everything, or, where a rank was killed, an error that names exactly that rank.
 //
+// With `tree`, the same of a tree of switches, each of which may forget by itself; an error may name ranks that are
+// behind the same switch as the one that was killed.
+//
 // Of trio: a record is the sum of the ranks that it names; the first result of a block that any rank accepts
 // is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
 // soon and as late as its expiry says; no other job's record is touched; open records are counted right. At
@@ -32,6 +35,9 @@ enum class Mutation {
     accept_any_result, // workers take any result of the right slot
     no_put_off,        // a WAIT does not put requests off
     forget_result,     // a worker keeps no result for restoring once its next block is sent
+    // of trees
+    one_partial,  // a switch sends no partial sum twice
+    keep_restore, // a switch passes no RESTORE on to its parent
     // of trio
     all_fresh,        // the switch takes every block for one that was never sent before
     ignore_epoch,     // contributions of any epoch count
@@ -49,6 +55,7 @@ struct Options {
     uint64_t seed = 1;
     inagg_algorithm algorithm = INAGG_SWITCHML;
     std::optional<uint32_t> ranks;
+    bool tree = false; // of switches
     Mutation mutation = Mutation::none;
     bool verbose = false;
 };

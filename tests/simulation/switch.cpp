@@ -3,7 +3,7 @@
 
 namespace simulation {
 
-void Switch::receive(const Packet &packet) {
+void Switch::receive(int, const Packet &packet) {
     const int refused =
         inagg_job_admits(&job, &packet.block, packet.slot,
                          packet.block.elements * inagg_element_bytes(packet.block.dtype_op >> 4));

@@ -13,8 +13,9 @@ public:
     explicit Switch(World &shared) : world(shared), sc(shared.sc), job(shared.job) {}
     virtual ~Switch() = default;
 
-    void receive(const Packet &packet);
-    void restart();
+    // `target` is where the packet was sent to: the_switch, or another one in a tree.
+    virtual void receive(int target, const Packet &packet);
+    virtual void restart();
     virtual void clear_all() = 0;
     virtual void clear_one() = 0;
     // What the algorithm knows beside its slots or records, if anything.
@@ -42,6 +43,7 @@ private:
 };
 
 std::unique_ptr<Switch> make_switchml_switch(World &world);
+std::unique_ptr<Switch> make_tree_switch(World &world);
 std::unique_ptr<Switch> make_trio_switch(World &world);
 
 } // namespace simulation

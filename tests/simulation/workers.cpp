@@ -152,7 +152,7 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone) {
     else
         load_held(r, packet);
     world.trace("rank {} sends type {} block {:#x} epoch {}", r, type, block, packet.block.epoch);
-    world.transmit(the_switch, packet);
+    world.transmit(sc.leaf_of.empty() ? the_switch : switch_target(sc.leaf_of[r]), packet);
 }
 
 void Workers::receive(uint32_t r, const Packet &packet) {
@@ -259,9 +259,24 @@ void Workers::check_deadline(uint32_t r, const inagg_wslot &slot) {
     world.require(sc.killed.has_value(), "no progress for {} s: {}", deadline / s, stuck());
     const auto heard = ranks[r].heard[index_of(slot.block)];
     world.require(heard.has_value(), "rank {} cannot say who is missing from block {:#x}", r, slot.block);
-    world.require((job.all & ~*heard) == inagg_rank_bit(*sc.killed),
-                  "rank {} blames {:#x} for block {:#x}, not rank {}", r, job.all & ~*heard, slot.block,
-                  *sc.killed);
+    const uint64_t blamed = job.all & ~*heard, died = inagg_rank_bit(*sc.killed);
+    world.require((blamed & died) && !(blamed & ~beside_killed()), "rank {} blames {:#x} for block {:#x}, not rank {}", r,
+                  blamed, slot.block, *sc.killed);
+}
+
+// The ranks that cannot be told from the one that was killed: those behind the same child of the root.
+uint64_t Workers::beside_killed() const {
+    const auto branch = [&](uint32_t r) {
+        uint32_t at = sc.leaf_of[r];
+        while (at && sc.parents[at])
+            at = sc.parents[at];
+        return at;
+    };
+    uint64_t ranks = inagg_rank_bit(*sc.killed);
+    for (uint32_t r = 0; r < sc.leaf_of.size(); r++)
+        if (branch(r) && branch(r) == branch(*sc.killed))
+            ranks |= inagg_rank_bit(r);
+    return ranks;
 }
 
 } // namespace simulation

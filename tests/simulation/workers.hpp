@@ -79,6 +79,7 @@ private:
     void arm(uint32_t r);
     void notice_boot(uint32_t r, uint16_t heard);
     uint32_t tensor_of(uint32_t block) const;
+    uint64_t beside_killed() const;
     bool done(const Rank &rank) const { return rank.finished == sc.tensors.size(); }
     bool expired(const Rank &rank) const;
 

@@ -13,7 +13,9 @@
 
 namespace simulation {
 
+// Where packets go: to a rank, to the switch, or to another switch of a tree, whose root is the_switch.
 inline constexpr int the_switch = -1;
+constexpr int switch_target(uint32_t index) { return the_switch - static_cast<int>(index); }
 
 struct Packet {
     uint8_t type;

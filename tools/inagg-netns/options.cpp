@@ -134,7 +134,10 @@ void add_run(CLI::App &run, Options &options) {
         ->check(CLI::IsMember({"inaggd", "none"}))
         ->capture_default_str();
     run.add_flag("--checked", options.checked, "Ask for payload checksums");
-    run.add_option("--inaggd-arg", options.inaggd_arguments, "Argument passed on to inaggd")
+    run.add_option("--inaggd-arg", options.inaggd_arguments, "Argument passed on to inaggd, on every switch")
+        ->allow_extra_args(false);
+    run.add_option("--root-arg", options.root_arguments,
+                   "The same, on the root of a tree only, which decides about jobs")
         ->allow_extra_args(false);
     run.add_option("--also-in-switch", options.also_in_switch,
                    "Shell command that runs beside the ranks in the switch's namespace")

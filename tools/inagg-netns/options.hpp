@@ -42,7 +42,7 @@ struct Options {
     bool checked = false;
     Nanoseconds timeout{0}; // 0: none
     Nanoseconds grace = std::chrono::seconds(10);
-    std::vector<std::string> inaggd_arguments;
+    std::vector<std::string> inaggd_arguments, root_arguments; // of every agent; of the root's
     std::vector<std::string> also_in_switch;
     std::vector<std::pair<unsigned, Nanoseconds>> kill; // rank, when
     std::vector<std::pair<std::string, Nanoseconds>> kill_inaggd, restart_inaggd; // name of the switch, when

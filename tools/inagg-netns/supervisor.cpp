@@ -190,6 +190,9 @@ void Supervisor::start_agent(const Switch &node) {
         command.insert(command.end(), {"--child", network_.address(network_.switches()[child])});
     }
     command.insert(command.end(), options_.inaggd_arguments.begin(), options_.inaggd_arguments.end());
+    if (!node.parent) {
+        command.insert(command.end(), options_.root_arguments.begin(), options_.root_arguments.end());
+    }
     start(Role::agent, agent_name(node), {.space = &node.space, .command = command, .keep = ready.write.get()},
           false);
     ready.write.reset();

@@ -77,6 +77,17 @@ INAGG_INLINE __u64 inagg_tree_seen(const struct inagg_slot *s, const struct inag
 }
 
 /**
+ * Who is in, for the ranks here, when the parent's WAIT names @contributors: it cannot know of ranks whose sum this
+ * switch has not sent yet, and each of them that it seems to miss would send its elements again.
+ */
+INAGG_INLINE __u64 inagg_tree_wait(const struct inagg_slot *s, const struct inagg_block *b, __u64 contributors)
+{
+	if (s->flags & (INAGG_SLOT_SENT | INAGG_SLOT_COMPLETE))
+		return contributors;
+	return contributors | inagg_slot_seen(s, b);
+}
+
+/**
  * A holder gives a result back: as inagg_slot_restore() while somebody here waits for others here.  Otherwise
  * PASS_UP, since whoever waits is behind another switch, or it is the parent's slot that lacks this.
  */

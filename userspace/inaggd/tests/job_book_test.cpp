@@ -6,6 +6,8 @@
 #include <endian.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 using namespace inaggd;
 using namespace std::chrono_literals;
 using Kind = Outcome::Change::Kind;
@@ -600,3 +602,181 @@ TEST_F(Book, RestoredJobsGoOn) {
     expect_done(next.join(w.event(), now));
     EXPECT_EQ(next.jobs().at(9).record.first_slot, 136u);
 }
+
+// A switch at 10.77.0.1 with ranks and the switches .129 and .130 below it.
+class Root : public Book {
+protected:
+    Root() { book.policy().children = {*Address::parse("10.77.0.129"), *Address::parse("10.77.0.130")}; }
+
+    // Rank `rank`, behind the switch with that number.
+    static Worker behind(uint16_t rank, uint16_t size, uint8_t host) {
+        Worker w = Worker::of(rank, size);
+        w.host = host;
+        w.port = host;
+        w.receive_port = INAGG_PORT;
+        w.flags = INAGG_JOIN_TREE;
+        return w;
+    }
+};
+
+TEST_F(Root, NamesTheRanksBehindASwitchOnceAllHaveJoined) {
+    expect_done(join(behind(0, 4, 129)));
+    expect_done(join(behind(2, 4, 129)));
+    expect_done(join(behind(3, 4, 130)));
+    EXPECT_TRUE(job().record.flags & INAGG_JOIN_TREE);
+    EXPECT_EQ(subtree_of(job(), 0), 0u);
+    expect_done(join(Worker::of(1, 4)));
+    EXPECT_EQ(subtree_of(job(), 0), 0b0101u);
+    EXPECT_EQ(subtree_of(job(), 2), 0b0101u);
+    EXPECT_EQ(subtree_of(job(), 3), 0b1000u);
+    EXPECT_EQ(subtree_of(job(), 1), 0u); // no switch's
+    EXPECT_FALSE(is_represented(job(), 0));
+    EXPECT_TRUE(is_represented(job(), 2));
+    EXPECT_FALSE(is_represented(job(), 3));
+}
+
+TEST_F(Root, OnlyItsChildrenMayJoinForOthers) {
+    expect_refused(join(behind(0, 2, 131)), INAGG_R_PARENT);
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Root, RefusesWhatTreesCannotDo) {
+    Worker w = behind(0, 2, 129);
+    w.algorithm = INAGG_TRIO;
+    expect_refused(join(w), INAGG_R_ALGORITHM);
+    EXPECT_THROW(add("9:size=2,algorithm=trio"), Error);
+}
+
+TEST_F(Root, ARestartedRankBehindASwitchRestartsTheJob) {
+    expect_done(join(behind(0, 2, 129)));
+    expect_done(join(behind(1, 2, 129)));
+    Outcome outcome = join(behind(1, 2, 129).again(77));
+    expect_done(outcome);
+    EXPECT_EQ(outcome.displaced.size(), 2u);
+    EXPECT_EQ(job().record.generation, 0);
+}
+
+// A switch whose parent is 10.77.0.1, behind port 99.
+class Leaf : public Book {
+protected:
+    Leaf() { book.policy().parent = *Address::parse("10.77.0.1"); }
+
+    // The parent's answer to what `w` has asked.
+    static inagg_event answer(const Worker &w, uint8_t type, uint16_t generation, uint64_t ranks = 0,
+                              inagg_reason reason = INAGG_R_NONE) {
+        Worker parent = w;
+        parent.host = 1;
+        parent.port = 99;
+        inagg_event e = parent.event(type, generation);
+        e.ranks = ranks;
+        e.reason = reason;
+        e.own_mac[5] = 129;
+        if (type == INAGG_CONFIG) {
+            inagg_config config{};
+            config.nonce = w.nonce;
+            config.size = htobe16(w.size);
+            config.elements = htobe16(352);
+            config.slots = htobe32(64);
+            config.control_slots = htobe32(8);
+            config.flags = INAGG_JOIN_TREE;
+            memcpy(&e.join, &config, sizeof config);
+        }
+        return e;
+    }
+    Outcome configure(const Worker &w, uint16_t generation, uint64_t ranks) {
+        return book.configured(answer(w, INAGG_CONFIG, generation, ranks), now);
+    }
+    Outcome refuse(const Worker &w, uint16_t generation, inagg_reason reason) {
+        return book.refused_above(answer(w, INAGG_REFUSED, generation, 0, reason));
+    }
+    void expect_asked(const Outcome &outcome) {
+        EXPECT_EQ(outcome.verdict, Verdict::asked) << outcome.detail << reason_name(outcome.reason);
+    }
+};
+
+TEST_F(Leaf, AsksItsParentAndDoesWhatThatSays) {
+    const Worker zero = Worker::of(0, 4), two = Worker::of(2, 4);
+    expect_asked(join(zero));
+    expect_asked(join(zero));
+    expect_asked(join(two));
+    EXPECT_FALSE(has(7));
+    expect_done(configure(zero, 500, 0b0101));
+    EXPECT_EQ(job().record.all, 0b0101u);
+    EXPECT_EQ(job().record.generation, 500);
+    EXPECT_EQ(job().record.slots, 64u);
+    EXPECT_EQ(job().record.size, 4);
+    EXPECT_EQ(job().uplink.ifindex, 99u);
+    EXPECT_EQ(joined_count(job().members), 1u);
+    expect_done(configure(two, 500, 0b0101));
+    EXPECT_EQ(joined_count(job().members), 2u);
+    expect_ignored(join(two));
+    now += 1h;
+    EXPECT_TRUE(book.expire(now).changes.empty()); // nobody else will join here
+}
+
+TEST_F(Leaf, BelievesOnlyAnswersToItsQuestions) {
+    const Worker zero = Worker::of(0, 4);
+    expect_ignored(configure(zero, 500, 1));
+    expect_asked(join(zero));
+    expect_ignored(configure(zero.again(9), 500, 1));
+    inagg_event forged = answer(zero, INAGG_CONFIG, 500, 1);
+    forged.address[3] = 66;
+    expect_ignored(book.configured(forged, now));
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Leaf, RefusesWhatNoParentWouldSay) {
+    const Worker zero = Worker::of(0, 4);
+    for (uint64_t ranks : {uint64_t{0}, uint64_t{0b0010}, uint64_t{0b10001}}) {
+        expect_asked(join(zero));
+        Outcome outcome = configure(zero, 500, ranks);
+        ASSERT_EQ(outcome.displaced.size(), 1u) << ranks;
+        EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_FULL);
+        EXPECT_FALSE(has(7));
+    }
+}
+
+TEST_F(Leaf, PassesRefusalsOn) {
+    const Worker zero = Worker::of(0, 4);
+    expect_asked(join(zero));
+    Outcome outcome = refuse(zero, 0, INAGG_R_SIZE);
+    ASSERT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_SIZE);
+    EXPECT_EQ(outcome.displaced[0].member.nonce, zero.nonce);
+    expect_ignored(refuse(zero, 0, INAGG_R_SIZE));
+}
+
+TEST_F(Leaf, ItsJobsEndWithTheParents) {
+    const Worker zero = Worker::of(0, 4), one = Worker::of(1, 4);
+    expect_asked(join(zero));
+    expect_asked(join(one));
+    configure(zero, 500, 0b0011);
+    configure(one, 500, 0b0011);
+    expect_ignored(refuse(zero, 499, INAGG_R_REPLACED));
+    Outcome outcome = refuse(zero, 500, INAGG_R_REPLACED);
+    EXPECT_EQ(outcome.displaced.size(), 2u);
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Leaf, ANewGenerationReplacesTheOld) {
+    const Worker zero = Worker::of(0, 4);
+    expect_asked(join(zero));
+    configure(zero, 500, 0b0001);
+    const Worker next = zero.again(5);
+    expect_asked(join(next));
+    Outcome outcome = configure(next, 501, 0b0001);
+    expect_done(outcome);
+    ASSERT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_EQ(outcome.displaced[0].member.nonce, zero.nonce);
+    EXPECT_EQ(generation(), 501);
+}
+
+TEST_F(Leaf, GoesWithTheLinkToItsParent) {
+    const Worker zero = Worker::of(0, 4);
+    expect_asked(join(zero));
+    configure(zero, 500, 0b0001);
+    book.port_gone(99);
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Leaf, HasNoJobsOfItsOwn) { EXPECT_THROW(add("9:size=2"), Error); }
