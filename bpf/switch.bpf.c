@@ -497,8 +497,10 @@ int inagg_switch(struct xdp_md *ctx)
 	case INAGG_PARTIAL:
 		break;
 	default:
-		hand_over(&p);
-		bpf_tail_call(ctx, &algorithms, INAGG_CALL_PARENT);
+		if (set->flags & INAGG_SWITCH_HAS_PARENT) {
+			hand_over(&p);
+			bpf_tail_call(ctx, &algorithms, INAGG_CALL_PARENT);
+		}
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_TYPE);
 	}
 	if (!job)

@@ -23,7 +23,11 @@ struct inagg_switch_settings {
 	__u8	address6[16];	/* all zero: no IPv6 */
 	__u32	address4;	/* network byte order; 0: no IPv4 */
 	__u16	boot;		/* incarnation, not 0 */
-	__u16	reserved;
+	__u16	flags;		/* enum inagg_switch_flag */
+};
+
+enum inagg_switch_flag {
+	INAGG_SWITCH_HAS_PARENT	= 1 << 0,	/* takes RESULT, WAIT, CONFIG and REFUSED; without, nobody may send them here */
 };
 
 /*

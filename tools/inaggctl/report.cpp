@@ -47,6 +47,14 @@ inagg_policy policy_of(const SwitchMaps &maps, const inagg_job &job) {
     return has_records(job) ? maps.policy(job.index).policy : inagg_policy{};
 }
 
+// The switch that sums what this one has summed; "none" at the root and where there is no tree.
+std::string parent_of(const SwitchMaps &maps, const inagg_job &job) {
+    const inagg_uplink uplink = maps.uplink(job.index);
+    Address address{.family = static_cast<uint8_t>(uplink.ifindex ? uplink.family : 0)};
+    std::memcpy(address.bytes.data(), uplink.address, sizeof uplink.address);
+    return address.text();
+}
+
 json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
     const inagg_policy policy = policy_of(maps, job);
     return {{"job", number},
@@ -61,6 +69,8 @@ json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
             {"control_slots", job.control_slots},
             {"elements", job.elements},
             {"checked", (job.flags & INAGG_JOIN_CHECKED) != 0},
+            {"tree", (job.flags & INAGG_JOIN_TREE) != 0},
+            {"parent", parent_of(maps, job)},
             {"configured", job.keep != 0}};
 }
 
@@ -79,14 +89,16 @@ json sweeps_json(const SwitchMaps &maps) {
             {"busy", done.busy}};
 }
 
-json member_json(uint16_t rank, const inagg_member &member) {
+json member_json(uint16_t rank, const inagg_member &member, bool is_here) {
     return {{"rank", rank},
-            {"state", has_joined(member)                        ? "joined"
+            {"state", !is_here                                  ? "elsewhere"
+                      : has_joined(member)                      ? "joined"
                       : member.flags & INAGG_MEMBER_LEFT        ? "left"
                       : member.flags & INAGG_MEMBER_RESERVED    ? "configured"
                       : member.flags & INAGG_MEMBER_STATIC      ? "configured"
                                                                 : "missing"},
             {"port", member.ifindex ? port_name(member.ifindex) : ""},
+            {"switch", (member.flags & INAGG_MEMBER_SWITCH) != 0},
             {"address", Address::of(member).text()},
             {"mac", mac_text(member.mac)},
             {"receive_port", ntohs(member.receive_port)}};
@@ -159,7 +171,7 @@ json read_job(const Where &where, uint16_t number) {
     Members members = maps.members(job->second.index);
     result["members"] = json::array();
     for (uint16_t rank = 0; rank < job->second.size && rank < INAGG_MAX_RANKS; rank++)
-        result["members"].push_back(member_json(rank, members[rank]));
+        result["members"].push_back(member_json(rank, members[rank], job->second.all & inagg_rank_bit(rank)));
     return result;
 }
 
@@ -220,10 +232,13 @@ void print_jobs(const json &jobs) {
 
 void print_job(const json &job) {
     print_jobs(json::array({job}));
+    if (job["parent"] != "none")
+        fmt::print("\nsummed further at {}\n", text(job["parent"]));
     fmt::print("\n{:>6} {:<10} {:<8} {:<17} {:>12} {}\n", "RANK", "STATE", "PORT", "MAC", "RECEIVE PORT", "ADDRESS");
     for (const json &member : job["members"])
-        fmt::print("{:>6} {:<10} {:<8} {:<17} {:>12} {}\n", text(member["rank"]), text(member["state"]),
-                   text(member["port"]), text(member["mac"]), text(member["receive_port"]), text(member["address"]));
+        fmt::print("{:>6} {:<10} {:<8} {:<17} {:>12} {}{}\n", text(member["rank"]), text(member["state"]),
+                   text(member["port"]), text(member["mac"]), text(member["receive_port"]), text(member["address"]),
+                   member["switch"].get<bool>() ? " (a switch)" : "");
 }
 
 void print_stats(const json &stats) {

@@ -375,6 +375,7 @@ private:
         inagg_switch_settings settings = maps.settings();
         std::memcpy(&settings.address4, plan_.four.bytes.data(), 4);
         std::memcpy(settings.address6, plan_.six.bytes.data(), 16);
+        settings.flags = plan_.parent.family ? INAGG_SWITCH_HAS_PARENT : 0;
         if (!settings.boot) // kept slots keep their boot id
             settings.boot = random_boot();
         return settings;
