@@ -47,7 +47,8 @@ const std::map<std::string, Action> actions = {{"pass", Action::pass},
                                                {"absorb", Action::absorb},
                                                {"drop", Action::drop},
                                                {"reply", Action::reply},
-                                               {"multicast", Action::multicast}};
+                                               {"multicast", Action::multicast},
+                                               {"up", Action::up}};
 
 // A misspelt key would test nothing: refuse it.
 void check_keys(const json &object, const std::set<std::string> &allowed) {
@@ -91,7 +92,7 @@ std::vector<uint32_t> values_of(const json &object, uint8_t dtype) {
 JobSpec job_of(const json &object) {
     check_keys(object, {"number", "index", "ranks", "first_slot", "slots", "control_slots", "generation",
                         "elements", "checked", "algorithm", "family", "ports", "expiry_sweeps", "quorum",
-                        "most_open"});
+                        "most_open", "here", "subtrees"});
     JobSpec spec;
     spec.number = number(object, "number", spec.number);
     spec.index = number(object, "index", spec.index);
@@ -107,6 +108,8 @@ JobSpec job_of(const json &object) {
     spec.expiry_sweeps = number(object, "expiry_sweeps", spec.expiry_sweeps);
     spec.quorum = number(object, "quorum", spec.quorum);
     spec.most_open = number(object, "most_open", spec.most_open);
+    spec.here = number<uint64_t>(object, "here", 0);
+    spec.subtrees = object.value("subtrees", std::vector<uint64_t>{});
     spec.ports = object.value("ports", std::vector<uint32_t>{});
     return spec;
 }
@@ -193,9 +196,11 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
 
     const uint32_t source_rank = number<uint32_t>(object, "source_rank", p.rank);
     const uint32_t source_job = number(object, "source_job", spec.index);
-    p.source = object.value("source", "worker") == "worker" ? worker_address(p.family, source_job, source_rank)
-                                                            : switch_address(p.family);
-    p.source_mac = worker_mac(source_job, source_rank);
+    const std::string source = object.value("source", "worker");
+    p.source = source == "worker"   ? worker_address(p.family, source_job, source_rank)
+               : source == "parent" ? parent_address(p.family)
+                                    : switch_address(p.family);
+    p.source_mac = source == "parent" ? parent_mac() : worker_mac(source_job, source_rank);
     p.source_port = worker_port(source_rank);
     p.target = object.value("target", "switch") == "switch" ? switch_address(p.family)
                                                             : worker_address(p.family, 9, 9);
@@ -230,6 +235,18 @@ void check_config(const json &expected, const Packet &got, const JobSpec &spec) 
     EXPECT_EQ(config.flags, spec.flags);
 }
 
+uint64_t usual_contributors(uint8_t type, const JobSpec &spec) {
+    return type == INAGG_RESULT ? inagg_all_ranks(spec.ranks) : type == INAGG_PARTIAL ? spec.here : 0;
+}
+
+// Towards the parent, as it came but for the headers below inagg's.
+void check_passed_on(const Answer &answer, const Packet &sent) {
+    const Frame came = build(sent);
+    const auto header = static_cast<long>(header_offset(sent.family));
+    ASSERT_EQ(answer.frame.size(), came.size());
+    EXPECT_TRUE(std::equal(came.begin() + header, came.end(), answer.frame.begin() + header));
+}
+
 // The answer to `sent`, as the vector describes it and as every answer must be.
 void check_packet(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec,
                   uint16_t &last_epoch) {
@@ -238,8 +255,17 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
                           "slots", "control_slots", "epoch", "window_cap", "degraded"});
     const auto got = parse(answer.frame);
     ASSERT_TRUE(got) << "the frame's lengths, checksums or type of service are wrong";
-    const auto type = named<uint8_t>(expected, "type", types, INAGG_RESULT);
+    const bool up = answer.action == Action::up;
+    const auto type = named<uint8_t>(expected, "type", types, up ? INAGG_PARTIAL : INAGG_RESULT);
     ASSERT_EQ(got->type, type);
+    if (up) {
+        EXPECT_EQ(got->target, parent_address(sent.family));
+        EXPECT_EQ(got->target_mac, parent_mac());
+        EXPECT_EQ(got->target_port, INAGG_PORT);
+        EXPECT_EQ(got->source, switch_address(sent.family));
+        if (type != INAGG_PARTIAL)
+            return check_passed_on(answer, sent);
+    }
     EXPECT_EQ(got->version, INAGG_WIRE_VERSION);
     EXPECT_EQ(got->boot, switch_boot);
     EXPECT_EQ(got->job, sent.job);
@@ -247,8 +273,9 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     EXPECT_EQ(got->source, switch_address(sent.family));
     EXPECT_EQ(got->source_port, INAGG_PORT);
     if (answer.action == Action::reply) {
-        EXPECT_EQ(got->target, sent.source);
-        EXPECT_EQ(got->target_mac, sent.source_mac);
+        const bool passed_down = sent.source == parent_address(sent.family);
+        EXPECT_EQ(got->target, passed_down ? worker_address(sent.family, spec.index, sent.rank) : sent.source);
+        EXPECT_EQ(got->target_mac, passed_down ? worker_mac(spec.index, sent.rank) : sent.source_mac);
         EXPECT_EQ(got->source_mac, switch_mac());
         EXPECT_EQ(got->target_port, number(expected, "receive_port", worker_port(sent.rank)));
     }
@@ -259,9 +286,9 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     EXPECT_EQ(got->block, sent.block);
     EXPECT_EQ(got->slot, sent.slot);
     EXPECT_EQ(got->flags & INAGG_F_VERSION, sent.flags & INAGG_F_VERSION);
-    EXPECT_EQ(got->contributors,
-              number(expected, "contributors", type == INAGG_RESULT ? inagg_all_ranks(spec.ranks) : 0));
-    EXPECT_EQ(got->count, number(expected, "count", type == INAGG_RESULT ? spec.ranks : uint16_t{0}));
+    const uint64_t usual = usual_contributors(type, spec);
+    EXPECT_EQ(got->contributors, number(expected, "contributors", usual));
+    EXPECT_EQ(got->count, number(expected, "count", static_cast<uint16_t>(inagg_count_ranks(usual))));
     EXPECT_EQ(got->dtype, named(expected, "dtype", dtypes, sent.dtype));
     EXPECT_EQ(got->op, named(expected, "op", operators, sent.op));
     EXPECT_EQ(got->scale, number(expected, "scale", sent.scale));
@@ -295,7 +322,7 @@ void check_answer(const json &expected, const Answer &answer, const Packet &sent
     if (answer.action == Action::drop) {
         EXPECT_STREQ(reason_name(answer.reason), expected.begin().value().get<std::string>().c_str());
     }
-    if (answer.action == Action::reply || answer.action == Action::multicast)
+    if (answer.action == Action::reply || answer.action == Action::multicast || answer.action == Action::up)
         check_packet(expected.begin().value(), answer, sent, spec, last_epoch);
 }
 

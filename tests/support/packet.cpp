@@ -124,6 +124,13 @@ Address worker_address(int family, uint32_t job, uint32_t rank) {
 }
 
 Mac switch_mac() { return {2, 0, 0, 0, 0xff, 1}; }
+Address parent_address(int family) {
+    Address address = switch_address(family);
+    address[family == 4 ? 3 : 15] = 2;
+    return address;
+}
+
+Mac parent_mac() { return {2, 0, 0, 0, 0xff, 3}; }
 Mac tick_mac() { return {2, 0, 0, 0, 0xff, 2}; }
 Mac worker_mac(uint32_t job, uint32_t rank) {
     return {2, 0, 0, 1, static_cast<uint8_t>(job), static_cast<uint8_t>(rank)};

@@ -25,6 +25,9 @@ Address worker_address(int family, uint32_t job, uint32_t rank);
 Mac switch_mac();
 Mac tick_mac(); // of results that no packet asked for
 Mac worker_mac(uint32_t job, uint32_t rank);
+// The switch that is the parent of the one under test.
+Address parent_address(int family);
+Mac parent_mac();
 uint16_t worker_port(uint32_t rank);
 
 struct Packet {

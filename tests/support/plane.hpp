@@ -30,6 +30,8 @@ struct JobSpec {
     int family = 4;
     uint16_t expiry_sweeps = 0, quorum = 0; // trio
     uint32_t most_open = 64;
+    uint64_t here = 0;               // in a tree: the ranks behind this switch; 0: it stands alone
+    std::vector<uint64_t> subtrees;  // in a tree: the ranks for which the switch at a rank's address may speak
     std::vector<uint32_t> ports;         // of each rank; the_port where not given, 0: has not joined
     uint64_t nonce = 0x1122334455667788; // of every rank's JOIN
 
@@ -37,6 +39,8 @@ struct JobSpec {
     inagg_member member(uint32_t rank) const;
     inagg_policy policy() const;
     inagg_floor floor(uint32_t position) const;
+    bool has_parent() const { return here && here != inagg_all_ranks(ranks); }
+    uint64_t subtree(uint32_t rank) const { return rank < subtrees.size() ? subtrees[rank] : 0; }
 };
 
 // A rank's block of `elements` elements, all rank + 1.
@@ -45,12 +49,12 @@ Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block, uint16_t
 // The epoch that a recovery would get now (bpf/trio.h).
 uint16_t epoch_now();
 
-enum class Action { pass, absorb, drop, reply, multicast, fail };
+enum class Action { pass, absorb, drop, reply, multicast, up, fail };
 
 struct Answer {
     Action action = Action::fail;
     uint32_t reason = 0; // drop: enum inagg_reason
-    Frame frame;         // reply, multicast
+    Frame frame;         // reply (also to another rank than the one that asked), multicast, up (to the parent)
 };
 
 const char *action_name(Action action);

@@ -4,6 +4,7 @@
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/slot.h>
+#include <inagg/core/tree.h>
 
 #include <arpa/inet.h>
 #include <netinet/ether.h>
@@ -123,7 +124,7 @@ struct ReferenceSwitch::Report {
 
 inagg_job JobSpec::job() const {
     inagg_job j{};
-    j.all = inagg_all_ranks(ranks);
+    j.all = here ? here : inagg_all_ranks(ranks);
     j.index = index;
     j.first_slot = first_slot;
     j.slots = slots;
@@ -132,7 +133,7 @@ inagg_job JobSpec::job() const {
     j.size = ranks;
     j.elements = elements;
     j.algorithm = algorithm;
-    j.flags = flags;
+    j.flags = flags | (here ? INAGG_JOIN_TREE : 0);
     j.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(ranks));
     return j;
 }
@@ -186,7 +187,7 @@ uint16_t epoch_now() {
 }
 
 const char *action_name(Action action) {
-    static constexpr const char *names[] = {"pass", "absorb", "drop", "reply", "multicast", "fail"};
+    static constexpr const char *names[] = {"pass", "absorb", "drop", "reply", "multicast", "up", "fail"};
     return names[static_cast<int>(action)];
 }
 
@@ -282,9 +283,10 @@ Answer ReferenceSwitch::receive(const Frame &frame) {
     case INAGG_CONTRIBUTION:
     case INAGG_REQUEST:
     case INAGG_RESTORE:
+    case INAGG_PARTIAL:
         return admit(frame, packet);
     default:
-        return drop(no_job, INAGG_R_TYPE);
+        return from_parent(frame, packet);
     }
 }
 
@@ -361,7 +363,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
         return drop(row, INAGG_R_ALGORITHM);
     const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
     Request request{spec, job, row, packet, block, memory[key]};
-    return serve(request);
+    return spec.here ? serve_branch(request) : serve(request);
 }
 
 Answer ReferenceSwitch::serve(Request &request) {
@@ -372,8 +374,10 @@ Answer ReferenceSwitch::serve(Request &request) {
         return contribute(request);
     case INAGG_RESTORE:
         return restore(request);
-    default:
+    case INAGG_REQUEST:
         return ask(request);
+    default:
+        return drop(request.row, INAGG_R_TYPE);
     }
 }
 
@@ -452,6 +456,141 @@ Answer ReferenceSwitch::ask(Request &request) {
     return tell(request, report, verdict == INAGG_TELL_ALL);
 }
 
+// In a tree of switches
+
+Answer ReferenceSwitch::serve_branch(Request &request) {
+    const inagg_tree tree{.here = request.spec.here, .everyone = inagg_all_ranks(request.spec.ranks)};
+    const uint64_t named = request.block.contributors;
+    switch (request.packet.type) {
+    case INAGG_PARTIAL:
+        if (!named || (named & ~request.spec.subtree(request.block.rank)))
+            return drop(request.row, INAGG_R_RANK);
+        return contribute_branch(request, named);
+    case INAGG_CONTRIBUTION:
+        return contribute_branch(request, inagg_rank_bit(request.block.rank));
+    case INAGG_RESTORE:
+        return take_branch(request, inagg_tree_restore(&request.copy.state, &tree, &request.block));
+    default:
+        return ask_branch(request);
+    }
+}
+
+Answer ReferenceSwitch::contribute_branch(Request &request, uint64_t ranks) {
+    const inagg_tree tree{.here = request.spec.here, .everyone = inagg_all_ranks(request.spec.ranks)};
+    inagg_slot &state = request.copy.state;
+    Lanes &lanes = request.copy.lanes;
+    const int verdict = inagg_tree_contribute(&state, &tree, ranks, &request.block);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    const int action = verdict & ~INAGG_COMPLETES;
+    if (action > INAGG_COUNT) {
+        request.row.duplicates++;
+        request.row.replies += action == INAGG_REPLY;
+        Report report(state, lanes);
+        if (action == INAGG_REPLY)
+            return result(request, report, false);
+        if (action == INAGG_SEND_UP)
+            return partial(request);
+        report.state.seen = inagg_tree_seen(&state, &tree, &request.block);
+        return tell(request, report, false);
+    }
+    add_elements(lanes, request.packet, request.block, request.job, action);
+    request.row.additions++;
+    request.row.elements += request.block.elements;
+    if (!(verdict & INAGG_COMPLETES))
+        return {Action::absorb, 0, {}};
+    request.row.completions++;
+    return state.flags & INAGG_SLOT_SENT ? partial(request) : result(request, Report(state, lanes), true);
+}
+
+Answer ReferenceSwitch::ask_branch(Request &request) {
+    const inagg_tree tree{.here = request.spec.here, .everyone = inagg_all_ranks(request.spec.ranks)};
+    const int verdict =
+        inagg_tree_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    if (verdict == INAGG_PASS_UP)
+        return pass_up(request);
+    Report report(request.copy.state, request.copy.lanes);
+    if (verdict == INAGG_REPLY) {
+        request.row.replies++;
+        return result(request, report, false);
+    }
+    report.state.seen = inagg_tree_seen(&request.copy.state, &tree, &request.block);
+    return tell(request, report, verdict == INAGG_TELL_ALL);
+}
+
+// A result that a rank gives back, or the parent's.
+Answer ReferenceSwitch::take_branch(Request &request, int verdict) {
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    if (verdict == INAGG_PASS_UP)
+        return pass_up(request);
+    const auto values = element_values(request.packet.payload, request.block.dtype_op >> 4);
+    std::copy(values.begin(), values.end(), request.copy.lanes.begin());
+    request.row.restores += request.packet.type == INAGG_RESTORE;
+    return result(request, Report(request.copy.state, request.copy.lanes), true);
+}
+
+Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
+    const bool any = std::any_of(jobs.begin(), jobs.end(), [](const auto &job) { return job.second.has_parent(); });
+    if (any && (packet.type == INAGG_CONFIG || packet.type == INAGG_REFUSED))
+        return {Action::absorb, 0, {}}; // the agent's
+    if (!any || (packet.type != INAGG_RESULT && packet.type != INAGG_WAIT))
+        return drop(no_job, INAGG_R_TYPE);
+    const auto found = jobs.find(packet.job);
+    if (found == jobs.end())
+        return drop(no_job, INAGG_R_JOB);
+    const JobSpec &spec = found->second;
+    inagg_stats &row = rows[spec.index];
+    row.packets++;
+    if (!spec.has_parent())
+        return drop(row, INAGG_R_PORT);
+    if (spec.family != packet.family || packet.source != parent_address(spec.family))
+        return drop(row, INAGG_R_ADDRESS);
+    const inagg_tree tree{.here = spec.here, .everyone = inagg_all_ranks(spec.ranks)};
+    const inagg_job job = spec.job();
+    const auto h = read<inagg_hdr>(frame, header_offset(packet.family));
+    inagg_block block = inagg_block_of(&h);
+    if (packet.type == INAGG_WAIT)
+        block.elements = 0;
+    const auto bytes = static_cast<uint32_t>(packet.payload.size());
+    if (const int refused = inagg_job_admits(&job, &block, packet.slot, bytes))
+        return drop(row, static_cast<uint32_t>(-refused));
+    if ((spec.flags & INAGG_JOIN_CHECKED) &&
+        !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
+        return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
+    Request request{spec, job, row, packet, block,
+                    memory[(spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION)]};
+    if (packet.type == INAGG_RESULT)
+        return take_branch(request, inagg_tree_result(&request.copy.state, &tree, &block));
+    Report report(uint16_t{0});
+    report.state.seen = inagg_tree_wait(&request.copy.state, &block, block.contributors);
+    request.packet.source = worker_address(spec.family, spec.index, block.rank);
+    request.packet.source_mac = worker_mac(spec.index, block.rank);
+    return tell(request, report, packet.flags & INAGG_F_MULTICAST);
+}
+
+// To the parent.
+Answer ReferenceSwitch::pass_up(const Request &request) {
+    Packet out = request.packet;
+    out.source = switch_address(request.spec.family);
+    out.source_mac = switch_mac();
+    out.source_port = INAGG_PORT;
+    out.target = parent_address(request.spec.family);
+    out.target_port = INAGG_PORT;
+    out.target_mac = parent_mac();
+    return {Action::up, 0, build(out)};
+}
+
+Answer ReferenceSwitch::partial(const Request &request) {
+    Request sum = request;
+    const Answer as_result = result(request, Report(request.copy.state, request.copy.lanes), false);
+    sum.packet = *parse(as_result.frame);
+    sum.packet.type = INAGG_PARTIAL;
+    return pass_up(sum);
+}
+
 // trio
 
 inagg_record *ReferenceSwitch::bucket(const Request &request) {
@@ -472,8 +611,10 @@ Answer ReferenceSwitch::serve_record(Request &request) {
         return contribute_record(request);
     case INAGG_RESTORE:
         return restore_record(request);
-    default:
+    case INAGG_REQUEST:
         return ask_record(request);
+    default:
+        return drop(request.row, INAGG_R_TYPE);
     }
 }
 
@@ -622,6 +763,8 @@ Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, const Re
     out.flags &= INAGG_F_VERSION;
     if (request.job.flags & INAGG_JOIN_CHECKED)
         out.flags |= INAGG_F_CHECKED;
+    if (request.spec.here && everyone && type == INAGG_WAIT)
+        out.flags |= INAGG_F_MULTICAST; // switches below pass it on likewise
     out.generation = request.block.generation;
     out.block = request.block.block;
     out.dtype = request.block.dtype_op >> 4;

@@ -43,6 +43,13 @@ private:
     Answer contribute(Request &request);
     Answer restore(Request &request);
     Answer ask(Request &request);
+    Answer serve_branch(Request &request);
+    Answer contribute_branch(Request &request, uint64_t ranks);
+    Answer ask_branch(Request &request);
+    Answer take_branch(Request &request, int verdict);
+    Answer from_parent(const Frame &frame, const Packet &packet);
+    Answer partial(const Request &request);
+    Answer pass_up(const Request &request);
     Answer serve_record(Request &request);
     Answer contribute_record(Request &request);
     Answer restore_record(Request &request);

@@ -54,6 +54,11 @@ bool to_group(const Frame &frame) {
     return std::all_of(frame.begin(), frame.begin() + 6, [](uint8_t byte) { return byte == 0; });
 }
 
+bool to_parent(const Frame &frame) {
+    const Mac parent = parent_mac();
+    return std::equal(parent.begin(), parent.end(), frame.begin());
+}
+
 int count_event(void *count, void *, size_t) {
     ++*static_cast<uint64_t *>(count);
     return 0;
@@ -106,6 +111,7 @@ void XdpPlane::reset() {
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &number, &none, BPF_ANY),
               "clearing `jobs`");
     rows.clear();
+    set_flags(0);
     const inagg_member nobody{};
     for (uint32_t key = 0; key < INAGG_MAX_JOBS * INAGG_MAX_RANKS; key++)
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.members), &key, &nobody, BPF_ANY),
@@ -117,6 +123,31 @@ void XdpPlane::reset() {
     clear_slots();
 }
 
+// What comes from the parent counts only while there is a job that has one.
+void XdpPlane::add_uplink(const JobSpec &spec) {
+    inagg_uplink up{};
+    if (spec.has_parent()) {
+        const Address parent = parent_address(spec.family), own = switch_address(spec.family);
+        const Mac mac = parent_mac(), own_mac = switch_mac();
+        up.ifindex = the_port;
+        up.family = static_cast<uint8_t>(spec.family);
+        std::copy(mac.begin(), mac.end(), up.mac);
+        std::copy(own_mac.begin(), own_mac.end(), up.own_mac);
+        std::copy(parent.begin(), parent.end(), up.address);
+        std::copy(own.begin(), own.end(), up.own_address);
+        set_flags(INAGG_SWITCH_HAS_PARENT);
+    }
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.uplinks), &spec.index, &up, BPF_ANY), "writing `uplinks`");
+}
+
+void XdpPlane::set_flags(uint16_t flags) {
+    const uint32_t zero = 0;
+    inagg_switch_settings settings{};
+    check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings), "reading `settings`");
+    settings.flags = flags;
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings, BPF_ANY), "writing `settings`");
+}
+
 void XdpPlane::add_job(const JobSpec &spec) {
     const inagg_job job = spec.job();
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &spec.number, &job, BPF_ANY),
@@ -126,7 +157,11 @@ void XdpPlane::add_job(const JobSpec &spec) {
         const inagg_member member = spec.member(rank);
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.members), &key, &member, BPF_ANY),
               "writing `members`");
+        const uint64_t subtree = spec.subtree(rank);
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.subtrees), &key, &subtree, BPF_ANY),
+              "writing `subtrees`");
     }
+    add_uplink(spec);
     add_ports(bpf_map__fd(skeleton->maps.ports), spec.index);
     rows[spec.number] = spec.index;
     if (spec.algorithm != INAGG_TRIO)
@@ -259,7 +294,9 @@ Answer XdpPlane::run(const bpf_program *program, const Frame &frame, const std::
         answer.action = drops ? Action::drop : Action::absorb;
         break;
     case XDP_REDIRECT:
-        answer.action = to_group(answer.frame) ? Action::multicast : Action::reply;
+        answer.action = to_group(answer.frame)    ? Action::multicast
+                        : to_parent(answer.frame) ? Action::up
+                                                  : Action::reply;
         break;
     default:
         answer.action = Action::fail;
@@ -269,7 +306,7 @@ Answer XdpPlane::run(const bpf_program *program, const Frame &frame, const std::
     const bool told = answer.action == Action::reply && answer.reason == INAGG_R_FULL;
     if (drops > 1 || (drops && answer.action != Action::drop && !told))
         answer.action = Action::fail;
-    if (answer.action != Action::reply && answer.action != Action::multicast)
+    if (answer.action != Action::reply && answer.action != Action::multicast && answer.action != Action::up)
         answer.frame.clear();
     return answer;
 }
