@@ -8,15 +8,15 @@
 #ifdef CONFIG_X86_64
 #include <asm/fpu/api.h>
 
-/* 2^point may lie outside binary32, its two halves never do. */
 static u32 power_of_two(int exponent)
 {
 	return (u32)(127 + exponent) << 23;
 }
 
+/* Also if 2^point or its inverse is no normal float: then tensors are next to zero, and take their time. */
 static bool may_use_vectors(const struct inagg_coding *c)
 {
-	return c->op == INAGG_SUM && c->dtype == INAGG_FLOAT32 && irq_fpu_usable();
+	return c->op == INAGG_SUM && c->dtype == INAGG_FLOAT32 && c->point >= -126 && c->point <= 126 && irq_fpu_usable();
 }
 
 static u8 encode_vectors(const struct inagg_coding *c, const void *in, void *out, u32 count)
@@ -25,8 +25,7 @@ static u8 encode_vectors(const struct inagg_coding *c, const void *in, void *out
 	u8 saturated;
 
 	kernel_fpu_begin();
-	saturated = inagg_encode_sse2(in, out, whole, power_of_two(c->point / 2), power_of_two(c->point - c->point / 2),
-				      c->bias);
+	saturated = inagg_encode_sse2(in, out, whole, power_of_two(c->point), c->bias);
 	kernel_fpu_end();
 	if (whole < count)
 		saturated |= inagg_encode_block(c, in + 4 * whole, out + 4 * whole, count - whole);
@@ -38,11 +37,24 @@ static void decode_vectors(const struct inagg_coding *c, const void *in, void *o
 	u32 whole = count / INAGG_CHUNK * INAGG_CHUNK;
 
 	kernel_fpu_begin();
-	inagg_decode_sse2(in, out, whole, power_of_two(-(c->point / 2)), power_of_two(-(c->point - c->point / 2)),
-			  c->bias * size);
+	inagg_decode_sse2(in, out, whole, power_of_two(-c->point), c->bias * size);
 	kernel_fpu_end();
 	if (whole < count)
 		inagg_decode_block(c, in + 4 * whole, out + 4 * whole, count - whole, size);
+}
+
+/* Of as many as the vector unit takes; the others are left. */
+static u32 magnitude_vectors(const void *in, u32 *count, u32 dtype, u32 most)
+{
+	u32 whole = *count / INAGG_CHUNK * INAGG_CHUNK;
+
+	if (dtype != INAGG_FLOAT32 || !irq_fpu_usable())
+		return most;
+	kernel_fpu_begin();
+	most = inagg_magnitude_sse2(in, whole, most);
+	kernel_fpu_end();
+	*count -= whole;
+	return most;
 }
 #else
 static bool may_use_vectors(const struct inagg_coding *c)
@@ -57,6 +69,11 @@ static u8 encode_vectors(const struct inagg_coding *c, const void *in, void *out
 
 static void decode_vectors(const struct inagg_coding *c, const void *in, void *out, u32 count, u32 size)
 {
+}
+
+static u32 magnitude_vectors(const void *in, u32 *count, u32 dtype, u32 most)
+{
+	return most;
 }
 #endif
 
@@ -89,4 +106,19 @@ void inagg_from_wire(const struct inagg_coding *c, void *cell, u32 count, u32 si
 		decode_vectors(c, cell, cell, count, size);
 	else
 		inagg_decode_block(c, cell, cell, count, size);
+}
+
+/**
+ * inagg_magnitude() - the larger of @most and the magnitudes of floats
+ * @in: @count elements of @dtype
+ * @count: elements
+ * @dtype: a float type
+ * @most: bits of a magnitude
+ */
+u32 inagg_magnitude(const void *in, u32 count, u32 dtype, u32 most)
+{
+	u32 left = count;
+
+	most = magnitude_vectors(in, &left, dtype, most);
+	return inagg_largest_magnitude(in + 4 * (count - left), left, dtype, most);
 }

@@ -3,6 +3,7 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
+#include "convert.h"
 #include "tensor.h"
 
 static int parse_cmsgs(struct msghdr *msg, struct inagg_tensor_type *type)
@@ -86,7 +87,7 @@ static int copy_blocks(struct inagg_sock *isk, struct inagg_tensor *t, struct io
 		if (!copy_from_iter_full(cell, bytes, from))
 			return t->copied > copied ? 0 : -EFAULT;
 		if (magnitude)
-			*magnitude = inagg_largest_magnitude(cell, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
+			*magnitude = inagg_magnitude(cell, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
 		t->copied += bytes;
 		if (signal_pending(current) && t->copied > copied)
 			break;
@@ -113,7 +114,7 @@ static int scan_rest(struct inagg_tensor *t, struct iov_iter *from, u32 *magnitu
 		else if (fatal_signal_pending(current))
 			error = -EINTR;
 		else
-			*magnitude = inagg_largest_magnitude(page, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
+			*magnitude = inagg_magnitude(page, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
 		cond_resched();
 	}
 	free_page((unsigned long)page);

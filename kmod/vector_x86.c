@@ -7,13 +7,6 @@ typedef int vector_int __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define LANES	4
 
-static inline vector_float float_of_bits(u32 bits)
-{
-	vector_int v = { bits, bits, bits, bits };
-
-	return (vector_float)v;
-}
-
 static inline vector_int int_of(u32 x)
 {
 	vector_int v = { x, x, x, x };
@@ -21,37 +14,65 @@ static inline vector_int int_of(u32 x)
 	return v;
 }
 
-/* round(x * scale1 * scale2) + bias, to nearest even.  What does not fit is clamped, and 1 returned. */
-u8 inagg_encode_sse2(const void *in, void *out, u32 count, u32 scale1, u32 scale2, u32 bias)
+static inline vector_float float_of_bits(u32 bits)
 {
-	const vector_int magnitude = int_of(0x7fffffff), offset = int_of(bias);
-	const vector_float s1 = float_of_bits(scale1), s2 = float_of_bits(scale2);
+	return (vector_float)int_of(bits);
+}
+
+/* Without its sign a float compares as an integer, and an infinity or a NaN is above all others. */
+static inline vector_int magnitude_of(vector_int bits)
+{
+	return bits & int_of(0x7fffffff);
+}
+
+static inline vector_int choose(vector_int mask, vector_int yes, vector_int no)
+{
+	return (yes & mask) | (no & ~mask);
+}
+
+/* round(x * scale) + bias, to nearest even.  What does not fit is clamped, and 1 returned. */
+u8 inagg_encode_sse2(const void *in, void *out, u32 count, u32 scale, u32 bias)
+{
 	/* a power of two, and the float just below it */
 	const u32 limit_bits = (u32)(127 + 31 - __builtin_clz(bias)) << 23;
-	const vector_float limit = float_of_bits(limit_bits), most = float_of_bits(limit_bits - 1);
-	vector_int misfits = int_of(0), fits, clamped;
-	vector_float scaled;
+	const vector_int limit = int_of(limit_bits), most = int_of(limit_bits - 1), offset = int_of(bias);
+	const vector_float s = float_of_bits(scale);
+	vector_int misfits = int_of(0), scaled, magnitude, fits, clamped;
 	u32 i;
 
 	for (i = 0; i < count; i += LANES) {
-		scaled = ((const vector_float *)in)[i / LANES] * s1 * s2;
-		fits = (vector_float)((vector_int)scaled & magnitude) < limit;	/* not for NaN */
+		scaled = (vector_int)(((const vector_float *)in)[i / LANES] * s);
+		magnitude = magnitude_of(scaled);
+		fits = limit > magnitude;
 		misfits |= ~fits;
-		clamped = ((vector_int)scaled & fits) |
-			  (((vector_int)most | ((vector_int)scaled & ~magnitude)) & ~fits);
+		clamped = choose(fits, scaled, most | (scaled ^ magnitude));
 		((vector_int *)out)[i / LANES] = (vector_int)__builtin_ia32_cvtps2dq((vector_float)clamped) + offset;
 	}
 	return (misfits[0] | misfits[1] | misfits[2] | misfits[3]) != 0;
 }
 
-/* (x - bias) * scale1 * scale2 */
-void inagg_decode_sse2(const void *in, void *out, u32 count, u32 scale1, u32 scale2, u32 bias)
+/* (x - bias) * scale */
+void inagg_decode_sse2(const void *in, void *out, u32 count, u32 scale, u32 bias)
 {
-	const vector_float s1 = float_of_bits(scale1), s2 = float_of_bits(scale2);
+	const vector_float s = float_of_bits(scale);
 	const vector_int offset = int_of(bias);
 	u32 i;
 
 	for (i = 0; i < count; i += LANES)
-		((vector_float *)out)[i / LANES] =
-			__builtin_ia32_cvtdq2ps(((const vector_int *)in)[i / LANES] - offset) * s1 * s2;
+		((vector_float *)out)[i / LANES] = __builtin_ia32_cvtdq2ps(((const vector_int *)in)[i / LANES] - offset) * s;
+}
+
+/* The larger of @most and the largest magnitude, as bits. */
+u32 inagg_magnitude_sse2(const void *in, u32 count, u32 most)
+{
+	vector_int best = int_of(most), magnitude;
+	u32 i;
+
+	for (i = 0; i < count; i += LANES) {
+		magnitude = magnitude_of(((const vector_int *)in)[i / LANES]);
+		best = choose(magnitude > best, magnitude, best);
+	}
+	for (i = 0; i < LANES; i++)
+		most = max(most, (u32)best[i]);
+	return most;
 }

@@ -9,6 +9,7 @@
 extern "C" {
 uint8_t inagg_to_wire(const struct inagg_coding *c, const void *in, void *out, uint32_t count);
 void inagg_from_wire(const struct inagg_coding *c, void *cell, uint32_t count, uint32_t size);
+uint32_t inagg_magnitude(const void *in, uint32_t count, uint32_t dtype, uint32_t most);
 }
 
 namespace kmod {
@@ -76,6 +77,20 @@ TEST_F(ConvertTest, OneElementTooLargeShowsWhereverItIs) {
         in[at] = 0x42000000;
         EXPECT_TRUE(inagg_to_wire(&c, in.data(), out.data(), 100)) << at;
     }
+}
+
+TEST_F(ConvertTest, LargestMagnitudeIsSeenWhereverItIs) {
+    for (const uint32_t largest : {1U, 0x3f800001U, 0x7f7fffffU, 0x7f800000U, 0x7fffffffU})
+        for (const uint32_t sign : {0U, 0x80000000U})
+            for (uint32_t at = 0; at < 100; at++) {
+                std::vector<uint32_t> in(100, 0x80000000);
+                in[at] = largest | sign;
+                EXPECT_EQ(inagg_magnitude(in.data(), 100, INAGG_FLOAT32, 0), largest) << at;
+                EXPECT_EQ(inagg_magnitude(in.data(), at, INAGG_FLOAT32, 0), 0U) << at;
+                EXPECT_EQ(inagg_magnitude(in.data(), 100, INAGG_FLOAT32, 0x7fffffff), 0x7fffffffU) << at;
+            }
+    const std::vector<uint16_t> halves(100, 0xc000);
+    EXPECT_EQ(inagg_magnitude(halves.data(), 100, INAGG_BFLOAT16, 0), 0x4000U);
 }
 
 } // namespace kmod
