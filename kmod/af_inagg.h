@@ -110,6 +110,7 @@ struct inagg_stream {
 	u32	first_slot;	/* in the job's pool */
 	u32	done;		/* blocks before this one have their results */
 	u64	earliest_due;
+	u64	slowest_ns;	/* the largest SRTT since its window started from rest */
 	bool	answered;	/* loss detection has something new to look at */
 };
 
@@ -168,6 +169,7 @@ struct inagg_sock {
 	bool	bound;
 	bool	has_memory;
 	bool	joined;		/* once; a socket joins one job */
+	bool	readable;	/* recv() would return something worth returning; read without the lock */
 	bool	discard;	/* nobody will read: results are thrown away as they come */
 	bool	lingering;	/* closed by its user, contributions under way */
 };
@@ -238,13 +240,13 @@ bool inagg_writable(const struct inagg_sock *isk);
 
 /* recv.c */
 int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags);
-bool inagg_readable(struct inagg_sock *isk);
 
 /* tensor.c */
 bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, struct inagg_block_meta *meta);
 void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct inagg_block_meta *meta,
 		 const void *payload, struct inagg_burst *burst);
 void inagg_wake_reader(struct inagg_sock *isk);
+bool inagg_update_readable(struct inagg_sock *isk);
 u64 inagg_unsent(struct inagg_sock *isk);
 u64 inagg_unread(struct inagg_sock *isk);
 void inagg_discard_results(struct inagg_sock *isk);

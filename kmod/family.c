@@ -442,7 +442,7 @@ static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *w
 		mask |= EPOLLHUP;
 	if (sk->sk_shutdown & RCV_SHUTDOWN)
 		mask |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
-	if (sk->sk_err || inagg_readable(isk))
+	if (sk->sk_err || READ_ONCE(isk->readable))
 		mask |= EPOLLIN | EPOLLRDNORM;
 	if (sk->sk_err || inagg_writable(isk))
 		mask |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;

@@ -85,22 +85,9 @@ static struct inagg_tensor *oldest(struct inagg_sock *isk, u32 *done, bool *comp
 	t = first_tensor(isk);
 	*done = t ? blocks_done(isk, t) : 0;
 	*complete = t && is_complete(t);
-	*worth = t && worth_reading(isk, t);
+	*worth = inagg_update_readable(isk);
 	spin_unlock_bh(&isk->lock);
 	return t;
-}
-
-/** inagg_readable() - would recv() return something worth returning? */
-bool inagg_readable(struct inagg_sock *isk)
-{
-	const struct inagg_tensor *t;
-	bool result;
-
-	spin_lock_bh(&isk->lock);
-	t = first_tensor(isk);
-	result = t && worth_reading(isk, t);
-	spin_unlock_bh(&isk->lock);
-	return result;
 }
 
 /* Nothing will come any more: everything sent is read, and no more may be sent. */
@@ -112,7 +99,7 @@ static bool at_end(struct inagg_sock *isk)
 
 static bool recv_ready(struct inagg_sock *isk)
 {
-	return isk->sk.sk_err || isk->sk.sk_state == TCP_CLOSE || at_end(isk) || inagg_readable(isk);
+	return isk->sk.sk_err || isk->sk.sk_state == TCP_CLOSE || at_end(isk) || READ_ONCE(isk->readable);
 }
 
 static int recv_error(struct inagg_sock *isk)
@@ -236,6 +223,11 @@ int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int fl
 		return result;
 	msg->msg_namelen = 0;
 	result = recv_locked(isk, msg, flags, sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT));
+	if (result != -EAGAIN) {
+		spin_lock_bh(&isk->lock);
+		inagg_update_readable(isk);
+		spin_unlock_bh(&isk->lock);
+	}
 	mutex_unlock(&isk->recv_lock);
 	return result;
 }

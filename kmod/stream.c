@@ -221,6 +221,18 @@ static void open_range(struct inagg_sock *isk, int stream, u32 from, u32 to, str
 	}
 }
 
+/*
+ * Blocks that are sent together wait for one another.  So the round trip of a window that starts from rest is that of
+ * the last one that did, and not that of its last blocks, which had the way to themselves.
+ */
+static void restart_window(struct inagg_stream *s)
+{
+	s->worker.srtt_ns = max(s->worker.srtt_ns, s->slowest_ns);
+	s->slowest_ns = 0;
+	if (s->worker.srtt_ns)
+		inagg_worker_set_rto(&s->worker);
+}
+
 /**
  * inagg_extend() - blocks of a stream before @limit may be sent
  * @isk: the socket, locked
@@ -237,6 +249,8 @@ void inagg_extend(struct inagg_sock *isk, int stream, u32 limit, struct inagg_bu
 		return;
 	if (!inagg_in_flight(isk))
 		isk->progress = burst->now;
+	if (s->done == from)
+		restart_window(s);
 	s->worker.limit = limit;
 	open_range(isk, stream, from, limit, burst);
 }
@@ -284,6 +298,7 @@ static void on_result(struct inagg_sock *isk, int stream, const struct inagg_hdr
 		isk->info.duplicates++;
 		return;
 	}
+	s->slowest_ns = max(s->slowest_ns, s->worker.srtt_ns);
 	record->kept = true;
 	record->meta = inagg_hdr_meta(h);
 	if (bytes)
@@ -386,6 +401,17 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 
 /* Timers. */
 
+/*
+ * When a slot's timer acts.  As long as results come, they show what is lost; time-outs are for when none does
+ * (RFC 6298, 5.3).  Results may be waiting for another CPU while this one looks at the clock.
+ */
+static u64 acts_at(const struct inagg_stream *s, const struct inagg_wslot *slot)
+{
+	if (slot->overtaken || !slot->due_ns)
+		return slot->due_ns;
+	return max(slot->due_ns, s->worker.progress_ns + s->worker.rto_ns);
+}
+
 static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
 {
 	struct inagg_stream *s = &isk->streams[stream];
@@ -395,9 +421,11 @@ static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *b
 	if (s->answered)
 		detect_overtaken(isk, stream, burst);
 	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
-		act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
-		if (slot->state == INAGG_WSLOT_SENT)
-			earliest = min(earliest, slot->due_ns);
+		if (slot->state != INAGG_WSLOT_SENT)
+			continue;
+		if (burst->now >= acts_at(s, slot))
+			act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
+		earliest = min(earliest, acts_at(s, slot));
 	}
 	s->earliest_due = earliest;
 }

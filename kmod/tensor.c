@@ -302,14 +302,22 @@ void inagg_discard_results(struct inagg_sock *isk)
 	mutex_unlock(&isk->recv_lock);
 }
 
+/** inagg_update_readable() - results came or were read, @isk locked; is it worth to call recv()? */
+bool inagg_update_readable(struct inagg_sock *isk)
+{
+	const struct inagg_tensor *t = first_tensor(isk);
+	bool readable = t && worth_reading(isk, t);
+
+	WRITE_ONCE(isk->readable, readable);
+	return readable;
+}
+
 /** inagg_wake_reader() - results came, @isk locked: wake who waits for them, if it is worth it */
 void inagg_wake_reader(struct inagg_sock *isk)
 {
-	const struct inagg_tensor *t = first_tensor(isk);
-
 	if (isk->discard)
 		discard_done(isk);
-	else if (t && worth_reading(isk, t))
+	else if (inagg_update_readable(isk))
 		isk->sk.sk_data_ready(&isk->sk);
 }
 

@@ -110,6 +110,47 @@ TEST_F(FailuresTest, RanksThatDisagreeGetNoSum) {
     world.reset();
 }
 
+// Retransmission.
+
+struct TimerTest : FailuresTest {
+    // Rank 0 sends `count` tensors of a block each, rank 1 the same, the nth after `pause(n)` more.
+    void trail(int count, const std::function<uint64_t(int)> &pause) {
+        const Bytes block(256);
+        for (int i = 0; i < count; i++)
+            ASSERT_EQ(ranks[0].send(block), 256);
+        for (int i = 0; i < count; i++) {
+            world->run(pause(i));
+            ASSERT_EQ(ranks[1].send(block), 256);
+        }
+        Bytes got(256);
+        for (int i = 0; i < count; i++)
+            for (Rank &rank : ranks)
+                ASSERT_EQ(rank.recv(got), 256);
+    }
+    void SetUp() override {
+        start();
+        join(2);
+        integers_only();
+        trail(8, [](int) { return 0; });
+    }
+};
+
+TEST_F(TimerTest, WaitsWhileResultsCome) {
+    trail(8, [](int) { return 400 * us; }); // the last one 3 ms, which is three RTOs
+    EXPECT_EQ(ranks[0].info().retransmissions, 0U);
+    trail(8, [](int) { return 100 * ms; });
+    EXPECT_GT(ranks[0].info().retransmissions, 0U);
+}
+
+TEST_F(TimerTest, RemembersHowLongAWindowTakes) {
+    trail(60, [](int n) { return n < 8 ? 400 * us : 0; });
+    EXPECT_LT(ranks[0].info().srtt_ns, 200 * us) << "of those that did not wait";
+    trail(8, [](int n) { return n ? 0 : 1300 * us; });
+    EXPECT_EQ(ranks[0].info().retransmissions, 0U);
+    trail(8, [](int n) { return n ? 0 : 1300 * us; });
+    EXPECT_EQ(ranks[0].info().retransmissions, 0U);
+}
+
 // Memory.
 
 TEST_F(FailuresTest, MemoryLimitIsKeptAndGivenBack) {
@@ -235,7 +276,7 @@ static bool run_job(World &world, std::vector<Rank> &ranks, const std::vector<By
         ranks.emplace_back();
         if (!join_one(ranks.back(), i))
             return false;
-        ranks.back().set(INAGG_DEADLINE, 1000);
+        ranks.back().set(INAGG_DEADLINE, 10000); // each turn that others get takes them to their next event
     }
     std::vector<Transfer> transfers;
     for (size_t i = 0; i < 2; i++)

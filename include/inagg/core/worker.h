@@ -215,14 +215,25 @@ INAGG_INLINE void inagg_worker_skip(struct inagg_worker *w, struct inagg_wslot *
 	s->block += w->slots;
 }
 
+/* More of RTTVAR than SRTT does not count: a rank that is late once would teach all of them to be as late after a loss. */
+INAGG_INLINE void inagg_worker_set_rto(struct inagg_worker *w)
+{
+	__u64 srtt = w->srtt_ns, var = w->rttvar_ns, rto = srtt + 4 * (var < srtt ? var : srtt);
+
+	if (rto < w->floor_ns)
+		rto = w->floor_ns;
+	if (rto > INAGG_RTO_CEILING_NS)
+		rto = INAGG_RTO_CEILING_NS;
+	w->rto_ns = rto;
+}
+
 /*
  * RFC 6298 §2 in integers.  There is a sample for each packet, so the variance rises with each but falls
- * over two windows (cf. RFC 7323, appendix G): it must outlive what comes once a window.  More of it than
- * SRTT does not count: a rank that is late once would teach all of them to be as late after a loss.
+ * over two windows (cf. RFC 7323, appendix G): it must outlive what comes once a window.
  */
 INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 {
-	__u64 srtt = w->srtt_ns, var = w->rttvar_ns, off = srtt > rtt ? srtt - rtt : rtt - srtt, rto;
+	__u64 srtt = w->srtt_ns, var = w->rttvar_ns, off = srtt > rtt ? srtt - rtt : rtt - srtt;
 
 	if (!srtt) {
 		srtt = rtt;
@@ -236,12 +247,7 @@ INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 	}
 	w->srtt_ns = srtt;
 	w->rttvar_ns = var;
-	rto = srtt + 4 * (var < srtt ? var : srtt);
-	if (rto < w->floor_ns)
-		rto = w->floor_ns;
-	if (rto > INAGG_RTO_CEILING_NS)
-		rto = INAGG_RTO_CEILING_NS;
-	w->rto_ns = rto;
+	inagg_worker_set_rto(w);
 	w->doublings = 0;
 }
 
