@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -83,6 +84,30 @@ inline uint16_t new_job() {
     static uint16_t job = 100;
     return job++;
 }
+
+// Lets calls of this thread fail inside the kernel, where it was built for that (fault injection): the nth
+// allocation from here on.
+class FailNth {
+public:
+    FailNth() : file_(::open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC)) {}
+    explicit operator bool() const { return static_cast<bool>(file_); }
+    void arm(unsigned nth) const { write(std::to_string(nth)); }
+    // Ends it; true: one failed.
+    bool disarm() const {
+        char text[16] = {};
+        const bool failed = pread(file_.get(), text, sizeof(text) - 1, 0) > 0 && std::atoi(text) == 0;
+        write("0");
+        return failed;
+    }
+
+private:
+    void write(const std::string &text) const {
+        if (pwrite(file_.get(), text.data(), text.size(), 0) < 0)
+            throw std::system_error(errno, std::generic_category(), "fail-nth");
+    }
+
+    inagg::Fd file_;
+};
 
 // All ranks of a new job, joined and blocking. `options` run on each socket before connect().
 template <typename Options> std::vector<inagg::Fd> join(uint16_t size, Options options) {

@@ -731,6 +731,45 @@ TEST(Memory, IsLimitedAndComesBack) {
     EXPECT_EQ(memory_in_use(), before);
 }
 
+// A rank alone: all that it asks of the kernel, from socket() to close(). 0 or what failed.
+int errno_of_a_job(const std::vector<float> &tensor) {
+    static uint16_t job = 5000;
+    const Fd fd = open_socket();
+    if (!fd || bind_to(fd.get(), address("::")) || connect_to(fd.get(), address(switch_address(), 0, job++, 1)) ||
+        send_all(fd.get(), tensor) < 0)
+        return errno;
+    std::vector<float> sum(tensor.size());
+    if (recv(fd.get(), sum.data(), sum.size() * sizeof(float), 0) < 0)
+        return errno;
+    EXPECT_EQ(sum, tensor);
+    return 0;
+}
+
+void sweep_failures(const std::vector<float> &tensor) {
+    const FailNth fault;
+    if (!fault)
+        GTEST_SKIP() << "this kernel has no fault injection";
+    const long before = memory_in_use();
+    unsigned nth = 1;
+    for (bool failed = true; failed; nth++) {
+        fault.arm(nth);
+        const int error = errno_of_a_job(tensor);
+        failed = fault.disarm();
+        EXPECT_TRUE(error == 0 || (failed && (error == ENOMEM || error == ENOBUFS || error == ENFILE)))
+            << "call " << nth << ": " << std::strerror(error);
+    }
+    EXPECT_GT(nth, 20U) << "nothing could fail: is ignore-gfp-wait off?";
+    for (int i = 0; i < 200 && memory_in_use() != before; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(memory_in_use(), before);
+}
+
+TEST(Memory, EachAllocationMayFail) { sweep_failures(ramp<float>(1000, 1)); }
+
+TEST(Memory, EachAllocationMayFailForInfinities) {
+    sweep_failures(std::vector<float>(100, std::numeric_limits<float>::infinity()));
+}
+
 TEST(Proc, ShowsSocketsAndFamily) {
     const auto ranks = join(1);
     std::ifstream proc("/proc/net/inagg");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // System calls on AF_INAGG in random order with random arguments, from several threads that share their
 // sockets, against a switch on the loopback that answers anything: right, late, damaged or forged. What it
-// looks for is the kernel's to report: run it on a kernel with KASAN and lockdep. A seed gives each thread the
-// same calls again; how they interleave it cannot.
+// looks for is the kernel's to report: run it on a kernel with KASAN and lockdep. A seed gives each thread
+// the same calls again; how they interleave it cannot. What has found something, or comes far, is kept in the
+// file seeds.
 #include "rank.hpp"
 
 #include <inagg/core/checksum.h>
@@ -21,7 +22,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
+#include <optional>
 #include <random>
+#include <sstream>
 #include <thread>
 
 using namespace af_inagg;
@@ -32,7 +36,7 @@ constexpr int shared_sockets = 6, callers = 3;
 constexpr std::size_t buffer_bytes = 256 << 10;
 
 std::atomic<bool> stopping{false};
-std::atomic<uint64_t> calls{0}, succeeded{0}, answers{0};
+std::atomic<uint64_t> calls{0}, succeeded{0}, answers{0}, sums{0}, allocations_failed{0};
 
 class Random {
 public:
@@ -49,7 +53,8 @@ private:
 // Plays a switch with one rank a job, and often a bad one.
 class FakeSwitch {
 public:
-    FakeSwitch(uint64_t seed, const char *address) : random_(seed), socket_(::socket(AF_INET, SOCK_DGRAM, 0)) {
+    FakeSwitch(uint64_t seed, const char *address)
+        : random_(seed), socket_(::socket(AF_INET, SOCK_DGRAM, 0)) {
         sockaddr_in a{};
         a.sin_family = AF_INET;
         a.sin_port = htons(INAGG_PORT);
@@ -89,14 +94,18 @@ private:
         default:
             return;
         }
-        if (random_.one_in(8))
+        const bool damaged = random_.one_in(8), forged = random_.one_in(2);
+        if (damaged && forged)
             damage(h, bytes);
-        inagg_hdr_seal(&h);
+        seal(h, bytes);
+        if (damaged && !forged)
+            damage(h, bytes);
         std::memcpy(frame_.data(), &h, sizeof(h));
         if (random_.one_in(50))
             bytes = random_.below(frame_.size());
         for (uint64_t copies = random_.one_in(10) ? 2 : 1; copies; copies--)
-            sendto(socket_.get(), frame_.data(), bytes, 0, reinterpret_cast<const sockaddr *>(&to), sizeof(to));
+            sendto(socket_.get(), frame_.data(), bytes, 0, reinterpret_cast<const sockaddr *>(&to),
+                   sizeof(to));
         answers++;
     }
 
@@ -110,8 +119,13 @@ private:
         const uint32_t slots[] = {1, 4, 128, 128, 128, 1u << 20, 3, 0};
         config.slots = htonl(random_.of(slots));
         config.control_slots = htonl(random_.one_in(8) ? random_.of(slots) : 8);
-        config.group_port = random_.one_in(30) ? 1 : 0;
-        h.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | (random_.one_in(10) ? INAGG_REFUSED : INAGG_CONFIG));
+        if (random_.one_in(4)) {
+            const uint16_t ports[] = {1, 12001, 12002, INAGG_PORT};
+            config.group_port = htons(random_.of(ports));
+            config.group[0] = random_.one_in(4) ? 10 : 239;
+        }
+        h.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 |
+                                              (random_.one_in(10) ? INAGG_REFUSED : INAGG_CONFIG));
         h.slot = htonl(static_cast<uint32_t>(random_.below(40)));
         h.generation = htons(7);
         h.boot = htons(9);
@@ -126,6 +140,17 @@ private:
         h.contributors = inagg_swap64(inagg_all_ranks(fan_in ? fan_in : 1));
         if (random_.one_in(100))
             h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_WAIT;
+    }
+
+    // What has a checksum of its body keeps one: JOIN and what answers it, jobs with payload checksums.
+    void seal(inagg_hdr &h, std::size_t bytes) {
+        const bool checked = inagg_hdr_type(&h) == INAGG_CONFIG || inagg_hdr_type(&h) == INAGG_REFUSED ||
+                             ntohs(h.level_flags) & INAGG_F_CHECKED;
+        if (checked)
+            inagg_hdr_seal_checked(&h, inagg_payload_checksum(frame_.data() + sizeof(h),
+                                                              static_cast<uint32_t>(bytes - sizeof(h))));
+        else
+            inagg_hdr_seal(&h);
     }
 
     void damage(inagg_hdr &h, std::size_t bytes) {
@@ -143,12 +168,20 @@ private:
 // Makes random calls on the shared sockets.
 class Caller {
 public:
-    Caller(uint64_t seed, std::array<std::atomic<int>, shared_sockets> &fds)
-        : random_(seed), fds_(fds), buffer_(buffer_bytes) {}
+    Caller(uint64_t seed, std::array<std::atomic<int>, shared_sockets> &fds, bool fail_memory)
+        : random_(seed), fds_(fds), buffer_(buffer_bytes), fail_memory_(fail_memory) {}
 
     void run() {
+        std::optional<FailNth> fault;
+        if (fail_memory_)
+            fault.emplace(); // of this thread
         while (!stopping) {
+            const bool armed = fault && random_.one_in(3);
+            if (armed)
+                fault->arm(1 + static_cast<unsigned>(random_.below(10)));
             const int result = call(fds_[random_.below(shared_sockets)]);
+            if (armed)
+                allocations_failed += fault->disarm();
             calls++;
             succeeded += result >= 0;
         }
@@ -207,11 +240,14 @@ private:
     }
 
     sockaddr_inagg some_address() {
-        static const char *const texts[] = {"127.0.0.1", "::1", "::", "0.0.0.0", "192.0.2.1", "224.0.0.1", "fe80::1"};
-        sockaddr_inagg a = address(random_.of(texts), static_cast<uint16_t>(random_.below(3)),
-                                   static_cast<uint16_t>(random_.below(3)), static_cast<uint16_t>(random_.below(4)));
+        static const char *const texts[] = {"127.0.0.1", "::1",       "::",     "0.0.0.0",
+                                            "192.0.2.1", "224.0.0.1", "fe80::1"};
+        sockaddr_inagg a =
+            address(random_.of(texts), static_cast<uint16_t>(random_.below(3)),
+                    static_cast<uint16_t>(random_.below(3)), static_cast<uint16_t>(random_.below(4)));
         if (random_.one_in(4))
-            reinterpret_cast<unsigned char *>(&a)[random_.below(sizeof(a))] ^= static_cast<unsigned char>(random_.bits());
+            reinterpret_cast<unsigned char *>(&a)[random_.below(sizeof(a))] ^=
+                static_cast<unsigned char>(random_.bits());
         return a;
     }
 
@@ -223,7 +259,8 @@ private:
             return 0; // or joins would wait longer than the run
         if (name == INAGG_ALGORITHM)
             return setsockopt(fd, SOL_INAGG, name, "switchml", static_cast<socklen_t>(random_.below(40)));
-        return setsockopt(fd, SOL_INAGG, name, &value, static_cast<socklen_t>(random_.one_in(5) ? random_.below(9) : 4));
+        return setsockopt(fd, SOL_INAGG, name, &value,
+                          static_cast<socklen_t>(random_.one_in(5) ? random_.below(9) : 4));
     }
 
     int read_option(int fd) {
@@ -259,9 +296,10 @@ private:
         if (random_.one_in(50))
             iov[1] = {reinterpret_cast<void *>(8), 100};
         if (random_.one_in(2)) {
-            const inagg_tensor_type type = {static_cast<uint8_t>(random_.below(5)), static_cast<uint8_t>(random_.below(4)),
-                                            static_cast<uint16_t>(random_.one_in(20)),
-                                            random_.one_in(3) ? static_cast<int>(random_.below(40)) : INAGG_SCALE_AUTO};
+            const inagg_tensor_type type = {
+                static_cast<uint8_t>(random_.below(5)), static_cast<uint8_t>(random_.below(4)),
+                static_cast<uint16_t>(random_.one_in(20)),
+                random_.one_in(3) ? static_cast<int>(random_.below(40)) : INAGG_SCALE_AUTO};
             msg.msg_control = control;
             msg.msg_controllen = random_.one_in(10) ? random_.below(sizeof(control)) : sizeof(control);
             auto *cmsg = reinterpret_cast<cmsghdr *>(control);
@@ -277,8 +315,9 @@ private:
     }
 
     ssize_t receive(int fd) {
-        static const int flags[] = {0, MSG_DONTWAIT, MSG_DONTWAIT, MSG_TRUNC, MSG_TRUNC | MSG_DONTWAIT, MSG_ERRQUEUE,
-                                    MSG_PEEK, MSG_WAITALL, MSG_OOB};
+        static const int flags[] = {
+            0,        MSG_DONTWAIT, MSG_DONTWAIT, MSG_TRUNC, MSG_TRUNC | MSG_DONTWAIT, MSG_ERRQUEUE,
+            MSG_PEEK, MSG_WAITALL,  MSG_OOB};
         char control[128];
         iovec iov{random_.one_in(50) ? reinterpret_cast<void *>(8) : buffer_.data(), some_length()};
         msghdr msg{};
@@ -286,27 +325,34 @@ private:
         msg.msg_iovlen = 1;
         msg.msg_control = control;
         msg.msg_controllen = random_.below(sizeof(control));
-        return recvmsg(fd, &msg, random_.of(flags));
+        const ssize_t bytes = recvmsg(fd, &msg, random_.of(flags));
+        sums += bytes >= 0 && msg.msg_flags & MSG_EOR;
+        return bytes;
     }
 
     Random random_;
     std::array<std::atomic<int>, shared_sockets> &fds_;
     std::vector<char> buffer_;
+    const bool fail_memory_;
 };
 
-} // namespace
+// The numbers in a file, one a line; # begins a comment.
+std::vector<uint64_t> read_seeds(const std::string &path) {
+    std::ifstream file(path);
+    std::vector<uint64_t> seeds;
+    for (std::string line; std::getline(file, line);)
+        if (uint64_t seed; std::istringstream(line.substr(0, line.find('#'))) >> seed)
+            seeds.push_back(seed);
+    if (seeds.empty())
+        throw std::runtime_error("no seeds in " + path);
+    return seeds;
+}
 
-int main(int argc, char **argv) {
-    CLI::App app("Random system calls on AF_INAGG");
-    uint64_t seed = 1;
-    unsigned seconds = 10;
-    app.add_option("--seed", seed, "Of all threads' random numbers; default 1");
-    app.add_option("--seconds", seconds, "How long; default 10");
-    CLI11_PARSE(app, argc, argv);
-    if (!open_socket()) {
-        std::fprintf(stderr, "SKIP: no AF_INAGG here: load the module af_inagg\n");
-        return 77;
-    }
+// How many tensors were summed.
+uint64_t fuzz(uint64_t seed, std::chrono::seconds time, bool fail_memory) {
+    stopping = false;
+    for (std::atomic<uint64_t> *counter : {&calls, &succeeded, &answers, &sums, &allocations_failed})
+        *counter = 0;
     std::array<std::atomic<int>, shared_sockets> fds;
     std::vector<inagg::Fd> owners;
     for (std::atomic<int> &fd : fds) {
@@ -317,16 +363,51 @@ int main(int argc, char **argv) {
     std::vector<std::thread> threads;
     threads.emplace_back(&FakeSwitch::run, &fake);
     std::vector<std::unique_ptr<Caller>> all;
-    for (int i = 0; i < callers; i++) {
-        all.push_back(std::make_unique<Caller>(seed * callers + static_cast<unsigned>(i), fds));
+    for (unsigned i = 0; i < callers; i++) {
+        all.push_back(std::make_unique<Caller>(seed * callers + i, fds, fail_memory));
         threads.emplace_back(&Caller::run, all.back().get());
     }
-    std::this_thread::sleep_for(std::chrono::seconds(seconds));
+    std::this_thread::sleep_for(time);
     stopping = true;
     for (std::thread &thread : threads)
         thread.join();
-    std::printf("seed %llu: %llu calls, %llu succeeded, %llu answers\n", static_cast<unsigned long long>(seed),
-                static_cast<unsigned long long>(calls), static_cast<unsigned long long>(succeeded),
-                static_cast<unsigned long long>(answers));
-    return 0;
+    std::printf("seed %llu: %llu calls, %llu succeeded, %llu answers, %llu sums, %llu allocations failed\n",
+                static_cast<unsigned long long>(seed), static_cast<unsigned long long>(calls),
+                static_cast<unsigned long long>(succeeded), static_cast<unsigned long long>(answers),
+                static_cast<unsigned long long>(sums), static_cast<unsigned long long>(allocations_failed));
+    std::fflush(stdout);
+    return sums;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    CLI::App app("Random system calls on AF_INAGG");
+    std::vector<uint64_t> seeds = {1};
+    std::string file;
+    unsigned seconds = 10;
+    bool fail_memory = false;
+    app.add_option("--seed", seeds, "Of all threads' random numbers, one run each; default 1");
+    app.add_option("--seeds", file, "File of seeds, one a line, instead");
+    app.add_option("--seconds", seconds, "How long each; default 10");
+    app.add_flag("--fail-memory", fail_memory,
+                 "Let allocations in the calls fail: needs a kernel with fault injection");
+    CLI11_PARSE(app, argc, argv);
+    if (!open_socket()) {
+        std::fprintf(stderr, "SKIP: no AF_INAGG here: load the module af_inagg\n");
+        return 77;
+    }
+    if (fail_memory && !FailNth()) {
+        std::fprintf(stderr, "SKIP: this kernel has no fault injection\n");
+        return 77;
+    }
+    if (!file.empty())
+        seeds = read_seeds(file);
+    uint64_t all_sums = 0;
+    for (const uint64_t seed : seeds)
+        all_sums += fuzz(seed, std::chrono::seconds(seconds), fail_memory);
+    if (all_sums || fail_memory)
+        return 0;
+    std::fprintf(stderr, "no tensor was summed: the calls get nowhere\n");
+    return 1;
 }
