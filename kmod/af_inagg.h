@@ -11,6 +11,7 @@
  *   nonfinite.c  sums with infinities or NaN
  *   stream.c     core/worker.h over packets: windows, results, retransmission
  *   transport.c  packets over UDP, joining and leaving
+ *   group.c      results that come to a group address
  *   timer.c      one high-resolution timer a socket
  *   stats.c      /proc/net/inagg
  *   sysctl.c     /proc/sys/net/inagg
@@ -125,6 +126,7 @@ struct inagg_ring {
 
 struct inagg_link {
 	struct socket *udp;
+	struct socket *group;	/* results of a job without an agent come here */
 	struct dst_cache dst;
 	union {
 		struct in_addr v4;
@@ -133,6 +135,14 @@ struct inagg_link {
 	__be16	port, peer_port;
 	int	ifindex;
 	u8	family;		/* AF_INET, AF_INET6 */
+};
+
+/* A CONFIG that names a group: the socket has joined when the group is joined, too. */
+struct inagg_group {
+	struct work_struct work;
+	struct inagg_job_config job;
+	u8	address[16];	/* IPv4 in the first 4 bytes */
+	__be16	port;		/* 0: none */
 };
 
 struct inagg_sock {
@@ -147,6 +157,7 @@ struct inagg_sock {
 
 	spinlock_t lock;
 	struct inagg_link link;
+	struct inagg_group group;
 	struct inagg_job_config job;
 	struct inagg_stream streams[INAGG_STREAMS];
 	struct inagg_ring ring;
@@ -273,6 +284,14 @@ struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload);
 void inagg_packet_queue(struct inagg_sock *isk, struct sk_buff *skb, struct inagg_burst *burst);
 void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *burst);
 void inagg_transmit(struct inagg_sock *isk, struct inagg_burst *burst);
+int inagg_path_interface(struct inagg_sock *isk);
+void inagg_link_listen(struct inagg_sock *isk, struct socket *udp);
+void inagg_established(struct inagg_sock *isk, const struct inagg_job_config *job);
+
+/* group.c */
+void inagg_group_join(struct inagg_sock *isk, const struct inagg_job_config *job, const struct inagg_config *config);
+void inagg_group_work(struct work_struct *work);
+void inagg_group_cancel(struct inagg_sock *isk);
 
 /* timer.c */
 void inagg_timer_init(struct inagg_sock *isk);

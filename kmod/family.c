@@ -106,6 +106,7 @@ static void destroy(struct inagg_sock *isk)
 	inagg_timer_stop(isk);
 	if (cancel_work_sync(&isk->split))
 		__sock_put(&isk->sk);
+	inagg_group_cancel(isk);
 	inagg_link_close(isk);
 	mutex_lock(&in->lock);
 	list_del(&isk->node);
@@ -196,6 +197,7 @@ static int init_sock(struct inagg_sock *isk)
 	INIT_LIST_HEAD(&isk->tensors);
 	INIT_DELAYED_WORK(&isk->linger, linger);
 	INIT_WORK(&isk->split, inagg_split_work);
+	INIT_WORK(&isk->group.work, inagg_group_work);
 	init_settings(isk);
 	inagg_timer_init(isk);
 	isk->sk.sk_destruct = destruct;
@@ -380,6 +382,7 @@ static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 	if (!isk->bound || !a->sinagg_size || a->sinagg_size > INAGG_MAX_RANKS ||
 	    isk->local.sinagg_rank >= a->sinagg_size || a->sinagg_rank)
 		return -EINVAL;
+	inagg_group_cancel(isk);	/* of an earlier attempt */
 	error = open_link(isk, a);
 	if (!error)
 		error = prepare_job(isk, a);

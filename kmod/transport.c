@@ -81,6 +81,18 @@ static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
 }
 #endif
 
+/* The way to the switch, from process context. */
+static struct dst_entry *path(struct inagg_sock *isk)
+{
+	struct in6_addr source;
+	struct dst_entry *dst;
+
+	local_bh_disable();
+	dst = is_ipv4(&isk->link) ? route4(isk, (struct in_addr *)&source) : route6(isk, &source);
+	local_bh_enable();
+	return dst;
+}
+
 /**
  * inagg_path_payload() - UDP payload that the way to the switch allows
  * @isk: the socket, its link open
@@ -90,13 +102,9 @@ static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
  */
 u32 inagg_path_payload(struct inagg_sock *isk, int *error)
 {
-	struct in6_addr source;
-	struct dst_entry *dst;
+	struct dst_entry *dst = path(isk);
 	u32 mtu;
 
-	local_bh_disable();
-	dst = is_ipv4(&isk->link) ? route4(isk, (struct in_addr *)&source) : route6(isk, &source);
-	local_bh_enable();
 	if (IS_ERR(dst)) {
 		*error = PTR_ERR(dst);
 		return 0;
@@ -104,6 +112,19 @@ u32 inagg_path_payload(struct inagg_sock *isk, int *error)
 	mtu = dst_mtu(dst);
 	dst_release(dst);
 	return mtu > headers_of(&isk->link) ? mtu - headers_of(&isk->link) : 0;
+}
+
+/** inagg_path_interface() - index of the interface that leads to the switch, or an error */
+int inagg_path_interface(struct inagg_sock *isk)
+{
+	struct dst_entry *dst = path(isk);
+	int index;
+
+	if (IS_ERR(dst))
+		return PTR_ERR(dst);
+	index = dst->dev->ifindex;
+	dst_release(dst);
+	return index;
 }
 
 /**
@@ -244,6 +265,16 @@ static bool is_about_us(const struct inagg_sock *isk, const struct inagg_hdr *h,
 	return inagg_swap64(config->nonce) == isk->nonce;
 }
 
+/** inagg_established() - the switch has accepted this rank of @job; @isk is locked */
+void inagg_established(struct inagg_sock *isk, const struct inagg_job_config *job)
+{
+	isk->job = *job;
+	isk->boots.latest = job->boot;
+	isk->joined = true;
+	isk->sk.sk_state = TCP_ESTABLISHED;
+	isk->sk.sk_state_change(&isk->sk);
+}
+
 static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_config *config)
 {
 	struct inagg_job_config job = isk->job;
@@ -252,18 +283,13 @@ static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const s
 	if (isk->sk.sk_state != TCP_SYN_SENT)
 		return;	/* the answer to a repeated JOIN */
 	reason = -inagg_config_accept(&job, h, config);
-	if (!reason && config->group_port)
-		reason = INAGG_R_MULTICAST;	/* a job of a switch without an agent: not supported yet */
 	trace_inagg_join(isk, reason);
-	if (reason) {
-		inagg_fail(isk, reason == INAGG_R_MULTICAST ? EOPNOTSUPP : errno_of(reason), reason);
-		return;
-	}
-	isk->job = job;
-	isk->boots.latest = job.boot;
-	isk->joined = true;
-	isk->sk.sk_state = TCP_ESTABLISHED;
-	isk->sk.sk_state_change(&isk->sk);
+	if (reason)
+		inagg_fail(isk, errno_of(reason), reason);
+	else if (config->group_port)
+		inagg_group_join(isk, &job, config);
+	else
+		inagg_established(isk, &job);
 }
 
 static void on_refused(struct inagg_sock *isk, const struct inagg_hdr *h)
@@ -337,6 +363,18 @@ out:
 
 /* Opening and closing. */
 
+/** inagg_link_listen() - what comes to a bound UDP socket is for @isk */
+void inagg_link_listen(struct inagg_sock *isk, struct socket *udp)
+{
+	struct udp_tunnel_sock_cfg tunnel = {
+		.sk_user_data = isk,
+		.encap_type = 1,
+		.encap_rcv = receive,
+	};
+
+	setup_udp_tunnel_sock(sock_net(&isk->sk), inagg_tunnel(udp), &tunnel);
+}
+
 /**
  * inagg_link_open() - bind the UDP port
  * @isk: the socket; link.family and link.local are set, link.port is the port wanted or 0
@@ -346,11 +384,6 @@ out:
 int inagg_link_open(struct inagg_sock *isk)
 {
 	struct inagg_link *link = &isk->link;
-	struct udp_tunnel_sock_cfg tunnel = {
-		.sk_user_data = isk,
-		.encap_type = 1,
-		.encap_rcv = receive,
-	};
 	struct udp_port_cfg port = {
 		.family = link->family,
 		.local_udp_port = link->port,
@@ -369,14 +402,18 @@ int inagg_link_open(struct inagg_sock *isk)
 	if (error)
 		return error;
 	link->port = inet_sk(link->udp->sk)->inet_sport;
-	setup_udp_tunnel_sock(sock_net(&isk->sk), inagg_tunnel(link->udp), &tunnel);
+	inagg_link_listen(isk, link->udp);
 	return 0;
 }
 
 /** inagg_link_close() - when it returns nothing is received any more; may sleep */
 void inagg_link_close(struct inagg_sock *isk)
 {
-	if (isk->link.udp)
-		udp_tunnel_sock_release(inagg_tunnel(isk->link.udp));
-	isk->link.udp = NULL;
+	struct inagg_link *link = &isk->link;
+
+	if (link->group)
+		udp_tunnel_sock_release(inagg_tunnel(link->group));
+	if (link->udp)
+		udp_tunnel_sock_release(inagg_tunnel(link->udp));
+	link->group = link->udp = NULL;
 }

@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs the README's bpftool walk-through literally, then two workers compare sums through that switch."""
+"""Runs the README's bpftool walk-through literally, then two workers compare sums through that switch.
+
+Their transport is INAGG_TRANSPORT, or udp.
+"""
 
 import json
 import os
@@ -13,6 +16,7 @@ from pathlib import Path
 from network import BUILD, DIR, ROOT, attached, build_network, die_with_parent, enter_namespaces, inside, run
 
 RANKS = range(2)
+TRANSPORT = os.environ.get("INAGG_TRANSPORT", "udp")
 
 
 def block(name):
@@ -35,14 +39,16 @@ def allreduce(holders, dtype):
     workers = []
     for rank in RANKS:
         environment = dict(os.environ, INAGG_SWITCH="10.77.0.1", INAGG_JOB="7", INAGG_RANK=str(rank),
-                           INAGG_SIZE=str(len(RANKS)), INAGG_TRANSPORT="udp", INAGG_TIMEOUT_MS="10000")
+                           INAGG_SIZE=str(len(RANKS)), INAGG_TRANSPORT=TRANSPORT, INAGG_TIMEOUT_MS="10000")
         workers.append(subprocess.Popen(inside(holders[rank]) + command, env=environment, text=True,
                                         stdout=subprocess.PIPE, preexec_fn=die_with_parent))
     outputs = [worker.communicate(timeout=60)[0] for worker in workers]
     statuses = [worker.returncode for worker in workers]
     assert statuses == [0, 0], f"inagg-perf -d {dtype} ended with {statuses}: {outputs}"
-    return [row for row in map(json.loads, filter(lambda line: line.startswith("{"), outputs[0].splitlines()))
-            if "wrong" in row]
+    rows = [row for row in map(json.loads, filter(lambda line: line.startswith("{"), outputs[0].splitlines()))
+            if "transport" in row]
+    assert all(row["transport"] == TRANSPORT for row in rows), rows
+    return rows
 
 
 def counters():

@@ -602,4 +602,31 @@ TEST_F(CallsTest, SysctlsBelongToTheirNamespace) {
     EXPECT_EQ(there.get(INAGG_BUFFER), 4 << 20);
 }
 
+// Groups.
+
+TEST_F(KmodTest, ResultsMayComeToAGroup) {
+    const struct {
+        const char *group, *sw;
+    } families[] = {{"239.77.0.7", "10.0.0.254"}, {"ff15::7", "fd00::fe"}};
+    for (const auto &family : families) {
+        auto options = small();
+        options.group = group_of(family.group, 12001);
+        start(options, 5 * us);
+        uint64_t received = 0;
+        for (uint16_t i = 0; i < 3; i++) {
+            ranks.emplace_back();
+            ASSERT_EQ(ranks.back().bind(i), 0);
+            ASSERT_EQ(ranks.back().connect(switch_address(3, family.sw)), 0);
+        }
+        const auto inputs = inputs_of(INAGG_FLOAT32, 3, 64 * 20 + 5);
+        for (const Transfer &t : allreduce(inputs))
+            EXPECT_TRUE(t.output == expected(INAGG_FLOAT32, INAGG_SUM, inputs));
+        for (Rank &rank : ranks)
+            received += rank.info().blocks;
+        EXPECT_EQ(received, 3U * (21 + 1)) << "one copy for all of them";
+        TearDown();
+    }
+    world.reset();
+}
+
 } // namespace kmod

@@ -286,10 +286,12 @@ static bool run_job(World &world, std::vector<Rank> &ranks, const std::vector<By
 }
 
 struct SweepTest : KmodTest {
+    inagg::SoftwareSwitchOptions options = small();
+
     void sweep(const std::vector<Bytes> &inputs, const Bytes &want, unsigned least,
                void (*preemption)() = nullptr) {
         for (unsigned nth = 1;; nth++) {
-            World here(small());
+            World here(options);
             mock_set_preemption(preemption);
             mock_fail(nullptr, nth);
             if (mock_load()) {
@@ -321,6 +323,13 @@ TEST_F(SweepTest, EveryCallThatCanFailDoesOnce) {
 TEST_F(SweepTest, WhileOtherTasksRun) {
     const auto inputs = inputs_of(INAGG_FLOAT32, 2, 64 * 9 + 3);
     sweep(inputs, expected(INAGG_FLOAT32, INAGG_SUM, inputs), 80, [] { mock_step(); });
+}
+
+TEST_F(SweepTest, JoiningAGroup) {
+    options.group = group_of("239.77.0.7", 12001);
+    const auto inputs = inputs_of(INAGG_FLOAT32, 2, 64 * 5);
+    for (void (*preemption)() : {(void (*)()) nullptr, +[] { mock_step(); }})
+        sweep(inputs, expected(INAGG_FLOAT32, INAGG_SUM, inputs), 80, preemption);
 }
 
 TEST_F(SweepTest, WithInfinities) {

@@ -315,11 +315,21 @@ TEST_F(JoinTest, SenselessConfigsFailTheJoin) {
         {EPROTO, [](auto &c) { c.slots = inagg_swap32(3); }},
         {EPROTO, [](auto &c) { c.slots = inagg_swap32(1U << 31); }},
         {EPROTO, [](auto &c) { c.control_slots = 0; }},
-        {EOPNOTSUPP, [](auto &c) { c.group_port = 1; }},
+        {EADDRNOTAVAIL, [](auto &c) { c.group_port = inagg_swap16(12001); }}, // 0.0.0.0 is no group
+        {EADDRNOTAVAIL,
+         [](auto &c) {
+             c.group_port = inagg_swap16(12001);
+             c.group[0] = 10;
+         }},
+        {EACCES,
+         [](auto &c) {
+             c.group_port = inagg_swap16(1023);
+             c.group[0] = 239;
+         }},
     };
     for (const auto &[error, change] : cases) {
         answer_with(change);
-        EXPECT_EQ(ranks[0].connect(2, true), -error);
+        EXPECT_EQ(ranks[0].connect(2), -error);
         EXPECT_EQ(ranks[0].info().slots, 0U);
         while (ranks[0].fault())
             ;
@@ -364,6 +374,15 @@ TEST_F(JoinTest, EndedJobsResetTheSocket) {
     EXPECT_EQ(ranks[0].send(got), -ENOTCONN);
     EXPECT_EQ(ranks[0].connect(2), -EISCONN) << "a socket joins one job in its life";
     EXPECT_EQ(ranks[0].fault().value_or(inagg_fault{}).reason, static_cast<unsigned>(INAGG_R_REPLACED));
+}
+
+TEST_F(JoinTest, CloseWhileTheGroupIsBeingJoined) {
+    answer_with([](auto &c) {
+        c.group_port = inagg_swap16(12001);
+        c.group[0] = 239;
+    });
+    EXPECT_EQ(ranks[0].connect(2, true), -EALREADY);
+    EXPECT_EQ(ranks[0].close(), 0);
 }
 
 TEST_F(JoinTest, SlotsBeyondTheMemoryLimitAreRefused) {

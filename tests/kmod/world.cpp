@@ -25,6 +25,21 @@ sockaddr_inagg address_of(const char *text, uint16_t port) {
     return a;
 }
 
+inagg::Endpoint group_of(const char *text, uint16_t port) {
+    inagg::Endpoint group;
+    auto &in6 = reinterpret_cast<sockaddr_in6 &>(group.address);
+    auto &in = reinterpret_cast<sockaddr_in &>(group.address);
+    if (inet_pton(AF_INET, text, &in.sin_addr) == 1) {
+        in.sin_family = AF_INET;
+        group.length = sizeof(in);
+    } else if (inet_pton(AF_INET6, text, &in6.sin6_addr) == 1) {
+        in6.sin6_family = AF_INET6;
+        group.length = sizeof(in6);
+    }
+    in.sin_port = htons(port);
+    return group;
+}
+
 sockaddr_inagg switch_address(uint16_t size, const char *text) {
     sockaddr_inagg a = address_of(text);
     a.sinagg_job = job_number;

@@ -29,6 +29,9 @@ sockaddr_inagg address_of(const char *text, uint16_t port = 0);
 // The switch's, with the job.
 sockaddr_inagg switch_address(uint16_t size, const char *text = "10.0.0.254");
 
+// Where a switch without an agent sends results.
+inagg::Endpoint group_of(const char *text, uint16_t port);
+
 // A socket. Results are those of the system calls: negative errno.
 class Rank {
 public:

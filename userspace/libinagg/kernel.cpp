@@ -187,8 +187,6 @@ Error KernelCarrier::join_failure(int error) const {
     const std::optional<inagg_fault> fault = last_fault(socket_.get());
     if (error == ETIMEDOUT)
         return no_switch(options_);
-    if (fault && fault->reason == INAGG_R_MULTICAST)
-        return results_to_group(options_.job);
     if (fault && fault->reason)
         return join_refused(options_, static_cast<int>(fault->reason));
     if (error == EMSGSIZE)

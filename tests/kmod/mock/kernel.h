@@ -354,6 +354,7 @@ size_t copy_to_iter(const void *from, size_t bytes, struct iov_iter *to);
 void iov_iter_revert(struct iov_iter *iter, size_t bytes);
 
 int mock_copy(const char *what, void *to, const void *from, size_t bytes);
+#define KERNEL_SOCKPTR(p)			((sockptr_t){ (p) })
 #define copy_from_sockptr(to, from, bytes)	mock_copy("copy_from_sockptr", to, (from).user, bytes)
 #define copy_to_user(to, from, bytes)		mock_copy("copy_to_user", to, from, bytes)
 #define get_user(x, p)				mock_copy("get_user", &(x), p, sizeof(x))
@@ -459,6 +460,11 @@ struct sockaddr {
 	unsigned short sa_family;
 	char sa_data[14];
 };
+
+#define sockaddr_storage __kernel_sockaddr_storage
+#define SOCK_DGRAM		2
+#define SOL_IP			0
+#define SOL_IPV6		41
 
 struct socket_wq { wait_queue_head_t wait; };
 struct proto_ops;
@@ -597,17 +603,29 @@ static inline bool ipv6_addr_equal(const struct in6_addr *a, const struct in6_ad
 	return !memcmp(a, b, sizeof(*a));
 }
 
+static inline bool ipv6_addr_is_multicast(const struct in6_addr *a)
+{
+	return a->s6_addr[0] == 0xff;
+}
+
+static inline bool ipv4_is_multicast(__be32 a)
+{
+	return (a & __builtin_bswap32(0xf0000000)) == __builtin_bswap32(0xe0000000);
+}
+
 struct inet_sock {
 	struct sock sk;
 	__be16 inet_sport;
 	int family;
 	u8 address[16];
+	bool reuses, accepts_no_checksum, in_group;
 	int (*encap_rcv)(struct sock *sk, struct sk_buff *skb);
 	struct inet_sock *next;
 };
 #define inet_sk(s)		((struct inet_sock *)(s))
 
-struct dst_entry { int references; };
+struct net_device { int ifindex; };
+struct dst_entry { int references; struct net_device *dev; };
 struct rtable { struct dst_entry dst; };
 struct flowi4 {
 	__be32 daddr, saddr;
@@ -658,6 +676,12 @@ struct udp_tunnel_sock_cfg {
 int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **sock);
 void setup_udp_tunnel_sock(struct net *net, struct socket *sock, struct udp_tunnel_sock_cfg *tunnel);
 void udp_tunnel_sock_release(struct socket *sock);
+int sock_create_kern(struct net *net, int family, int type, int protocol, struct socket **sock);
+void sock_release(struct socket *sock);
+void sock_set_reuseaddr(struct sock *sk);
+void udp_set_no_check6_rx(struct sock *sk, bool accept);
+int kernel_bind(struct socket *sock, struct sockaddr *address, int length);
+bool inet_port_requires_bind_service(struct net *net, unsigned short port);
 void udp_tunnel_xmit_skb(struct rtable *route, struct sock *sk, struct sk_buff *skb, __be32 source, __be32 target,
 			 __u8 tos, __u8 ttl, __be16 df, __be16 source_port, __be16 target_port, bool xnet, bool nocheck);
 int udp_tunnel6_xmit_skb(struct dst_entry *dst, struct sock *sk, struct sk_buff *skb, void *dev,

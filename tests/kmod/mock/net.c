@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#define MOCK_INTERFACE	3	/* that leads to the switch */
+
 struct net mock_nets[INAGG_MOCK_NETS];
 struct module mock_module;
 
@@ -13,6 +15,7 @@ static struct {
 	struct inet_sock *udp;
 	u16 next_port;
 	struct rtable route;
+	struct net_device device;
 	u32 mtu;
 	int route_error;
 	bool nonlinear, family_taken;
@@ -309,6 +312,8 @@ static struct dst_entry *route(void)
 	if (n.route_error || mock_fails("route"))
 		return ERR_PTR(n.route_error ?: -ENETUNREACH);
 	n.route.dst.references++;
+	n.route.dst.dev = &n.device;
+	n.device.ifindex = MOCK_INTERFACE;
 	return &n.route.dst;
 }
 
@@ -415,49 +420,112 @@ static bool is_any(const struct inet_sock *udp)
 }
 
 /* Like bind(2): what is in use, what is not ours, what needs to name its interface. */
-static int check_bind(const struct inet_sock *udp, const struct udp_port_cfg *port)
+static int check_bind(const struct inet_sock *udp, int interface)
 {
 	const struct inet_sock *other;
 
 	if (udp->family == AF_INET && udp->address[12] == 192)
 		return -EADDRNOTAVAIL;
-	if (udp->family == AF_INET6 && udp->address[0] == 0xfe && udp->address[1] == 0x80 && !port->bind_ifindex)
+	if (udp->family == AF_INET6 && udp->address[0] == 0xfe && udp->address[1] == 0x80 && !interface)
 		return -EINVAL;
 	for (other = n.udp; other; other = other->next)
-		if (other->family == udp->family && other->inet_sport == udp->inet_sport &&
+		if (other != udp && other->family == udp->family && other->inet_sport == udp->inet_sport &&
+		    !(other->reuses && udp->reuses) &&
 		    (is_any(other) || is_any(udp) || !memcmp(other->address, udp->address, 16)))
 			return -EADDRINUSE;
 	return 0;
 }
 
-int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **sock)
+static struct udp_pair *new_udp(const char *what, struct net *net, int family)
 {
 	struct udp_pair *pair;
+
+	mock_might_sleep(what);
+	pair = mock_alloc(what, sizeof(*pair), GFP_KERNEL | __GFP_ZERO, MOCK_OBJECT);
+	if (!pair)
+		return NULL;
+	init_sock(&pair->inet.sk, net);
+	pair->inet.family = family;
+	pair->socket.sk = &pair->inet.sk;
+	return pair;
+}
+
+int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **sock)
+{
+	struct udp_pair *pair = new_udp("udp_sock_create", net, port->family);
 	struct inet_sock *udp;
 	int error;
 
-	mock_might_sleep("udp_sock_create");
-	pair = mock_alloc("udp_sock_create", sizeof(*pair), GFP_KERNEL | __GFP_ZERO, MOCK_OBJECT);
 	if (!pair)
 		return -ENOMEM;
 	udp = &pair->inet;
-	init_sock(&udp->sk, net);
-	udp->family = port->family;
 	if (port->family == AF_INET)
 		map_v4(udp->address, &port->local_ip);
 	else
 		memcpy(udp->address, &port->local_ip6, 16);
 	udp->inet_sport = port->local_udp_port ?: htons((u16)(40000 + n.next_port++ % 20000));
-	error = check_bind(udp, port);
+	error = check_bind(udp, port->bind_ifindex);
 	if (error) {
 		mock_free(pair, MOCK_OBJECT);
 		return error;
 	}
 	udp->next = n.udp;
 	n.udp = udp;
-	pair->socket.sk = &udp->sk;
 	*sock = &pair->socket;
 	return 0;
+}
+
+/* Groups: a socket is created, bound and joined in steps. */
+
+static int set_udp_option(struct socket *sock, int level, int name, sockptr_t value, unsigned int length)
+{
+	const struct group_req *request = value.user;
+	struct inet_sock *udp = inet_sk(sock->sk);
+
+	mock_might_sleep("joining a group");
+	if (name != MCAST_JOIN_GROUP || length != sizeof(*request) || level != (udp->family == AF_INET ? SOL_IP : SOL_IPV6))
+		return -ENOPROTOOPT;
+	if (request->gr_interface != MOCK_INTERFACE)
+		return -ENODEV;
+	if (mock_fails("joining a group"))
+		return -ENOBUFS;
+	udp->in_group = true;
+	return 0;
+}
+
+static const struct proto_ops udp_ops = { .setsockopt = set_udp_option };
+
+int sock_create_kern(struct net *net, int family, int type, int protocol, struct socket **sock)
+{
+	struct udp_pair *pair = new_udp("sock_create_kern", net, family);
+
+	if (!pair)
+		return -ENOMEM;
+	pair->socket.ops = &udp_ops;
+	pair->inet.next = n.udp;
+	n.udp = &pair->inet;
+	*sock = &pair->socket;
+	return 0;
+}
+
+void sock_release(struct socket *sock) { udp_tunnel_sock_release(sock); }
+void sock_set_reuseaddr(struct sock *sk) { inet_sk(sk)->reuses = true; }
+void udp_set_no_check6_rx(struct sock *sk, bool accept) { inet_sk(sk)->accepts_no_checksum = accept; }
+bool inet_port_requires_bind_service(struct net *net, unsigned short port) { return port < 1024; }
+
+int kernel_bind(struct socket *sock, struct sockaddr *address, int length)
+{
+	struct inet_sock *udp = inet_sk(sock->sk);
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
+	const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+
+	mock_might_sleep("kernel_bind");
+	udp->inet_sport = in->sin_port;
+	if (udp->family == AF_INET)
+		map_v4(udp->address, &in->sin_addr);
+	else
+		memcpy(udp->address, &in6->sin6_addr, 16);
+	return mock_fails("kernel_bind") ? -EADDRINUSE : check_bind(udp, udp->family == AF_INET ? 0 : (int)in6->sin6_scope_id);
 }
 
 void setup_udp_tunnel_sock(struct net *net, struct socket *sock, struct udp_tunnel_sock_cfg *tunnel)
@@ -518,14 +586,23 @@ int udp_tunnel6_xmit_skb(struct dst_entry *dst, struct sock *sk, struct sk_buff 
 
 static bool is_mapped(const u8 *address) { return ipv6_addr_v4mapped((const struct in6_addr *)address); }
 
-static struct inet_sock *listener(const struct mock_packet *packet)
+static bool is_group(const u8 *address)
 {
-	struct inet_sock *udp;
+	return is_mapped(address) ? address[12] >> 4 == 14 : address[0] == 0xff;
+}
 
-	for (udp = n.udp; udp; udp = udp->next)
+static bool is_in_group(const struct inet_sock *udp, const u8 *address)
+{
+	return udp->in_group && !memcmp(udp->address, address, 16) && (udp->family == AF_INET || udp->accepts_no_checksum);
+}
+
+/* The next that listens, from @udp on. */
+static struct inet_sock *listener(struct inet_sock *udp, const struct mock_packet *packet)
+{
+	for (; udp; udp = udp->next)
 		if (udp->encap_rcv && udp->inet_sport == htons(packet->to_port) &&
 		    (udp->family == AF_INET) == is_mapped(packet->to) &&
-		    (is_any(udp) || !memcmp(udp->address, packet->to, 16)))
+		    (is_group(packet->to) ? is_in_group(udp, packet->to) : is_any(udp) || !memcmp(udp->address, packet->to, 16)))
 			return udp;
 	return NULL;
 }
@@ -556,20 +633,27 @@ static struct sk_buff *datagram(const struct mock_packet *packet)
 	return skb;
 }
 
-bool mock_deliver(const struct mock_packet *packet)
+static void deliver_to(struct inet_sock *udp, const struct mock_packet *packet)
 {
-	struct inet_sock *udp = listener(packet);
-	struct sk_buff *skb;
+	struct sk_buff *skb = datagram(packet);
 
-	if (!udp)
-		return false;
-	skb = datagram(packet);
 	mock_enter(true);
 	if (udp->encap_rcv(&udp->sk, skb)) {
 		mock_complain("a datagram was not taken");
 		kfree_skb(skb);
 	}
 	mock_leave();
+}
+
+bool mock_deliver(const struct mock_packet *packet)
+{
+	struct inet_sock *udp = listener(n.udp, packet);
+
+	if (!udp)
+		return false;
+	deliver_to(udp, packet);
+	while (is_group(packet->to) && (udp = listener(udp->next, packet)))
+		deliver_to(udp, packet);
 	return true;
 }
 

@@ -49,6 +49,18 @@ void set_port(Endpoint &endpoint, __be16 port) {
         reinterpret_cast<sockaddr_in6 &>(endpoint.address).sin6_port = port;
 }
 
+void name_group(const Endpoint &group, inagg_config &config) {
+    if (group.address.ss_family == AF_INET) {
+        const auto &in = reinterpret_cast<const sockaddr_in &>(group.address);
+        config.group_port = in.sin_port;
+        std::memcpy(config.group, &in.sin_addr, sizeof(in.sin_addr));
+    } else {
+        const auto &in6 = reinterpret_cast<const sockaddr_in6 &>(group.address);
+        config.group_port = in6.sin6_port;
+        std::memcpy(config.group, &in6.sin6_addr, sizeof(in6.sin6_addr));
+    }
+}
+
 inagg_hdr answer_to(const inagg_hdr &asked, inagg_type type, uint16_t boot) {
     inagg_hdr header = asked;
     header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);
@@ -547,6 +559,8 @@ void SoftwareSwitch::join(const Packet &packet) {
     config.control_slots = inagg_swap32(job.record.control_slots);
     config.algorithm = job.record.algorithm;
     config.flags = job.record.flags;
+    if (options_.group.length)
+        name_group(options_.group, config);
     transmit(header, std::as_bytes(std::span(&config, 1)), to);
 }
 
@@ -602,6 +616,8 @@ void SoftwareSwitch::send_wait(const Job &job, uint64_t seen, const Packet &pack
 }
 
 void SoftwareSwitch::send_to(const Job &job, inagg_hdr header, std::span<const std::byte> body, int rank) {
+    if (rank == every_rank && options_.group.length)
+        return transmit(header, body, options_.group, job.record.flags & INAGG_JOIN_CHECKED);
     for (std::size_t to = 0; to < job.members.size(); to++)
         if ((rank == every_rank || static_cast<int>(to) == rank) && job.members[to].nonce &&
             !(options_.lose && options_.lose(header, static_cast<int>(to))))

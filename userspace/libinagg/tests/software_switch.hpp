@@ -43,6 +43,7 @@ struct SoftwareSwitchOptions {
     uint32_t most_open = UINT32_MAX;        // trio: blocks of a job at once
     // Does this packet to this rank get lost?
     std::function<bool(const inagg_hdr &, int)> lose{};
+    Endpoint group{}; // length not 0: what is for all ranks goes there, once
     bool ipv6 = false; // listen on ::1 instead of an address of its own in 127.0.0.0/8
     // Takes the packets that it sends. Then it has no socket and no thread, and gets packets by receive().
     std::function<void(std::span<const std::byte>, const Endpoint &)> emit{};
