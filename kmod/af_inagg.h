@@ -231,6 +231,7 @@ static inline void inagg_burst_start(struct inagg_burst *burst)
 
 /* family.c */
 void inagg_fail(struct inagg_sock *isk, int error, int reason);
+int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), long *timeout);
 
 /* options.c */
 int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length);
@@ -258,8 +259,7 @@ void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct ina
 		 const void *payload, struct inagg_burst *burst);
 void inagg_wake_reader(struct inagg_sock *isk);
 bool inagg_update_readable(struct inagg_sock *isk);
-u64 inagg_unsent(struct inagg_sock *isk);
-u64 inagg_unread(struct inagg_sock *isk);
+void inagg_count_bytes(struct inagg_sock *isk, u64 *unsent, u64 *unread);
 void inagg_discard_results(struct inagg_sock *isk);
 void inagg_free_tensors(struct inagg_sock *isk);
 

@@ -9,6 +9,7 @@
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/random.h>
+#include <linux/sched/signal.h>
 #include <linux/sockios.h>
 #include <linux/termios.h>
 #include <net/ipv6.h>
@@ -432,6 +433,29 @@ out:
 
 /* Waiting. */
 
+/**
+ * inagg_wait() - wait in send() or recv()
+ * @isk: the socket
+ * @ready: ends the wait
+ * @timeout: jiffies; becomes what is left of them
+ *
+ * Return: 0, -EAGAIN when the time is over, or an error of interrupted calls.
+ */
+int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), long *timeout)
+{
+	long left;
+
+	if (!*timeout)
+		return -EAGAIN;
+	if (signal_pending(current))	/* also where there is always something to do */
+		return sock_intr_errno(*timeout);
+	left = wait_event_interruptible_timeout(*sk_sleep(&isk->sk), ready(isk), *timeout);
+	if (left < 0)
+		return sock_intr_errno(*timeout);
+	*timeout = left;
+	return left ? 0 : -EAGAIN;
+}
+
 static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *wait)
 {
 	struct sock *sk = sock->sk;
@@ -457,19 +481,12 @@ static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *w
 static int inagg_ioctl(struct socket *sock, unsigned int command, unsigned long argument)
 {
 	struct inagg_sock *isk = inagg_sk(sock->sk);
-	u64 bytes;
+	u64 unsent, unread;
 
-	switch (command) {
-	case SIOCOUTQ:
-		bytes = inagg_unsent(isk);
-		break;
-	case SIOCINQ:
-		bytes = inagg_unread(isk);
-		break;
-	default:
+	if (command != SIOCOUTQ && command != SIOCINQ)
 		return -ENOIOCTLCMD;
-	}
-	return put_user((int)min_t(u64, bytes, INT_MAX), (int __user *)argument);
+	inagg_count_bytes(isk, &unsent, &unread);
+	return put_user((int)min_t(u64, command == SIOCOUTQ ? unsent : unread, INT_MAX), (int __user *)argument);
 }
 
 /* In the middle of a tensor that is the end: its rest will never come. */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* recv(): results from the ring to user space. */
-#include <linux/sched/signal.h>
 
 #include "convert.h"
 #include "tensor.h"
@@ -111,21 +110,6 @@ static int recv_error(struct inagg_sock *isk)
 	return sk->sk_state == TCP_CLOSE ? -ENOTCONN : 0;
 }
 
-static int wait_to_recv(struct inagg_sock *isk, long *timeout)
-{
-	long left;
-
-	if (!*timeout)
-		return -EAGAIN;
-	if (signal_pending(current))	/* also where there is always something to do */
-		return sock_intr_errno(*timeout);
-	left = wait_event_interruptible_timeout(*sk_sleep(&isk->sk), recv_ready(isk), *timeout);
-	if (left < 0)
-		return sock_intr_errno(*timeout);
-	*timeout = left;
-	return left ? 0 : -EAGAIN;
-}
-
 /* The tensor's own error, once all of it is here. */
 static int result_error(const struct inagg_tensor *t)
 {
@@ -188,7 +172,7 @@ static ssize_t recv_locked(struct inagg_sock *isk, struct msghdr *msg, int flags
 		/* what was read is returned; the error is the next call's */
 		result = read && isk->sk.sk_err ? -EAGAIN : recv_error(isk);
 		if (!result)
-			result = wait_to_recv(isk, &timeout);
+			result = inagg_wait(isk, recv_ready, &timeout);
 		if (result)
 			return read ?: result;
 	}

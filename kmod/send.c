@@ -257,21 +257,10 @@ static bool only_reader_helps(struct inagg_sock *isk)
 	return result;
 }
 
-/* Wait for room; or, if something was taken already, until only a reader makes room. */
-static int wait_to_send(struct inagg_sock *isk, long *timeout, bool taken)
+/* For whom something was taken already, and who may return. */
+static bool send_ready_or_stuck(struct inagg_sock *isk)
 {
-	long left;
-
-	if (!*timeout)
-		return -EAGAIN;
-	if (signal_pending(current))
-		return sock_intr_errno(*timeout);
-	left = wait_event_interruptible_timeout(*sk_sleep(&isk->sk),
-						send_ready(isk) || (taken && only_reader_helps(isk)), *timeout);
-	if (left < 0)
-		return sock_intr_errno(*timeout);
-	*timeout = left;
-	return left ? 0 : -EAGAIN;
+	return send_ready(isk) || only_reader_helps(isk);
 }
 
 /* Begin a tensor, or take more of the one begun. */
@@ -306,7 +295,7 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 		if (error == -EAGAIN || !may_send(isk)) {
 			if (taken && only_reader_helps(isk))
 				break;
-			error = wait_to_send(isk, &timeout, taken);
+			error = inagg_wait(isk, taken ? send_ready_or_stuck : send_ready, &timeout);
 			if (error)
 				break;
 			continue;

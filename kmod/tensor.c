@@ -321,30 +321,25 @@ void inagg_wake_reader(struct inagg_sock *isk)
 		isk->sk.sk_data_ready(&isk->sk);
 }
 
-/** inagg_unread() - bytes of results that recv() would return, for SIOCINQ */
-u64 inagg_unread(struct inagg_sock *isk)
+/**
+ * inagg_count_bytes() - of the tensors that are not read to their ends
+ * @isk: the socket
+ * @unsent: becomes the bytes taken whose results are not here, for SIOCOUTQ
+ * @unread: becomes the bytes of results that recv() would return, for SIOCINQ
+ */
+void inagg_count_bytes(struct inagg_sock *isk, u64 *unsent, u64 *unread)
 {
 	struct inagg_tensor *t;
-	u64 bytes = 0;
+	u64 done;
 
+	*unsent = *unread = 0;
 	spin_lock_bh(&isk->lock);
-	list_for_each_entry(t, &isk->tensors, list)
-		if (!t->sum)
-			bytes += min_t(u64, t->bytes, (u64)blocks_done(isk, t) * block_bytes(t)) - t->read;
+	list_for_each_entry(t, &isk->tensors, list) {
+		if (t->sum)
+			continue;
+		done = min_t(u64, t->copied, (u64)blocks_done(isk, t) * block_bytes(t));
+		*unsent += t->copied - done;
+		*unread += done - t->read;
+	}
 	spin_unlock_bh(&isk->lock);
-	return bytes;
-}
-
-/** inagg_unsent() - bytes of tensors taken whose results are not here, for SIOCOUTQ */
-u64 inagg_unsent(struct inagg_sock *isk)
-{
-	struct inagg_tensor *t;
-	u64 bytes = 0;
-
-	spin_lock_bh(&isk->lock);
-	list_for_each_entry(t, &isk->tensors, list)
-		if (!t->sum)
-			bytes += t->copied - min_t(u64, t->copied, (u64)blocks_done(isk, t) * block_bytes(t));
-	spin_unlock_bh(&isk->lock);
-	return bytes;
 }
