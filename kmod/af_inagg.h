@@ -35,6 +35,7 @@
 #include <net/netns/generic.h>
 #include <net/sock.h>
 
+#include <inagg/core/guess.h>
 #include <inagg/core/packet.h>
 #include <inagg/core/tensor.h>
 #include <inagg/core/worker.h>
@@ -75,18 +76,25 @@ struct inagg_tensor {
 	u64	read;		/* bytes the receiver has taken */
 	u32	decoded;	/* blocks turned back into the user's type, in their cells */
 	u32	cell;		/* number of its first ring cell */
-	u32	block;		/* number of its first data block, once assigned */
+	u32	block;		/* number of the first block that brings its result, once assigned */
 	u32	blocks;
-	u32	left;		/* of them, without a result */
+	u32	left;		/* data blocks without a result */
 	u32	per_block;	/* elements */
-	u32	control;	/* number of its control block, if has_control */
+	u32	control;	/* number of its first control block */
+	u32	controls;	/* how many it has: 0, 1, or all blocks if `guesses` */
+	u32	controls_left;	/* of them, without a result */
+	u32	turn;		/* among the sums that ask for their scales */
 	struct inagg_coding coding;
 	u8	dtype_op;	/* on the wire */
 	u8	exponent;	/* this rank's */
+	u8	guess;		/* the scale of its elements in its control blocks */
 	u8	scale;		/* the agreed one */
-	bool	has_control;
+	bool	guesses;	/* its control blocks carry its elements */
+	bool	asked;		/* its control blocks, or the first of them, may be sent */
+	bool	agreed;		/* the first of them is back */
+	bool	guessed;	/* the guess was right: they bring the result, and there are no data blocks */
 	bool	scale_known;
-	bool	assigned;	/* its data blocks have numbers */
+	bool	assigned;	/* the blocks that bring its result have numbers */
 	bool	split;		/* infinities and NaN wait to be split off */
 	bool	saturated;
 	bool	mismatch;
@@ -107,7 +115,7 @@ struct inagg_stream {
 	struct inagg_worker worker;
 	struct inagg_wslot *slots;
 	struct inagg_record *records;
-	u8	*kept;		/* data: a cell for each slot */
+	u8	*kept;		/* a cell for each slot */
 	u32	first_slot;	/* in the job's pool */
 	u32	done;		/* blocks before this one have their results */
 	u64	earliest_due;
@@ -164,9 +172,12 @@ struct inagg_sock {
 	struct list_head tensors;	/* not read yet, in call order */
 	struct inagg_tensor *active;	/* the first whose results are not all here */
 	struct inagg_tensor *unassigned;	/* the first whose blocks have no numbers */
+	struct inagg_tensor *unasked;	/* the first whose control blocks may not all be sent */
 	u32	tensor_count;
 	u32	next_block;	/* the next data block to be assigned */
 	u32	next_control;
+	u32	next_turn;
+	struct inagg_guesses guesses;
 	struct inagg_boots boots;
 	u64	nonce;		/* of the JOIN */
 	u64	join_due, join_pause;

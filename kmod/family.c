@@ -196,6 +196,7 @@ static int init_sock(struct inagg_sock *isk)
 	mutex_init(&isk->recv_lock);
 	spin_lock_init(&isk->lock);
 	INIT_LIST_HEAD(&isk->tensors);
+	inagg_guesses_init(&isk->guesses);
 	INIT_DELAYED_WORK(&isk->linger, linger);
 	INIT_WORK(&isk->split, inagg_split_work);
 	INIT_WORK(&isk->group.work, inagg_group_work);

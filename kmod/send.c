@@ -47,22 +47,26 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	t->coding.op = type->op;
 	t->dtype_op = inagg_wire_encoding(type->dtype, type->op);
 	t->per_block = inagg_block_elements(isk->job.elements, t->dtype_op >> 4);
-	t->has_control = !bytes || inagg_needs_scale(type->dtype, type->op);
-	if (bytes && t->has_control && type->dtype == INAGG_FLOAT32 && type->scale != INAGG_SCALE_AUTO) {
+	t->controls = !bytes || inagg_needs_scale(type->dtype, type->op);
+	if (bytes && t->controls && type->dtype == INAGG_FLOAT32 && type->scale != INAGG_SCALE_AUTO) {
 		scale = fixed_scale(isk, type->scale);
 		if (scale < 0) {
 			kfree(t);
 			return ERR_PTR(scale);
 		}
 		t->scale = scale;
-		t->has_control = false;
+		t->controls = 0;
 	}
-	t->scale_known = !t->has_control;
+	t->scale_known = !t->controls;
 	if (div_u64(bytes, block_bytes(t)) >= S32_MAX) {
 		kfree(t);
 		return ERR_PTR(-EMSGSIZE);
 	}
 	t->blocks = blocks_in(t, bytes);
+	t->guesses = bytes && t->controls && inagg_guesses_scale(&isk->job, t->blocks);
+	if (t->guesses)
+		t->controls = t->blocks;
+	t->controls_left = t->controls;
 	return t;
 }
 
@@ -141,10 +145,13 @@ static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 			isk->active = t;
 		if (!isk->unassigned)
 			isk->unassigned = t;
-		if (t->has_control) {
-			t->control = isk->next_control++;
-			inagg_extend(isk, INAGG_CONTROL, isk->next_control, &burst);
-		}
+		if (!isk->unasked)
+			isk->unasked = t;
+		t->control = isk->next_control;
+		isk->next_control += t->controls;
+		if (t->bytes && t->controls)
+			t->turn = isk->next_turn++;
+		inagg_ask_scales(isk, &burst);
 		inagg_assign_blocks(isk, &burst);
 		inagg_timer_follow(isk);
 	}
@@ -190,7 +197,7 @@ static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t lengt
 	if (IS_ERR(t))
 		return PTR_ERR(t);
 	t->cell = isk->ring.head;
-	if (t->bytes && t->has_control)
+	if (t->bytes && t->controls)
 		largest = &magnitude;
 	error = copy_blocks(isk, t, &msg->msg_iter, largest);
 	if (!error && largest)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The worker's state machine (core/worker.h) over packets: one stream of data blocks, one of control
- * blocks, which carry scales and barriers.  Everything here runs under `lock`, mostly in softirq; the work
- * of a call is bounded by the window.
+ * blocks, which carry scales, barriers and small float sums.  Everything here runs under `lock`, mostly in
+ * softirq; the work of a call is bounded by the window.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -22,11 +22,11 @@ static void stream_free(struct inagg_stream *s)
 	kvfree(s->kept);
 }
 
-static int stream_alloc(struct inagg_stream *s, u32 slots, u32 kept_bytes)
+static int stream_alloc(struct inagg_stream *s, u32 slots, u32 cell_bytes)
 {
 	s->slots = kvcalloc(slots, sizeof(*s->slots), GFP_KERNEL_ACCOUNT);
 	s->records = kvcalloc(slots, sizeof(*s->records), GFP_KERNEL_ACCOUNT);
-	s->kept = kvcalloc(slots, kept_bytes ?: 1, GFP_KERNEL_ACCOUNT);
+	s->kept = kvcalloc(slots, cell_bytes, GFP_KERNEL_ACCOUNT);
 	if (s->slots && s->records && s->kept)
 		return 0;
 	stream_free(s);
@@ -47,7 +47,7 @@ int inagg_streams_alloc(struct inagg_sock *isk)
 
 	for (stream = 0; stream < INAGG_STREAMS; stream++) {
 		slots = slots_of(isk, stream);
-		error = stream_alloc(&fresh[stream], slots, stream == INAGG_DATA ? isk->job.elements * 4 : 0);
+		error = stream_alloc(&fresh[stream], slots, isk->job.elements * 4);
 		if (error)
 			goto fail;
 		inagg_worker_init(&fresh[stream].worker, slots, (u64)isk->set.rto_min_us * NSEC_PER_USEC);
@@ -107,12 +107,12 @@ static void finish_packet(struct inagg_sock *isk, struct sk_buff *skb, struct in
 
 static void send_contribution(struct inagg_sock *isk, int stream, u32 block, bool resend, struct inagg_burst *burst)
 {
-	u32 room = stream == INAGG_DATA ? isk->job.elements * 4 : 0, bytes;
 	struct inagg_block_meta meta;
 	struct inagg_hdr *h;
 	struct sk_buff *skb;
+	u32 bytes;
 
-	h = start_packet(isk, stream, INAGG_CONTRIBUTION, block, room, &skb);
+	h = start_packet(isk, stream, INAGG_CONTRIBUTION, block, isk->job.elements * 4, &skb);
 	if (!h)
 		return;
 	if (!inagg_load(isk, stream, block, h + 1, &meta)) {
@@ -381,10 +381,6 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 	reason = inagg_block_admits(&isk->job, &s->worker, s->first_slot, h, bytes);
 	if (reason) {
 		inagg_count_drop(isk, -reason);
-		return;
-	}
-	if (stream == INAGG_CONTROL && bytes) {	/* has no room for elements */
-		inagg_count_drop(isk, INAGG_R_ELEMENTS);
 		return;
 	}
 	if (isk->job.checked && !inagg_packet_intact(h, inagg_payload_checksum(body, bytes))) {

@@ -41,9 +41,9 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 		return 0;
 	ring->cell_bytes = isk->job.elements * 4;
 	ring->cells = rounddown_pow_of_two(max(isk->set.buffer / ring->cell_bytes, 4U));
-	bytes = (u64)ring->cells * ring->cell_bytes + (u64)isk->job.slots * ring->cell_bytes +
+	bytes = (u64)ring->cells * ring->cell_bytes +
 		(u64)(isk->job.slots + isk->job.control_slots) *
-			(sizeof(struct inagg_wslot) + sizeof(struct inagg_record));
+			(ring->cell_bytes + sizeof(struct inagg_wslot) + sizeof(struct inagg_record));
 	error = inagg_charge(isk, bytes);
 	if (error)
 		return error;
@@ -103,7 +103,7 @@ static struct inagg_tensor *tensor_of(const struct inagg_sock *isk, u32 block)
 	struct inagg_tensor *t;
 
 	for (t = isk->active; t && t->assigned; t = next_tensor(isk, t))
-		if (block - t->block < t->blocks)
+		if (!t->guessed && block - t->block < t->blocks)
 			return t;
 	return NULL;
 }
@@ -113,7 +113,7 @@ static struct inagg_tensor *tensor_of_control(const struct inagg_sock *isk, u32 
 	struct inagg_tensor *t;
 
 	for (t = isk->active; t; t = next_tensor(isk, t))
-		if (t->has_control && t->control == block)
+		if (block - t->control < t->controls)
 			return t;
 	return NULL;
 }
@@ -122,6 +122,30 @@ static struct inagg_tensor *tensor_of_control(const struct inagg_sock *isk, u32 
 static bool is_exponent_block(const struct inagg_tensor *t)
 {
 	return t->sum && !t->own;
+}
+
+static void load_elements(struct inagg_sock *isk, const struct inagg_tensor *t, u32 index,
+			  const struct inagg_coding *coding, void *payload, struct inagg_block_meta *meta)
+{
+	u32 count = bytes_of(t, index) / memory_bytes(t);
+
+	meta->dtype_op = t->dtype_op;
+	meta->elements = inagg_padded(count);
+	meta->saturated = inagg_to_wire(coding, cell_of(isk, t, index), payload, count);
+}
+
+/* Asks for the scale, and carries elements at the scale guessed. */
+static void load_control(struct inagg_sock *isk, const struct inagg_tensor *t, u32 index, void *payload,
+			 struct inagg_block_meta *meta)
+{
+	struct inagg_coding coding;
+
+	meta->next_scale = t->exponent;
+	if (!t->guesses)
+		return;
+	meta->scale = t->guess;
+	inagg_coding_init(&coding, t->coding.dtype, t->coding.op, isk->job.size, t->guess);
+	load_elements(isk, t, index, &coding, payload, meta);
 }
 
 /**
@@ -137,21 +161,18 @@ static bool is_exponent_block(const struct inagg_tensor *t)
 bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, struct inagg_block_meta *meta)
 {
 	struct inagg_tensor *t = stream == INAGG_DATA ? tensor_of(isk, block) : tensor_of_control(isk, block);
-	u32 index, count;
 
 	memset(meta, 0, sizeof(*meta));
 	if (!t)
 		return false;
-	if (stream == INAGG_CONTROL || is_exponent_block(t)) {
+	if (stream == INAGG_CONTROL) {
+		load_control(isk, t, block - t->control, payload, meta);
+	} else if (is_exponent_block(t)) {
 		meta->next_scale = t->exponent;
-		return true;
+	} else {
+		meta->scale = t->scale;
+		load_elements(isk, t, block - t->block, &t->coding, payload, meta);
 	}
-	index = block - t->block;
-	count = bytes_of(t, index) / memory_bytes(t);
-	meta->dtype_op = t->dtype_op;
-	meta->scale = t->scale;
-	meta->elements = inagg_padded(count);
-	meta->saturated = inagg_to_wire(&t->coding, cell_of(isk, t, index), payload, count);
 	return true;
 }
 
@@ -160,10 +181,41 @@ static u32 blocks_copied(const struct inagg_tensor *t)
 	return is_exponent_block(t) ? 1 : blocks_in(t, t->copied);
 }
 
+/**
+ * inagg_ask_scales() - let control blocks go
+ * @isk: the socket, locked
+ * @burst: takes what may be sent now
+ *
+ * In call order.  Those with elements wait until their guess is known and the elements are in the ring, and what is
+ * behind them waits with them.
+ */
+void inagg_ask_scales(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	struct inagg_tensor *t;
+	u32 open;
+
+	for (t = isk->unasked; t; t = next_tensor(isk, t)) {
+		if (t->guesses && !t->asked) {
+			if (!inagg_guess_known(&isk->guesses, t->turn))
+				break;
+			t->guess = inagg_guess(&isk->guesses, t->turn);
+			t->asked = true;
+		}
+		open = t->guesses ? blocks_copied(t) : t->controls;
+		if (open)
+			inagg_extend(isk, INAGG_CONTROL, t->control + open, burst);
+		if (open < t->controls)
+			break;
+	}
+	isk->unasked = t;
+}
+
 /** inagg_open_copied() - more of @t is in the ring: its blocks may be sent; @isk is locked */
 void inagg_open_copied(struct inagg_sock *isk, struct inagg_tensor *t, struct inagg_burst *burst)
 {
-	if (t->assigned && t->blocks)
+	if (t == isk->unasked)
+		inagg_ask_scales(isk, burst);
+	if (t->assigned && t->blocks && !t->guessed)
 		inagg_extend(isk, INAGG_DATA, t->block + blocks_copied(t), burst);
 }
 
@@ -180,9 +232,11 @@ void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 
 	for (t = isk->unassigned; t && t->scale_known; t = next_tensor(isk, t)) {
 		inagg_coding_init(&t->coding, t->coding.dtype, t->coding.op, isk->job.size, t->scale);
-		t->block = isk->next_block;
-		t->left = t->blocks;
 		t->assigned = true;
+		t->block = t->guessed ? t->control : isk->next_block;
+		if (t->guessed)
+			continue;
+		t->left = t->blocks;
 		isk->next_block += t->blocks;
 		inagg_open_copied(isk, t, burst);
 	}
@@ -195,21 +249,49 @@ static void advance_active(struct inagg_sock *isk)
 		isk->active = next_tensor(isk, isk->active);
 }
 
-static void store_control(struct inagg_sock *isk, u32 block, const struct inagg_block_meta *meta,
+/* The result of its block @index. */
+static void store_elements(struct inagg_sock *isk, struct inagg_tensor *t, u32 index,
+			   const struct inagg_block_meta *meta, const void *payload)
+{
+	u32 count = bytes_of(t, index) / memory_bytes(t);
+
+	t->saturated |= meta->saturated;
+	if (meta->dtype_op != t->dtype_op || meta->scale != t->scale || meta->elements != inagg_padded(count))
+		t->mismatch = true;
+	else
+		memcpy(cell_of(isk, t, index), payload, inagg_block_bytes(meta));
+}
+
+/* The first of the control blocks of @t is back.  All of them say the same. */
+static void agree(struct inagg_sock *isk, struct inagg_tensor *t, u8 scale, struct inagg_burst *burst)
+{
+	t->agreed = true;
+	if (t->bytes) {
+		inagg_guess_learn(&isk->guesses, t->turn, scale);
+		inagg_ask_scales(isk, burst);
+	}
+	if (t->bytes && scale == INAGG_SCALE_NONFINITE) {
+		inagg_queue_split(isk, t);
+		return;
+	}
+	t->scale = scale;
+	t->guessed = t->guesses && t->guess == scale;
+	t->scale_known = true;
+	inagg_assign_blocks(isk, burst);
+}
+
+static void store_control(struct inagg_sock *isk, u32 block, const struct inagg_block_meta *meta, const void *payload,
 			  struct inagg_burst *burst)
 {
 	struct inagg_tensor *t = tensor_of_control(isk, block);
 
 	if (!t)
 		return;
-	if (t->bytes && meta->next_scale == INAGG_SCALE_NONFINITE) {
-		inagg_queue_split(isk, t);
-		return;
-	}
-	if (t->bytes)
-		t->scale = meta->next_scale;
-	t->scale_known = true;
-	inagg_assign_blocks(isk, burst);
+	t->controls_left--;
+	if (!t->agreed)
+		agree(isk, t, meta->next_scale, burst);
+	if (t->guessed)
+		store_elements(isk, t, block - t->control, meta, payload);
 }
 
 /* The ranks agree on the exponent of a sum's finite part. */
@@ -230,7 +312,6 @@ static void store_data(struct inagg_sock *isk, u32 block, const struct inagg_blo
 		       struct inagg_burst *burst)
 {
 	struct inagg_tensor *t = tensor_of(isk, block);
-	u32 index, count;
 
 	if (!t)
 		return;
@@ -238,13 +319,7 @@ static void store_data(struct inagg_sock *isk, u32 block, const struct inagg_blo
 		store_exponent(isk, t, meta, burst);
 		return;
 	}
-	index = block - t->block;
-	count = bytes_of(t, index) / memory_bytes(t);
-	t->saturated |= meta->saturated;
-	if (meta->dtype_op != t->dtype_op || meta->scale != t->scale || meta->elements != inagg_padded(count))
-		t->mismatch = true;
-	else
-		memcpy(cell_of(isk, t, index), payload, inagg_block_bytes(meta));
+	store_elements(isk, t, block - t->block, meta, payload);
 	t->left--;
 }
 
@@ -261,7 +336,7 @@ void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct ina
 		 const void *payload, struct inagg_burst *burst)
 {
 	if (stream == INAGG_CONTROL)
-		store_control(isk, block, meta, burst);
+		store_control(isk, block, meta, payload, burst);
 	else
 		store_data(isk, block, meta, payload, burst);
 	advance_active(isk);

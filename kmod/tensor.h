@@ -46,7 +46,7 @@ static inline u32 blocks_in(const struct inagg_tensor *t, u64 bytes)
 
 static inline bool has_results(const struct inagg_tensor *t)
 {
-	return t->assigned && !t->left;
+	return t->assigned && !t->left && !t->controls_left;
 }
 
 static inline bool is_complete(const struct inagg_tensor *t)
@@ -57,10 +57,12 @@ static inline bool is_complete(const struct inagg_tensor *t)
 /* Blocks of this tensor that may be read, from its first on without a gap. */
 static inline u32 blocks_done(const struct inagg_sock *isk, const struct inagg_tensor *t)
 {
-	u32 done = isk->streams[INAGG_DATA].done - t->block;
+	u32 done = isk->streams[t->guessed ? INAGG_CONTROL : INAGG_DATA].done - t->block;
 
 	if (!t->assigned || (s32)done < 0 || (t->classes && !is_complete(t)))
 		return 0;
+	if (t->controls_left && done >= t->blocks)	/* a wrong guess is not all back: that ends the tensor */
+		done = t->blocks - 1;
 	return min(done, t->blocks);
 }
 
@@ -92,6 +94,7 @@ static inline bool worth_reading(const struct inagg_sock *isk, const struct inag
 int inagg_charge(struct inagg_sock *isk, u64 bytes);
 void inagg_uncharge(struct inagg_sock *isk, u64 bytes);
 int inagg_alloc_memory(struct inagg_sock *isk);
+void inagg_ask_scales(struct inagg_sock *isk, struct inagg_burst *burst);
 void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst);
 void inagg_open_copied(struct inagg_sock *isk, struct inagg_tensor *t, struct inagg_burst *burst);
 void inagg_free_cells(struct inagg_sock *isk, u32 tail);

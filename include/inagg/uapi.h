@@ -95,7 +95,7 @@ struct inagg_fault {
 	__u32	reason;		/* enum inagg_reason that the switch gave; 0: none */
 	__u32	block;		/* the oldest one unanswered */
 	__u16	job;
-	__u8	control;	/* 1: `block` is a control block: scales and barriers */
+	__u8	control;	/* 1: `block` is a control block: scales, barriers, small float sums */
 	__u8	heard;		/* 1: the switch said who is missing */
 };
 

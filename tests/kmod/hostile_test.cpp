@@ -188,16 +188,58 @@ TEST_F(HostileTest, ResultsOfAnotherShapeFailTheTensor) {
     world.reset();
 }
 
-// Control blocks have no elements, and no memory for any.
-TEST_F(HostileTest, ControlResultsWithElementsOverwriteNothing) {
-    begin(INAGG_FLOAT32);
-    for (const uint8_t dtype : {INAGG_WIRE_INT32, INAGG_WIRE_FLOAT16}) {
+// The same of a small sum's control block, when the switch says that the guess was right.
+TEST_F(HostileTest, ControlResultsOfAnotherShapeFailTheSum) {
+    const struct {
+        int length;
+        Change change;
+        size_t payload = 256;
+    } cases[] = {
+        {256, [](inagg_hdr &) {}},
+        {-EBADMSG, [](inagg_hdr &h) { h.dtype_op = INAGG_WIRE_INT32 << 4; }},
+        {-EBADMSG, [](inagg_hdr &h) { h.dtype_op = INAGG_WIRE_NONE << 4, h.elements = 0; }, 0},
+        {-EBADMSG, [](inagg_hdr &h) { h.scale = 1; }},
+        {-EBADMSG, [](inagg_hdr &h) { h.elements = inagg_swap16(32); }, 128},
+        {-EBADMSG, [](inagg_hdr &h) { h.dtype_op = INAGG_WIRE_FLOAT16 << 4, h.elements = inagg_swap16(128); }},
+    };
+    for (const auto &[length, change, payload] : cases) {
+        begin(INAGG_FLOAT32, false, 64);
         inagg_hdr h = answer(INAGG_RESULT);
-        h.dtype_op = static_cast<uint8_t>(dtype << 4);
-        h.elements = inagg_swap16(64);
-        EXPECT_TRUE(world->deliver(packet(h, 64 * inagg_element_bytes(dtype)), ranks[0].port));
+        h.next_scale = h.scale; // the first guess
+        change(h);
+        EXPECT_TRUE(world->deliver(packet(h, payload), ranks[0].port));
+        Bytes got(256);
+        EXPECT_EQ(ranks[0].recv_nowait(got), length);
+        EXPECT_EQ(ranks[0].recv_nowait(got), -EAGAIN) << "the tensor is gone";
+        TearDown();
     }
-    expect_sum();
+    world.reset();
+}
+
+// A large sum's control block asks for the scale only.
+TEST_F(HostileTest, ControlResultsWithElementsThatNobodySentOverwriteNothing) {
+    begin(INAGG_FLOAT32);
+    inagg_hdr h = answer(INAGG_RESULT);
+    h.dtype_op = INAGG_WIRE_FIXED32 << 4;
+    h.elements = inagg_swap16(64);
+    std::vector<Bytes> contributions;
+    world->filter = [&](const mock_packet &packet) {
+        const auto *data = static_cast<const std::byte *>(packet.data);
+        if (packet.from_port == ranks[0].port)
+            contributions.emplace_back(data, data + packet.bytes);
+        return packet.from_port == ranks[0].port;
+    };
+    EXPECT_TRUE(world->deliver(packet(h, 256), ranks[0].port));
+    world->filter = nullptr;
+    ASSERT_EQ(contributions.size(), 4U);
+    for (size_t block = 0; block < 4; block++) {
+        inagg_coding coding;
+        inagg_coding_init(&coding, INAGG_FLOAT32, INAGG_SUM, 2, h.next_scale);
+        Bytes want(256);
+        inagg_encode_block(&coding, input[0].data() + 256 * block, want.data(), 64);
+        contributions[block].erase(contributions[block].begin(), contributions[block].begin() + sizeof(h));
+        EXPECT_TRUE(contributions[block] == want);
+    }
 }
 
 // Any header with a right checksum: what comes of it may be wrong sums, but nothing worse.

@@ -128,6 +128,182 @@ TEST_F(TensorTest, InfinitiesAndNanComeOutWhereTheyGoIn) {
     EXPECT_EQ(mock_charged(), charged) << "the counts' memory is given back";
 }
 
+// Small float sums.
+
+static std::vector<Bytes> scaled(std::vector<Bytes> inputs, int exponent) {
+    for (Bytes &in : inputs)
+        for (size_t i = 0; i < in.size(); i += 4) {
+            float x;
+            std::memcpy(&x, in.data() + i, 4);
+            x = std::ldexp(i ? std::tanh(x) : 0.99F, exponent); // below 2^exponent, the first one just
+            std::memcpy(in.data() + i, &x, 4);
+        }
+    return inputs;
+}
+
+struct GuessTest : TensorTest {
+    static inagg::SoftwareSwitchOptions guessing() { return {.elements = 64, .slots = 8, .control_slots = 8}; }
+    // Blocks that rank 0 takes for a sum.
+    uint64_t blocks_of(inagg_dtype dtype, const std::vector<Bytes> &inputs) {
+        const uint64_t before = ranks[0].info().blocks;
+        check(dtype, INAGG_SUM, inputs);
+        return ranks[0].info().blocks - before;
+    }
+    static std::vector<Bytes> sum_of(int exponent, unsigned seed) {
+        return scaled(inputs_of(INAGG_FLOAT32, 3, 200, seed), exponent); // four blocks
+    }
+};
+
+TEST_F(GuessTest, OneRoundWhileTheScaleStays) {
+    start(guessing());
+    join(3);
+    for (unsigned i = 0; i < 30; i++)
+        EXPECT_EQ(blocks_of(INAGG_FLOAT32, sum_of(static_cast<int>(i / 10), i)), i % 10 < 4 ? 8U : 4U) << i;
+    std::vector<Bytes> one_grows = sum_of(2, 99);
+    one_grows[1] = sum_of(9, 99)[1];
+    EXPECT_EQ(blocks_of(INAGG_FLOAT32, one_grows), 8U);
+    for (unsigned i = 0; i < 3; i++)
+        EXPECT_EQ(blocks_of(INAGG_FLOAT32, sum_of(2, i)), 4U);
+    EXPECT_EQ(blocks_of(INAGG_FLOAT32, sum_of(9, 7)), 4U) << "four sums before";
+    EXPECT_EQ(blocks_of(INAGG_FLOAT32, scaled(inputs_of(INAGG_FLOAT32, 3, 300), 2)), 6U) << "too large to guess";
+}
+
+TEST_F(GuessTest, HalvesToo) {
+    start(guessing());
+    join(3);
+    for (const inagg_dtype dtype : {INAGG_FLOAT16, INAGG_BFLOAT16}) {
+        set_all(INAGG_DTYPE, dtype);
+        const auto inputs = inputs_of(dtype, 3, 500);
+        for (int i = 0; i < 4; i++)
+            blocks_of(dtype, inputs);
+        EXPECT_EQ(blocks_of(dtype, inputs), 4U);
+    }
+}
+
+TEST_F(GuessTest, NothingIsGuessedOfAScaleSetByHandOrOfInfinities) {
+    start(guessing());
+    join(2);
+    set_all(INAGG_SCALE, 10);
+    EXPECT_EQ(blocks_of(INAGG_FLOAT32, {bytes_of(std::vector<float>{1, 2}), bytes_of(std::vector<float>{3, 4})}), 1U);
+    set_all(INAGG_SCALE, INAGG_SCALE_AUTO);
+    const auto infinite = bytes_of(std::vector<float>{1, std::numeric_limits<float>::infinity()});
+    for (int i = 0; i < 6; i++)
+        for (const Transfer &t : allreduce({infinite, infinite})) {
+            EXPECT_EQ(t.error, 0);
+            EXPECT_TRUE(t.output == bytes_of(std::vector<float>{2, std::numeric_limits<float>::infinity()}));
+        }
+}
+
+TEST_F(GuessTest, SumsStayExactInBadWeather) {
+    auto options = guessing();
+    options.loss = options.duplication = 0.1;
+    options.corruption = 0.02;
+    start(options, 300 * us);
+    join(3, [](Rank &rank) {
+        tiny_buffer(rank);
+        rank.set(INAGG_CHECKED, 1);
+    });
+    int left = 200;
+    world->every(2 * ms, [&] {
+        if (left % 2)
+            world->sw().reboot();
+        else
+            world->sw().clear_slots();
+        return --left > 0;
+    });
+    std::mt19937 random(3);
+    for (unsigned i = 0; i < 60; i++) {
+        const size_t counts[] = {1, 64, 65, 200, 256, 1000};
+        check(INAGG_FLOAT32, INAGG_SUM,
+              scaled(inputs_of(INAGG_FLOAT32, 3, counts[random() % 6], i), static_cast<int>(random() % 8 / 7)));
+    }
+    EXPECT_GT(sum(&inagg_info::restores), 0U);
+    EXPECT_GT(sum(&inagg_info::reboots), 0U);
+}
+
+TEST_F(GuessTest, ManyAreQueuedAtScalesThatChange) {
+    auto options = guessing();
+    options.loss = 0.02;
+    start(options, 100 * us);
+    join(3);
+    std::vector<std::vector<Bytes>> all;
+    const auto dtype_of = [](unsigned i) { return i % 9 == 5 ? INAGG_INT32 : INAGG_FLOAT32; };
+    for (unsigned i = 0; i < 60; i++) {
+        const auto dtype = static_cast<uint8_t>(dtype_of(i));
+        all.push_back(dtype == INAGG_INT32 ? integers(3, 100, i) : sum_of(static_cast<int>(i / 7 % 2), i));
+        for (size_t r = 0; r < 3; r++)
+            ASSERT_EQ(ranks[r].send(all[i][r], {dtype, INAGG_SUM, 0, INAGG_SCALE_AUTO}),
+                      static_cast<int>(all[i][r].size()));
+    }
+    for (unsigned i = 0; i < 60; i++)
+        for (Rank &rank : ranks) {
+            Bytes got(all[i][0].size());
+            ASSERT_EQ(rank.recv(got), static_cast<int>(got.size())) << i;
+            EXPECT_TRUE(got == expected(dtype_of(i), INAGG_SUM, all[i])) << i;
+        }
+}
+
+// The control blocks of what is not in the ring yet cannot go, and the other ranks wait for them.
+TEST_F(GuessTest, PieceByPieceThroughASmallRing) {
+    start(guessing());
+    bool small = true;
+    join(3, [&](Rank &rank) {
+        if (std::exchange(small, false))
+            tiny_buffer(rank);
+    });
+    for (const int exponent : {0, 0, 0, 0, 1, 1, 0, 1}) { // guessed wrong, and right
+        const auto first = scaled(inputs_of(INAGG_FLOAT32, 3, 130), exponent), second = sum_of(exponent, 1);
+        ASSERT_EQ(ranks[0].send(first[0]), 520);
+        ASSERT_EQ(ranks[0].send(second[0], MSG_DONTWAIT), 256) << "one block fits behind three";
+        for (const size_t r : {1, 2}) {
+            ASSERT_EQ(ranks[r].send(first[r]), 520);
+            ASSERT_EQ(ranks[r].send(second[r]), 800);
+        }
+        world->run(ms);
+        for (Rank &rank : ranks) {
+            Bytes got(520);
+            ASSERT_EQ(rank.recv(got), 520);
+            EXPECT_TRUE(got == expected(INAGG_FLOAT32, INAGG_SUM, first));
+        }
+        ASSERT_EQ(ranks[0].send(std::span(second[0]).subspan(256)), 544);
+        for (Rank &rank : ranks) {
+            Bytes got(800);
+            int flags = 0;
+            ASSERT_EQ(rank.recv(got, flags), 800);
+            EXPECT_TRUE(flags & MSG_EOR);
+            EXPECT_TRUE(got == expected(INAGG_FLOAT32, INAGG_SUM, second));
+        }
+    }
+}
+
+// A wrong guess that is not all back when the sum is: the end of the tensor waits for it.
+TEST_F(GuessTest, TheEndOfASumIsTheEndOfItsGuess) {
+    start(guessing());
+    join(3);
+    world->filter = [&](const mock_packet &packet) {
+        inagg_hdr h;
+        if (packet.from_port != ranks[0].port || packet.bytes < sizeof(h))
+            return false;
+        std::memcpy(&h, packet.data, sizeof(h));
+        return inagg_swap32(h.slot) == 8 + 3; // the last control block
+    };
+    const auto inputs = sum_of(0, 1);
+    for (size_t r = 0; r < 3; r++)
+        ASSERT_EQ(ranks[r].send(inputs[r]), 800);
+    world->run(5 * ms);
+    Bytes got(800);
+    int flags = MSG_DONTWAIT;
+    EXPECT_EQ(ranks[1].recv(got, flags), 768);
+    EXPECT_FALSE(flags & MSG_EOR);
+    world->filter = nullptr;
+    Bytes rest(800);
+    flags = 0;
+    ASSERT_EQ(ranks[1].recv(rest, flags), 32);
+    EXPECT_TRUE(flags & MSG_EOR);
+    std::copy_n(rest.begin(), 32, got.begin() + 768);
+    EXPECT_TRUE(got == expected(INAGG_FLOAT32, INAGG_SUM, inputs));
+}
+
 TEST_F(TensorTest, FixedScaleSumsAndSaturates) {
     start();
     join(2);

@@ -2,6 +2,7 @@
 /* The shared headers are C first: this file compiles them as C11 and runs one block through them. */
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
+#include <inagg/core/guess.h>
 #include <inagg/core/job.h>
 #include <inagg/core/packet.h>
 #include <inagg/core/slot.h>

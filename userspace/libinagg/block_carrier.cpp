@@ -14,7 +14,13 @@ struct BlockCarrier::BlockOperation : Operation {
 
     Reduction reduction{};   // broadcast: recv and count in bytes
     bool scale_known = true; // float sums: agreed, or not needed
-    uint8_t scale = 0;       // own exponent, then the agreed one
+    uint8_t exponent = 0;    // float sums: this rank's
+    uint8_t scale = 0;       // guessed, then agreed
+    uint32_t turn = 0;       // among the sums that ask for their scales
+    bool guesses = false;    // its control blocks carry its elements
+    std::unique_ptr<Encoding> guess; // at the scale guessed, once that is known
+    bool agreed = false;     // the first control block is back
+    bool guessed = false;    // and says that the guess was right: they bring the sum
     uint32_t pending = 0;    // blocks assigned and not back yet
     bool assigned = false;   // no more blocks will come
     bool absent = false;     // the scale was agreed without this rank: its elements do not fit
@@ -23,7 +29,9 @@ struct BlockCarrier::BlockOperation : Operation {
 };
 
 BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
-    : options_(options), transport_(make(options_, *this)), trio_(transport_->config().algorithm == INAGG_TRIO) {}
+    : options_(options), transport_(make(options_, *this)), trio_(transport_->config().algorithm == INAGG_TRIO) {
+    inagg_guesses_init(&guesses_);
+}
 
 // Starting operations
 
@@ -45,7 +53,7 @@ void BlockCarrier::choose_scale(BlockOperation &operation) const {
     if (r.dtype == INAGG_FLOAT32 && options_.scale != INAGG_SCALE_AUTO) {
         operation.scale = inagg_scale_for_point(inagg_fan_in_log2(r.size), options_.scale);
     } else {
-        operation.scale = max_exponent(r.send, r.count, r.dtype);
+        operation.exponent = max_exponent(r.send, r.count, r.dtype);
         operation.scale_known = false;
     }
 }
@@ -54,26 +62,58 @@ void BlockCarrier::start(const Handle &prepared) {
     const auto operation = std::static_pointer_cast<BlockOperation>(prepared);
     const bool barrier = operation->call.kind == Call::Kind::barrier;
     operation->assigned = barrier;
-    if (barrier || !operation->scale_known)
-        queue_control(operation, operation->scale);
-    if (!barrier) {
+    if (!barrier)
         unassigned_.push_back(operation);
+    if (barrier)
+        queue_control(operation, 1);
+    else if (operation->scale_known)
         assign_blocks();
-    }
+    else
+        ask_scale(operation);
 }
 
-void BlockCarrier::queue_control(const BlockHandle &operation, uint8_t exponent) {
-    controls_.push_back({operation, exponent});
-    operation->pending++;
-    transport_->extend(Stream::control, first_control_ + static_cast<uint32_t>(controls_.size()));
+// One control block asks for the scale of a sum; those of a small one carry its elements, too.
+void BlockCarrier::ask_scale(const BlockHandle &operation) {
+    const Reduction &r = operation->reduction;
+    const uint32_t blocks = inagg_blocks_of(r.count, block_elements(r.elements, r.dtype, r.op));
+    operation->guesses = inagg_guesses_scale(&transport_->config(), blocks);
+    operation->turn = next_turn_++;
+    queue_control(operation, operation->guesses ? blocks : 1);
+}
+
+void BlockCarrier::queue_control(const BlockHandle &operation, uint32_t blocks) {
+    for (uint32_t index = 0; index < blocks; index++)
+        controls_.push_back({operation, index});
+    operation->pending += blocks;
+    open_control();
+}
+
+// Control blocks are numbered in call order, too. Those with elements wait until their guess is known, and what is
+// behind them waits with them.
+void BlockCarrier::open_control() {
+    const uint32_t before = open_control_, end = first_control_ + static_cast<uint32_t>(controls_.size());
+    for (; open_control_ != end; open_control_++) {
+        BlockOperation &operation = *controls_[open_control_ - first_control_].operation;
+        if (!operation.guesses || operation.guess)
+            continue;
+        if (!inagg_guess_known(&guesses_, operation.turn))
+            break;
+        operation.scale = inagg_guess(&guesses_, operation.turn);
+        operation.guess = make_encoding(operation.reduction, operation.scale);
+    }
+    if (open_control_ != before)
+        transport_->extend(Stream::control, open_control_);
 }
 
 // Data blocks are numbered in call order: all ranks number them alike, whenever their scales arrive.
 void BlockCarrier::assign_blocks() {
     const uint32_t before = next_data_;
     while (!unassigned_.empty() && assign(unassigned_.front())) {
-        unassigned_.front()->assigned = true;
+        const BlockHandle operation = std::move(unassigned_.front());
         unassigned_.pop_front();
+        operation->assigned = true;
+        if (operation->pending == 0) // its control blocks brought all of it
+            finish(*operation);
     }
     if (next_data_ != before)
         transport_->extend(Stream::data, next_data_);
@@ -86,6 +126,8 @@ bool BlockCarrier::assign(const BlockHandle &operation) {
         add_segment(operation, make_broadcast(r.recv, r.count, r.elements, operation->call.root), Part::elements_of_all);
     else if (!operation->scale_known)
         return false;
+    else if (operation->guessed)
+        note_blocks(*operation, *operation->guess);
     else if (operation->scale == INAGG_SCALE_NONFINITE || operation->classes)
         return assign_float_sum(operation);
     else
@@ -111,15 +153,19 @@ bool BlockCarrier::assign_float_sum(const BlockHandle &operation) {
     return true;
 }
 
+// Its elements travel like this.
+void BlockCarrier::note_blocks(BlockOperation &operation, const Encoding &encoding) const {
+    operation.blocks = encoding.blocks();
+    operation.block_elements = encoding.per_block();
+    if (trio_)
+        operation.contributors.resize(operation.blocks);
+}
+
 void BlockCarrier::add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding, Part part) {
     const uint32_t blocks = encoding->blocks();
     operation->pending += blocks;
-    if (part != Part::beside_of_all) {
-        operation->blocks = blocks;
-        operation->block_elements = encoding->per_block();
-        if (trio_)
-            operation->contributors.resize(blocks);
-    }
+    if (part != Part::beside_of_all)
+        note_blocks(*operation, *encoding);
     segments_.push_back({operation, std::move(encoding), trio_ && part != Part::elements,
                          trio_ && part != Part::beside_of_all, next_data_, blocks, blocks});
     next_data_ += blocks;
@@ -137,8 +183,10 @@ BlockCarrier::Segment &BlockCarrier::segment_of(uint32_t block) {
 BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) {
     if (stream == Stream::control) {
         const Control &control = controls_[block - first_control_];
-        BlockMeta meta = control_meta(control.exponent);
-        meta.whole = trio_ && control.operation->call.kind == Call::Kind::barrier;
+        const BlockOperation &operation = *control.operation;
+        BlockMeta meta = operation.guess ? operation.guess->load(control.index, payload) : control_meta(0);
+        meta.next_scale = operation.exponent;
+        meta.whole = trio_ && operation.call.kind == Call::Kind::barrier;
         return meta;
     }
     const Segment &segment = segment_of(block);
@@ -150,34 +198,51 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
 
 void BlockCarrier::store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) {
     if (stream == Stream::control)
-        store_control(block, meta);
+        store_control(block, meta, payload);
     else
         store_data(block, meta, payload);
 }
 
-void BlockCarrier::store_control(uint32_t block, const BlockMeta &meta) {
-    const BlockHandle operation = std::move(controls_[block - first_control_].operation);
+void BlockCarrier::store_control(uint32_t block, const BlockMeta &meta, const std::byte *payload) {
+    Control &control = controls_[block - first_control_];
+    const BlockHandle operation = std::move(control.operation);
+    const uint32_t index = control.index;
     while (!controls_.empty() && !controls_.front().operation) {
         controls_.pop_front();
         first_control_++;
     }
-    if (operation->call.kind == Call::Kind::reduction) {
-        operation->absent = trio_ && operation->scale > meta.next_scale;
-        operation->scale = meta.next_scale;
-        operation->scale_known = true;
-        assign_blocks();
-    }
+    if (operation->call.kind == Call::Kind::reduction && !operation->agreed)
+        agree(*operation, meta.next_scale);
+    if (operation->guessed)
+        store_elements(*operation, *operation->guess, index, meta, payload);
     returned(operation);
+}
+
+// The first of a sum's control blocks is back. All of them say the same.
+void BlockCarrier::agree(BlockOperation &operation, uint8_t scale) {
+    operation.agreed = true;
+    operation.guessed = operation.guess && scale == operation.scale;
+    operation.absent = trio_ && operation.exponent > scale;
+    operation.scale = scale;
+    operation.scale_known = true;
+    inagg_guess_learn(&guesses_, operation.turn, scale);
+    open_control();
+    assign_blocks();
+}
+
+void BlockCarrier::store_elements(BlockOperation &operation, Encoding &encoding, uint32_t index,
+                                  const BlockMeta &meta, const std::byte *payload) const {
+    operation.saturated |= meta.saturated != 0;
+    if (!encoding.store(index, meta, payload))
+        operation.set_error(calls_differ(options_.job, fmt::format(", block {}", index)));
 }
 
 void BlockCarrier::store_data(uint32_t block, const BlockMeta &meta, const std::byte *payload) {
     Segment &segment = segment_of(block);
     const BlockHandle operation = segment.operation;
-    operation->saturated |= meta.saturated != 0;
     if (segment.values)
         operation->contributors[block - segment.first] = meta.contributors;
-    if (!segment.encoding->store(block - segment.first, meta, payload))
-        operation->set_error(calls_differ(options_.job, fmt::format(", block {}", block)));
+    store_elements(*operation, *segment.encoding, block - segment.first, meta, payload);
     if (--segment.left == 0)
         segment.encoding.reset();
     while (!segments_.empty() && segments_.front().left == 0)

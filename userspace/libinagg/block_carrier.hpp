@@ -6,6 +6,8 @@
 #include "encoding.hpp"
 #include "transport.hpp"
 
+#include <inagg/core/guess.h>
+
 #include <deque>
 
 namespace inagg {
@@ -37,25 +39,31 @@ private:
         bool values; // the operation's elements, not what goes before and behind them
         uint32_t first, blocks, left;
     };
-    // A control block; `operation` is reset when its result is here.
+    // A control block, of a barrier or a float sum; `operation` is reset when its result is here.
     struct Control {
         BlockHandle operation;
-        uint8_t exponent;
+        uint32_t index; // of the operation's
     };
 
     BlockMeta load(Stream stream, uint32_t block, std::byte *payload) override;
     void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) override;
 
     void choose_scale(BlockOperation &operation) const;
-    void queue_control(const BlockHandle &operation, uint8_t exponent);
+    void ask_scale(const BlockHandle &operation);
+    void queue_control(const BlockHandle &operation, uint32_t blocks);
+    void open_control();
+    void agree(BlockOperation &operation, uint8_t scale);
     void assign_blocks();
     bool assign(const BlockHandle &operation);
     bool assign_float_sum(const BlockHandle &operation);
     // What an operation has of segments, and who must be in their blocks.
     enum class Part { elements, elements_of_all, beside_of_all };
+    void note_blocks(BlockOperation &operation, const Encoding &encoding) const;
     void add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding, Part part);
     Segment &segment_of(uint32_t block);
-    void store_control(uint32_t block, const BlockMeta &meta);
+    void store_control(uint32_t block, const BlockMeta &meta, const std::byte *payload);
+    void store_elements(BlockOperation &operation, Encoding &encoding, uint32_t index, const BlockMeta &meta,
+                        const std::byte *payload) const;
     void store_data(uint32_t block, const BlockMeta &meta, const std::byte *payload);
     void returned(const BlockHandle &operation);
     void finish(BlockOperation &operation) const;
@@ -68,6 +76,9 @@ private:
     uint32_t next_data_ = 0;
     std::deque<Control> controls_;
     uint32_t first_control_ = 0; // number of controls_.front()
+    uint32_t open_control_ = 0;  // those before it may be sent
+    uint32_t next_turn_ = 0;     // of the next sum that asks for its scale
+    inagg_guesses guesses_;
 };
 
 } // namespace inagg

@@ -33,7 +33,7 @@ static uint32_t history_blocks(const JobConfig &job, uint32_t slots, uint32_t mi
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
                BlockClient &client, uint32_t history_mib, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
-      boots_{membership.config.boot, 0}, payload_bytes_(std::size_t{membership.config.elements} * 4) {
+      boots_{membership.config.boot, 0} {
     const JobConfig &job = membership_.config;
     const uint32_t counts[stream_count] = {job.slots, job.control_slots};
     const unsigned owners[stream_count] = {own_data, own_control};
@@ -43,6 +43,8 @@ Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership 
         s.stream = static_cast<Stream>(i);
         s.owned = owned & owners[i];
         s.first_slot = first_slot;
+        if (s.stream == Stream::data || !trio())
+            s.payload_bytes = std::size_t{job.elements} * 4;
         first_slot += counts[i];
         inagg_worker_init(&s.worker, counts[i], 0);
         if (!s.owned)
@@ -51,7 +53,7 @@ Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership 
         for (uint32_t index = 0; index < counts[i]; index++)
             inagg_wslot_init(&s.slots[index], index);
         s.records.resize(counts[i]);
-        s.history = History(history_blocks(job, counts[i], history_mib), s.stream == Stream::data ? payload_bytes_ : 0);
+        s.history = History(history_blocks(job, counts[i], history_mib), s.payload_bytes);
     }
 }
 
@@ -166,7 +168,7 @@ void Engine::packet(std::span<const std::byte> payload) noexcept {
 
 bool Engine::admits(const StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) const {
     const auto bytes = static_cast<uint32_t>(body.size());
-    if (s.stream == Stream::control && bytes)
+    if (bytes > s.payload_bytes)
         return false;
     if (inagg_block_admits(&membership_.config, &s.worker, s.first_slot, &header, bytes))
         return false;

@@ -56,6 +56,7 @@ private:
         Stream stream;
         bool owned = false;
         uint32_t first_slot = 0;            // of this stream in the job's pool
+        std::size_t payload_bytes = 0;      // of its largest block
         bool answered = false;              // RACK has something new to look at
         uint64_t earliest_due = UINT64_MAX; // no timer is due before this
         inagg_worker worker{};
@@ -100,7 +101,6 @@ private:
     BlockClient &client_;
     uint64_t now_ = 0;
     inagg_boots boots_;
-    std::size_t payload_bytes_; // of the largest block
     std::array<StreamState, stream_count> streams_;
     uint64_t packets_ = 0;
     inagg_stats_t stats_{};

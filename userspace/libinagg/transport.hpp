@@ -18,7 +18,7 @@
 
 namespace inagg {
 
-// A job has two streams of blocks. Control blocks carry scales and barriers, no elements; they have
+// A job has two streams of blocks. Control blocks carry scales, barriers and small float sums; they have
 // slots of their own so that the next tensor's scale is agreed while this one's data flow.
 enum class Stream : uint8_t { data, control };
 inline constexpr int stream_count = 2;
