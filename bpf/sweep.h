@@ -57,7 +57,8 @@ static __always_inline void sweep_record(struct inagg_record *r, struct visit *v
 {
 	struct inagg_job_policy *policy;
 	struct inagg_expired e = {};
-	__u32 row = r->job, *open;
+	__u32 row = r->job, number, *open;
+	struct inagg_job *job;
 
 	if (!(r->slot.flags & INAGG_SLOT_LIVE))
 		return;
@@ -67,7 +68,11 @@ static __always_inline void sweep_record(struct inagg_record *r, struct visit *v
 		r->slot.flags = 0;
 		return;
 	}
-	switch (inagg_record_sweep(r, &policy->policy, inagg_epoch_of(bpf_ktime_get_coarse_ns()))) {
+	number = policy->job;
+	job = bpf_map_lookup_elem(&jobs, &number);
+	if (!job)
+		return;
+	switch (inagg_record_sweep(r, job, &policy->policy, inagg_epoch_of(bpf_ktime_get_coarse_ns()))) {
 	case INAGG_SWEEP_EXPIRED:
 		e.block = r->slot.block;
 		e.generation = r->slot.generation;
@@ -310,7 +315,7 @@ int inagg_tick(struct xdp_md *ctx)
 	if (verdict < 0)
 		return verdict == -INAGG_R_STALE ? XDP_DROP : drop(t.count, verdict);
 	t.count->expired++;
-	count_decision(t.count, &r);
+	count_decision(&t, &r);
 	if (dress(ctx, p, &t, r.state.seen))
 		return drop(t.count, -INAGG_R_MULTICAST);
 	return deliver(ctx, p, t.job, &at, &r, t.count, 1);

@@ -295,15 +295,26 @@ static __always_inline int joined(const struct xdp_md *ctx, void *data, __u64 no
 	return (m->flags & INAGG_MEMBER_STATIC) || m->nonce == nonce;
 }
 
-/* The ranks for which a member speaks; 0: a switch's, and not all that are behind it have joined. */
-static __always_inline __u64 ranks_behind(const struct inagg_member *m, __u32 row)
+/* What a CONFIG says of ranks: to a rank, those that the job goes on with; to a switch, those behind it, and 0
+ * until all of them have joined. */
+static __always_inline __u64 ranks_for(const struct inagg_job *job, const struct inagg_member *m, __u32 row)
 {
 	__u64 *behind;
 
 	if (!(m->flags & INAGG_MEMBER_SWITCH))
-		return inagg_rank_bit(row);
+		return job->all;
 	behind = bpf_map_lookup_elem(&subtrees, &row);
 	return behind ? *behind : 0;
+}
+
+/* The body goes back as it came. */
+static __always_inline void write_refusal(struct inagg_hdr *h, __u32 reason, __u16 boot)
+{
+	h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_REFUSED;
+	h->slot = bpf_htonl(reason);
+	h->boot = bpf_htons(boot);
+	h->level_flags = 0;
+	inagg_hdr_seal_checked(h, inagg_body_checksum(h + 1));
 }
 
 static __always_inline void write_config(struct inagg_hdr *h, const struct inagg_job *job, __u64 ranks, __u16 boot)
@@ -384,11 +395,15 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 				m->receive_port = join->receive_port;
 				__builtin_memcpy(m->mac, data + ETH_ALEN, 6);
 			}
-			ranks = ranks_behind(m, row);
+			ranks = ranks_for(job, m, row);
 			if (!ranks)
 				return XDP_DROP;	/* it asks again */
 			p->reply_port = join->receive_port;
-			write_config(&d->hdr, job, ranks, p->boot);
+			attend(job->index, rank);
+			if (inagg_job_excludes(job, rank))
+				write_refusal(&d->hdr, INAGG_R_EXCLUDED, p->boot);
+			else
+				write_config(&d->hdr, job, ranks, p->boot);
 			count->joins++;
 			return reply(ctx, p->payload, p->reply_port);
 		}

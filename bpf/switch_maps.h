@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 
 #include <inagg/core/job.h>
+#include <inagg/core/presence.h>
 #include <inagg/core/record.h>
 
 #define INAGG_MAX_JOBS		64	/* rows of members, ports and stats */
@@ -89,6 +90,14 @@ struct inagg_job_policy {
 	struct inagg_policy policy;
 	__u16	job;			/* its number */
 	__u16	generation;		/* records of another one are nobody's */
+};
+
+/* `attendance`: index job.index, per CPU; of jobs with INAGG_TRIO: struct inagg_attendance. */
+
+/* `stragglers`: index job.index; what whoever looks at `attendance` thinks of it: bitmaps of ranks. */
+struct inagg_stragglers {
+	__u64	temporary;
+	__u64	permanent;
 };
 
 /* `open_records`: index job.index; how many the job has, changed atomically.  Apart from its policy, which the

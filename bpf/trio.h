@@ -45,6 +45,20 @@ struct {
 	__type(value, __u32);
 } open_records SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_attendance);
+} attendance SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_stragglers);
+} stragglers SEC(".maps");
+
 /* A packet between the root program and its algorithm. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -87,6 +101,27 @@ static __always_inline int trio_lookup(struct trio *t, const struct packet *p)
 	t->bucket_key = inagg_bucket_of(row, p->block.stream, p->block.block, bucket_count);
 	t->bucket = bpf_map_lookup_elem(&buckets, &t->bucket_key);
 	return t->policy && t->count && t->open && t->bucket ? 0 : -1;
+}
+
+/* A rank has been heard. */
+static __always_inline void attend(__u32 row, __u32 rank)
+{
+	struct inagg_attendance *a = bpf_map_lookup_elem(&attendance, &row);
+
+	if (a)
+		a->heard[rank & (INAGG_MAX_RANKS - 1)]++;
+}
+
+/* A block was decided without @ranks.  A global function, as trio_fold(). */
+__attribute__((noinline)) int count_missed(__u32 row, __u64 ranks)
+{
+	struct inagg_attendance *a = bpf_map_lookup_elem(&attendance, &row);
+
+	if (!a)
+		return 0;
+	for (__u32 rank = 0; rank < INAGG_MAX_RANKS; rank++)
+		a->missed[rank] += ranks >> rank & 1;
+	return 0;
 }
 
 /* The record in way p->way and its place. */
@@ -189,11 +224,15 @@ static __always_inline int trio_full(struct xdp_md *ctx, struct packet *p, const
 	return tell(ctx, p, t->job, t->count, &r, 0);
 }
 
-static __always_inline void count_decision(struct inagg_stats *count, const struct report *r)
+static __always_inline void count_decision(const struct trio *t, const struct report *r)
 {
-	count->completions++;
+	__u64 missing = t->job->all & ~r->state.seen;
+
+	t->count->completions++;
 	if (r->flags & INAGG_F_DEGRADED)
-		count->degraded++;
+		t->count->degraded++;
+	if (missing)
+		count_missed(t->job->index, missing);
 }
 
 static __always_inline int trio_contribute(struct xdp_md *ctx, struct packet *p, struct trio *t)
@@ -251,7 +290,7 @@ static __always_inline int trio_contribute(struct xdp_md *ctx, struct packet *p,
 	if (!(verdict & INAGG_COMPLETES))
 		return XDP_DROP;
 
-	count_decision(t->count, &r);
+	count_decision(t, &r);
 	if (fused) {
 		answer(ctx, p, t->job, INAGG_RESULT, &r);
 		return send(ctx, p, t->job, t->count, 1);
@@ -280,6 +319,8 @@ static __always_inline int trio_request(struct xdp_md *ctx, struct packet *p, st
 	if (way >= 0)
 		r = trio_report(t->record);
 	unlock_word(&t->bucket->busy);
+	if (verdict < 0)
+		return drop(t->count, verdict);
 	if (verdict == INAGG_REPLY) {
 		t->count->replies++;
 		return deliver(ctx, p, t->job, &at, &r, t->count, 0);
@@ -335,6 +376,7 @@ int inagg_trio(struct xdp_md *ctx)
 	slot = p->slot_key / 2 - t.job->first_slot;
 	if (inagg_position_of(t.job, p->block.stream, p->block.block) != slot)
 		return drop(t.count, -INAGG_R_SLOT);
+	attend(t.job->index, p->block.rank);
 	switch (p->type) {
 	case INAGG_CONTRIBUTION:
 		return trio_contribute(ctx, p, &t);

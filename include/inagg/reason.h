@@ -36,7 +36,8 @@
 	X(26, PARSE, "headers cannot be parsed")                                                      \
 	X(27, MULTICAST, "no port to send the result to")                                             \
 	X(28, BUSY, "slot is in use by another CPU")                                                  \
-	X(29, PARENT, "not a parent or child of this switch")
+	X(29, PARENT, "not a parent or child of this switch")                                          \
+	X(30, EXCLUDED, "rank was excluded as a permanent straggler: join again")
 
 enum inagg_reason {
 #define INAGG_REASON_ENUM(number, name, text) INAGG_R_##name = number,

@@ -123,12 +123,17 @@ struct inagg_join {
 	__u8	flags;		/* 15: enum inagg_join_flag */
 	__be32	expiry_us;	/* 16: trio: a block waits this long for its next rank; 0: for all ranks */
 	__be16	quorum;		/* 20: trio: ranks that suffice; 0: all */
-	__u8	reserved[18];	/* 22: zero */
+	__u8	reserved[2];	/* 22: zero */
+	__be32	exclude_ms;	/* 24: trio: a rank that is silent for so long is excluded; 0: none ever is */
+	__u8	reserved2[12];	/* 28: zero */
 };
 
 enum inagg_join_flag {
 	INAGG_JOIN_CHECKED	= 1 << 0,	/* wants payload checksums */
 	INAGG_JOIN_TREE		= 1 << 1,	/* JOIN: from a switch, for a rank behind it; CONFIG: switches in a tree add */
+	INAGG_JOIN_WATCHED	= 1 << 2,	/* CONFIG: silent ranks are excluded, so repeat the JOIN */
+	INAGG_JOIN_RETURNING	= 1 << 3,	/* CONFIG: an excluded rank waits for the next generation */
+	INAGG_JOIN_RENEW	= 1 << 4,	/* JOIN: goes on, from the generation in the header to the next */
 };
 
 /* INAGG_CONFIG: what the job is.  All ranks of a generation get the same. */
@@ -185,6 +190,7 @@ INAGG_AT(inagg_hdr, payload_checksum, 44);
 INAGG_AT(inagg_hdr, check, 48);
 INAGG_ASSERT(sizeof(struct inagg_join) == sizeof(struct inagg_config));
 INAGG_ASSERT(sizeof(struct inagg_config) == 40);
+INAGG_AT(inagg_join, exclude_ms, 24);
 INAGG_AT(inagg_config, group, 24);
 INAGG_ASSERT(INAGG_MAX_ELEMENTS % INAGG_CHUNK == 0);
 

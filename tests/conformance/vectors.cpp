@@ -233,6 +233,7 @@ void check_config(const json &expected, const Packet &got, const JobSpec &spec) 
     EXPECT_EQ(ntohl(config.slots), number(expected, "slots", spec.slots));
     EXPECT_EQ(ntohl(config.control_slots), number(expected, "control_slots", spec.control_slots));
     EXPECT_EQ(config.flags, spec.flags);
+    EXPECT_EQ(got.contributors, inagg_all_ranks(spec.ranks) & ~spec.excluded);
 }
 
 uint64_t usual_contributors(uint8_t type, const JobSpec &spec) {
@@ -252,7 +253,7 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
                   uint16_t &last_epoch) {
     check_keys(expected, {"type", "contributors", "count", "dtype", "op", "scale", "next_scale", "elements",
                           "values", "rest", "saturated", "receive_port", "nonce", "size", "packet_elements",
-                          "slots", "control_slots", "epoch", "window_cap", "degraded"});
+                          "slots", "control_slots", "epoch", "window_cap", "degraded", "reason"});
     const auto got = parse(answer.frame);
     ASSERT_TRUE(got) << "the frame's lengths, checksums or type of service are wrong";
     const bool up = answer.action == Action::up;
@@ -269,7 +270,7 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     EXPECT_EQ(got->version, INAGG_WIRE_VERSION);
     EXPECT_EQ(got->boot, switch_boot);
     EXPECT_EQ(got->job, sent.job);
-    EXPECT_EQ(got->fan_in, spec.ranks);
+    EXPECT_EQ(got->fan_in, type == INAGG_REFUSED ? sent.fan_in : spec.ranks);
     EXPECT_EQ(got->source, switch_address(sent.family));
     EXPECT_EQ(got->source_port, INAGG_PORT);
     if (answer.action == Action::reply) {
@@ -281,6 +282,11 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     }
     if (type == INAGG_CONFIG)
         return check_config(expected, *got, spec);
+    if (type == INAGG_REFUSED) {
+        EXPECT_STREQ(reason_name(got->slot), expected.at("reason").get<std::string>().c_str());
+        EXPECT_EQ(got->payload, sent.payload);
+        return;
+    }
 
     EXPECT_EQ(got->generation, sent.generation);
     EXPECT_EQ(got->block, sent.block);
@@ -356,7 +362,7 @@ public:
 
     void TestBody() override {
         check_keys(description, {"name", "about", "job", "other_job", "steps", "counters", "unowned"});
-        const JobSpec spec = job_of(description.value("job", json::object()));
+        JobSpec spec = job_of(description.value("job", json::object()));
         plane->reset();
         plane->add_job(spec);
         if (description.contains("other_job"))
@@ -365,13 +371,17 @@ public:
         int step = 0;
         for (const json &s : description.at("steps")) {
             SCOPED_TRACE(fmt::format("step {}: {}", step++, s.dump()));
-            check_keys(s, {"note", "send", "expect", "clear", "sweep", "tick"});
+            check_keys(s, {"note", "send", "expect", "clear", "exclude", "sweep", "tick"});
+            if (s.contains("exclude")) {
+                spec.excluded |= inagg_rank_bit(s.at("exclude").get<uint32_t>());
+                plane->change_job(spec);
+            }
             for (int i = 0; i < s.value("sweep", 0); i++)
                 plane->sweep();
             if (s.contains("clear"))
                 s.at("clear") == "records" ? plane->clear_records() : plane->clear_slots();
             const bool tick = s.contains("tick");
-            if (!tick && !s.contains("send") && (s.contains("sweep") || s.contains("clear")))
+            if (!tick && !s.contains("send") && (s.contains("sweep") || s.contains("clear") || s.contains("exclude")))
                 continue;
             const Packet packet = packet_of(s.at(tick ? "tick" : "send"), spec, last_epoch);
             check_answer(s.at("expect"), tick ? plane->tick() : plane->receive(build(packet)), packet, spec, last_epoch);

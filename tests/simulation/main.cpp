@@ -36,6 +36,9 @@ const std::map<std::string, Mutation> mutations = {
     {"touch-by-any", Mutation::touch_by_any},
     {"no-way-kept", Mutation::no_way_kept},
     {"forget-floor", Mutation::forget_floor},
+    {"take-excluded", Mutation::take_excluded},
+    {"await-excluded", Mutation::await_excluded},
+    {"find-floor", Mutation::find_floor},
 };
 
 const std::map<std::string, inagg_algorithm> algorithms = {{"switchml", INAGG_SWITCHML},
@@ -71,6 +74,7 @@ void accumulate(Outcome &total, const Outcome &one) {
     total.refused += one.refused;
     total.late += one.late;
     total.outrun += one.outrun;
+    total.excluded += one.excluded;
 }
 
 } // namespace
@@ -120,7 +124,7 @@ int main(int argc, char **argv) {
                total.events);
     if (options.algorithm == INAGG_TRIO)
         fmt::print("{} blocks degraded, {} recovered, {} refused, {} late contributions, {} ranks outran all "
-                   "histories\n",
-                   total.degraded, total.recoveries, total.refused, total.late, total.outrun);
+                   "histories, {} were excluded\n",
+                   total.degraded, total.recoveries, total.refused, total.late, total.outrun, total.excluded);
     return options.mutation == Mutation::none ? 0 : 1;
 }

@@ -82,6 +82,18 @@ inagg_policy draw_policy(Random &random, const Scenario &sc) {
     return policy;
 }
 
+// Whatever the ranks are doing: the agent's judgement may be wrong. Often of one that slept or died.
+void draw_exclusions(Random &random, Scenario &sc) {
+    const size_t faults = sc.faults.size();
+    const uint64_t count = random.chance(0.6) ? 0 : random.between(1, std::min(sc.ranks - 1, 3u));
+    for (uint64_t i = 0; i < count; i++) {
+        const Fault *const before = faults && random.chance(0.7) ? &sc.faults[random.below(faults)] : nullptr;
+        const uint32_t any = static_cast<uint32_t>(random.below(sc.ranks));
+        sc.faults.push_back({Fault::exclude, (before ? before->at : 0) + random.below(random.chance(0.5) ? 5 * ms : 500 * ms),
+                             before ? before->rank : any, 0});
+    }
+}
+
 void draw_trio(Random &random, Scenario &sc) {
     static constexpr Time periods[] = {2 * ms, 5 * ms, 5 * ms, 10 * ms, 20 * ms};
     sc.trio.buckets = 1u << random.below(4);
@@ -92,6 +104,8 @@ void draw_trio(Random &random, Scenario &sc) {
     sc.trio.lost_ticks = random.chance(0.8) ? 0 : random.chance(0.5) ? 0.5 : 1;
     sc.trio.history = random.chance(0.25) ? sc.slots * static_cast<uint32_t>(random.between(1, 3)) : 4096;
     sc.trio.foreign = random.chance(0.3);
+    if (sc.ranks > 1)
+        draw_exclusions(random, sc);
 }
 
 // A clean network and one rank that sleeps.
@@ -131,7 +145,7 @@ Scenario make_scenario(Random &random, const Options &options) {
 
 std::string Scenario::describe() const {
     static constexpr const char *names[] = {"restart", "clear-all", "clear-one",
-                                            "sleep",   "kill",      "clear-floor"};
+                                            "sleep",   "kill",      "clear-floor", "exclude"};
     std::string text = fmt::format("{} ranks, {} {} slots, base {:#x}, tensors", ranks, slots,
                                    control ? "control" : "data", base);
     for (uint32_t blocks : tensors)

@@ -31,9 +31,9 @@ private:
 };
 
 struct Fault {
-    enum Kind { restart, clear_all, clear_one, sleep, kill, clear_floor } kind;
+    enum Kind { restart, clear_all, clear_one, sleep, kill, clear_floor, exclude } kind;
     Time at;
-    uint32_t rank; // sleep, kill
+    uint32_t rank; // sleep, kill, exclude
     Time duration; // sleep
 };
 

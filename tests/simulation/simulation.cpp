@@ -79,6 +79,8 @@ private:
             return workers->sleep(fault.rank, fault.duration);
         case Fault::kill:
             return workers->kill(fault.rank);
+        case Fault::exclude:
+            return world.exclude(fault.rank);
         }
     }
 

@@ -12,9 +12,10 @@
 //
 // Of trio: a record is the sum of the ranks that it names; the first result of a block that any rank accepts
 // is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
-// soon and as late as its expiry says; no other job's record is touched; open records are counted right. At
-// the end: everyone has everything, unless it needs a rank that was killed, or, with a short history, it
-// fell behind by more than all ranks keep.
+// soon and as late as its expiry says; no other job's record is touched; open records are counted right. Of a rank
+// that is excluded, at any moment, a result may differ from the others' only in blocks that these decided anew
+// after the switch had forgotten them. At the end: everyone who remains has everything, unless it needs a rank that
+// was killed and not excluded, or, with a short history, it fell behind by more than all ranks keep.
 #pragma once
 
 #include "scenario.hpp"
@@ -49,6 +50,9 @@ enum class Mutation {
     touch_by_any,     // what is no new rank keeps a record from expiring
     no_way_kept,      // new blocks may fill a bucket
     forget_floor,     // a new block does not raise its floor
+    take_excluded,    // an excluded rank's packets count
+    await_excluded,   // blocks wait for excluded ranks
+    find_floor,       // a lost floor is found though a rank is excluded
 };
 
 struct Options {
@@ -66,7 +70,7 @@ struct Violation : std::runtime_error {
 
 struct Outcome {
     uint64_t events, packets, dropped, blocks, restores;
-    uint64_t degraded, recoveries, refused, late, outrun; // trio
+    uint64_t degraded, recoveries, refused, late, outrun, excluded; // trio
 };
 
 // Runs the seed's scenario to its end. Throws Violation when an invariant breaks.

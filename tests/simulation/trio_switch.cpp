@@ -22,7 +22,7 @@ struct Beside {
 class TrioSwitch : public Switch {
 public:
     explicit TrioSwitch(World &shared)
-        : Switch(shared), policy(sc.trio.policy), records(sc.trio.buckets * INAGG_WAYS),
+        : Switch(shared), policy(sc.trio.policy), whole(job), records(sc.trio.buckets * INAGG_WAYS),
           beside(records.size()), floors(job.slots + job.control_slots), swept(sc.trio.buckets) {
         for (uint32_t position = 0; position < floors.size(); position++) {
             floors[position] = inagg_floor_at_start(&job, position);
@@ -75,6 +75,7 @@ public:
 
 private:
     const inagg_policy policy;
+    const inagg_job whole; // as it was before anybody was excluded
     std::vector<inagg_record> records;
     std::vector<Beside> beside; // of each record
     std::vector<inagg_floor> floors;
@@ -113,9 +114,10 @@ private:
         inagg_block &b = packet.block;
         inagg_record *bucket = records_of(b);
         inagg_floor &floor = floors[packet.slot];
+        const inagg_job as = job_for(b.rank);
         break_rules(bucket, floor, b);
         uint32_t way = 0;
-        int verdict = inagg_record_contribute(bucket, &floor, &job, &policy, counted_open, &b, clock(), &way);
+        int verdict = inagg_record_contribute(bucket, &floor, &as, &policy, counted_open, &b, clock(), &way);
         if (verdict == -INAGG_R_FULL && fill_bucket(bucket, floor, b, way))
             verdict = inagg_record_fold(&bucket[way], &floor, &job, &policy, &b) | INAGG_OPENS;
         if (world.broken(Mutation::forget_floor) && verdict > 0 && verdict & INAGG_OPENS)
@@ -124,11 +126,25 @@ private:
                     b.epoch, verdict);
         if (verdict == -INAGG_R_FULL)
             return refuse(packet);
+        if (verdict == -INAGG_R_EXCLUDED)
+            return turn_away(packet);
+        if (world.broken(Mutation::find_floor) && verdict > 0 && verdict & INAGG_COMPLETES && bucket[way].epoch)
+            inagg_floor_found(&floor, &whole, b.block, b.epoch);
         world.require(verdict > 0, "block {:#x} of rank {} is refused for reason {}", b.block, b.rank,
                       -verdict);
         answer(verdict, static_cast<uint32_t>(bucket - records.data()) + way, packet);
         world.require(counted_open == open_records(), "{} records are open, not {}", open_records(),
                       counted_open);
+    }
+
+    // The job as the rules see it; the broken ones, if any.
+    inagg_job job_for(uint32_t rank) const {
+        inagg_job as = job;
+        if (world.broken(Mutation::take_excluded))
+            as.all |= inagg_rank_bit(rank);
+        if (world.broken(Mutation::await_excluded) && !inagg_job_excludes(&job, rank))
+            as.all = whole.all;
+        return as;
     }
 
     void break_rules(inagg_record *bucket, inagg_floor &floor, inagg_block &b) {
@@ -188,9 +204,18 @@ private:
         world.transmit(packet.block.rank, told);
     }
 
+    // An excluded rank learns that it is one.
+    void turn_away(const Packet &packet) {
+        Packet told = wait(0, packet);
+        told.type = INAGG_REFUSED;
+        world.transmit(packet.block.rank, told);
+    }
+
     void decided(uint32_t index, const Packet &cause) {
         inagg_record &r = records[index];
         counted_open--;
+        if (r.flags & INAGG_RECORD_RECOVERING && !beside[index].restored && inagg_job_excluded(&job))
+            world.decided_anew.insert(r.slot.block);
         if (world.broken(Mutation::hide_degraded))
             r.flags &= static_cast<uint8_t>(~INAGG_RECORD_DEGRADED);
         world.outcome.degraded += (r.flags & INAGG_RECORD_DEGRADED) != 0;
@@ -202,9 +227,12 @@ private:
     void restore(const Packet &packet) override {
         inagg_record *bucket = records_of(packet.block);
         uint32_t way = 0;
-        const int verdict = inagg_record_restore(bucket, &job, &packet.block, &way);
+        const inagg_job as = job_for(packet.block.rank);
+        const int verdict = inagg_record_restore(bucket, &as, &packet.block, &way);
         world.trace("switch: rank {} restores block {:#x}: verdict {:#x}", packet.block.rank,
                     packet.block.block, verdict);
+        if (verdict == -INAGG_R_EXCLUDED)
+            return turn_away(packet);
         if (verdict < 0) {
             world.require(verdict == -INAGG_R_UNSOLICITED, "a restore is refused for reason {}", -verdict);
             return;
@@ -219,7 +247,10 @@ private:
     void request(const Packet &packet) override {
         inagg_record *bucket = records_of(packet.block);
         int way;
-        const int verdict = inagg_record_request(bucket, &job, &packet.block, packet.everyone, &way);
+        const inagg_job as = job_for(packet.block.rank);
+        const int verdict = inagg_record_request(bucket, &as, &packet.block, packet.everyone, &way);
+        if (verdict == -INAGG_R_EXCLUDED)
+            return turn_away(packet);
         world.trace("switch: rank {} requests block {:#x}: verdict {}", packet.block.rank, packet.block.block,
                     verdict);
         const inagg_record *r = way < 0 ? nullptr : &bucket[way];
@@ -275,7 +306,7 @@ private:
         const bool was_expired = r.flags & INAGG_RECORD_EXPIRED;
         if (world.broken(Mutation::expire_whole))
             r.flags &= static_cast<uint8_t>(~(INAGG_RECORD_WHOLE | INAGG_RECORD_RECOVERING));
-        const int found = inagg_record_sweep(&r, &policy, clock());
+        const int found = inagg_record_sweep(&r, world.broken(Mutation::await_excluded) ? &whole : &job, &policy, clock());
         if (found == INAGG_SWEEP_FREED)
             counted_open--;
         check_expiry(index, was_expired);
@@ -300,13 +331,13 @@ private:
     // What a record holds is the sum of the ranks it names, each once, and of none that has nothing to add.
     void check_record(uint32_t index) {
         const inagg_record &r = records[index];
-        world.require(!(r.slot.seen & ~job.all), "block {:#x} names ranks outside the job", r.slot.block);
+        world.require(!(r.slot.seen & ~whole.all), "block {:#x} names ranks outside the job", r.slot.block);
         world.require(!(r.slot.seen & world.content.absent_from(r.slot.block)),
                       "block {:#x} names ranks that are absent: {:#x}", r.slot.block, r.slot.seen);
         const Payload sum = r.slot.elements ? beside[index].sum : Payload{};
         world.require(sum == world.content.sum_of(r.slot.block, r.slot.seen),
                       "block {:#x}: the record is not the sum of {:#x}", r.slot.block, r.slot.seen);
-        world.require(!inagg_record_is_open(&r) || r.slot.seen != job.all,
+        world.require(!inagg_record_is_open(&r) || r.slot.seen != whole.all,
                       "block {:#x} is open with all ranks in", r.slot.block);
     }
 
@@ -314,7 +345,7 @@ private:
     void check_decision(uint32_t index) {
         const inagg_record &r = records[index];
         world.require(r.slot.seen, "block {:#x} is decided without anybody", r.slot.block);
-        if ((r.slot.seen | world.content.absent_from(r.slot.block)) == job.all || beside[index].restored)
+        if (inagg_record_is_full(&r, &job) || beside[index].restored)
             return;
         world.require(!world.content.whole(r.slot.block), "block {:#x} is decided without {:#x}",
                       r.slot.block, job.all & ~r.slot.seen);
@@ -326,7 +357,8 @@ private:
     // A record expires when no rank has come for k to k + 1 sweeps.
     void check_expiry(uint32_t index, bool was_expired) {
         const inagg_record &r = records[index];
-        if (!inagg_record_is_open(&r) || was_expired || !policy.expiry_sweeps || !r.slot.seen)
+        if (!inagg_record_is_open(&r) || was_expired || !policy.expiry_sweeps || !r.slot.seen ||
+            inagg_record_is_full(&r, &job))
             return;
         const Time idle = world.now - beside[index].touched_at,
                    expiry = policy.expiry_sweeps * sc.trio.sweep_period;

@@ -18,13 +18,14 @@ struct Result {
 class TrioWorkers : public Workers {
 public:
     explicit TrioWorkers(World &shared)
-        : Workers(shared), history(sc.ranks), refused(sc.ranks, std::vector<bool>(sc.slots)) {}
+        : Workers(shared), everyone(job.all), history(sc.ranks), refused(sc.ranks, std::vector<bool>(sc.slots)) {}
 
 private:
     struct Truth {
         Result result;
         uint64_t known_by = 0; // ranks that have accepted it
     };
+    const uint64_t everyone; // also the excluded
     std::vector<std::map<uint32_t, Result>> history; // by rank and block
     std::vector<std::vector<bool>> refused;          // by rank and slot: the latest answer was that
     std::map<uint32_t, Truth> truth;                 // by block: what the first rank accepted
@@ -59,20 +60,31 @@ private:
                     packet.contributors);
         const Result result{packet.payload, packet.block, packet.contributors};
         check_result(r, packet);
+        check_truth(r, block, result);
+        history[r].emplace(block, result);
+    }
+
+    // One result of a block, for all ranks that have not been excluded.
+    void check_truth(uint32_t r, uint32_t block, const Result &result) {
         Truth &first = truth.try_emplace(block, Truth{result}).first->second;
-        world.require(first.result.contributors == result.contributors,
+        if (first.result.contributors == result.contributors) {
+            first.known_by |= inagg_rank_bit(r);
+            return;
+        }
+        const bool alone = inagg_job_excludes(&job, r), replaces = !alone && !(first.known_by & job.all);
+        world.require((alone || replaces) && world.decided_anew.contains(block),
                       "block {:#x} is the sum of {:#x} for rank {}, and of {:#x} for {:#x}", block,
                       result.contributors, r, first.result.contributors, first.known_by);
-        first.known_by |= inagg_rank_bit(r);
-        history[r].emplace(block, result);
+        if (replaces)
+            first = {result, inagg_rank_bit(r)};
     }
 
     void check_result(uint32_t r, const Packet &packet) {
         const uint32_t block = packet.block.block;
         const uint64_t in = packet.contributors;
         const inagg_block expected = world.content.result_meta(block, in);
-        world.require(in && !(in & ~job.all), "rank {}: the result of block {:#x} names {:#x}", r, block, in);
-        world.require(packet.degraded == (in != job.all), "rank {}: block {:#x} with {:#x} in, degraded {}",
+        world.require(in && !(in & ~everyone), "rank {}: the result of block {:#x} names {:#x}", r, block, in);
+        world.require(packet.degraded == (in != everyone), "rank {}: block {:#x} with {:#x} in, degraded {}",
                       r, block, in, packet.degraded);
         world.require(packet.payload == world.content.sum_of(block, in), "rank {}: wrong sum of block {:#x}",
                       r, block);
@@ -144,7 +156,7 @@ private:
         packet.block.elements = held.meta.elements;
         packet.block.next_scale = held.meta.next_scale;
         packet.block.saturated = held.meta.saturated;
-        packet.block.contributors = world.broken(Mutation::restore_as_all) ? job.all : held.contributors;
+        packet.block.contributors = world.broken(Mutation::restore_as_all) ? everyone : held.contributors;
     }
 
     // ---- the end ----
@@ -154,7 +166,7 @@ private:
         const auto known = truth.find(block);
         bool passed = false;
         for (uint32_t r = 0; known != truth.end() && r < sc.ranks; r++) {
-            if (ranks[r].dead || !(known->second.known_by & inagg_rank_bit(r)))
+            if (ranks[r].dead || inagg_job_excludes(&job, r) || !(known->second.known_by & inagg_rank_bit(r)))
                 continue;
             if (holds(r, block))
                 return false;
@@ -163,22 +175,33 @@ private:
         return passed;
     }
 
-    bool anybody_outrun() const {
+    // Nobody remains alive who has something to add.
+    bool nobodys(uint32_t block) const {
+        uint64_t left = job.all & ~world.content.absent_from(block);
+        for (uint32_t r = 0; r < sc.ranks; r++)
+            left &= ranks[r].dead ? ~inagg_rank_bit(r) : ~uint64_t{0};
+        return !left;
+    }
+
+    // Does a rank wait for a block of which this is true?
+    bool anybody_waits(bool (TrioWorkers::*is)(uint32_t) const) const {
         for (const Rank &rank : ranks)
             for (const inagg_wslot &slot : rank.slots)
-                if (!rank.dead && slot.state == INAGG_WSLOT_SENT && outrun(slot.block))
+                if (!rank.dead && slot.state == INAGG_WSLOT_SENT && (this->*is)(slot.block))
                     return true;
         return false;
     }
 
     // A rank may be stuck if it, or one that it needs, was outrun, or if it needs one that is dead.
     void check_deadline(uint32_t r, const inagg_wslot &slot) override {
-        if (anybody_outrun()) {
+        if (anybody_waits(&TrioWorkers::nobodys))
+            return;
+        if (anybody_waits(&TrioWorkers::outrun)) {
             world.require(sc.trio.history < 4096, "rank {} was outrun at block {:#x}", r, slot.block);
             world.outcome.outrun++;
             return;
         }
-        world.require(sc.killed.has_value(), "no progress for {} s: {}", deadline / s, stuck());
+        world.require(sc.killed && !inagg_job_excludes(&job, *sc.killed), "no progress for {} s: {}", deadline / s, stuck());
         if (slot.epoch || refused[r][index_of(slot.block)])
             return; // the dead one is needed here, or for what is in the way
         const inagg_policy &policy = sc.trio.policy;

@@ -65,6 +65,8 @@ void Workers::wake(uint32_t r) {
     inbox.swap(rank.inbox);
     for (const Packet &packet : inbox)
         receive(r, packet);
+    if (rank.dead) // refused
+        return;
     for (inagg_wslot &slot : rank.slots)
         expire(r, slot);
     open_all(r);
@@ -158,6 +160,8 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone) {
 void Workers::receive(uint32_t r, const Packet &packet) {
     Rank &rank = ranks[r];
     notice_boot(r, packet.boot);
+    if (packet.type == INAGG_REFUSED)
+        return kill(r); // its calls fail
     const uint32_t block = packet.block.block;
     inagg_wslot &slot = rank.slots[index_of(block)];
     if (packet.type == INAGG_RESULT)
@@ -246,7 +250,7 @@ const inagg_wslot *Workers::oldest(const Rank &rank) const {
 
 void Workers::check_end() {
     for (uint32_t r = 0; r < sc.ranks; r++) {
-        if (ranks[r].dead || done(ranks[r]))
+        if (ranks[r].dead || done(ranks[r]) || inagg_job_excludes(&job, r))
             continue;
         const inagg_wslot *slot = oldest(ranks[r]);
         world.require(slot, "rank {} has nothing in flight and is not done", r);

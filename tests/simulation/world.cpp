@@ -43,6 +43,15 @@ const Packet World::take(const Event &arrival) {
     return packet;
 }
 
+void World::exclude(uint32_t rank) {
+    const uint64_t remaining = job.all & ~inagg_rank_bit(rank);
+    if (!remaining || inagg_job_excludes(&job, rank))
+        return;
+    trace("rank {} is excluded", rank);
+    job.all = remaining;
+    outcome.excluded++;
+}
+
 void World::deliver_later(int to, const Packet &packet) {
     uint32_t index;
     if (free_packets.empty()) {

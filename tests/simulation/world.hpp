@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <queue>
+#include <set>
 
 namespace simulation {
 
@@ -50,6 +51,7 @@ public:
     const Content content;
     Time now = 0;
     Outcome outcome{};
+    std::set<uint32_t> decided_anew; // blocks: by the ranks that remained, after they were forgotten
 
     bool idle() const { return events.empty(); }
     Event next();
@@ -58,6 +60,8 @@ public:
         events.push({kind, at, order++, target, index});
     }
     void transmit(int to, const Packet &packet);
+    // The job goes on without this rank, unless it is the last.
+    void exclude(uint32_t rank);
 
     // Is this rule broken on purpose?
     bool broken(Mutation mutation) const { return options.mutation == mutation; }

@@ -32,6 +32,7 @@ struct JobSpec {
     uint32_t most_open = 64;
     uint64_t here = 0;               // in a tree: the ranks behind this switch; 0: it stands alone
     std::vector<uint64_t> subtrees;  // in a tree: the ranks for which the switch at a rank's address may speak
+    uint64_t excluded = 0;               // bitmap of ranks
     std::vector<uint32_t> ports;         // of each rank; the_port where not given, 0: has not joined
     uint64_t nonce = 0x1122334455667788; // of every rank's JOIN
 
@@ -66,6 +67,8 @@ public:
     // Forgets jobs, slots, records and counters.
     virtual void reset() = 0;
     virtual void add_job(const JobSpec &spec) = 0;
+    // The job, which is there, goes on with what `spec` says now of its ranks.
+    virtual void change_job(const JobSpec &spec) = 0;
     virtual Answer receive(const Frame &frame) = 0;
     // All slots, records and floors lose what they hold, as after a restart.
     virtual void clear_slots() = 0;

@@ -124,7 +124,7 @@ struct ReferenceSwitch::Report {
 
 inagg_job JobSpec::job() const {
     inagg_job j{};
-    j.all = here ? here : inagg_all_ranks(ranks);
+    j.all = (here ? here : inagg_all_ranks(ranks)) & ~excluded;
     j.index = index;
     j.first_slot = first_slot;
     j.slots = slots;
@@ -152,7 +152,8 @@ inagg_member JobSpec::member(uint32_t rank) const {
 }
 
 inagg_policy JobSpec::policy() const {
-    return {.expiry_us = 0, .most_open = most_open, .expiry_sweeps = expiry_sweeps, .quorum = quorum};
+    return {.expiry_us = 0, .most_open = most_open, .expiry_sweeps = expiry_sweeps, .quorum = quorum,
+            .exclude_ms = 0};
 }
 
 inagg_floor JobSpec::floor(uint32_t position) const {
@@ -212,6 +213,8 @@ void ReferenceSwitch::reset() {
     no_job = {};
     clear_slots();
 }
+
+void ReferenceSwitch::change_job(const JobSpec &spec) { jobs[spec.number] = spec; }
 
 void ReferenceSwitch::add_job(const JobSpec &spec) {
     jobs[spec.number] = spec;
@@ -308,6 +311,22 @@ Answer ReferenceSwitch::join(const Packet &packet) {
         return drop(rows[spec.index], INAGG_R_SIZE);
     if (ntohs(j.elements) < spec.elements)
         return drop(rows[spec.index], INAGG_R_MTU);
+    const inagg_job row = spec.job();
+    Packet out = packet;
+    out.flags = INAGG_F_CHECKED;
+    out.boot = switch_boot;
+    out.source = switch_address(spec.family);
+    out.target = packet.source;
+    out.source_mac = packet.target_mac;
+    out.target_mac = packet.source_mac;
+    out.source_port = INAGG_PORT;
+    out.target_port = ntohs(j.receive_port);
+    if (inagg_job_excludes(&row, packet.rank)) {
+        rows[spec.index].joins++;
+        out.type = INAGG_REFUSED;
+        out.slot = INAGG_R_EXCLUDED;
+        return {Action::reply, 0, build(out)};
+    }
     inagg_config c{};
     c.nonce = j.nonce;
     c.size = htons(spec.ranks);
@@ -317,18 +336,10 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     c.algorithm = spec.algorithm;
     c.flags = spec.flags;
     rows[spec.index].joins++;
-    Packet out = packet;
     out.type = INAGG_CONFIG;
-    out.flags = INAGG_F_CHECKED;
     out.generation = spec.generation;
-    out.boot = switch_boot;
     out.fan_in = spec.ranks;
-    out.source = switch_address(spec.family);
-    out.target = packet.source;
-    out.source_mac = packet.target_mac;
-    out.target_mac = packet.source_mac;
-    out.source_port = INAGG_PORT;
-    out.target_port = ntohs(j.receive_port);
+    out.contributors = row.all;
     out.payload.resize(sizeof c);
     std::memcpy(out.payload.data(), &c, sizeof c);
     return {Action::reply, 0, build(out)};
@@ -685,6 +696,8 @@ Answer ReferenceSwitch::ask_record(Request &request) {
     int way = -1;
     const int verdict = inagg_record_request(place, &request.job, &request.block,
                                              request.packet.flags & INAGG_F_MULTICAST, &way);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
     if (way < 0)
         return tell(request, Report(uint16_t{0}), verdict == INAGG_TELL_ALL);
     if (verdict == INAGG_REPLY) {
@@ -720,7 +733,8 @@ void ReferenceSwitch::sweep() {
             continue;
         }
         const inagg_policy policy = owner->second.policy();
-        const int found = inagg_record_sweep(&record, &policy, epoch_now());
+        const inagg_job job = owner->second.job();
+        const int found = inagg_record_sweep(&record, &job, &policy, epoch_now());
         if (found == INAGG_SWEEP_FREED)
             open[record.job]--;
         if (found != INAGG_SWEEP_EXPIRED)

@@ -14,6 +14,7 @@ public:
     explicit ReferenceSwitch(uint32_t slots);
     void reset() override;
     void add_job(const JobSpec &spec) override;
+    void change_job(const JobSpec &spec) override;
     Answer receive(const Frame &frame) override;
     void clear_slots() override;
     void clear_records() override;

@@ -148,10 +148,14 @@ void XdpPlane::set_flags(uint16_t flags) {
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings, BPF_ANY), "writing `settings`");
 }
 
-void XdpPlane::add_job(const JobSpec &spec) {
+void XdpPlane::change_job(const JobSpec &spec) {
     const inagg_job job = spec.job();
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &spec.number, &job, BPF_ANY),
           "writing `jobs`");
+}
+
+void XdpPlane::add_job(const JobSpec &spec) {
+    change_job(spec);
     for (uint32_t rank = 0; rank < spec.ranks; rank++) {
         const uint32_t key = spec.index * INAGG_MAX_RANKS + rank;
         const inagg_member member = spec.member(rank);

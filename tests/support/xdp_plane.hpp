@@ -20,6 +20,7 @@ public:
     ~XdpPlane() override;
     void reset() override;
     void add_job(const JobSpec &spec) override;
+    void change_job(const JobSpec &spec) override;
     Answer receive(const Frame &frame) override;
     void clear_slots() override;
     void clear_records() override;

@@ -56,7 +56,7 @@ TEST_F(Absent, NothingIsDecidedOfNobody) {
     for (const __u16 rank : {0, 1, 2})
         EXPECT_EQ(send(rank, true) & ~INAGG_OPENS, INAGG_TELL);
     for (int sweep = 0; sweep < 5; sweep++)
-        EXPECT_EQ(inagg_record_sweep(&bucket[way], &policy, 100), INAGG_SWEEP_NOTHING);
+        EXPECT_EQ(inagg_record_sweep(&bucket[way], &job, &policy, 100), INAGG_SWEEP_NOTHING);
     EXPECT_EQ(inagg_record_finish(&bucket[way], &job), -INAGG_R_STALE);
     EXPECT_EQ(send(0, false), INAGG_STORE | INAGG_COMPLETES);
 }

@@ -5,6 +5,7 @@
 #include <inagg/core/guess.h>
 #include <inagg/core/job.h>
 #include <inagg/core/packet.h>
+#include <inagg/core/presence.h>
 #include <inagg/core/slot.h>
 #include <inagg/core/tensor.h>
 #include <inagg/core/types.h>

@@ -73,7 +73,7 @@ struct Records : testing::Test {
         return inagg_record_find(bucket.data(), job.index, &b);
     }
     inagg_record &record(__u32 number) { return bucket.at(static_cast<size_t>(find(number))); }
-    int sweep(__u32 number, __u16 clock = now) { return inagg_record_sweep(&record(number), &policy, clock); }
+    int sweep(__u32 number, __u16 clock = now) { return inagg_record_sweep(&record(number), &job, &policy, clock); }
     // The first contribution to a block whose floor says that it is new.
     int open_new(__u32 number, __u16 rank = 0) {
         floor.known = 1;
@@ -168,7 +168,7 @@ TEST_F(Records, TheResultThatIsOldestMakesRoom) {
     for (__u32 block : {0U, 8U, 16U, 24U}) {
         decide(block);
         for (inagg_record &r : bucket)
-            inagg_record_sweep(&r, &policy, now);
+            inagg_record_sweep(&r, &job, &policy, now);
     }
     record(8).age = 200;
     EXPECT_EQ(open_new(32), stored_first);
@@ -375,9 +375,59 @@ TEST_F(Records, AJobThatShrinksWaitsForFewer) {
     EXPECT_EQ(contribute(2, 8), INAGG_ADD | INAGG_COMPLETES);
 }
 
+TEST_F(Records, AnExcludedRankCountsForNothing) {
+    floor.known = 0;
+    recover(0, 500);
+    job.all = 5;
+    const std::string before = bytes();
+    EXPECT_EQ(contribute(1, 0, 500), -INAGG_R_EXCLUDED);
+    EXPECT_EQ(contribute(1, 8), -INAGG_R_EXCLUDED);
+    EXPECT_EQ(restore(1, 0, 7), -INAGG_R_EXCLUDED) << "it may know a result that the others have given up";
+    const inagg_block b = block_of(1, 0);
+    int found = 0;
+    EXPECT_EQ(inagg_record_request(bucket.data(), &job, &b, 1, &found), -INAGG_R_EXCLUDED);
+    EXPECT_EQ(found, -1);
+    EXPECT_EQ(bytes(), before);
+}
+
+TEST_F(Records, ASweepFindsWhatNobodyIsMissingFromAnyMore) {
+    inagg_block b = block_of(0, 0);
+    b.whole = 1;
+    contribute(b);
+    contribute(2, 0);
+    EXPECT_EQ(sweep(0), INAGG_SWEEP_NOTHING);
+    job.all = 5;
+    EXPECT_EQ(sweep(0), INAGG_SWEEP_EXPIRED) << "without an expiry, and though it waits for all ranks";
+    EXPECT_EQ(inagg_record_finish(&record(0), &job), INAGG_COUNT | INAGG_COMPLETES);
+    EXPECT_EQ(record(0).slot.seen, 5u);
+    EXPECT_TRUE(record(0).flags & INAGG_RECORD_DEGRADED);
+}
+
+TEST_F(Records, ASweepFindsARecoveringBlockThatIsFull) {
+    floor.known = 0;
+    recover(0, 500);
+    contribute(0, 0, 500);
+    contribute(2, 0, 500);
+    EXPECT_EQ(sweep(0), INAGG_SWEEP_NOTHING);
+    job.all = 5;
+    EXPECT_EQ(sweep(0), INAGG_SWEEP_EXPIRED);
+    EXPECT_EQ(inagg_record_finish(&record(0), &job), INAGG_COUNT | INAGG_COMPLETES);
+}
+
+// The excluded rank may have gone on alone, and what it left may lie with one of the others.
+TEST_F(Records, ALostFloorIsNotFoundWithoutAnExcludedRank) {
+    floor = {};
+    recover(0, 500);
+    job.all = 5;
+    EXPECT_EQ(contribute(0, 0, 500, 600), INAGG_STORE);
+    EXPECT_EQ(contribute(2, 0, 500, 600), INAGG_ADD | INAGG_COMPLETES);
+    EXPECT_FALSE(floor.known);
+    EXPECT_EQ(contribute(0, 8, 0, 700), INAGG_TELL_ALL | INAGG_OPENS) << "recovering, too";
+}
+
 TEST_F(Records, FreeRecordsAreNotSwept) {
     inagg_record r{};
-    EXPECT_EQ(inagg_record_sweep(&r, &policy, now), INAGG_SWEEP_NOTHING);
+    EXPECT_EQ(inagg_record_sweep(&r, &job, &policy, now), INAGG_SWEEP_NOTHING);
     EXPECT_EQ(r.age, 0);
 }
 

@@ -35,9 +35,10 @@ namespace fs = std::filesystem;
 constexpr std::array state_maps = {
     "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
     "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due",
-    "uplinks",  "subtrees"};
+    "uplinks",  "subtrees",     "attendance", "stragglers"};
 constexpr const char *algorithms = "algorithms";
-constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep"};
+constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
+                                 "inagg_sweep_once"};
 
 // libbpf explains a refused program over many lines; they belong to the log.
 int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) {

@@ -13,7 +13,8 @@
 #include <inagg/wire.h>
 
 struct inagg_job {
-	__u64	all;		/* ranks behind this switch: inagg_all_ranks(size), unless it has a parent */
+	__u64	all;		/* ranks that blocks wait for here: of the whole job, but for those that are excluded, or
+				 * with a parent those behind this switch */
 	__u32	index;		/* this job's row in members, ports and stats */
 	__u32	first_slot;	/* its pool in the switch's slots */
 	__u32	slots;		/* data slots, a power of two */
@@ -64,7 +65,7 @@ struct inagg_stats {
 	__u64	replies;	/* results sent again to one rank */
 	__u64	waits;		/* WAITs sent */
 	__u64	restores;	/* results given back by a rank */
-	__u64	joins;		/* joins answered */
+	__u64	joins;		/* joins answered, also with a refusal */
 	__u64	elements;	/* folded in */
 	__u64	degraded;	/* completions without some rank */
 	__u64	late;		/* contributions to a block that was decided without them */
@@ -93,6 +94,18 @@ INAGG_INLINE struct inagg_block inagg_block_of(const struct inagg_hdr *h)
 		.contributors = inagg_swap64(h->contributors),
 	};
 	return b;
+}
+
+/** Has the job gone on without @rank, for good (trio)? */
+INAGG_INLINE int inagg_job_excludes(const struct inagg_job *job, __u32 rank)
+{
+	return !(job->all & inagg_rank_bit(rank));
+}
+
+/** The ranks that it has gone on without. */
+INAGG_INLINE __u64 inagg_job_excluded(const struct inagg_job *job)
+{
+	return inagg_all_ranks(job->size) & ~job->all;
 }
 
 /*

@@ -29,6 +29,12 @@
  * It is *absent*, and says so in the place of a contribution: nobody needs to wait for it, and in a
  * recovering block it is as good as one, because it says, too, that this rank holds no result.
  *
+ * A rank may be *excluded*: its packets count for nothing any more, and nothing waits for it.  The others' results
+ * remain the same among them, because what is said above of all ranks then holds for those that remain; but
+ * the excluded one may have gone beyond a block that they have yet to decide, alone, and a later result of it
+ * may lie with one of them.  So a floor that is lost stays lost from then on, and all later blocks of its position
+ * are recovering ones, which wait for all that remain.
+ *
  * Floors and records are soft state: one that is zeroed costs time, never a second result.
  *
  * The plane serialises calls on one bucket, and calls with one floor.
@@ -50,7 +56,7 @@
 enum inagg_record_flag {
 	INAGG_RECORD_RECOVERING	= 1 << 0,	/* somebody may hold a result of this block */
 	INAGG_RECORD_WHOLE	= 1 << 1,	/* not without all ranks */
-	INAGG_RECORD_EXPIRED	= 1 << 2,	/* a sweep gave the others up: the next frame decides it */
+	INAGG_RECORD_EXPIRED	= 1 << 2,	/* a sweep gave the others up, or found them excluded: the next frame decides it */
 	INAGG_RECORD_DEGRADED	= 1 << 3,	/* decided without some ranks */
 };
 
@@ -83,6 +89,7 @@ struct inagg_policy {
 	__u32	most_open;	/* block_cnt_max of Figure 17 */
 	__u16	expiry_sweeps;	/* the same in sweeps without a new rank */
 	__u16	quorum;		/* ranks that suffice; 0: all */
+	__u32	exclude_ms;	/* the job's patience with a silent rank (core/presence.h); 0: without end */
 };
 
 /* Set on other verdicts: a record was opened, the plane counts it until it is COMPLETES or freed. */
@@ -238,11 +245,12 @@ INAGG_INLINE __u16 inagg_floor_epoch(struct inagg_floor *f, const struct inagg_j
 
 /*
  * All ranks have contributed to a recovering block: none of them has sent a later one of this position.  Not if
- * its epoch may be one that the switch gave before it lost the floor: then they may be late packets.
+ * one is excluded, which may have.  Nor if its epoch may be one that the switch gave before it lost the floor: then they may be late packets.
  */
 INAGG_INLINE void inagg_floor_found(struct inagg_floor *f, const struct inagg_job *job, __u32 block, __u16 epoch)
 {
-	if ((inagg_floor_is_known(f, job) && !inagg_before(f->block, block)) || !inagg_epoch_before(f->epoch, epoch))
+	if ((inagg_floor_is_known(f, job) && !inagg_before(f->block, block)) || !inagg_epoch_before(f->epoch, epoch) ||
+	    inagg_job_excluded(job))
 		return;
 	f->block = block;
 	f->generation = job->generation;
@@ -267,16 +275,22 @@ INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *
 	}
 }
 
-/* Has the record what its job asks for?  A sum of nobody is none. */
-INAGG_INLINE int inagg_record_decidable(const struct inagg_record *r, const struct inagg_job *job,
-					const struct inagg_policy *policy)
+/* Is there nobody to wait for?  A sum of nobody is none. */
+INAGG_INLINE int inagg_record_is_full(const struct inagg_record *r, const struct inagg_job *job)
 {
 	__u64 heard = r->flags & INAGG_RECORD_WHOLE ? r->slot.seen : r->slot.seen | r->absent;
 
+	return r->slot.seen && (heard & job->all) == job->all;
+}
+
+/* Has the record what its job asks for? */
+INAGG_INLINE int inagg_record_decidable(const struct inagg_record *r, const struct inagg_job *job,
+					const struct inagg_policy *policy)
+{
+	if (inagg_record_is_full(r, job))
+		return 1;
 	if (!r->slot.seen)
 		return 0;
-	if ((heard & job->all) == job->all)
-		return 1;
 	if (r->flags & (INAGG_RECORD_RECOVERING | INAGG_RECORD_WHOLE))
 		return 0;
 	if (r->flags & INAGG_RECORD_EXPIRED)
@@ -337,6 +351,8 @@ INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct ina
 	int found = inagg_record_find(bucket, job->index, b), is_new = found < 0, opens = 0;
 	struct inagg_record *r;
 
+	if (inagg_job_excludes(job, b->rank))
+		return -INAGG_R_EXCLUDED;
 	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
 		return -INAGG_R_ELEMENTS;
 	if (is_new) {
@@ -356,10 +372,16 @@ INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct ina
 	return inagg_record_fold(r, f, job, policy, b) | opens;
 }
 
-/** A rank asks how its block is doing.  Only reads; as inagg_slot_request(), @way is -1 if it is not here. */
+/**
+ * A rank asks how its block is doing.  Only reads; as inagg_slot_request(), @way is -1 if it is not here, or
+ * -INAGG_R_EXCLUDED.
+ */
 INAGG_INLINE int inagg_record_request(const struct inagg_record *bucket, const struct inagg_job *job,
 				      const struct inagg_block *b, int everyone, int *way)
 {
+	*way = -1;
+	if (inagg_job_excludes(job, b->rank))
+		return -INAGG_R_EXCLUDED;
 	*way = inagg_record_find(bucket, job->index, b);
 	if (*way >= 0 && !inagg_record_is_open(&bucket[*way & (INAGG_WAYS - 1)]))
 		return INAGG_REPLY;
@@ -376,6 +398,8 @@ INAGG_INLINE int inagg_record_restore(struct inagg_record *bucket, const struct 
 	int found = inagg_record_find(bucket, job->index, b), verdict;
 	struct inagg_record *r;
 
+	if (inagg_job_excludes(job, b->rank))
+		return -INAGG_R_EXCLUDED;
 	if (found < 0)
 		return -INAGG_R_UNSOLICITED;
 	*way = found & (INAGG_WAYS - 1);
@@ -396,8 +420,9 @@ enum inagg_sweep {
 	INAGG_SWEEP_FREED,	/* an open record is gone */
 };
 
-/** A sweep visits a record of a job with @policy (§5: check and clear the REF flag); @clock as above. */
-INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_policy *policy, __u16 clock)
+/** A sweep visits a record of @job with @policy (§5: check and clear the REF flag); @clock as above. */
+INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_job *job,
+				    const struct inagg_policy *policy, __u16 clock)
 {
 	__u32 age;
 
@@ -408,6 +433,10 @@ INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_p
 		r->age++;
 	if (r->slot.flags & INAGG_SLOT_COMPLETE)
 		return INAGG_SWEEP_NOTHING;
+	if (inagg_record_is_full(r, job)) {	/* since the others were excluded */
+		r->flags |= INAGG_RECORD_EXPIRED;
+		return INAGG_SWEEP_EXPIRED;
+	}
 	if (r->flags & INAGG_RECORD_RECOVERING) {
 		if (age < INAGG_RECOVERY_SWEEPS ||
 		    (r->slot.seen && (__u16)(clock - r->epoch) < INAGG_RECOVERY_TICKS))

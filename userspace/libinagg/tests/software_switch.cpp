@@ -433,7 +433,7 @@ void SoftwareSwitch::sweep() {
             continue;
         job.swept_ns = now;
         for (uint32_t index = 0; index < job.records.size(); index++) {
-            const int swept = inagg_record_sweep(&job.records[index], &job.policy, inagg_epoch_of(now));
+            const int swept = inagg_record_sweep(&job.records[index], &job.record, &job.policy, inagg_epoch_of(now));
             job.open -= swept == INAGG_SWEEP_FREED ? 1 : 0;
             if (swept == INAGG_SWEEP_EXPIRED && inagg_record_finish(&job.records[index], &job.record) > 0)
                 decide(job, index);
