@@ -57,6 +57,7 @@ typedef struct inagg_options {
 	uint32_t expiry_us;     /* trio: microseconds that a block waits for its next rank; 0: for all ranks */
 	uint16_t quorum;        /* trio: ranks that decide a block at once, 1 .. size; 0: all */
 	uint32_t history_mib;   /* trio: MiB of results kept for and from stragglers; default 64 */
+	uint32_t exclude_ms;    /* trio: milliseconds of a rank's silence, from 1000, after which the others go on without; 0: never */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -97,7 +98,7 @@ void inagg_options_init(inagg_options *options);
  * inagg_options_init(), then INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,
  * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
- * INAGG_HISTORY (MiB).  Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
+ * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB).  Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
  * INAGG_EINVAL names the variable that is missing or wrong.
  */
 int inagg_options_from_env(inagg_options *options);
@@ -168,6 +169,20 @@ uint64_t inagg_last_contributors(uint64_t block);
 int inagg_blocks_ahead(inagg_comm *comm, uint64_t *blocks);
 /** *@blocks: data blocks of an allreduce of finite elements.  INAGG_EINVAL as of inagg_allreduce(). */
 int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inagg_op op, uint64_t *blocks);
+
+/**
+ * *@ranks: bitmap of the ranks that the job goes on without, as the switch last said (trio, with
+ * inagg_options.exclude_ms).  An excluded rank's own calls fail with INAGG_ECLOSED.
+ */
+int inagg_excluded(inagg_comm *comm, uint64_t *ranks);
+/**
+ * Take back ranks that were excluded and have joined again: all others call this at the same place in their calls, now
+ * and then.  A barrier, after all operations under way.  If a rank waits to come back, the job goes on in a new
+ * generation with it, and *@renewed is 1 on all ranks, else 0.  The call that follows is the first one of the rank
+ * that is back, so let it be one that tells it what it needs to know, as inagg_broadcast().  For that
+ * rank inagg_join() returns when it is in.
+ */
+int inagg_renew(inagg_comm *comm, int *renewed);
 
 /** Last error message of the calling thread; never NULL. */
 const char *inagg_message(void);

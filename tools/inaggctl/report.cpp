@@ -55,6 +55,27 @@ std::string parent_of(const SwitchMaps &maps, const inagg_job &job) {
     return address.text();
 }
 
+// Of each rank of a trio job: how many packets were heard of it, how many blocks were decided without it, and what
+// follows. Ranks that are there in time are left out.
+json stragglers_json(const SwitchMaps &maps, const inagg_job &job) {
+    json ranks = json::array();
+    if (!has_records(job))
+        return ranks;
+    const inagg_attendance counts = maps.attendance(job.index);
+    const inagg_stragglers judged = maps.stragglers(job.index);
+    for (uint32_t rank = 0; rank < job.size && rank < INAGG_MAX_RANKS; rank++) {
+        const uint64_t bit = inagg_rank_bit(rank);
+        const char *state = inagg_job_excludes(&job, rank) ? "excluded"
+                            : judged.permanent & bit       ? "permanent"
+                            : judged.temporary & bit       ? "temporary"
+                                                           : "present";
+        if (counts.missed[rank] || std::string_view(state) != "present")
+            ranks.push_back(
+                {{"rank", rank}, {"state", state}, {"heard", counts.heard[rank]}, {"missed", counts.missed[rank]}});
+    }
+    return ranks;
+}
+
 json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
     const inagg_policy policy = policy_of(maps, job);
     return {{"job", number},
@@ -64,6 +85,8 @@ json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
             {"algorithm", algorithm_name(job.algorithm)},
             {"expiry_us", policy.expiry_us},
             {"quorum", policy.quorum},
+            {"exclude_ms", policy.exclude_ms},
+            {"stragglers", stragglers_json(maps, job)},
             {"first_slot", job.first_slot},
             {"slots", job.slots},
             {"control_slots", job.control_slots},
@@ -228,6 +251,10 @@ void print_jobs(const json &jobs) {
         fmt::print("{:>6} {:>5} {:>7} {:>11} {:<10} {:>12} {:>9}\n", text(job["job"]), text(job["size"]),
                    text(job["joined"]), text(job["generation"]), text(job["algorithm"]),
                    text(job["slots"]) + "+" + text(job["control_slots"]), text(job["elements"]));
+    for (const json &job : jobs)
+        for (const json &rank : job["stragglers"])
+            fmt::print("job {}: rank {} is {}: missed {} blocks, {} packets heard\n", text(job["job"]), text(rank["rank"]),
+                       text(rank["state"]), text(rank["missed"]), text(rank["heard"]));
 }
 
 void print_job(const json &job) {

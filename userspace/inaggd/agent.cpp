@@ -59,7 +59,8 @@ std::string port_name(uint32_t ifindex) {
 }
 
 Stragglers stragglers_of(const inagg_job_policy &row) {
-    return {.expiry_us = row.policy.expiry_us, .quorum = row.policy.quorum};
+    return {.expiry_us = row.policy.expiry_us, .quorum = row.policy.quorum,
+            .exclude_ms = row.policy.exclude_ms};
 }
 
 // Ranks keep to one window, but a straggler may be in the one before.
@@ -68,6 +69,7 @@ inagg_job_policy policy_of(uint16_t number, const JobState &job, const SweepPlan
     row.policy.expiry_us = job.stragglers.expiry_us;
     row.policy.expiry_sweeps = expiry_in_sweeps(job.stragglers.expiry_us, plan);
     row.policy.quorum = job.stragglers.quorum;
+    row.policy.exclude_ms = job.stragglers.exclude_ms;
     row.policy.most_open = 2 * pool_slots(job.record);
     row.job = number;
     row.generation = job.record.generation;
@@ -147,7 +149,7 @@ void try_jobs(JobBook book, const std::vector<JobSpec> &specs) {
 Agent::Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings,
              const Sweeping &sweeping)
     : maps_(std::move(maps)), egress_(egress), book_(policy, random_generation), sweeping_(sweeping),
-      sweeper_(sweeping.bpffs, sweeping.mac) {
+      sweeper_(sweeping.bpffs, sweeping.mac), watch_(maps_) {
     Address four{.family = 4}, six{.family = 6};
     std::memcpy(four.bytes.data(), &settings.address4, 4);
     std::memcpy(six.bytes.data(), settings.address6, 16);
@@ -208,9 +210,10 @@ void Agent::event(const void *data, size_t bytes) {
     Address from{.family = event.family};
     std::copy_n(event.address, event.family == 4 ? 4 : 16, from.bytes.begin());
     Outcome outcome = decide(event, now);
-    bool quiet = outcome.verdict == Outcome::Verdict::ignored || outcome.verdict == Outcome::Verdict::asked;
-    spdlog::log(quiet ? spdlog::level::debug : spdlog::level::info, "job {}: {} of rank {} from {}/{}{}{}{}", event.job,
-                type_name(event.type), event.rank, port_name(event.ifindex), from.text(),
+    const bool unchanged = outcome.verdict == Outcome::Verdict::ignored || outcome.verdict == Outcome::Verdict::asked ||
+                           (outcome.verdict == Outcome::Verdict::put_off && outcome.detail.empty());
+    spdlog::log(unchanged ? spdlog::level::debug : spdlog::level::info, "job {}: {} of rank {} from {}/{}{}{}{}",
+                event.job, type_name(event.type), event.rank, port_name(event.ifindex), from.text(),
                 outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"
                 : outcome.verdict == Outcome::Verdict::asked   ? ", passed on to the parent"
                 : outcome.verdict == Outcome::Verdict::refused ? ", refused " + reason_name(outcome.reason)
@@ -219,7 +222,7 @@ void Agent::event(const void *data, size_t bytes) {
     apply(outcome);
     if (outcome.verdict == Outcome::Verdict::asked)
         ask_parent(event);
-    if (outcome.verdict == Outcome::Verdict::refused)
+    if (outcome.reason)
         tell(from, event.join.receive_port, event.job, event.rank, event.generation, outcome.reason, event.join);
 }
 
@@ -248,6 +251,10 @@ void Agent::apply(const Outcome &outcome) {
             continue; // a later change of this outcome removes it
         if (change.kind == Kind::renew) {
             apply_renew(change);
+            continue;
+        }
+        if (change.kind == Kind::state) {
+            apply_state(change);
             continue;
         }
         const JobState &job = book_.jobs().at(change.job);
@@ -308,6 +315,16 @@ void Agent::apply_renew(const Outcome::Change &change) {
                  job.record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "");
 }
 
+// From the moment that the row is written nothing waits for who is excluded; what is open already is decided at once.
+void Agent::apply_state(const Outcome::Change &change) {
+    const JobState &job = book_.jobs().at(change.job);
+    maps_.update_job(change.job, job.record);
+    if (!job.record.group_port)
+        write_ports(job);
+    if (inagg_job_excluded(&job.record))
+        sweeper_.sweep_once();
+}
+
 void Agent::write_members(const JobState &job) {
     for (uint32_t rank = 0; rank < job.record.size; rank++) {
         maps_.put_subtree(job.record.index, rank, subtree_of(job, rank));
@@ -331,7 +348,7 @@ void Agent::write_ports(const JobState &job) {
     std::map<uint32_t, inagg_port_ranks> behind;
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++) {
         const inagg_member &member = job.members[rank];
-        if (!has_joined(member) || is_represented(job, rank)) {
+        if (!has_joined(member) || is_represented(job, rank) || inagg_job_excludes(&job.record, rank)) {
             bpf_map_delete_elem(devmap->second.get(), &rank); // absent is as good
             continue;
         }
@@ -435,6 +452,28 @@ void Agent::poll_activity() {
         spdlog::warn("job {}: no further rank of its {} has joined for {} s (--join-timeout)", change.job,
                      change.record.size, book_.policy().join.count());
     apply(expired);
+}
+
+std::chrono::milliseconds Agent::watch_interval() const {
+    auto interval = watch_period(0);
+    for (const auto &[number, job] : book_.jobs())
+        interval = std::min(interval, watch_period(job.stragglers.exclude_ms));
+    return interval;
+}
+
+void Agent::watch() {
+    std::vector<std::pair<uint16_t, uint64_t>> gone;
+    for (const auto &[number, job] : book_.jobs())
+        if (has_records(job.record))
+            if (uint64_t ranks = watch_.look(number, job.record, present_ranks(job), job.stragglers.exclude_ms))
+                gone.emplace_back(number, ranks);
+    for (const auto &[number, ranks] : gone) {
+        const Outcome outcome = book_.exclude(number, ranks, Clock::now());
+        for (const Displaced &rank : outcome.displaced)
+            spdlog::warn("job {}: rank {} is excluded, the others go on without it", number, rank.rank);
+        apply(outcome);
+    }
+    apply(book_.forget_returning(Clock::now()));
 }
 
 } // namespace inaggd

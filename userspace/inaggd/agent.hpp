@@ -6,6 +6,7 @@
 #include "loader.hpp"
 #include "maps.hpp"
 #include "sweeper.hpp"
+#include "watch.hpp"
 
 #include <map>
 #include <set>
@@ -55,6 +56,9 @@ public:
     void keep_ports(const std::set<uint32_t> &present);
     // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
     void poll_activity();
+    // Looks for ranks that are gone, and lets their jobs go on without them. Call it once in each watch_interval().
+    void watch();
+    std::chrono::milliseconds watch_interval() const;
 
     const SwitchMaps &maps() const { return maps_; }
     JobBook &book() { return book_; }
@@ -65,6 +69,7 @@ private:
     void sweep();
     void apply_remove(const Outcome::Change &change);
     void apply_renew(const Outcome::Change &change);
+    void apply_state(const Outcome::Change &change);
     void write_members(const JobState &job);
     void write_ports(const JobState &job);
     Fd make_devmap() const;
@@ -79,6 +84,7 @@ private:
     JobBook book_;
     Sweeping sweeping_;
     Sweeper sweeper_;
+    Watch watch_;
     Fd socket4_, socket6_;
     std::map<uint32_t, Fd> devmaps_;            // by job index
     std::map<uint32_t, TokenBucket> buckets_;   // by port

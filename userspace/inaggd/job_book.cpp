@@ -30,7 +30,8 @@ Request request_of(const inagg_event &event) {
     return {.size = be16toh(event.join.size),
             .elements = be16toh(event.join.elements),
             .algorithm = event.join.algorithm,
-            .stragglers = {.expiry_us = be32toh(event.join.expiry_us), .quorum = be16toh(event.join.quorum)}};
+            .stragglers = {.expiry_us = be32toh(event.join.expiry_us), .quorum = be16toh(event.join.quorum),
+                           .exclude_ms = be32toh(event.join.exclude_ms)}};
 }
 
 // A rank that names no time and no quorum takes the job's.
@@ -135,7 +136,8 @@ inagg_member member_of(const inagg_event &event) {
 
 bool same_job(const inagg_job &a, const inagg_job &b) {
     return a.size == b.size && a.slots == b.slots && a.control_slots == b.control_slots &&
-           a.elements == b.elements && a.algorithm == b.algorithm && a.flags == b.flags;
+           a.elements == b.elements && a.algorithm == b.algorithm &&
+           (a.flags & INAGG_JOIN_CHECKED) == (b.flags & INAGG_JOIN_CHECKED);
 }
 
 } // namespace
@@ -143,7 +145,8 @@ bool same_job(const inagg_job &a, const inagg_job &b) {
 std::string describe(int algorithm, Stragglers s) {
     if (algorithm != INAGG_TRIO)
         return algorithm_name(algorithm);
-    return fmt::format("{}, expiry {} us, quorum {}", algorithm_name(algorithm), s.expiry_us, s.quorum);
+    return fmt::format("{}, expiry {} us, quorum {}{}", algorithm_name(algorithm), s.expiry_us, s.quorum,
+                       s.exclude_ms ? fmt::format(", silent ranks excluded after {} ms", s.exclude_ms) : "");
 }
 
 // What the agent sends without stragglers has less room than a port's frames.
@@ -177,6 +180,14 @@ bool is_represented(const JobState &job, uint32_t rank) {
     auto before = std::span(job.members).first(rank);
     return std::any_of(before.begin(), before.end(),
                        [&](const inagg_member &other) { return same_switch(other, job.members[rank]); });
+}
+
+uint64_t present_ranks(const JobState &job) {
+    uint64_t ranks = 0;
+    for (uint32_t rank = 0; rank < job.record.size; rank++)
+        if (has_joined(job.members[rank]))
+            ranks |= job.record.all & inagg_rank_bit(rank);
+    return ranks;
 }
 
 void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers stragglers, const Members &members,
@@ -225,6 +236,10 @@ Outcome JobBook::join(const inagg_event &event, Time now) {
     auto job = jobs_.find(event.job);
     if (job == jobs_.end())
         return join_new(event, {}, now);
+    if (want.stragglers.exclude_ms && want.stragglers.exclude_ms < least_exclude_ms)
+        return refused(INAGG_R_POLICY, fmt::format("ranks can be excluded after {} ms at the soonest", least_exclude_ms));
+    if (event.rank < job->second.record.size && inagg_job_excludes(&job->second.record, event.rank))
+        return join_excluded(job->second, event, now);
     // Nobody can be seated beyond the job; a restart with another size is the holder of the rank's to make.
     if (has_joined(job->second.members[event.rank]))
         return join_held(job->second, event, now);
@@ -373,7 +388,7 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
                            now);
     if (member.flags & INAGG_MEMBER_LEFT) {
         // The next run's rank, while others still finish this one.
-        if (!waited(event, now))
+        if (!waited(event, now, patience))
             return ignored("waits for the ranks of the last run to leave");
         return restart_for(job, event, {}, now);
     }
@@ -396,14 +411,139 @@ Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
             return refused(INAGG_R_PORT, "rank is configured for another port");
         return seat(job, event, {.detail = "moved"}, now);
     }
-    if (same_place(member, event) && member.nonce != event.join.nonce)
+    if (same_place(member, event) && member.nonce != event.join.nonce) {
+        if (event.join.flags & INAGG_JOIN_RENEW && event.generation == job.record.generation)
+            return come(job, event, INAGG_R_NONE, now);
+        // One rank's restart need not end the others' calls, nor need it wait if all of them have restarted.
+        const auto patience_with_ranks = std::chrono::milliseconds(job.stragglers.exclude_ms);
+        if (job.stragglers.exclude_ms && !waited(event, now, patience_with_ranks + patience))
+            return come(job, event, INAGG_R_NONE, now);
         return restart_for(job, event, {}, now);
+    }
     if (!job.record.keep && idle(job, now)) {
         Outcome outcome;
         erase(event.job, outcome, INAGG_R_REPLACED);
         return join_new(event, std::move(outcome), now);
     }
     return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
+}
+
+// Whoever was excluded is so for this generation.
+Outcome JobBook::join_excluded(JobState &job, const inagg_event &event, Time now) {
+    const Request want = request_of(event);
+    const inagg_member &member = job.members[event.rank];
+    if (has_joined(member) && member.nonce == event.join.nonce)
+        return refused(INAGG_R_EXCLUDED, "it is its former self");
+    if (want.size != job.record.size)
+        return refused(INAGG_R_SIZE, fmt::format("job has {} ranks, not {}", job.record.size, want.size));
+    if (!same_algorithm(job, want))
+        return refused(INAGG_R_ALGORITHM, other_algorithm(job, want));
+    if (want.elements < job.record.elements)
+        return refused(INAGG_R_MTU, fmt::format("job has {} elements per packet, not {}", job.record.elements, want.elements));
+    if (member.flags & INAGG_MEMBER_RESERVED && !same_place(member, event))
+        return refused(member.ifindex != event.ifindex ? INAGG_R_PORT : INAGG_R_ADDRESS,
+                       "rank is configured for another port or address");
+    return come(job, event, INAGG_R_EXCLUDED, now);
+}
+
+// The rank wants to be in the next generation, which begins when all that this one waits for do.
+Outcome JobBook::come(JobState &job, const inagg_event &event, inagg_reason until_then, Time now) {
+    const bool is_new = job.coming.insert_or_assign(event.rank, JobState::Coming{event, now}).second;
+    if (all_come(job))
+        return go_on(event.job, job, now);
+    Outcome outcome{.verdict = Verdict::put_off, .reason = until_then};
+    outcome.detail = is_new ? "waits for the next generation" : "";
+    announce_returning(event.job, job, outcome);
+    return outcome;
+}
+
+// Ranks that go on together, or that have all been started again; not some of each, since they do not make the same
+// calls.
+bool JobBook::all_come(const JobState &job) const {
+    bool any_renews = false, any_restarts = false;
+    const uint64_t ranks = present_ranks(job);
+    for (uint16_t rank = 0; rank < job.record.size; rank++) {
+        if (!(ranks & inagg_rank_bit(rank)))
+            continue;
+        const auto found = job.coming.find(rank);
+        if (found == job.coming.end())
+            return false;
+        (found->second.event.join.flags & INAGG_JOIN_RENEW ? any_renews : any_restarts) = true;
+    }
+    return any_renews != any_restarts;
+}
+
+// The next generation, with all who want to be in it.
+Outcome JobBook::go_on(uint16_t number, JobState &job, Time now) {
+    Outcome outcome{.verdict = Verdict::done};
+    const auto coming = std::exchange(job.coming, {});
+    const Members before = job.members;
+    const bool restarts = std::none_of(coming.begin(), coming.end(), [](const auto &who) {
+        return who.second.event.join.flags & INAGG_JOIN_RENEW;
+    });
+    uint64_t in = restarts ? inagg_all_ranks(job.record.size) : job.record.all;
+    for (const auto &[rank, who] : coming)
+        in |= inagg_rank_bit(rank);
+    forget_run(job.members);
+    for (uint16_t rank = 0; rank < job.record.size; rank++)
+        if (!(in & inagg_rank_bit(rank)))
+            job.members[rank] = before[rank]; // so that it is told, should it wake up
+        else if (has_joined(before[rank]))
+            retire(before[rank].nonce);
+    outcome.detail = fmt::format("the job goes on in its next generation, {} of {} ranks excluded",
+                                 job.record.size - inagg_count_ranks(in), job.record.size);
+    job.record.all = in;
+    job.record.flags &= static_cast<uint8_t>(~INAGG_JOIN_RETURNING);
+    job.record.generation = next_generation(number);
+    for (const auto &[rank, who] : coming)
+        seat_member(job, who.event, now);
+    outcome.changes.push_back({Kind::renew, number, job.record});
+    return outcome;
+}
+
+// CONFIG says whether somebody waits to be taken back.
+void JobBook::announce_returning(uint16_t number, JobState &job, Outcome &outcome) {
+    const bool returning = std::any_of(job.coming.begin(), job.coming.end(), [&](const auto &who) {
+        return inagg_job_excludes(&job.record, who.first);
+    });
+    const auto flags = static_cast<uint8_t>((job.record.flags & ~INAGG_JOIN_RETURNING) |
+                                            (returning ? INAGG_JOIN_RETURNING : 0));
+    if (flags == job.record.flags)
+        return;
+    job.record.flags = flags;
+    outcome.changes.push_back({Kind::state, number, job.record});
+}
+
+Outcome JobBook::exclude(uint16_t number, uint64_t ranks, Time now) {
+    JobState &job = jobs_.at(number);
+    Outcome outcome{.verdict = Verdict::done};
+    if (!(present_ranks(job) & ~ranks))
+        return ignored("nobody would remain");
+    for (uint16_t rank = 0; rank < job.record.size; rank++)
+        if (const inagg_member &member = job.members[rank];
+            ranks & job.record.all & inagg_rank_bit(rank) && has_joined(member))
+            outcome.displaced.push_back({number, rank, job.record.generation, member, INAGG_R_EXCLUDED});
+    job.record.all &= ~ranks;
+    std::erase_if(job.coming, [&](const auto &who) { // it has gone on with the others: its calls are lost with it
+        return ranks & inagg_rank_bit(who.first) && who.second.event.join.flags & INAGG_JOIN_RENEW;
+    });
+    outcome.changes.push_back({Kind::state, number, job.record});
+    if (all_come(job)) {
+        Outcome next = go_on(number, job, now);
+        outcome.changes.insert(outcome.changes.end(), next.changes.begin(), next.changes.end());
+    } else {
+        announce_returning(number, job, outcome);
+    }
+    return outcome;
+}
+
+Outcome JobBook::forget_returning(Time now) {
+    Outcome outcome{.verdict = Verdict::done};
+    for (auto &[number, job] : jobs_) {
+        std::erase_if(job.coming, [&](const auto &who) { return now - who.second.heard > patience; });
+        announce_returning(number, job, outcome);
+    }
+    return outcome;
 }
 
 // A new run of the same job begins with this rank.
@@ -426,13 +566,17 @@ Outcome JobBook::restart_for(JobState &job, const inagg_event &event, Outcome so
     return seat(job, event, std::move(so_far), now);
 }
 
-Outcome JobBook::seat(JobState &job, const inagg_event &event, Outcome so_far, Time now) {
+void JobBook::seat_member(JobState &job, const inagg_event &event, Time now) {
     inagg_member &member = job.members[event.rank];
     uint8_t reserved = member.flags & INAGG_MEMBER_RESERVED;
     member = member_of(event);
     member.flags |= reserved;
     job.heard = job.seated = now;
     waiters_.erase({event.job, event.rank, event.join.nonce});
+}
+
+Outcome JobBook::seat(JobState &job, const inagg_event &event, Outcome so_far, Time now) {
+    seat_member(job, event, now);
     so_far.verdict = Verdict::done;
     so_far.changes.push_back({Kind::members, event.job, job.record});
     return so_far;
@@ -440,7 +584,7 @@ Outcome JobBook::seat(JobState &job, const inagg_event &event, Outcome so_far, T
 
 // Refuses what a restart of the job may still cure only after a while.
 Outcome JobBook::refuse_late(const inagg_event &event, inagg_reason reason, std::string detail, Time now) {
-    if (!waited(event, now))
+    if (!waited(event, now, patience))
         return ignored("waits: " + detail);
     return refused(reason, std::move(detail));
 }
@@ -474,7 +618,8 @@ void JobBook::vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &out
         member = {};
     }
     member.flags |= INAGG_MEMBER_LEFT;
-    if (joined_count(job.members))
+    job.coming.erase(static_cast<uint16_t>(rank));
+    if (present_ranks(job))
         outcome.changes.push_back({Kind::members, number, job.record});
     else if (job.record.keep)
         renew(number, job, outcome);
@@ -578,6 +723,7 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers straggle
     record.index = *free_index();
     record.first_slot = *free_slots(record);
     record.generation = next_generation(number);
+    record.flags |= stragglers.exclude_ms ? INAGG_JOIN_WATCHED : 0;
     outcome.changes.push_back({Kind::renew, number, record});
     return &(jobs_[number] = {
                  .record = record, .stragglers = stragglers, .members = {}, .heard = now, .seated = now});
@@ -617,6 +763,9 @@ void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome) {
             outcome.displaced.push_back({number, rank, job.record.generation, member, INAGG_R_REPLACED});
         }
     forget_run(job.members);
+    job.coming.clear();
+    job.record.all = inagg_all_ranks(job.record.size);
+    job.record.flags &= static_cast<uint8_t>(~INAGG_JOIN_RETURNING);
     job.record.generation = next_generation(number);
     outcome.changes.push_back({Kind::renew, number, job.record});
 }
@@ -649,13 +798,13 @@ uint16_t JobBook::next_generation(uint16_t number) {
     return last->second;
 }
 
-bool JobBook::waited(const inagg_event &event, Time now) {
+bool JobBook::waited(const inagg_event &event, Time now, std::chrono::milliseconds long_enough) {
     if (waiters_.size() >= waiters_capacity)
         std::erase_if(waiters_, [&](const auto &waiter) { return now - waiter.second > 10 * patience; });
     if (waiters_.size() >= waiters_capacity)
         return true; // a flood of joins waits for nothing
     auto [since, is_new] = waiters_.try_emplace({event.job, event.rank, event.join.nonce}, now);
-    return now - since->second >= patience;
+    return now - since->second >= long_enough;
 }
 
 void JobBook::retire(uint64_t nonce) {

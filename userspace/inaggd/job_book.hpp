@@ -50,6 +50,12 @@ struct JobState {
     Time heard{};
     Time seated{}; // when the last rank joined
     inagg_uplink uplink{}; // with a parent: how it is reached
+    // Ranks that want to be in the next generation, by their latest JOIN.
+    struct Coming {
+        inagg_event event;
+        Time heard;
+    };
+    std::map<uint16_t, Coming> coming{};
 };
 
 // A member that a restart or removal has put out; it is told so.
@@ -65,10 +71,11 @@ struct Outcome {
         ignored,
         done,
         refused, // the rank is told
+        put_off, // likewise, with a reason: it may ask again
         asked,   // its JOIN or LEAVE goes on to the parent
     };
     Verdict verdict = Verdict::ignored;
-    inagg_reason reason = INAGG_R_NONE; // of a refusal
+    inagg_reason reason = INAGG_R_NONE; // of a refusal, or until then
     std::string detail{};               // for the log
 
     struct Change {
@@ -76,6 +83,7 @@ struct Outcome {
             remove,  // the job has gone: `record` is what it was
             renew,   // new job or new generation: its slots hold nothing
             members, // ranks came or went
+            state,   // nothing but who is waited for, and what CONFIG says of that
         };
         Kind kind;
         uint16_t job;
@@ -116,6 +124,10 @@ public:
     Outcome port_gone(uint32_t ifindex);
     // Removes jobs whose ranks do not come: whoever joins alone must not keep the slots.
     Outcome expire(Time now);
+    // The job goes on without these ranks (a bitmap); one remains in any case.
+    Outcome exclude(uint16_t number, uint64_t ranks, Time now);
+    // Forgets who wanted to come back and has given up.
+    Outcome forget_returning(Time now);
     // Packets for the job have been counted.
     void heard(uint16_t number, Time now);
 
@@ -130,6 +142,12 @@ private:
     Outcome join_new(const inagg_event &event, Outcome so_far, Time now);
     Outcome join_empty(JobState &job, const inagg_event &event, Time now);
     Outcome join_held(JobState &job, const inagg_event &event, Time now);
+    Outcome join_excluded(JobState &job, const inagg_event &event, Time now);
+    Outcome come(JobState &job, const inagg_event &event, inagg_reason until_then, Time now);
+    bool all_come(const JobState &job) const;
+    Outcome go_on(uint16_t number, JobState &job, Time now);
+    void announce_returning(uint16_t number, JobState &job, Outcome &outcome);
+    void seat_member(JobState &job, const inagg_event &event, Time now);
     Outcome restart_for(JobState &job, const inagg_event &event, Outcome so_far, Time now);
     Outcome seat(JobState &job, const inagg_event &event, Outcome so_far, Time now);
     Outcome refuse_late(const inagg_event &event, inagg_reason reason, std::string detail, Time now);
@@ -146,7 +164,7 @@ private:
     std::optional<uint32_t> free_slots(const inagg_job &record) const;
     uint32_t pool_of(const inagg_job &record) const;
     uint16_t next_generation(uint16_t number);
-    bool waited(const inagg_event &event, Time now);
+    bool waited(const inagg_event &event, Time now, std::chrono::milliseconds long_enough);
     void retire(uint64_t nonce);
     bool retired(uint64_t nonce) const;
 
@@ -162,6 +180,8 @@ private:
 // A member is a rank that has joined; the others' rows are empty or only reserved.
 inline bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
 uint32_t joined_count(const Members &members);
+// Bitmap of the members that blocks wait for and who are there to be waited for.
+uint64_t present_ranks(const JobState &job);
 
 // The ranks behind the switch that `rank` is behind; 0 if it is behind none, or if ranks of the job here are missing.
 uint64_t subtree_of(const JobState &job, uint32_t rank);

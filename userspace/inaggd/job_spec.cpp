@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint32_t max_pool = 1u << 20;
 constexpr uint32_t least_expiry_us = 100, most_expiry_us = 60'000'000;
+constexpr uint32_t least_exclude_us = least_exclude_ms * 1000, most_exclude_us = 3600'000'000;
 
 uint32_t parse_number(const std::string &text, const std::string &what, uint32_t low, uint32_t high) {
     uint32_t value = 0;
@@ -51,17 +52,16 @@ uint16_t parse_elements(const std::string &text) {
     return static_cast<uint16_t>(elements);
 }
 
-// 10ms, 500us, 1s.
-uint32_t parse_expiry(const std::string &text) {
+// 10ms, 500us, 1s: microseconds.
+uint32_t parse_time(const std::string &text, const std::string &what, uint32_t least, uint32_t most) {
     static const std::map<std::string, uint64_t> units = {{"us", 1}, {"ms", 1000}, {"s", 1000000}};
     uint32_t value = 0;
     const char *end = text.data() + text.size();
     auto [stop, error] = std::from_chars(text.data(), end, value);
     auto unit = units.find(std::string(stop, end));
-    if (error != std::errc{} || unit == units.end() || value * unit->second < least_expiry_us ||
-        value * unit->second > most_expiry_us)
-        throw Error("job: expiry must be a time from {} us to {} s such as 10ms, not '{}'", least_expiry_us,
-                    most_expiry_us / 1000000, text);
+    if (error != std::errc{} || unit == units.end() || value * unit->second < least || value * unit->second > most)
+        throw Error("job: {} must be a time from {} us to {} s such as 10ms, not '{}'", what, least, most / 1000000,
+                    text);
     return static_cast<uint32_t>(value * unit->second);
 }
 
@@ -84,7 +84,9 @@ void apply_setting(JobSpec &spec, const std::string &key, const std::string &val
     else if (key == "algorithm")
         spec.algorithm = parse_algorithm(value);
     else if (key == "expiry")
-        spec.stragglers.expiry_us = parse_expiry(value);
+        spec.stragglers.expiry_us = parse_time(value, key, least_expiry_us, most_expiry_us);
+    else if (key == "exclude-after")
+        spec.stragglers.exclude_ms = parse_time(value, key, least_exclude_us, most_exclude_us) / 1000;
     else if (key == "quorum")
         spec.stragglers.quorum = static_cast<uint16_t>(parse_number(value, "quorum", 1, INAGG_MAX_RANKS));
     else if (key == "checked" && value.empty())
@@ -93,7 +95,7 @@ void apply_setting(JobSpec &spec, const std::string &key, const std::string &val
         spec.members.push_back(parse_member(value));
     else
         throw Error("job: unknown setting '{}'; known are size, slots, control, elements, algorithm, expiry, "
-                    "quorum, checked, member",
+                    "quorum, exclude-after, checked, member",
                     key);
 }
 
@@ -119,7 +121,7 @@ JobSpec parse_job_spec(const std::string &text) {
     if (!spec.size)
         throw Error("job: '{}' lacks size=N, the number of ranks", text);
     if (spec.algorithm != INAGG_TRIO && spec.stragglers != Stragglers{})
-        throw Error("job: expiry and quorum are trio's; {} waits for all ranks (algorithm=trio)",
+        throw Error("job: expiry, quorum and exclude-after are trio's; {} waits for all ranks (algorithm=trio)",
                     algorithm_name(spec.algorithm));
     if (spec.stragglers.quorum > spec.size)
         throw Error("job: quorum {} is more than the {} ranks", spec.stragglers.quorum, spec.size);

@@ -16,13 +16,17 @@ struct MemberSpec {
     Address address;
 };
 
-// When a block of a trio job is decided without all ranks. Neither set: never.
+// When a block of a trio job is decided without all ranks, and when it goes on without a rank. Not set: never.
 struct Stragglers {
-    uint32_t expiry_us = 0; // so long without a further rank
-    uint16_t quorum = 0;    // as soon as so many are in
+    uint32_t expiry_us = 0;  // so long without a further rank
+    uint16_t quorum = 0;     // as soon as so many are in
+    uint32_t exclude_ms = 0; // a rank that is silent for so long is excluded
 
     bool operator==(const Stragglers &) const = default;
 };
+
+// Ranks say that they are there four times in it.
+inline constexpr uint32_t least_exclude_ms = 1000;
 
 // A configured job: --job and `inaggctl job add`.
 struct JobSpec {
@@ -37,8 +41,8 @@ struct JobSpec {
     std::vector<MemberSpec> members;
 };
 
-// Reads `7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,quorum=3,checked,
-// member=0@p0/10.77.0.10`; only the number and size are needed. Throws Error.
+// Reads `7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,quorum=3,
+// exclude-after=5s,checked,member=0@p0/10.77.0.10`; only the number and size are needed. Throws Error.
 JobSpec parse_job_spec(const std::string &text);
 
 } // namespace inaggd

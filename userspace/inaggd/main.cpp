@@ -82,7 +82,7 @@ void describe(CLI::App &app, Options &o) {
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,"
-                   "quorum=3,checked,member=0@p0/10.77.0.10,...")
+                   "quorum=3,exclude-after=5s,checked,member=0@p0/10.77.0.10,...")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
         ->capture_default_str();
@@ -301,7 +301,7 @@ public:
 
     // Until a signal ends it, or asks for a reload.
     void run() {
-        Time next_poll = Clock::now();
+        Time next_poll = Clock::now(), next_watch = next_poll;
         ring_buffer__consume(events_.get()); // what came before: the kernel wakes nobody who is behind
         while (!stop_ && !reload_) {
             std::vector<pollfd> fds = {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
@@ -309,7 +309,7 @@ public:
                                        {.fd = ring_buffer__epoll_fd(events_.get()), .events = POLLIN, .revents = 0}};
             size_t first_control = fds.size();
             control_->add_to(fds);
-            poll(fds.data(), fds.size(), 2000);
+            poll(fds.data(), fds.size(), static_cast<int>(agent_->watch_interval().count()));
             if (fds[0].revents)
                 read_signals();
             if (fds[1].revents)
@@ -318,6 +318,10 @@ public:
             for (size_t i = first_control; i < fds.size(); i++)
                 if (fds[i].revents)
                     control_->serve(fds[i].fd);
+            if (Clock::now() >= next_watch) {
+                agent_->watch();
+                next_watch = Clock::now() + agent_->watch_interval();
+            }
             if (Clock::now() >= next_poll) {
                 agent_->poll_activity();
                 next_poll = Clock::now() + std::chrono::seconds(2);

@@ -30,6 +30,22 @@ bpf_map_info info_of(const Fd &map, const char *what) {
     return info;
 }
 
+// A row of counters, each a 64-bit word, of which each CPU has its own.
+template <typename Row> Row sum_of_cpus(const Fd &map, uint32_t index, const char *name) {
+    std::vector<Row> cpus(libbpf_num_possible_cpus());
+    check(bpf_map_lookup_elem(map.get(), &index, cpus.data()), name);
+    constexpr size_t words = sizeof(Row) / sizeof(uint64_t);
+    std::array<uint64_t, words> sum{};
+    for (const Row &cpu : cpus) {
+        std::array<uint64_t, words> counters;
+        std::memcpy(counters.data(), &cpu, sizeof cpu);
+        std::transform(sum.begin(), sum.end(), counters.begin(), sum.begin(), std::plus<>());
+    }
+    Row total;
+    std::memcpy(&total, sum.data(), sizeof total);
+    return total;
+}
+
 void run(const Fd &program, void *context, uint32_t bytes, const char *name) {
     LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = context, .ctx_size_in = bytes);
     if (bpf_prog_test_run_opts(program.get(), &options))
@@ -63,6 +79,8 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.events_ = open_pin(dir, "events");
     maps.clear_ = open_pin(dir, "inagg_clear");
     maps.policies_ = open_pin(dir, "policies");
+    maps.attendance_ = open_pin(dir, "attendance");
+    maps.stragglers_ = open_pin(dir, "stragglers");
     maps.sweepers_ = open_pin(dir, "sweepers");
     maps.sweep_settings_ = open_pin(dir, "sweep_settings");
     maps.forget_ = open_pin(dir, "inagg_forget_job");
@@ -113,6 +131,11 @@ void SwitchMaps::put_job(uint16_t number, const inagg_job &job) const {
     inagg_job row = job;
     row.size = 0;
     check(bpf_map_update_elem(jobs_.get(), &key, &row, BPF_ANY), "jobs");
+    check(bpf_map_update_elem(jobs_.get(), &key, &job, BPF_ANY), "jobs");
+}
+
+void SwitchMaps::update_job(uint16_t number, const inagg_job &job) const {
+    uint32_t key = number;
     check(bpf_map_update_elem(jobs_.get(), &key, &job, BPF_ANY), "jobs");
 }
 
@@ -181,24 +204,30 @@ void SwitchMaps::delete_port_ranks(const inagg_port_key &key) const {
     bpf_map_delete_elem(port_ranks_.get(), &key); // absent is as good
 }
 
-inagg_stats SwitchMaps::stats(uint32_t index) const {
-    std::vector<inagg_stats> cpus(libbpf_num_possible_cpus());
-    check(bpf_map_lookup_elem(stats_.get(), &index, cpus.data()), "stats");
-    constexpr size_t words = sizeof(inagg_stats) / sizeof(uint64_t);
-    std::array<uint64_t, words> sum{};
-    for (const inagg_stats &cpu : cpus) {
-        std::array<uint64_t, words> counters;
-        std::memcpy(counters.data(), &cpu, sizeof cpu);
-        std::transform(sum.begin(), sum.end(), counters.begin(), sum.begin(), std::plus<>());
-    }
-    inagg_stats total;
-    std::memcpy(&total, sum.data(), sizeof total);
-    return total;
+inagg_stats SwitchMaps::stats(uint32_t index) const { return sum_of_cpus<inagg_stats>(stats_, index, "stats"); }
+
+inagg_attendance SwitchMaps::attendance(uint32_t index) const {
+    return sum_of_cpus<inagg_attendance>(attendance_, index, "attendance");
+}
+
+void SwitchMaps::put_stragglers(uint32_t index, const inagg_stragglers &stragglers) const {
+    check(bpf_map_update_elem(stragglers_.get(), &index, &stragglers, BPF_ANY), "stragglers");
+}
+
+inagg_stragglers SwitchMaps::stragglers(uint32_t index) const {
+    inagg_stragglers stragglers{};
+    check(bpf_map_lookup_elem(stragglers_.get(), &index, &stragglers), "stragglers");
+    return stragglers;
 }
 
 void SwitchMaps::clear_stats(uint32_t index) const {
     std::vector<inagg_stats> zero(libbpf_num_possible_cpus());
     check(bpf_map_update_elem(stats_.get(), &index, zero.data(), BPF_ANY), "stats");
+    if (index == INAGG_STATS_NO_JOB)
+        return;
+    std::vector<inagg_attendance> nobody(libbpf_num_possible_cpus());
+    check(bpf_map_update_elem(attendance_.get(), &index, nobody.data(), BPF_ANY), "attendance");
+    put_stragglers(index, {});
 }
 
 void SwitchMaps::put_policy(uint32_t index, const inagg_job_policy &policy) const {

@@ -45,6 +45,8 @@ public:
 
     std::map<uint16_t, inagg_job> jobs() const;
     void put_job(uint16_t number, const inagg_job &job) const;
+    // Of a job that goes on: only who is waited for, and its flags, may differ.
+    void update_job(uint16_t number, const inagg_job &job) const;
     void delete_job(uint16_t number) const;
 
     Members members(uint32_t index) const;
@@ -64,11 +66,16 @@ public:
 
     // Row `index` (a job's, or INAGG_STATS_NO_JOB), summed over CPUs.
     inagg_stats stats(uint32_t index) const;
+    // Also who was heard.
     void clear_stats(uint32_t index) const;
 
     // Of a job with trio: before it is put, forget_job() and then its policy.
     void put_policy(uint32_t index, const inagg_job_policy &policy) const;
     inagg_job_policy policy(uint32_t index) const;
+    // Who of the job's ranks has been heard and missed, summed over CPUs, and what is thought of it.
+    inagg_attendance attendance(uint32_t index) const;
+    void put_stragglers(uint32_t index, const inagg_stragglers &stragglers) const;
+    inagg_stragglers stragglers(uint32_t index) const;
     // No record of the job's row remains, and its first blocks are the next.
     void forget_job(const inagg_job &job) const;
 
@@ -86,7 +93,7 @@ private:
     void clear(const inagg_clear_args &args, const char *what) const;
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
-    Fd policies_, sweepers_, sweep_settings_, forget_;
+    Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
     Fd uplinks_, subtrees_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0;
 };

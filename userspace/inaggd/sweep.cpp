@@ -5,6 +5,7 @@
 #include "links.hpp"
 #include "maps.hpp"
 #include "sweeper.hpp"
+#include "watch.hpp"
 
 #include <CLI/CLI.hpp>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -21,21 +22,40 @@ struct Options {
     uint32_t sweepers = 100, per_expiry = 4;
 };
 
-// Rows of `policies` that have an expiry, by job row.
-std::map<uint32_t, inagg_job_policy> expiring_jobs(const SwitchMaps &maps) {
+// Rows of `policies` of jobs that do not always wait for all ranks, by job row.
+std::map<uint32_t, inagg_job_policy> jobs_to_sweep(const SwitchMaps &maps) {
     std::map<uint32_t, inagg_job_policy> rows;
     for (const auto &[number, job] : maps.jobs())
         if (has_records(job))
-            if (const inagg_job_policy row = maps.policy(job.index); row.policy.expiry_us)
+            if (const inagg_job_policy row = maps.policy(job.index); row.policy.expiry_us || row.policy.exclude_ms)
                 rows[job.index] = row;
     return rows;
 }
 
+// Jobs go on without ranks that are gone.
+void exclude_the_gone(const SwitchMaps &maps, Watch &watch, const Sweeper &sweeper) {
+    for (auto [number, job] : maps.jobs()) {
+        if (!has_records(job))
+            continue;
+        uint64_t ranks = 0;
+        const Members members = maps.members(job.index);
+        for (uint32_t rank = 0; rank < job.size; rank++)
+            if (members[rank].ifindex && members[rank].nonce)
+                ranks |= job.all & inagg_rank_bit(rank);
+        const uint64_t gone = watch.look(number, job, ranks, maps.policy(job.index).policy.exclude_ms);
+        if (!gone || !(ranks & ~gone))
+            continue;
+        job.all &= ~gone;
+        maps.update_job(number, job);
+        sweeper.sweep_once();
+    }
+}
+
 void serve(const Options &o, const sigset_t &ends) {
     const SwitchMaps maps = SwitchMaps::open(o.bpffs);
-    auto jobs = expiring_jobs(maps);
+    auto jobs = jobs_to_sweep(maps);
     if (jobs.empty())
-        throw Error("{}: no trio job has an expiry_us in `policies`: nothing to sweep for", o.bpffs);
+        throw Error("{}: no trio job has an expiry_us or exclude_ms in `policies`: nothing to sweep for", o.bpffs);
     std::vector<uint32_t> expiries;
     for (const auto &[index, row] : jobs)
         expiries.push_back(row.policy.expiry_us);
@@ -46,8 +66,13 @@ void serve(const Options &o, const sigset_t &ends) {
         maps.put_policy(index, row);
     }
     sweeper.sweep(plan);
-    int signal = 0;
-    sigwait(&ends, &signal);
+    uint32_t patience = 0;
+    for (const auto &[index, row] : jobs)
+        patience = row.policy.exclude_ms && (!patience || row.policy.exclude_ms < patience) ? row.policy.exclude_ms : patience;
+    const auto period = watch_period(patience);
+    const timespec wait{.tv_sec = period.count() / 1000, .tv_nsec = period.count() % 1000 * 1000000};
+    for (Watch watch(maps); sigtimedwait(&ends, nullptr, &wait) < 0;)
+        exclude_the_gone(maps, watch, sweeper);
     sweeper.sweep({});
 }
 

@@ -50,7 +50,7 @@ uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan) {
 }
 
 Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
-    : sweep_(open_pin(bpffs, "inagg_sweep")), switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")),
+    : sweep_(open_pin(bpffs, "inagg_sweep")), once_(open_pin(bpffs, "inagg_sweep_once")), switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")),
       stop_(eventfd(0, EFD_CLOEXEC)), mac_(mac) {
     if (!stop_)
         throw Error("eventfd: {}", system_text(errno));
@@ -73,6 +73,13 @@ void Sweeper::sweep(const SweepPlan &plan) {
     plan_ = plan;
     if (plan.sweepers)
         spdlog::info("sweeps: every {} us, by {} timers", plan.period / 1us, plan.sweepers);
+}
+
+void Sweeper::sweep_once() const {
+    std::array<char, 64> any{};
+    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = any.data(), .data_size_in = any.size());
+    if (bpf_prog_test_run_opts(once_.get(), &options))
+        throw Error("program inagg_sweep_once: {}", system_text(errno));
 }
 
 // Until stop_: waits for the timers to find something.

@@ -39,13 +39,15 @@ public:
 
     // Starts the timers anew, or stops them. They go on without this process.
     void sweep(const SweepPlan &plan);
+    // One sweep at once, beside those of the timers.
+    void sweep_once() const;
     const SweepPlan &plan() const { return plan_; }
 
 private:
     void run();
     void send(uint32_t blocks) const;
 
-    Fd sweep_, switch_, due_, stop_;
+    Fd sweep_, once_, switch_, due_, stop_;
     std::array<uint8_t, 6> mac_;
     SweepPlan plan_;
     std::thread thread_;

@@ -246,6 +246,20 @@ int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inag
     });
 }
 
+int inagg_excluded(inagg_comm *comm, uint64_t *ranks) {
+    return guarded([&] {
+        require(comm && ranks, "the communicator or the result is NULL");
+        *ranks = comm->communicator.excluded();
+    });
+}
+
+int inagg_renew(inagg_comm *comm, int *renewed) {
+    return guarded([&] {
+        require(comm && renewed, "the communicator or the result is NULL");
+        *renewed = comm->communicator.renew();
+    });
+}
+
 const char *inagg_message(void) { return last_message.c_str(); }
 
 const char *inagg_strerror(int error) {

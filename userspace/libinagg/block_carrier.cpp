@@ -60,8 +60,11 @@ void BlockCarrier::choose_scale(BlockOperation &operation) const {
 
 void BlockCarrier::start(const Handle &prepared) {
     const auto operation = std::static_pointer_cast<BlockOperation>(prepared);
-    const bool barrier = operation->call.kind == Call::Kind::barrier;
+    const bool renewal = operation->call.kind == Call::Kind::renewal;
+    const bool barrier = operation->call.kind == Call::Kind::barrier || renewal;
     operation->assigned = barrier;
+    if (renewal) // its result is the maximum: if one rank knows of a returning one, all do
+        operation->exponent = transport_->returning();
     if (!barrier)
         unassigned_.push_back(operation);
     if (barrier)
@@ -186,7 +189,7 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
         const BlockOperation &operation = *control.operation;
         BlockMeta meta = operation.guess ? operation.guess->load(control.index, payload) : control_meta(0);
         meta.next_scale = operation.exponent;
-        meta.whole = trio_ && operation.call.kind == Call::Kind::barrier;
+        meta.whole = trio_ && operation.call.kind != Call::Kind::reduction;
         return meta;
     }
     const Segment &segment = segment_of(block);
@@ -215,6 +218,8 @@ void BlockCarrier::store_control(uint32_t block, const BlockMeta &meta, const st
         agree(*operation, meta.next_scale);
     if (operation->guessed)
         store_elements(*operation, *operation->guess, index, meta, payload);
+    if (operation->call.kind == Call::Kind::renewal)
+        operation->renews = meta.next_scale != 0;
     returned(operation);
 }
 
@@ -269,6 +274,14 @@ void BlockCarrier::finish(BlockOperation &operation) const {
         operation.set_error(out_of_scale(operation.call, options_));
     operation.classes.reset();
     operation.finish();
+}
+
+bool BlockCarrier::renew() {
+    if (!transport_->renew())
+        return false;
+    next_data_ = first_control_ = open_control_ = next_turn_ = 0;
+    inagg_guesses_init(&guesses_);
+    return true;
 }
 
 std::optional<std::string> BlockCarrier::stall() const {

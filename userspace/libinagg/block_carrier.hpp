@@ -23,6 +23,8 @@ public:
     void start(const Handle &operation) override;
     bool progress(std::chrono::nanoseconds wait) override { return transport_->progress(wait); }
     uint32_t blocks_ahead() const override { return transport_->decided(next_data_); }
+    uint64_t excluded() const override { return transport_->excluded(); }
+    bool renew() override;
     uint16_t elements() const override { return transport_->config().elements; }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return transport_->stats(); }

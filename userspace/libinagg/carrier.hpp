@@ -25,7 +25,7 @@ namespace inagg {
 
 // What one rank wants of a collective call.
 struct Call {
-    enum class Kind { reduction, broadcast, barrier } kind = Kind::barrier;
+    enum class Kind { reduction, broadcast, barrier, renewal } kind = Kind::barrier;
     const void *send = nullptr; // broadcast: as recv
     void *recv = nullptr;       // null: the result is not wanted here
     std::size_t count = 0;
@@ -57,6 +57,7 @@ public:
     const Call call;
     uint64_t blocks = 0;                // that its elements travelled in
     uint32_t block_elements = 0;        // in each of them but the last
+    bool renews = false;                // a renewal: all ranks go on to the next generation
     std::vector<uint64_t> contributors; // of each block; empty: all ranks, everywhere
     uint64_t progress_ns = 0; // when something of its result came last
 
@@ -91,6 +92,9 @@ public:
     virtual bool progress(std::chrono::nanoseconds wait) = 0;
     // Data blocks of calls that have not been started yet whose results are here.
     virtual uint32_t blocks_ahead() const { return 0; }
+    // As Transport's; renew() when all operations are done, the last a renewal that renews.
+    virtual uint64_t excluded() const { return 0; }
+    virtual bool renew() { return true; }
     // 32-bit elements in a packet of the job.
     virtual uint16_t elements() const = 0;
     // What the oldest operation waits for, for the message of a deadline that has passed. Nothing: whatever

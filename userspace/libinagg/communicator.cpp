@@ -67,8 +67,7 @@ Communicator::~Communicator() {
 
 void Communicator::leave() {
     const std::lock_guard lock(mutex_);
-    while (!broken_ && !operations_.empty())
-        progress(drive_wait);
+    drain();
     try {
         carrier_->leave();
     } catch (const Error &) {
@@ -78,6 +77,42 @@ void Communicator::leave() {
         std::exchange(broken_, Error(INAGG_ECLOSED, "this rank has left the job"));
     if (cause)
         throw *cause;
+}
+
+// Until nothing is under way any more. The lock is held.
+void Communicator::drain() {
+    while (!broken_ && !operations_.empty())
+        progress(drive_wait);
+}
+
+uint64_t Communicator::excluded() {
+    const std::lock_guard lock(mutex_);
+    progress(0ns);
+    return carrier_->excluded();
+}
+
+// The result of the renewal is that all ranks have come to it, with all operations done, and whether they go on.
+bool Communicator::renew() {
+    Call call;
+    call.kind = Call::Kind::renewal;
+    {
+        const std::lock_guard lock(mutex_);
+        drain();
+    }
+    const Handle operation = submit(call);
+    wait(*operation);
+    if (!operation->renews)
+        return false;
+    const std::lock_guard lock(mutex_);
+    const uint64_t since = monotonic_ns();
+    while (!broken_ && !carrier_->renew()) {
+        progress(drive_wait);
+        if (monotonic_ns() - since > uint64_t{options_.timeout_ms} * 1'000'000)
+            break_off(deadline_passed(options_, "the next generation does not begin"));
+    }
+    if (broken_)
+        throw *broken_;
+    return true;
 }
 
 // Starting operations
@@ -102,7 +137,7 @@ Handle Communicator::barrier() { return submit({}); }
 Handle Communicator::submit(const Call &call) {
     const std::lock_guard lock(mutex_);
     require_open();
-    if (call.kind != Call::Kind::barrier && call.count == 0) {
+    if (call.kind != Call::Kind::barrier && call.kind != Call::Kind::renewal && call.count == 0) {
         const auto nothing = std::make_shared<Operation>(call);
         nothing->finish();
         return nothing;

@@ -33,15 +33,23 @@ static uint32_t history_blocks(const JobConfig &job, uint32_t slots, uint32_t mi
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
                BlockClient &client, uint32_t history_mib, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
-      boots_{membership.config.boot, 0} {
+      boots_{membership.config.boot, 0}, history_mib_(history_mib) {
+    const unsigned owners[stream_count] = {own_data, own_control};
+    for (int i = 0; i < stream_count; i++)
+        streams_[i].owned = owned & owners[i];
+    start_streams();
+}
+
+// Both from block 0.
+void Engine::start_streams() {
     const JobConfig &job = membership_.config;
     const uint32_t counts[stream_count] = {job.slots, job.control_slots};
-    const unsigned owners[stream_count] = {own_data, own_control};
     uint32_t first_slot = 0;
     for (int i = 0; i < stream_count; i++) {
-        StreamState &s = streams_[i];
+        const bool owned = streams_[i].owned;
+        StreamState &s = streams_[i] = {};
         s.stream = static_cast<Stream>(i);
-        s.owned = owned & owners[i];
+        s.owned = owned;
         s.first_slot = first_slot;
         if (s.stream == Stream::data || !trio())
             s.payload_bytes = std::size_t{job.elements} * 4;
@@ -53,7 +61,7 @@ Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership 
         for (uint32_t index = 0; index < counts[i]; index++)
             inagg_wslot_init(&s.slots[index], index);
         s.records.resize(counts[i]);
-        s.history = History(history_blocks(job, counts[i], history_mib), s.payload_bytes);
+        s.history = History(history_blocks(job, counts[i], history_mib_), s.payload_bytes);
     }
 }
 
@@ -75,11 +83,36 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
     const auto longest = static_cast<uint64_t>(std::max<int64_t>(wait.count(), 0));
     receive(std::chrono::nanoseconds(std::min(longest, until_due)));
     run_timers();
+    say_present();
     if (longest == 0) // nobody may come back soon to send what was queued
         io_->flush();
+    if (ended_ == INAGG_R_EXCLUDED)
+        throw inagg::excluded(membership_.config);
     if (ended_)
         throw job_ended(membership_.config.job, ended_);
     return packets_ != before;
+}
+
+// Where silent ranks are excluded, one that only waits, or computes, must not be. The answer says who is.
+void Engine::say_present() {
+    constexpr uint64_t often = 250'000'000, sooner = 20'000'000;
+    const bool watched = membership_.flags & INAGG_JOIN_WATCHED;
+    if ((!watched && !next_nonce_) || now_ - present_ns_ < (next_nonce_ ? sooner : often))
+        return;
+    present_ns_ = now_;
+    if (watched)
+        repeat_join(*io_, membership_);
+    if (next_nonce_)
+        join_next(*io_, membership_, next_nonce_);
+}
+
+// Until the switch answers, this rank is in the old generation: others may need what it holds.
+bool Engine::renew() {
+    if (!renewed_ && !next_nonce_) {
+        next_nonce_ = random_nonce();
+        present_ns_ = 0;
+    }
+    return std::exchange(renewed_, false);
 }
 
 // True if a packet came.
@@ -159,7 +192,8 @@ void Engine::packet(std::span<const std::byte> payload) noexcept {
     case INAGG_REFUSED:
         on_refused(header, body);
         break;
-    case INAGG_CONFIG: // the answer to a repeated JOIN
+    case INAGG_CONFIG:
+        on_config(header, body);
         break;
     default:
         stats_.rejected++;
@@ -282,6 +316,30 @@ int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t con
 void Engine::on_full(StreamState &s, uint32_t block, uint16_t cap) {
     stats_.refused++;
     inagg_worker_refused(&s.worker, &s.slots[inagg_slot_index(&s.worker, block)], block, cap);
+}
+
+// The answer to a repeated JOIN, or to that for the next generation.
+void Engine::on_config(const inagg_hdr &header, std::span<const std::byte> body) {
+    inagg_config answer;
+    JobConfig next = membership_.config;
+    if (body.size() != sizeof(answer) || !is_body_intact(header, body)) {
+        stats_.rejected++;
+        return;
+    }
+    std::memcpy(&answer, body.data(), sizeof(answer));
+    const uint64_t nonce = inagg_swap64(answer.nonce);
+    const bool renews = next_nonce_ && nonce == next_nonce_;
+    if ((nonce != membership_.nonce && !renews) || inagg_config_accept(&next, &header, &answer) ||
+        next.elements != membership_.config.elements)
+        return;
+    excluded_ = inagg_all_ranks(next.size) & ~inagg_swap64(header.contributors);
+    membership_.flags = answer.flags;
+    if (!renews)
+        return;
+    membership_.config = next;
+    membership_.nonce = std::exchange(next_nonce_, 0);
+    renewed_ = true;
+    start_streams();
 }
 
 void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {

@@ -36,6 +36,9 @@ public:
     bool progress(std::chrono::nanoseconds wait) override;
     bool stalled(Stalled &out) const override;
     uint32_t decided(uint32_t block) const override { return streams_[0].history.run(block); }
+    uint64_t excluded() const override { return excluded_; }
+    bool returning() const override { return membership_.flags & INAGG_JOIN_RETURNING; }
+    bool renew() override;
     inagg_stats_t stats() const override;
     void leave() override;
 
@@ -76,7 +79,10 @@ private:
     void on_wait(StreamState &s, uint32_t block, const inagg_hdr &header);
     int heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t contributors, uint16_t epoch);
     void on_full(StreamState &s, uint32_t block, uint16_t cap);
+    void on_config(const inagg_hdr &header, std::span<const std::byte> body);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
+    void start_streams();
+    void say_present();
     void detect_overtaken(StreamState &s);
     bool receive(std::chrono::nanoseconds wait);
     uint64_t earliest_due() const;
@@ -104,6 +110,11 @@ private:
     std::array<StreamState, stream_count> streams_;
     uint64_t packets_ = 0;
     inagg_stats_t stats_{};
+    const uint32_t history_mib_;
+    uint64_t present_ns_ = 0; // when the switch was last told that this rank is there
+    uint64_t excluded_ = 0;   // ranks, as it last said
+    uint64_t next_nonce_ = 0; // of this rank in the next generation, while it asks to be in it
+    bool renewed_ = false;
     int ended_ = 0; // reason of a REFUSED
 };
 

@@ -38,6 +38,20 @@ Error job_ended(uint16_t job, int reason) {
     return {INAGG_ECLOSED, "the switch ended job {}: {}", job, reason_text(reason)};
 }
 
+Error not_taken_back(const inagg_options &options) {
+    return {INAGG_EREFUSED,
+            "rank {} of job {} was excluded as a permanent straggler, and the others have not taken it back within "
+            "{} ms: that is at their next inagg_renew()",
+            options.rank, options.job, options.timeout_ms};
+}
+
+Error excluded(const JobConfig &config) {
+    return {INAGG_ECLOSED,
+            "rank {} was excluded from job {} as a permanent straggler, the others go on without it: join again, they "
+            "take it back at their next inagg_renew()",
+            config.rank, config.job};
+}
+
 Error results_to_group(uint16_t job) {
     return {INAGG_ESYSTEM, "job {} sends results to a group address: use transport udp", job};
 }

@@ -16,6 +16,10 @@ Error no_route(const inagg_options &options, int error);
 // `reason` is an enum inagg_reason.
 Error join_refused(const inagg_options &options, int reason);
 Error job_ended(uint16_t job, int reason);
+// Of a rank that was excluded before, and that the others have not taken back.
+Error not_taken_back(const inagg_options &options);
+// This rank is out, the others go on.
+Error excluded(const JobConfig &config);
 Error results_to_group(uint16_t job);
 
 // `why` is what the oldest operation waits for.

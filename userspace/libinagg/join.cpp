@@ -63,16 +63,11 @@ private:
     uint64_t nonce_;
 };
 
-uint64_t random_nonce() {
-    std::random_device device;
-    const uint64_t nonce = (uint64_t{device()} << 32) | device();
-    return nonce ? nonce : 1; // 0 means "any" in a switch's tables
-}
-
-void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t nonce) {
+void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t nonce, uint8_t flags = 0) {
     inagg_hdr header = header_for(job, type);
     struct inagg_join body;
     inagg_join_fill(&body, &job, nonce, io.receive_port());
+    body.flags |= flags;
     // Always with its checksum: a damaged JOIN would name another port or size.
     inagg_hdr_seal_checked(&header, inagg_body_checksum(&body));
     std::byte *frame = io.reserve();
@@ -136,6 +131,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
     job.checked = options.checked != 0;
     job.expiry_us = options.expiry_us;
     job.quorum = options.quorum;
+    job.exclude_ms = options.exclude_ms;
     job.elements = inagg_elements_for(static_cast<uint32_t>(io.path_payload()));
     if (job.elements == 0)
         throw Error(INAGG_EINVAL,
@@ -152,18 +148,32 @@ Membership join(PacketIo &io, const inagg_options &options) {
         const uint64_t repeat = monotonic_ns() + static_cast<uint64_t>(pause.count());
         for (uint64_t now = monotonic_ns(); now < repeat; now = monotonic_ns()) {
             io.receive(receiver, std::chrono::nanoseconds(repeat - now));
-            if (receiver.refused)
+            if (receiver.refused && *receiver.refused != INAGG_R_EXCLUDED)
                 throw join_refused(options, *receiver.refused);
             if (!receiver.config)
                 continue;
             accept(receiver.config_header, *receiver.config, job);
             if (receiver.config->group_port)
                 io.join_group(receiver.config->group, inagg_swap16(receiver.config->group_port));
-            return {job, nonce};
+            return {job, nonce, receiver.config->flags};
         }
         if (monotonic_ns() >= deadline)
-            throw no_switch(options);
+            throw receiver.refused ? not_taken_back(options) : no_switch(options);
     }
+}
+
+uint64_t random_nonce() {
+    std::random_device device;
+    const uint64_t nonce = (uint64_t{device()} << 32) | device();
+    return nonce ? nonce : 1; // 0 means "any" in a switch's tables
+}
+
+void repeat_join(PacketIo &io, const Membership &membership) {
+    send_join(io, membership.config, INAGG_JOIN, membership.nonce);
+}
+
+void join_next(PacketIo &io, const Membership &membership, uint64_t nonce) {
+    send_join(io, membership.config, INAGG_JOIN, nonce, INAGG_JOIN_RENEW);
 }
 
 void leave(PacketIo &io, const Membership &membership) {

@@ -10,11 +10,19 @@ namespace inagg {
 struct Membership {
     JobConfig config;
     uint64_t nonce; // names this incarnation of the worker
+    uint8_t flags = 0; // enum inagg_join_flag, of the switch's latest answer
 };
 
 // Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after options.timeout_ms or
-// INAGG_EREFUSED. Joins the group of a static job on `io`.
+// INAGG_EREFUSED; that a rank was excluded and may come back later is no reason to give up before. Joins the group of a static job on `io`.
 Membership join(PacketIo &io, const inagg_options &options);
+
+// Ask again, without waiting: the switch hears that this rank is there, and its CONFIG says who else is.
+void repeat_join(PacketIo &io, const Membership &membership);
+
+// Ask, without waiting, to be in the job's next generation, as `nonce`.
+void join_next(PacketIo &io, const Membership &membership, uint64_t nonce);
+uint64_t random_nonce();
 
 // Tell the switch that this rank leaves; sent once, nobody answers.
 void leave(PacketIo &io, const Membership &membership);

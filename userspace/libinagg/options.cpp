@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::array<std::string_view, INAGG_ALGORITHMS> algorithms = {"switchml", "trio", "atp", "panama",
                                                                        "canary"};
+constexpr uint32_t least_exclude_ms = 1000; // ranks say that they are there four times in it
 constexpr std::array<std::string_view, 5> transports = {"udp", "kernel", "afxdp", "xdp", "auto"};
 
 struct Variable {
@@ -64,7 +65,7 @@ std::optional<std::pair<double, std::string_view>> split_number(std::string_view
     return std::pair{number, std::string_view(stop, end)};
 }
 
-uint32_t parse_expiry(const Variable &variable) {
+uint32_t parse_time(const Variable &variable) {
     constexpr std::pair<std::string_view, double> units[] = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}, {"", 1e3}};
     const auto parsed = split_number(variable.value);
     for (const auto &[unit, microseconds] : units)
@@ -95,11 +96,14 @@ void validate_straggling(const inagg_options &options) {
                     options.size);
     if (options.history_mib < 1 || options.history_mib > 1 << 20)
         throw Error(INAGG_EINVAL, "history {} MiB: it must be 1 to {}", options.history_mib, 1 << 20);
-    if (algorithm_number(options.algorithm) != INAGG_TRIO && (options.expiry_us || options.quorum))
+    if (algorithm_number(options.algorithm) != INAGG_TRIO && (options.expiry_us || options.quorum || options.exclude_ms))
         throw Error(INAGG_EINVAL,
-                    "expiry {} us and quorum {} with algorithm '{}': it waits for all ranks; set INAGG_ALGORITHM=trio, "
-                    "or neither INAGG_EXPIRY nor INAGG_QUORUM",
-                    options.expiry_us, options.quorum, options.algorithm);
+                    "expiry {} us, quorum {} and exclusion after {} ms with algorithm '{}': it waits for all ranks; set "
+                    "INAGG_ALGORITHM=trio, or none of INAGG_EXPIRY, INAGG_QUORUM and INAGG_EXCLUDE_AFTER",
+                    options.expiry_us, options.quorum, options.exclude_ms, options.algorithm);
+    if (options.exclude_ms && options.exclude_ms < least_exclude_ms)
+        throw Error(INAGG_EINVAL, "exclusion after {} ms: it must be at least {}, or 0 for never", options.exclude_ms,
+                    least_exclude_ms);
 }
 
 template <std::size_t size> void read_text(const char *name, char (&text)[size]) {
@@ -171,7 +175,9 @@ inagg_options options_from_env() {
         options.scale = static_cast<int32_t>(parse_number(*scale, -128, 157));
     read_number({"INAGG_CHECKED"}, options.checked, 0, 1);
     if (const auto expiry = first_set({"INAGG_EXPIRY"}))
-        options.expiry_us = parse_expiry(*expiry);
+        options.expiry_us = parse_time(*expiry);
+    if (const auto exclude = first_set({"INAGG_EXCLUDE_AFTER"}))
+        options.exclude_ms = parse_time(*exclude) / 1000;
     if (const auto quorum = first_set({"INAGG_QUORUM"}))
         options.quorum = parse_quorum(*quorum, options.size);
     read_number({"INAGG_HISTORY"}, options.history_mib, 1, 1 << 20);

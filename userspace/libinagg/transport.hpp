@@ -61,6 +61,13 @@ public:
     virtual bool stalled(Stalled &out) const = 0;
     // Data blocks from `block` on, without a gap, whose results are here though nobody has asked for them.
     virtual uint32_t decided(uint32_t) const { return 0; }
+    // Bitmap of the ranks that the job goes on without.
+    virtual uint64_t excluded() const { return 0; }
+    // Does one of them wait to be taken back?
+    virtual bool returning() const { return false; }
+    // Nothing is in flight, here and at all ranks: go on in the job's next generation, from block 0 of each stream. True
+    // once that has begun; until then progress() works on it.
+    virtual bool renew() { return true; }
     virtual inagg_stats_t stats() const = 0;
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;

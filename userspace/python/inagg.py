@@ -55,6 +55,7 @@ class _Options(ctypes.Structure):
         ("expiry_us", ctypes.c_uint32),
         ("quorum", ctypes.c_uint16),
         ("history_mib", ctypes.c_uint32),
+        ("exclude_ms", ctypes.c_uint32),
     ]
 
 
@@ -131,6 +132,8 @@ def _declare(library):
         ("last_outcome", number, [ctypes.POINTER(Outcome)]),
         ("last_contributors", ctypes.c_uint64, [ctypes.c_uint64]),
         ("blocks_ahead", number, [pointer, ctypes.POINTER(ctypes.c_uint64)]),
+        ("excluded", number, [pointer, ctypes.POINTER(ctypes.c_uint64)]),
+        ("renew", number, [pointer, ctypes.POINTER(number)]),
         ("message", ctypes.c_char_p, []),
         ("version", ctypes.c_char_p, []),
     ]:
@@ -249,12 +252,12 @@ class Communicator:
 
     The arguments default to the environment: INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE (or torchrun's,
     Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED,
-    INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY.
+    INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY.
     """
 
     def __init__(self, **options):
         """Options are the fields of inagg_options: switch_address, job, rank, size, algorithm, transport,
-        timeout_ms, scale, checked, expiry_us, quorum, history_mib."""
+        timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms."""
         self._comm = None
         self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)
@@ -327,6 +330,21 @@ class Communicator:
         blocks = ctypes.c_uint64()
         _check(_library.inagg_blocks_ahead(self._open(), ctypes.byref(blocks)))
         return blocks.value
+
+    def excluded(self):
+        """Bitmap of the ranks that the job goes on without."""
+        ranks = ctypes.c_uint64()
+        _check(_library.inagg_excluded(self._open(), ctypes.byref(ranks)))
+        return ranks.value
+
+    def renew(self):
+        """Take back ranks that were excluded and have joined again; True, on all ranks, if there were any.
+
+        All ranks call it at the same place, now and then. The next call is the first one of those that are back.
+        """
+        renewed = ctypes.c_int()
+        _check(_library.inagg_renew(self._open(), ctypes.byref(renewed)))
+        return bool(renewed.value)
 
     def stats(self):
         """Counters since the join, as a dictionary (inagg_stats_t)."""

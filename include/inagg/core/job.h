@@ -108,6 +108,12 @@ INAGG_INLINE __u64 inagg_job_excluded(const struct inagg_job *job)
 	return inagg_all_ranks(job->size) & ~job->all;
 }
 
+/** How many they are: it only rises in a generation. */
+INAGG_INLINE __u32 inagg_job_era(const struct inagg_job *job)
+{
+	return inagg_count_ranks(inagg_job_excluded(job));
+}
+
 /*
  * May the switch fold this encoding?  A switch in a tree would have to send sums of 16-bit floats on at twice
  * their length, which a frame cannot grow to: there they travel as FIXED32.

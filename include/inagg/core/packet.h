@@ -22,6 +22,7 @@ struct inagg_job_config {
 	__u8	checked;	/* payload checksums */
 	__u16	quorum;		/* trio, asked for: ranks that decide a block; 0: all */
 	__u32	expiry_us;	/* trio, asked for: a block waits so long for its next rank; 0: for all */
+	__u32	exclude_ms;	/* trio, asked for: a rank that is silent for so long is excluded; 0: none */
 };
 
 /* What goes into a block's header beside its number. */
@@ -130,6 +131,7 @@ INAGG_INLINE void inagg_join_fill(struct inagg_join *join, const struct inagg_jo
 	join->flags = job->checked ? INAGG_JOIN_CHECKED : 0;
 	join->expiry_us = inagg_swap32(job->expiry_us);
 	join->quorum = inagg_swap16(job->quorum);
+	join->exclude_ms = inagg_swap32(job->exclude_ms);
 }
 
 /**

@@ -30,7 +30,9 @@
  * recovering block it is as good as one, because it says, too, that this rank holds no result.
  *
  * A rank may be *excluded*: its packets count for nothing any more, and nothing waits for it.  The others' results
- * remain the same among them, because what is said above of all ranks then holds for those that remain; but
+ * remain the same among them, because what is said above of all ranks then holds for those that remain.  But two things
+ * change.  Recoveries with an epoch before and after may be decided by different ranks, so with each exclusion, or
+ * *era*, epochs become later, and what has been said in a recovery that is under way counts no more.  And
  * the excluded one may have gone beyond a block that they have yet to decide, alone, and a later result of it
  * may lie with one of them.  So a floor that is lost stays lost from then on, and all later blocks of its position
  * are recovering ones, which wait for all that remain.
@@ -62,7 +64,8 @@ enum inagg_record_flag {
 
 struct inagg_record {
 	struct inagg_slot slot;
-	__u16	job;		/* row: inagg_job.index */
+	__u8	job;		/* row: inagg_job.index */
+	__u8	era;		/* inagg_job_era() when its recovery began */
 	__u16	epoch;		/* of a recovering block; 0 at first */
 	__u8	stream;
 	__u8	flags;		/* enum inagg_record_flag */
@@ -233,10 +236,13 @@ INAGG_INLINE int inagg_floor_precedes(const struct inagg_floor *f, const struct 
 	return inagg_floor_is_known(f, job) && f->block + window == b->block;
 }
 
-/* The epoch of a block that is to be recovered.  A lost floor notes when that was noticed. */
+/*
+ * The epoch of a block that is to be recovered: in each era later than all that were given before it.  A lost floor
+ * notes when that was noticed.
+ */
 INAGG_INLINE __u16 inagg_floor_epoch(struct inagg_floor *f, const struct inagg_job *job, __u16 clock)
 {
-	__u16 epoch = clock ? clock : 1;
+	__u16 tick = (__u16)(clock + 2 * inagg_job_era(job)), epoch = tick ? tick : 1;
 
 	if (!inagg_floor_is_known(f, job) && (!f->epoch || inagg_epoch_before(epoch, f->epoch)))
 		f->epoch = epoch;
@@ -261,7 +267,8 @@ INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *
 				    const struct inagg_block *b, int fresh, __u16 clock)
 {
 	inagg_slot_take(&r->slot, b);
-	r->job = (__u16)job->index;
+	r->job = (__u8)job->index;
+	r->era = (__u8)inagg_job_era(job);
 	r->stream = b->stream;
 	r->age = 0;
 	r->absent = 0;
@@ -304,6 +311,12 @@ INAGG_INLINE void inagg_record_decide(struct inagg_record *r, const struct inagg
 	r->age = 0;
 	if (r->slot.seen != inagg_all_ranks(job->size))
 		r->flags |= INAGG_RECORD_DEGRADED;
+}
+
+/* Did its recovery begin when the job had more ranks?  Then what its ranks said in it counts no more. */
+INAGG_INLINE int inagg_record_is_outdated(const struct inagg_record *r, const struct inagg_job *job)
+{
+	return inagg_record_is_open(r) && (r->flags & INAGG_RECORD_RECOVERING) && r->era != inagg_job_era(job);
 }
 
 /* As inagg_slot_fold(), of an open record. */
@@ -367,6 +380,10 @@ INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct ina
 	r = &bucket[*way];
 	if (!inagg_record_is_open(r))
 		return INAGG_REPLY;
+	if (inagg_record_is_outdated(r, job)) {
+		inagg_record_open(r, f, job, b, 0, clock);
+		is_new = 1;
+	}
 	if (b->epoch != r->epoch)
 		return (is_new ? INAGG_TELL_ALL : INAGG_TELL) | opens;
 	return inagg_record_fold(r, f, job, policy, b) | opens;
@@ -433,13 +450,17 @@ INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_j
 		r->age++;
 	if (r->slot.flags & INAGG_SLOT_COMPLETE)
 		return INAGG_SWEEP_NOTHING;
+	if (inagg_record_is_outdated(r, job)) {
+		r->slot.flags = 0;
+		return INAGG_SWEEP_FREED;
+	}
 	if (inagg_record_is_full(r, job)) {	/* since the others were excluded */
 		r->flags |= INAGG_RECORD_EXPIRED;
 		return INAGG_SWEEP_EXPIRED;
 	}
 	if (r->flags & INAGG_RECORD_RECOVERING) {
 		if (age < INAGG_RECOVERY_SWEEPS ||
-		    (r->slot.seen && (__u16)(clock - r->epoch) < INAGG_RECOVERY_TICKS))
+		    (r->slot.seen && (__s16)(__u16)(clock - r->epoch) < INAGG_RECOVERY_TICKS))
 			return INAGG_SWEEP_NOTHING;
 		r->slot.flags = 0;
 		return INAGG_SWEEP_FREED;

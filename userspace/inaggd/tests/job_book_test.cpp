@@ -59,6 +59,7 @@ struct Worker {
         e.join.flags = flags;
         e.join.expiry_us = htobe32(stragglers.expiry_us);
         e.join.quorum = htobe16(stragglers.quorum);
+        e.join.exclude_ms = htobe32(stragglers.exclude_ms);
         return e;
     }
 };
@@ -96,6 +97,26 @@ protected:
     void join_all(uint16_t size) {
         for (uint16_t rank = 0; rank < size; rank++)
             expect_done(join(Worker::of(rank, size)));
+    }
+    // Three ranks of a job that excludes those that are silent for 5 s.
+    static Worker watched(uint16_t rank) {
+        Worker w = Worker::of(rank, 3);
+        w.algorithm = INAGG_TRIO;
+        w.stragglers.exclude_ms = 5000;
+        return w;
+    }
+    void join_watched() {
+        for (uint16_t rank = 0; rank < 3; rank++)
+            expect_done(join(watched(rank)));
+    }
+    Outcome renew(uint16_t rank) {
+        Worker w = watched(rank).again(2000u + rank);
+        w.flags = INAGG_JOIN_RENEW;
+        return book.join(w.event(INAGG_JOIN, generation()), now);
+    }
+    void expect_put_off(const Outcome &outcome, inagg_reason reason = INAGG_R_NONE) {
+        EXPECT_EQ(outcome.verdict, Verdict::put_off) << outcome.detail << reason_name(outcome.reason);
+        EXPECT_EQ(outcome.reason, reason);
     }
     JobSpec spec(const std::string &text) { return parse_job_spec(text); }
     Outcome add(const std::string &text) {
@@ -601,6 +622,108 @@ TEST_F(Book, RestoredJobsGoOn) {
     w.job = 9;
     expect_done(next.join(w.event(), now));
     EXPECT_EQ(next.jobs().at(9).record.first_slot, 136u);
+}
+
+TEST_F(Book, AnExcludedRankIsToldAndNotWaitedFor) {
+    join_watched();
+    EXPECT_TRUE(job().record.flags & INAGG_JOIN_WATCHED);
+    const uint16_t before = generation();
+    const Outcome outcome = book.exclude(7, 1 << 2, now);
+    expect_done(outcome);
+    ASSERT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_EQ(outcome.displaced[0].rank, 2);
+    EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_EXCLUDED);
+    ASSERT_EQ(outcome.changes.size(), 1u);
+    EXPECT_EQ(outcome.changes[0].kind, Kind::state);
+    EXPECT_EQ(job().record.all, 3u);
+    EXPECT_EQ(generation(), before);
+    EXPECT_EQ(present_ranks(job()), 3u);
+    expect_refused(join(watched(2)), INAGG_R_EXCLUDED);
+}
+
+TEST_F(Book, TheLastRankIsNotExcluded) {
+    join_watched();
+    expect_ignored(book.exclude(7, 7, now));
+    EXPECT_EQ(job().record.all, 7u);
+}
+
+TEST_F(Book, AnExcludedRankComesBackWhenTheOthersGoOn) {
+    join_watched();
+    book.exclude(7, 1 << 2, now);
+    const uint16_t before = generation();
+    const Outcome back = join(watched(2).again(3000));
+    expect_put_off(back, INAGG_R_EXCLUDED);
+    ASSERT_EQ(back.changes.size(), 1u) << "the others are told";
+    EXPECT_TRUE(job().record.flags & INAGG_JOIN_RETURNING);
+    EXPECT_TRUE(join(watched(2).again(3000)).changes.empty()) << "once";
+    expect_put_off(renew(0));
+    EXPECT_EQ(generation(), before) << "rank 1 has not come to the same place yet";
+    const Outcome all = renew(1);
+    expect_done(all);
+    EXPECT_TRUE(all.displaced.empty());
+    EXPECT_EQ(generation(), static_cast<uint16_t>(before + 1));
+    EXPECT_EQ(job().record.all, 7u);
+    EXPECT_EQ(present_ranks(job()), 7u);
+    EXPECT_EQ(job().members[2].nonce, 3000u);
+    EXPECT_EQ(job().members[0].nonce, 2000u);
+    EXPECT_FALSE(job().record.flags & INAGG_JOIN_RETURNING);
+    expect_ignored(join(watched(0))); // a late copy
+}
+
+TEST_F(Book, WhoGivesUpIsNotTakenBack) {
+    join_watched();
+    book.exclude(7, 1 << 2, now);
+    join(watched(2).again(3000));
+    now += 2 * patience;
+    const Outcome outcome = book.forget_returning(now);
+    EXPECT_EQ(outcome.changes.size(), 1u);
+    EXPECT_FALSE(job().record.flags & INAGG_JOIN_RETURNING);
+    renew(0);
+    expect_done(renew(1));
+    EXPECT_EQ(job().record.all, 3u) << "it stays excluded";
+    EXPECT_EQ(job().members[2].nonce, 1002u) << "and is told so when it wakes up";
+}
+
+TEST_F(Book, OneRankOfAWatchedJobMayBeRestartedAlone) {
+    join_watched();
+    const uint16_t before = generation();
+    expect_put_off(join(watched(2).again(3000)));
+    EXPECT_EQ(generation(), before) << "the others' calls go on";
+    book.exclude(7, 1 << 2, now);
+    expect_put_off(join(watched(2).again(3000)), INAGG_R_EXCLUDED);
+    renew(0);
+    expect_done(renew(1));
+    EXPECT_EQ(job().members[2].nonce, 3000u);
+}
+
+TEST_F(Book, AWatchedJobThatIsRestartedAsAWholeBeginsAtOnce) {
+    join_watched();
+    book.exclude(7, 1 << 2, now);
+    const uint16_t before = generation();
+    expect_put_off(join(watched(0).again(3000)));
+    expect_done(join(watched(1).again(3001)));
+    EXPECT_EQ(generation(), static_cast<uint16_t>(before + 1));
+    EXPECT_EQ(job().record.all, 7u) << "nobody is excluded from a new run";
+}
+
+TEST_F(Book, RanksThatGoOnDoNotMixWithOneThatBeginsAnew) {
+    join_watched();
+    const uint16_t before = generation();
+    expect_put_off(renew(0));
+    expect_put_off(renew(1));
+    expect_put_off(join(watched(2).again(3000)));
+    EXPECT_EQ(generation(), before);
+    expect_done(book.exclude(7, 1 << 2, now));
+    EXPECT_EQ(generation(), static_cast<uint16_t>(before + 1)) << "now it is one that comes back";
+    EXPECT_EQ(job().members[2].nonce, 3000u);
+}
+
+TEST_F(Book, AJobEndsWithTheLastThatIsNotExcluded) {
+    join_watched();
+    book.exclude(7, 1 << 2, now);
+    leave(watched(0));
+    leave(watched(1));
+    EXPECT_FALSE(has(7));
 }
 
 // A switch at 10.77.0.1 with ranks and the switches .129 and .130 below it.

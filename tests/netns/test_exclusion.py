@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""trio: the others go on without a rank that is gone, and take it back."""
+
+import pathlib
+
+import pytest
+
+from netns import PYTHON as INTERPRETER, netns
+
+HERE = pathlib.Path(__file__).resolve().parent
+PYTHON = HERE.parent.parent / "userspace" / "python"
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_rank_is_lost_and_comes_back(tmp_path, how):
+    """Killed, it comes back as another process; stopped, it learns that it is out and joins again. No block has an expiry, so
+    that only its exclusion lets the others go on, also in barriers."""
+    script = f"{INTERPRETER} -B {HERE / 'straggler.py'} {how}; sleep 6"
+    run = netns(tmp_path, "--workers", 4, "--algorithm", "trio", "--transport", "udp", "--loss", 0.01, "--", "sh", "-c",
+                f"{script}", environment={"PYTHONPATH": str(PYTHON), "INAGG_EXCLUDE_AFTER": "1s",
+                                          "INAGG_TIMEOUT_MS": "20000"})
+    for rank in (0, 1, 3):
+        lines = run.lines(rank)
+        sums = [line.split()[3] for line in lines if line.startswith("step")]
+        assert "done" in lines
+        assert "3" in sums, "without the one that is lost"
+        assert sums[-1] == "4" and sums[:2] == ["4", "4"]
+        assert any(line.endswith("excluded 4") for line in lines)
+    assert run.lines(0).count("done") == 1
+    back = run.lines(2)
+    assert "done" in back and (how == "kill" or any("excluded from job" in line for line in back))
