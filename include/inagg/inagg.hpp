@@ -239,6 +239,20 @@ class Comm
 	{
 		detail::check(inagg_barrier(comm_));
 	}
+	/// Bitmap of the ranks that the job goes on without (trio).
+	std::uint64_t excluded()
+	{
+		std::uint64_t ranks = 0;
+		detail::check(inagg_excluded(comm_, &ranks));
+		return ranks;
+	}
+	/// Takes back ranks that were excluded and have joined again; true on all ranks if there were any.
+	bool renew()
+	{
+		int renewed = 0;
+		detail::check(inagg_renew(comm_, &renewed));
+		return renewed != 0;
+	}
 
       private:
 	static void same_length(std::size_t send, std::size_t recv)

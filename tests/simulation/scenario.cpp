@@ -89,7 +89,8 @@ void draw_exclusions(Random &random, Scenario &sc) {
     for (uint64_t i = 0; i < count; i++) {
         const Fault *const before = faults && random.chance(0.7) ? &sc.faults[random.below(faults)] : nullptr;
         const uint32_t any = static_cast<uint32_t>(random.below(sc.ranks));
-        sc.faults.push_back({Fault::exclude, (before ? before->at : 0) + random.below(random.chance(0.5) ? 5 * ms : 500 * ms),
+        sc.faults.push_back({Fault::exclude,
+                             (before ? before->at : 0) + random.below(random.chance(0.5) ? 5 * ms : 500 * ms),
                              before ? before->rank : any, 0});
     }
 }
@@ -144,8 +145,8 @@ Scenario make_scenario(Random &random, const Options &options) {
 }
 
 std::string Scenario::describe() const {
-    static constexpr const char *names[] = {"restart", "clear-all", "clear-one",
-                                            "sleep",   "kill",      "clear-floor", "exclude"};
+    static constexpr const char *names[] = {"restart", "clear-all",   "clear-one", "sleep",
+                                            "kill",    "clear-floor", "exclude"};
     std::string text = fmt::format("{} ranks, {} {} slots, base {:#x}, tensors", ranks, slots,
                                    control ? "control" : "data", base);
     for (uint32_t blocks : tensors)

@@ -12,10 +12,11 @@
 //
 // Of trio: a record is the sum of the ranks that it names; the first result of a block that any rank accepts
 // is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
-// soon and as late as its expiry says; no other job's record is touched; open records are counted right. Of a rank
-// that is excluded, at any moment, a result may differ from the others' only in blocks that these decided anew
-// after the switch had forgotten them. At the end: everyone who remains has everything, unless it needs a rank that
-// was killed and not excluded, or, with a short history, it fell behind by more than all ranks keep.
+// soon and as late as its expiry says; no other job's record is touched; open records are counted right. Of a
+// rank that is excluded, at any moment, a result may differ from the others' only in blocks that these
+// decided anew after the switch had forgotten them. At the end: everyone who remains has everything, unless
+// it needs a rank that was killed and not excluded, or, with a short history, it fell behind by more than all
+// ranks keep.
 #pragma once
 
 #include "scenario.hpp"

@@ -128,7 +128,8 @@ private:
             return refuse(packet);
         if (verdict == -INAGG_R_EXCLUDED)
             return turn_away(packet);
-        if (world.broken(Mutation::find_floor) && verdict > 0 && verdict & INAGG_COMPLETES && bucket[way].epoch)
+        if (world.broken(Mutation::find_floor) && verdict > 0 && verdict & INAGG_COMPLETES &&
+            bucket[way].epoch)
             inagg_floor_found(&floor, &whole, b.block, b.epoch);
         world.require(verdict > 0, "block {:#x} of rank {} is refused for reason {}", b.block, b.rank,
                       -verdict);
@@ -306,7 +307,8 @@ private:
         const bool was_expired = r.flags & INAGG_RECORD_EXPIRED;
         if (world.broken(Mutation::expire_whole))
             r.flags &= static_cast<uint8_t>(~(INAGG_RECORD_WHOLE | INAGG_RECORD_RECOVERING));
-        const int found = inagg_record_sweep(&r, world.broken(Mutation::await_excluded) ? &whole : &job, &policy, clock());
+        const int found =
+            inagg_record_sweep(&r, world.broken(Mutation::await_excluded) ? &whole : &job, &policy, clock());
         if (found == INAGG_SWEEP_FREED)
             counted_open--;
         check_expiry(index, was_expired);

@@ -18,14 +18,15 @@ struct Result {
 class TrioWorkers : public Workers {
 public:
     explicit TrioWorkers(World &shared)
-        : Workers(shared), everyone(job.all), history(sc.ranks), refused(sc.ranks, std::vector<bool>(sc.slots)) {}
+        : Workers(shared), everyone(job.all), history(sc.ranks),
+          refused(sc.ranks, std::vector<bool>(sc.slots)) {}
 
 private:
     struct Truth {
         Result result;
         uint64_t known_by = 0; // ranks that have accepted it
     };
-    const uint64_t everyone; // also the excluded
+    const uint64_t everyone;                         // also the excluded
     std::vector<std::map<uint32_t, Result>> history; // by rank and block
     std::vector<std::vector<bool>> refused;          // by rank and slot: the latest answer was that
     std::map<uint32_t, Truth> truth;                 // by block: what the first rank accepted
@@ -83,7 +84,8 @@ private:
         const uint32_t block = packet.block.block;
         const uint64_t in = packet.contributors;
         const inagg_block expected = world.content.result_meta(block, in);
-        world.require(in && !(in & ~everyone), "rank {}: the result of block {:#x} names {:#x}", r, block, in);
+        world.require(in && !(in & ~everyone), "rank {}: the result of block {:#x} names {:#x}", r, block,
+                      in);
         world.require(packet.degraded == (in != everyone), "rank {}: block {:#x} with {:#x} in, degraded {}",
                       r, block, in, packet.degraded);
         world.require(packet.payload == world.content.sum_of(block, in), "rank {}: wrong sum of block {:#x}",
@@ -201,7 +203,8 @@ private:
             world.outcome.outrun++;
             return;
         }
-        world.require(sc.killed && !inagg_job_excludes(&job, *sc.killed), "no progress for {} s: {}", deadline / s, stuck());
+        world.require(sc.killed && !inagg_job_excludes(&job, *sc.killed), "no progress for {} s: {}",
+                      deadline() / s, stuck());
         if (slot.epoch || refused[r][index_of(slot.block)])
             return; // the dead one is needed here, or for what is in the way
         const inagg_policy &policy = sc.trio.policy;

@@ -219,8 +219,8 @@ uint32_t Workers::tensor_of(uint32_t block) const {
 
 // Nothing has happened for so long that a library would return an error.
 bool Workers::expired(const Rank &rank) const {
-    return rank.called > rank.finished && world.now >= rank.progress_at + deadline &&
-           world.now >= rank.asleep_until + deadline;
+    return rank.called > rank.finished && world.now >= rank.progress_at + deadline() &&
+           world.now >= rank.asleep_until + deadline();
 }
 
 bool Workers::over() const {
@@ -260,7 +260,7 @@ void Workers::check_end() {
 
 // Only a death excuses a deadline, and the error must name exactly who died.
 void Workers::check_deadline(uint32_t r, const inagg_wslot &slot) {
-    world.require(sc.killed.has_value(), "no progress for {} s: {}", deadline / s, stuck());
+    world.require(sc.killed.has_value(), "no progress for {} s: {}", deadline() / s, stuck());
     const auto heard = ranks[r].heard[index_of(slot.block)];
     world.require(heard.has_value(), "rank {} cannot say who is missing from block {:#x}", r, slot.block);
     const uint64_t blamed = job.all & ~*heard, died = inagg_rank_bit(*sc.killed);

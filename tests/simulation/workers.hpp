@@ -6,15 +6,11 @@
 
 #include <inagg/core/worker.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
 namespace simulation {
-
-// Without progress; longer than every sleep and pause. At 30 % loss and the ceiling of the timers, 500 ms,
-// each attempt fails with probability one half, and a block may need a request, a restore and a resend in
-// turn.
-inline constexpr Time deadline = 60 * s;
 
 struct Rank {
     inagg_worker worker;
@@ -48,6 +44,10 @@ public:
     void check_end();
 
 protected:
+    // Without progress; longer than every sleep and pause. At 30 % loss and the ceiling of the timers, 500
+    // ms, each attempt fails with probability one half, and a block may need a request, a restore and a
+    // resend in turn. What is given up after some ticks of a clock that is slow takes longer.
+    Time deadline() const { return 60 * s * std::max(sc.trio.clock_slows, 1u); }
     virtual void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) = 0;
     virtual void receive_wait(uint32_t r, inagg_wslot &slot, const Packet &packet);
     // Fills in a RESTORE.

@@ -73,7 +73,9 @@ struct Records : testing::Test {
         return inagg_record_find(bucket.data(), job.index, &b);
     }
     inagg_record &record(__u32 number) { return bucket.at(static_cast<size_t>(find(number))); }
-    int sweep(__u32 number, __u16 clock = now) { return inagg_record_sweep(&record(number), &job, &policy, clock); }
+    int sweep(__u32 number, __u16 clock = now) {
+        return inagg_record_sweep(&record(number), &job, &policy, clock);
+    }
     // The first contribution to a block whose floor says that it is new.
     int open_new(__u32 number, __u16 rank = 0) {
         floor.known = 1;

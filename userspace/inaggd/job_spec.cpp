@@ -59,9 +59,10 @@ uint32_t parse_time(const std::string &text, const std::string &what, uint32_t l
     const char *end = text.data() + text.size();
     auto [stop, error] = std::from_chars(text.data(), end, value);
     auto unit = units.find(std::string(stop, end));
-    if (error != std::errc{} || unit == units.end() || value * unit->second < least || value * unit->second > most)
-        throw Error("job: {} must be a time from {} us to {} s such as 10ms, not '{}'", what, least, most / 1000000,
-                    text);
+    if (error != std::errc{} || unit == units.end() || value * unit->second < least ||
+        value * unit->second > most)
+        throw Error("job: {} must be a time from {} us to {} s such as 10ms, not '{}'", what, least,
+                    most / 1000000, text);
     return static_cast<uint32_t>(value * unit->second);
 }
 
@@ -121,8 +122,9 @@ JobSpec parse_job_spec(const std::string &text) {
     if (!spec.size)
         throw Error("job: '{}' lacks size=N, the number of ranks", text);
     if (spec.algorithm != INAGG_TRIO && spec.stragglers != Stragglers{})
-        throw Error("job: expiry, quorum and exclude-after are trio's; {} waits for all ranks (algorithm=trio)",
-                    algorithm_name(spec.algorithm));
+        throw Error(
+            "job: expiry, quorum and exclude-after are trio's; {} waits for all ranks (algorithm=trio)",
+            algorithm_name(spec.algorithm));
     if (spec.stragglers.quorum > spec.size)
         throw Error("job: quorum {} is more than the {} ranks", spec.stragglers.quorum, spec.size);
     std::set<uint16_t> ranks;

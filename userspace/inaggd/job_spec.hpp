@@ -16,7 +16,8 @@ struct MemberSpec {
     Address address;
 };
 
-// When a block of a trio job is decided without all ranks, and when it goes on without a rank. Not set: never.
+// When a block of a trio job is decided without all ranks, and when it goes on without a rank. Not set:
+// never.
 struct Stragglers {
     uint32_t expiry_us = 0;  // so long without a further rank
     uint16_t quorum = 0;     // as soon as so many are in

@@ -13,7 +13,8 @@ using namespace std::chrono_literals;
 constexpr auto shortest = 250ms, longest = 2000ms;
 
 uint64_t now_ns() {
-    return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+    return static_cast<uint64_t>(
+        std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 void log_change(uint16_t number, uint64_t before, uint64_t after, const char *what) {
@@ -26,7 +27,8 @@ void log_change(uint16_t number, uint64_t before, uint64_t after, const char *wh
 } // namespace
 
 std::chrono::milliseconds watch_period(uint32_t exclude_ms) {
-    return exclude_ms ? std::clamp<std::chrono::milliseconds>(std::chrono::milliseconds(exclude_ms / 4), shortest, longest)
+    return exclude_ms ? std::clamp<std::chrono::milliseconds>(std::chrono::milliseconds(exclude_ms / 4),
+                                                              shortest, longest)
                       : longest;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The second, slower timer of Trio (§5): looks at what the switch has counted of each rank, tells temporary stragglers
-// from permanent ones, and writes down what it thinks.
+// The second, slower timer of Trio (§5): looks at what the switch has counted of each rank, tells temporary
+// stragglers from permanent ones, and writes down what it thinks.
 #pragma once
 
 #include "maps.hpp"

@@ -91,7 +91,8 @@ uint64_t Communicator::excluded() {
     return carrier_->excluded();
 }
 
-// The result of the renewal is that all ranks have come to it, with all operations done, and whether they go on.
+// The result of the renewal is that all ranks have come to it, with all operations done, and whether they go
+// on.
 bool Communicator::renew() {
     Call call;
     call.kind = Call::Kind::renewal;

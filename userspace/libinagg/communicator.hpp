@@ -37,7 +37,8 @@ public:
     Handle reduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op,
                   uint16_t root);
     Handle barrier();
-    // Takes excluded ranks back that have joined again; true on all ranks if the job has gone on to its next generation.
+    // Takes excluded ranks back that have joined again; true on all ranks if the job has gone on to its next
+    // generation.
     bool renew();
     uint64_t excluded();
     // Drives the carrier until the operation is done, then throws its error if it has one.

@@ -177,7 +177,7 @@ inagg_options options_from_env() {
     if (const auto expiry = first_set({"INAGG_EXPIRY"}))
         options.expiry_us = parse_time(*expiry);
     if (const auto exclude = first_set({"INAGG_EXCLUDE_AFTER"}))
-        options.exclude_ms = parse_time(*exclude) / 1000;
+        options.exclude_ms = (uint64_t{parse_time(*exclude)} + 999) / 1000; // so that too little is not never
     if (const auto quorum = first_set({"INAGG_QUORUM"}))
         options.quorum = parse_quorum(*quorum, options.size);
     read_number({"INAGG_HISTORY"}, options.history_mib, 1, 1 << 20);

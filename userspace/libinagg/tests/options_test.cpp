@@ -113,6 +113,9 @@ TEST(Environment, TimesAndQuorums) {
     for (const auto &[text, ranks] : {std::pair{"0", 0}, {"3", 3}, {"50", 50}, {"0.88", 44}, {"0.94", 47}, {"0.881", 45},
                                       {"1.0", 50}, {"0.001", 1}})
         EXPECT_EQ(with("INAGG_QUORUM", text).quorum, ranks) << text;
+    EXPECT_EQ(with("INAGG_EXCLUDE_AFTER", "5s").exclude_ms, 5000U);
+    EXPECT_EQ(with("INAGG_EXCLUDE_AFTER", "0").exclude_ms, 0U);
+    EXPECT_THROW(with("INAGG_EXCLUDE_AFTER", "500us"), Error) << "sooner than ranks say that they are there";
     EXPECT_EQ(with("INAGG_HISTORY", "5").history_mib, 5U);
     EXPECT_EQ(with("INAGG_JOB", "5").history_mib, 64U);
 }
