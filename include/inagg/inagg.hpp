@@ -9,6 +9,7 @@
 
 #include <inagg/inagg.h>
 
+#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
