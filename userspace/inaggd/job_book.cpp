@@ -225,6 +225,8 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     if (want.stragglers.quorum > want.size)
         return refused(INAGG_R_SIZE,
                        fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
+    if (want.stragglers.exclude_ms && want.stragglers.exclude_ms < least_exclude_ms)
+        return refused(INAGG_R_POLICY, fmt::format("ranks can be excluded after {} ms at the soonest", least_exclude_ms));
     return std::nullopt;
 }
 
@@ -236,8 +238,6 @@ Outcome JobBook::join(const inagg_event &event, Time now) {
     auto job = jobs_.find(event.job);
     if (job == jobs_.end())
         return join_new(event, {}, now);
-    if (want.stragglers.exclude_ms && want.stragglers.exclude_ms < least_exclude_ms)
-        return refused(INAGG_R_POLICY, fmt::format("ranks can be excluded after {} ms at the soonest", least_exclude_ms));
     if (event.rank < job->second.record.size && inagg_job_excludes(&job->second.record, event.rank))
         return join_excluded(job->second, event, now);
     // Nobody can be seated beyond the job; a restart with another size is the holder of the rank's to make.
