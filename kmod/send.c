@@ -45,7 +45,7 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	t->bytes = bytes;
 	t->coding.dtype = type->dtype;
 	t->coding.op = type->op;
-	t->dtype_op = inagg_wire_encoding(type->dtype, type->op);
+	t->dtype_op = inagg_wire_encoding(type->dtype, type->op, isk->job.tree);
 	t->per_block = inagg_block_elements(isk->job.elements, t->dtype_op >> 4);
 	t->controls = !bytes || inagg_needs_scale(type->dtype, type->op);
 	if (bytes && t->controls && type->dtype == INAGG_FLOAT32 && type->scale != INAGG_SCALE_AUTO) {

@@ -144,7 +144,8 @@ static void load_control(struct inagg_sock *isk, const struct inagg_tensor *t, u
 	if (!t->guesses)
 		return;
 	meta->scale = t->guess;
-	inagg_coding_init(&coding, t->coding.dtype, t->coding.op, isk->job.size, t->guess);
+	inagg_coding_init(&coding, t->coding.dtype, t->coding.op, isk->job.size, t->guess,
+			  isk->job.tree);
 	load_elements(isk, t, index, &coding, payload, meta);
 }
 
@@ -231,7 +232,8 @@ void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 	struct inagg_tensor *t;
 
 	for (t = isk->unassigned; t && t->scale_known; t = next_tensor(isk, t)) {
-		inagg_coding_init(&t->coding, t->coding.dtype, t->coding.op, isk->job.size, t->scale);
+		inagg_coding_init(&t->coding, t->coding.dtype, t->coding.op, isk->job.size, t->scale,
+				  isk->job.tree);
 		t->assigned = true;
 		t->block = t->guessed ? t->control : isk->next_block;
 		if (t->guessed)

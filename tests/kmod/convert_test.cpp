@@ -19,7 +19,7 @@ struct ConvertTest : testing::Test {
 
     inagg_coding coding(uint32_t size, uint8_t scale) {
         inagg_coding c;
-        inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, size, scale);
+        inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, size, scale, 0);
         return c;
     }
     std::vector<uint32_t> random_words(size_t count) {

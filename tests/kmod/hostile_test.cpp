@@ -234,7 +234,7 @@ TEST_F(HostileTest, ControlResultsWithElementsThatNobodySentOverwriteNothing) {
     ASSERT_EQ(contributions.size(), 4U);
     for (size_t block = 0; block < 4; block++) {
         inagg_coding coding;
-        inagg_coding_init(&coding, INAGG_FLOAT32, INAGG_SUM, 2, h.next_scale);
+        inagg_coding_init(&coding, INAGG_FLOAT32, INAGG_SUM, 2, h.next_scale, 0);
         Bytes want(256);
         inagg_encode_block(&coding, input[0].data() + 256 * block, want.data(), 64);
         contributions[block].erase(contributions[block].begin(), contributions[block].begin() + sizeof(h));

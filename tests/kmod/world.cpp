@@ -390,7 +390,7 @@ Bytes expected(inagg_dtype dtype, inagg_op op, const std::vector<Bytes> &inputs)
             scale = std::max(scale,
                              inagg_exponent_of(inagg_largest_magnitude(in.data(), count, dtype, 0), dtype));
     inagg_coding coding;
-    inagg_coding_init(&coding, dtype, op, static_cast<uint32_t>(inputs.size()), scale);
+    inagg_coding_init(&coding, dtype, op, static_cast<uint32_t>(inputs.size()), scale, 0);
     Bytes out(inputs[0].size());
     for (size_t i = 0; i < count; i++) {
         const uint32_t bits = fold(coding, scale, inputs, i);

@@ -17,20 +17,21 @@ def tree(tmp_path, workers, sources, *perf, topology="two-level", options=(), **
     return allreduce(tmp_path, workers, *perf, sources=sources, options=("--topology", topology, *options), **more)
 
 
-@pytest.mark.parametrize("transport, dtype", [("udp", "int32"), ("afxdp", "float32"), ("xdp", "float32")])
+@pytest.mark.parametrize("transport, dtype", [("udp", "int32"), ("afxdp", "float16"), ("xdp", "float32")])
 def test_two_levels(tmp_path, transport, dtype):
     result = tree(tmp_path, 5, 3, *SIZES, *QUICK, "-d", dtype, transport=transport)
     assert result.switch["restores"] == 0
 
 
 def test_same_bits_as_one_switch(tmp_path):
-    perf = ("-b", "64K", "-e", "64K", *QUICK)
-    assert tree(tmp_path, 4, 2, *perf).hashes() == allreduce(tmp_path, 4, *perf).hashes()
+    for dtype in ("float32", "bfloat16"):
+        perf = ("-b", "64K", "-e", "64K", *QUICK, "-d", dtype)
+        assert tree(tmp_path, 4, 2, *perf).hashes() == allreduce(tmp_path, 4, *perf).hashes()
 
 
 @pytest.mark.parametrize("topology, sources", [("two-level", 4), ("three-level", 3)])
 def test_sixteen_workers_with_loss(tmp_path, topology, sources):
-    result = tree(tmp_path, 16, sources, "-b", "64K", "-e", "1M", "-f", 16, *QUICK, topology=topology,
+    result = tree(tmp_path, 16, sources, "-b", "64K", "-e", "256K", "-f", 4, *QUICK, topology=topology,
                   options=("--loss", 0.01))
     assert_lossy(result)
 

@@ -33,7 +33,7 @@ std::vector<__u32> float_patterns(std::mt19937 &random) {
 
 inagg_coding coding_of(__u32 dtype, __u32 op, __u32 size = 4, __u8 scale = 130) {
     inagg_coding c;
-    inagg_coding_init(&c, dtype, op, size, scale);
+    inagg_coding_init(&c, dtype, op, size, scale, 0);
     return c;
 }
 
@@ -90,13 +90,13 @@ TEST(FixedFloat, ComesBackAsTheNearestFloat) {
 }
 
 TEST(Tensor, EncodingsOfEveryTypeAndOperator) {
-    EXPECT_EQ(inagg_wire_encoding(INAGG_INT32, INAGG_SUM), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM);
-    EXPECT_EQ(inagg_wire_encoding(INAGG_FLOAT32, INAGG_SUM), INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM);
-    EXPECT_EQ(inagg_wire_encoding(INAGG_FLOAT16, INAGG_SUM), INAGG_WIRE_FLOAT16 << 4 | INAGG_WIRE_SUM);
-    EXPECT_EQ(inagg_wire_encoding(INAGG_BFLOAT16, INAGG_SUM), INAGG_WIRE_BFLOAT16 << 4 | INAGG_WIRE_SUM);
+    EXPECT_EQ(inagg_wire_encoding(INAGG_INT32, INAGG_SUM, 0), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM);
+    EXPECT_EQ(inagg_wire_encoding(INAGG_FLOAT32, INAGG_SUM, 0), INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM);
+    EXPECT_EQ(inagg_wire_encoding(INAGG_FLOAT16, INAGG_SUM, 0), INAGG_WIRE_FLOAT16 << 4 | INAGG_WIRE_SUM);
+    EXPECT_EQ(inagg_wire_encoding(INAGG_BFLOAT16, INAGG_SUM, 0), INAGG_WIRE_BFLOAT16 << 4 | INAGG_WIRE_SUM);
     for (const __u32 dtype : dtypes) {
-        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_MIN), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MIN);
-        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_MAX), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX);
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_MIN, 0), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MIN);
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_MAX, 0), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX);
         EXPECT_EQ(inagg_needs_scale(dtype, INAGG_SUM), dtype != INAGG_INT32);
         EXPECT_FALSE(inagg_needs_scale(dtype, INAGG_MIN) || inagg_needs_scale(dtype, INAGG_MAX));
     }
@@ -204,7 +204,7 @@ TEST(Tensor, BlocksComeBack) {
                 const __u32 bytes = inagg_memory_bytes(dtype);
                 const inagg_coding c = coding_of(dtype, op, 1, 254);
                 inagg_block_meta meta{};
-                meta.dtype_op = inagg_wire_encoding(dtype, op);
+                meta.dtype_op = inagg_wire_encoding(dtype, op, 0);
                 meta.elements = inagg_padded(count);
                 std::vector<unsigned char> in(count * bytes), wire(inagg_block_bytes(&meta) + 8, 0xaa);
                 for (__u32 i = 0; i < count; i++) { // what one rank's scale keeps: no more than 24 bits
@@ -236,7 +236,7 @@ TEST(Tensor, PaddingIsZero) {
             unsigned char wire[INAGG_CHUNK * 4];
             std::memset(wire, 0xaa, sizeof(wire));
             inagg_encode_block(&c, &one, wire, 1);
-            const __u32 width = inagg_element_bytes(inagg_wire_encoding(dtype, op) >> 4);
+            const __u32 width = inagg_element_bytes(inagg_wire_encoding(dtype, op, 0) >> 4);
             const __u32 zero = op == INAGG_SUM && dtype == INAGG_FLOAT32 ? c.bias : 0;
             for (__u32 i = 1; i < INAGG_CHUNK; i++)
                 EXPECT_EQ(std::memcmp(wire + i * width, &zero, width), 0) << dtype << " " << op << " " << i;
@@ -277,5 +277,32 @@ TEST(Tensor, InfinitiesAndNanAddAsFloatsDo) {
                                                          : 0x1234;
                 EXPECT_EQ(inagg_class_apply(0x1234, counts, f.dtype), expected) << f.dtype << " " << a << " " << b;
             }
+    }
+}
+
+// A sum of 16-bit floats in a tree of switches has the bits that one switch gives it.
+TEST(Widened, RoundsAsASwitchDoes) {
+    for (__u32 dtype : {INAGG_FLOAT16, INAGG_BFLOAT16}) {
+        const __u32 mantissa = inagg_mantissa_bits(dtype), size = 3, log2 = inagg_fan_in_log2(size);
+        const __u8 scale = 130;
+        inagg_coding c;
+        inagg_coding_init(&c, dtype, INAGG_SUM, size, scale, 1);
+        EXPECT_FALSE(inagg_is_plain(&c));
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, 1), INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_MAX, 1), inagg_wire_encoding(dtype, INAGG_MAX, 0));
+        __u32 random = 1;
+        for (int round = 0; round < 10000; round++) {
+            __u32 wire = 0;
+            __s32 fixed = 0;
+            __u8 saturated = 0;
+            for (__u32 rank = 0; rank < size; rank++) {
+                random = random * 1664525 + 1013904223;
+                // below 2^(scale - 126): exponents of at most `scale`
+                const __u32 one = dtype == INAGG_FLOAT16 ? random >> 16 & 0xcbff : random >> 16 & 0xc0ff;
+                wire += inagg_encode(&c, one, &saturated);
+                fixed += inagg_half_to_fixed(static_cast<__u16>(one), mantissa, log2, scale);
+            }
+            ASSERT_EQ(inagg_decode(&c, wire, size), inagg_fixed_to_half(fixed, mantissa, log2, scale));
+        }
     }
 }

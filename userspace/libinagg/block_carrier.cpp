@@ -38,7 +38,7 @@ BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
 Handle BlockCarrier::prepare(const Call &call) {
     auto operation = std::make_shared<BlockOperation>(call);
     operation->reduction = {call.send, call.recv,     call.count, call.dtype, carried(call.op), call.op == INAGG_AVG,
-                            options_.size, elements()};
+                            options_.size, elements(), tree()};
     if (call.kind == Call::Kind::broadcast)
         operation->reduction.count *= inagg_memory_bytes(call.dtype);
     if (call.kind == Call::Kind::reduction)
@@ -78,7 +78,7 @@ void BlockCarrier::start(const Handle &prepared) {
 // One control block asks for the scale of a sum; those of a small one carry its elements, too.
 void BlockCarrier::ask_scale(const BlockHandle &operation) {
     const Reduction &r = operation->reduction;
-    const uint32_t blocks = inagg_blocks_of(r.count, block_elements(r.elements, r.dtype, r.op));
+    const uint32_t blocks = inagg_blocks_of(r.count, block_elements(r.elements, r.dtype, r.op, r.tree));
     operation->guesses = inagg_guesses_scale(&transport_->config(), blocks);
     operation->turn = next_turn_++;
     queue_control(operation, operation->guesses ? blocks : 1);

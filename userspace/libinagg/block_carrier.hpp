@@ -26,6 +26,7 @@ public:
     uint64_t excluded() const override { return transport_->excluded(); }
     bool renew() override;
     uint16_t elements() const override { return transport_->config().elements; }
+    bool tree() const override { return transport_->config().tree; }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return transport_->stats(); }
     void leave() override { transport_->leave(); }

@@ -10,8 +10,8 @@
 
 namespace inagg {
 
-uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op) {
-    return inagg_block_elements(elements, inagg_wire_encoding(dtype, carried(op)) >> 4);
+uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op, bool tree) {
+    return inagg_block_elements(elements, inagg_wire_encoding(dtype, carried(op), tree) >> 4);
 }
 
 inagg_outcome outcome_of(const Operation &operation, uint16_t size) {

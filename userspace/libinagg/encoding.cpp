@@ -135,6 +135,41 @@ private:
     uint8_t dtype_op_, scale_;
 };
 
+// A sum of 16-bit floats in a tree of switches: in fixed point, by the core's integer code.
+class WidenedEncoding : public Encoding {
+public:
+    WidenedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
+        : Encoding(r.count, r.elements), send_(static_cast<const uint16_t *>(r.send)),
+          recv_(static_cast<uint16_t *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
+          scale_(scale) {}
+
+    BlockMeta load(uint32_t index, std::byte *payload) const override {
+        const Range r = range(index);
+        inagg_encode_block(&coding_, send_ + r.first, payload, static_cast<uint32_t>(r.count));
+        return meta_of(dtype_op_, scale_, r.padded);
+    }
+
+    bool store(uint32_t index, const BlockMeta &meta, const std::byte *payload) override {
+        const Range r = range(index);
+        if (meta.dtype_op != dtype_op_ || meta.scale != scale_ || meta.elements != r.padded)
+            return false;
+        if (!recv_)
+            return true;
+        const uint32_t ranks = inagg_count_ranks(meta.contributors);
+        inagg_decode_block(&coding_, payload, recv_ + r.first, static_cast<uint32_t>(r.count), ranks);
+        if (average_)
+            divide(recv_ + r.first, r.count, static_cast<inagg_dtype>(coding_.dtype), ranks);
+        return true;
+    }
+
+private:
+    const uint16_t *send_;
+    uint16_t *recv_;
+    inagg_coding coding_;
+    bool average_;
+    uint8_t dtype_op_, scale_;
+};
+
 // Minimum or maximum of a float type, as integers of the same order.
 template <typename Float> class OrderedEncoding : public Encoding {
 public:
@@ -245,10 +280,12 @@ BlockMeta control_meta(uint8_t exponent) {
 
 std::unique_ptr<Encoding> make_encoding(const Reduction &r, uint8_t scale) {
     inagg_coding coding;
-    inagg_coding_init(&coding, r.dtype, r.op, r.size, scale);
-    const uint8_t dtype_op = inagg_wire_encoding(r.dtype, r.op);
+    inagg_coding_init(&coding, r.dtype, r.op, r.size, scale, r.tree);
+    const uint8_t dtype_op = inagg_wire_encoding(r.dtype, r.op, r.tree);
     if (inagg_is_plain(&coding))
         return std::make_unique<PlainEncoding>(r, dtype_op, inagg_needs_scale(r.dtype, r.op) ? scale : 0);
+    if (coding.widened)
+        return std::make_unique<WidenedEncoding>(r, coding, dtype_op, scale);
     if (r.op == INAGG_SUM)
         return std::make_unique<FixedEncoding>(r, coding, dtype_op, scale);
     if (r.dtype == INAGG_FLOAT32)

@@ -26,8 +26,14 @@ INAGG_INLINE __u32 inagg_memory_bytes(__u32 dtype)
 	}
 }
 
+/** A sum of 16-bit floats in a @tree of switches travels as FIXED32: partial sums have no room in 16 bits. */
+INAGG_INLINE int inagg_is_widened(__u32 dtype, __u32 op, int tree)
+{
+	return tree && op == INAGG_SUM && inagg_memory_bytes(dtype) == 2;
+}
+
 /** `dtype_op` on the wire: sums in a type of their own, minima and maxima as integers of the same order. */
-INAGG_INLINE __u8 inagg_wire_encoding(__u32 dtype, __u32 op)
+INAGG_INLINE __u8 inagg_wire_encoding(__u32 dtype, __u32 op, int tree)
 {
 	static const __u8 sums[INAGG_DTYPES] = {
 		[INAGG_INT32] = INAGG_WIRE_INT32,
@@ -36,6 +42,8 @@ INAGG_INLINE __u8 inagg_wire_encoding(__u32 dtype, __u32 op)
 		[INAGG_BFLOAT16] = INAGG_WIRE_BFLOAT16,
 	};
 
+	if (inagg_is_widened(dtype, op, tree))
+		return INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM;
 	if (op == INAGG_SUM)
 		return (__u8)(sums[dtype] << 4 | INAGG_WIRE_SUM);
 	return (__u8)(INAGG_WIRE_INT32 << 4 | (op == INAGG_MIN ? INAGG_WIRE_MIN : INAGG_WIRE_MAX));
@@ -188,10 +196,13 @@ struct inagg_coding {
 	__u32	dtype, op;	/* enum inagg_dtype, inagg_op */
 	__u32	bias;		/* of one rank; of all of them on the way back */
 	__s32	point;
+	__u8	widened;	/* inagg_is_widened(): what the switch does with 16-bit floats elsewhere, the ranks do */
+	__u8	scale;
+	__u16	fan_in_log2;
 };
 
 /** @scale is the agreed one, where inagg_needs_scale(). */
-INAGG_INLINE void inagg_coding_init(struct inagg_coding *c, __u32 dtype, __u32 op, __u32 size, __u8 scale)
+INAGG_INLINE void inagg_coding_init(struct inagg_coding *c, __u32 dtype, __u32 op, __u32 size, __u8 scale, int tree)
 {
 	__u32 log2 = inagg_fan_in_log2(size);
 
@@ -199,12 +210,21 @@ INAGG_INLINE void inagg_coding_init(struct inagg_coding *c, __u32 dtype, __u32 o
 	c->op = op;
 	c->bias = inagg_fixed_bias(log2);
 	c->point = inagg_fixed_point(log2, scale);
+	c->widened = (__u8)inagg_is_widened(dtype, op, tree);
+	c->scale = scale;
+	c->fan_in_log2 = (__u16)log2;
 }
 
 /** Elements travel as they lie in memory. */
 INAGG_INLINE int inagg_is_plain(const struct inagg_coding *c)
 {
-	return c->dtype == INAGG_INT32 || (c->op == INAGG_SUM && c->dtype != INAGG_FLOAT32);
+	return c->dtype == INAGG_INT32 || (c->op == INAGG_SUM && c->dtype != INAGG_FLOAT32 && !c->widened);
+}
+
+/** Bits of the fraction of a 16-bit float type. */
+INAGG_INLINE __u32 inagg_mantissa_bits(__u32 dtype)
+{
+	return dtype == INAGG_FLOAT16 ? 10 : 7;
 }
 
 /** One element of memory to wire; not for plain encodings. */
@@ -212,6 +232,9 @@ INAGG_INLINE __u32 inagg_encode(const struct inagg_coding *c, __u32 bits, __u8 *
 {
 	__s32 nan = inagg_nan_that_wins(c->op);
 
+	if (c->widened)
+		return c->bias + (__u32)inagg_half_to_fixed((__u16)bits, inagg_mantissa_bits(c->dtype), c->fan_in_log2,
+							    c->scale);
 	if (c->op == INAGG_SUM)
 		return inagg_float_to_fixed(bits, c->point, c->bias, saturated);
 	if (c->dtype == INAGG_FLOAT32)
@@ -224,6 +247,9 @@ INAGG_INLINE __u32 inagg_decode(const struct inagg_coding *c, __u32 wire, __u32 
 {
 	__s32 ordered = (__s32)wire;
 
+	if (c->widened)
+		return inagg_fixed_to_half((__s32)(wire - c->bias * size), inagg_mantissa_bits(c->dtype), c->fan_in_log2,
+					   c->scale);
 	if (c->op == INAGG_SUM)
 		return inagg_fixed_to_float((__s32)(wire - c->bias * size), c->point);
 	if (c->dtype == INAGG_FLOAT32)

@@ -46,7 +46,7 @@ TEST(SameBits, FloatsToFixedPointAtEveryPoint) {
     for (uint32_t size : {1, 2, 4, 8, 16, 32, 64})
         for (int scale = 0; scale < INAGG_SCALE_NONFINITE; scale++) {
             inagg_coding c;
-            inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, size, static_cast<uint8_t>(scale));
+            inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, size, static_cast<uint8_t>(scale), 0);
             const std::vector<float> in = patterns(random, scale);
             std::vector<uint32_t> out(count);
             to_fixed(in.data(), out.data(), count, c.point, c.bias);
@@ -67,7 +67,7 @@ TEST(SameBits, FixedPointToFloatsAtEveryPoint) {
     for (uint32_t size : {1, 2, 3, 5, 8, 16, 33, 64})
         for (int scale = 0; scale < INAGG_SCALE_NONFINITE; scale++) {
             inagg_coding c;
-            inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, size, static_cast<uint8_t>(scale));
+            inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, size, static_cast<uint8_t>(scale), 0);
             const uint32_t total_bias = c.bias * size;
             std::vector<uint32_t> in = {0,          1,          0x7fffffff,     0x80000000,
                                         0xffffffff, total_bias, total_bias + 1, total_bias - 1};
@@ -87,7 +87,7 @@ TEST(SameBits, OrderedFloats) {
     for (const inagg_op op : {INAGG_MIN, INAGG_MAX})
         for (int exponent = 0; exponent < 256; exponent++) {
             inagg_coding c;
-            inagg_coding_init(&c, INAGG_FLOAT32, op, 2, 0);
+            inagg_coding_init(&c, INAGG_FLOAT32, op, 2, 0, 0);
             const std::vector<float> in = patterns(random, exponent);
             std::vector<int32_t> out(count), expected(count);
             std::vector<float> back(count), back_expected(count);
@@ -104,7 +104,7 @@ TEST(SameBits, OrderedHalves) {
     for (const inagg_dtype dtype : {INAGG_FLOAT16, INAGG_BFLOAT16})
         for (const inagg_op op : {INAGG_MIN, INAGG_MAX}) {
             inagg_coding c;
-            inagg_coding_init(&c, dtype, op, 2, 0);
+            inagg_coding_init(&c, dtype, op, 2, 0, 0);
             std::vector<uint16_t> in(0x10000), back(in.size()), back_expected(in.size());
             for (std::size_t i = 0; i < in.size(); i++)
                 in[i] = static_cast<uint16_t>(i);
