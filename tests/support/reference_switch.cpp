@@ -106,6 +106,7 @@ struct ReferenceSwitch::Request {
     Packet packet;
     inagg_block block;
     Copy &copy;
+    inagg_tree tree{.here = job.all, .everyone = inagg_all_ranks(job.size)};
 };
 
 struct ReferenceSwitch::Report {
@@ -374,7 +375,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
         return drop(row, INAGG_R_ALGORITHM);
     const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
     Request request{spec, job, row, packet, block, memory[key]};
-    return spec.here ? serve_branch(request) : serve(request);
+    return serve(request);
 }
 
 Answer ReferenceSwitch::serve(Request &request) {
@@ -382,13 +383,13 @@ Answer ReferenceSwitch::serve(Request &request) {
         return serve_record(request);
     switch (request.packet.type) {
     case INAGG_CONTRIBUTION:
-        return contribute(request);
+        return contribute(request, inagg_rank_bit(request.block.rank));
+    case INAGG_PARTIAL:
+        return add_partial(request);
     case INAGG_RESTORE:
-        return restore(request);
-    case INAGG_REQUEST:
-        return ask(request);
+        return take(request, inagg_tree_restore(&request.copy.state, &request.tree, &request.block));
     default:
-        return drop(request.row, INAGG_R_TYPE);
+        return ask(request);
     }
 }
 
@@ -420,77 +421,12 @@ template <typename Lanes> void round_sums(Lanes &lanes, const inagg_slot &state,
 
 } // namespace
 
-Answer ReferenceSwitch::contribute(Request &request) {
+// Slots. A switch that stands alone is the root of a tree without others.
+
+Answer ReferenceSwitch::contribute(Request &request, uint64_t ranks) {
     inagg_slot &state = request.copy.state;
     Lanes &lanes = request.copy.lanes;
-    const int verdict = inagg_slot_contribute(&state, request.job.all, &request.block);
-    if (verdict < 0)
-        return drop(request.row, static_cast<uint32_t>(-verdict));
-    const int action = verdict & ~INAGG_COMPLETES;
-    if (action == INAGG_REPLY || action == INAGG_TELL) {
-        request.row.duplicates++;
-        request.row.replies += action == INAGG_REPLY;
-        const Report report(state, lanes);
-        return action == INAGG_REPLY ? result(request, report, false) : tell(request, report, false);
-    }
-    add_elements(lanes, request.packet, request.block, request.job, action);
-    request.row.additions++;
-    request.row.elements += request.block.elements;
-    if (!(verdict & INAGG_COMPLETES))
-        return {Action::absorb, 0, {}};
-    request.row.completions++;
-    round_sums(lanes, state, request.job);
-    return result(request, Report(state, lanes), true);
-}
-
-Answer ReferenceSwitch::restore(Request &request) {
-    const int verdict = inagg_slot_restore(&request.copy.state, request.job.all, &request.block);
-    if (verdict < 0)
-        return drop(request.row, static_cast<uint32_t>(-verdict));
-    const auto values = element_values(request.packet.payload, request.block.dtype_op >> 4);
-    std::copy(values.begin(), values.end(), request.copy.lanes.begin());
-    request.row.restores++;
-    return result(request, Report(request.copy.state, request.copy.lanes), true);
-}
-
-Answer ReferenceSwitch::ask(Request &request) {
-    const int verdict =
-        inagg_slot_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
-    if (verdict < 0)
-        return drop(request.row, static_cast<uint32_t>(-verdict));
-    Report report(request.copy.state, request.copy.lanes);
-    report.state.seen = inagg_slot_seen(&request.copy.state, &request.block);
-    if (verdict == INAGG_REPLY) {
-        request.row.replies++;
-        return result(request, report, false);
-    }
-    return tell(request, report, verdict == INAGG_TELL_ALL);
-}
-
-// In a tree of switches
-
-Answer ReferenceSwitch::serve_branch(Request &request) {
-    const inagg_tree tree{.here = request.spec.here, .everyone = inagg_all_ranks(request.spec.ranks)};
-    const uint64_t named = request.block.contributors;
-    switch (request.packet.type) {
-    case INAGG_PARTIAL:
-        if (!named || (named & ~request.spec.subtree(request.block.rank)))
-            return drop(request.row, INAGG_R_RANK);
-        return contribute_branch(request, named);
-    case INAGG_CONTRIBUTION:
-        return contribute_branch(request, inagg_rank_bit(request.block.rank));
-    case INAGG_RESTORE:
-        return take_branch(request, inagg_tree_restore(&request.copy.state, &tree, &request.block));
-    default:
-        return ask_branch(request);
-    }
-}
-
-Answer ReferenceSwitch::contribute_branch(Request &request, uint64_t ranks) {
-    const inagg_tree tree{.here = request.spec.here, .everyone = inagg_all_ranks(request.spec.ranks)};
-    inagg_slot &state = request.copy.state;
-    Lanes &lanes = request.copy.lanes;
-    const int verdict = inagg_tree_contribute(&state, &tree, ranks, &request.block);
+    const int verdict = inagg_tree_contribute(&state, &request.tree, ranks, &request.block);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     const int action = verdict & ~INAGG_COMPLETES;
@@ -502,7 +438,7 @@ Answer ReferenceSwitch::contribute_branch(Request &request, uint64_t ranks) {
             return result(request, report, false);
         if (action == INAGG_SEND_UP)
             return partial(request);
-        report.state.seen = inagg_tree_seen(&state, &tree, &request.block);
+        report.state.seen = inagg_tree_seen(&state, &request.tree, &request.block);
         return tell(request, report, false);
     }
     add_elements(lanes, request.packet, request.block, request.job, action);
@@ -511,11 +447,23 @@ Answer ReferenceSwitch::contribute_branch(Request &request, uint64_t ranks) {
     if (!(verdict & INAGG_COMPLETES))
         return {Action::absorb, 0, {}};
     request.row.completions++;
-    return state.flags & INAGG_SLOT_SENT ? partial(request) : result(request, Report(state, lanes), true);
+    if (state.flags & INAGG_SLOT_SENT)
+        return partial(request);
+    round_sums(lanes, state, request.job);
+    return result(request, Report(state, lanes), true);
 }
 
-Answer ReferenceSwitch::ask_branch(Request &request) {
-    const inagg_tree tree{.here = request.spec.here, .everyone = inagg_all_ranks(request.spec.ranks)};
+// From a switch below: only for the ranks behind it.
+Answer ReferenceSwitch::add_partial(Request &request) {
+    const uint64_t named = request.block.contributors;
+    if (!request.spec.here)
+        return drop(request.row, INAGG_R_TYPE);
+    if (!named || (named & ~request.spec.subtree(request.block.rank)))
+        return drop(request.row, INAGG_R_RANK);
+    return contribute(request, named);
+}
+
+Answer ReferenceSwitch::ask(Request &request) {
     const int verdict =
         inagg_tree_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
     if (verdict < 0)
@@ -527,12 +475,12 @@ Answer ReferenceSwitch::ask_branch(Request &request) {
         request.row.replies++;
         return result(request, report, false);
     }
-    report.state.seen = inagg_tree_seen(&request.copy.state, &tree, &request.block);
+    report.state.seen = inagg_tree_seen(&request.copy.state, &request.tree, &request.block);
     return tell(request, report, verdict == INAGG_TELL_ALL);
 }
 
 // A result that a rank gives back, or the parent's.
-Answer ReferenceSwitch::take_branch(Request &request, int verdict) {
+Answer ReferenceSwitch::take(Request &request, int verdict) {
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     if (verdict == INAGG_PASS_UP)
@@ -559,7 +507,6 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
         return drop(row, INAGG_R_PORT);
     if (spec.family != packet.family || packet.source != parent_address(spec.family))
         return drop(row, INAGG_R_ADDRESS);
-    const inagg_tree tree{.here = spec.here, .everyone = inagg_all_ranks(spec.ranks)};
     const inagg_job job = spec.job();
     const auto h = read<inagg_hdr>(frame, header_offset(packet.family));
     inagg_block block = inagg_block_of(&h);
@@ -574,7 +521,7 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
     Request request{spec, job, row, packet, block,
                     memory[(spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION)]};
     if (packet.type == INAGG_RESULT)
-        return take_branch(request, inagg_tree_result(&request.copy.state, &tree, &block));
+        return take(request, inagg_tree_result(&request.copy.state, &request.tree, &block));
     Report report(uint16_t{0});
     report.state.seen = inagg_tree_wait(&request.copy.state, &block, block.contributors);
     request.packet.source = worker_address(spec.family, spec.index, block.rank);

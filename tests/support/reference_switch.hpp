@@ -41,13 +41,10 @@ private:
     Answer admit(const Frame &frame, const Packet &packet);
     Answer join(const Packet &packet);
     Answer serve(Request &request);
-    Answer contribute(Request &request);
-    Answer restore(Request &request);
+    Answer contribute(Request &request, uint64_t ranks);
+    Answer add_partial(Request &request);
+    Answer take(Request &request, int verdict);
     Answer ask(Request &request);
-    Answer serve_branch(Request &request);
-    Answer contribute_branch(Request &request, uint64_t ranks);
-    Answer ask_branch(Request &request);
-    Answer take_branch(Request &request, int verdict);
     Answer from_parent(const Frame &frame, const Packet &packet);
     Answer partial(const Request &request);
     Answer pass_up(const Request &request);
