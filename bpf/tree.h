@@ -74,6 +74,8 @@ static __always_inline int send_partial(struct xdp_md *ctx, struct packet *p, co
 	unlock_word(at->busy);
 	if (!there)
 		return drop(b->count, -INAGG_R_STALE);
+	p->block.dtype_op = r->state.dtype_op;	/* a duplicate may claim another */
+	p->block.scale = r->state.scale;
 	answer(ctx, p, b->job, INAGG_PARTIAL, r);
 	return send_up(ctx, p, b);
 }
@@ -124,6 +126,7 @@ static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p,
 	}
 	if (action == INAGG_SEND_UP) {
 		b->count->duplicates++;
+		b->count->relayed++;
 		return send_partial(ctx, p, b, &at, &r);
 	}
 	if (action == INAGG_TELL) {
@@ -165,8 +168,10 @@ static __always_inline int tree_request(struct xdp_md *ctx, struct packet *p, co
 	unlock_slot(b->memory);
 	if (verdict < 0)
 		return drop(b->count, verdict);
-	if (verdict == INAGG_PASS_UP)
+	if (verdict == INAGG_PASS_UP) {
+		b->count->relayed++;
 		return send_up(ctx, p, b);
+	}
 	if (verdict == INAGG_REPLY) {
 		b->count->replies++;
 		return deliver(ctx, p, b->job, &at, &r, b->count, 0);
@@ -201,10 +206,12 @@ static __always_inline int tree_take(struct xdp_md *ctx, struct packet *p, const
 	unlock_slot(b->memory);
 	if (verdict < 0)
 		return drop(b->count, verdict);
+	if (p->type == INAGG_RESTORE && verdict != INAGG_PASS_UP)
+		b->count->restores++;
+	else
+		b->count->relayed++;
 	if (verdict == INAGG_PASS_UP)
 		return send_up(ctx, p, b);
-	if (p->type == INAGG_RESTORE)
-		b->count->restores++;
 	answer(ctx, p, b->job, INAGG_RESULT, &r);
 	return send(ctx, p, b->job, b->count, 1);
 }
@@ -241,14 +248,15 @@ static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p,
 	struct inagg_member *m;
 	struct endpoint to;
 
-	b->count->waits++;
 	if (!lock_slot(b->memory))
 		return drop(b->count, -INAGG_R_BUSY);
 	r.state.seen = inagg_tree_wait(&b->memory->state, &p->block, p->block.contributors);
 	unlock_slot(b->memory);
 	answer(ctx, p, b->job, INAGG_WAIT, &r);
-	if (p->flags & INAGG_F_MULTICAST)
+	if (p->flags & INAGG_F_MULTICAST) {
+		b->count->waits++;
 		return multicast(ctx, p->payload, b->job, b->count);
+	}
 	m = bpf_map_lookup_elem(&members, &row);
 	data = frame_data(ctx);
 	end = frame_end(ctx);
@@ -260,6 +268,7 @@ static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p,
 	if (m->family != family ||
 	    write_headers(data, end, family, p->payload, destination_of(data, family), to, m->receive_port))
 		return drop(b->count, -INAGG_R_ADDRESS);
+	b->count->waits++;
 	return bpf_redirect(m->ifindex, 0);
 }
 

@@ -339,7 +339,7 @@ void check_counters(json expected, const inagg_stats &got) {
         {"duplicates", got.duplicates}, {"replies", got.replies},     {"waits", got.waits},
         {"restores", got.restores},     {"joins", got.joins},         {"elements", got.elements},
         {"degraded", got.degraded},     {"late", got.late},           {"recoveries", got.recoveries},
-        {"expired", got.expired},
+        {"expired", got.expired},       {"relayed", got.relayed},
     };
     const json drops = expected.value("drops", json::object());
     expected.erase("drops");

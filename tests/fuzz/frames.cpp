@@ -46,7 +46,28 @@ Packet Frames::plausible() {
         p.elements = 0;
     if (job.algorithm == INAGG_TRIO)
         straggle(p);
+    if (job.here)
+        climb(p);
     return p;
+}
+
+// What only switches in a tree send: sums from below, results and waits from above.
+void Frames::climb(Packet &p) {
+    const uint64_t all = inagg_all_ranks(job.ranks);
+    p.contributors = chance(4) ? random() & all : all;
+    if (p.type == INAGG_CONTRIBUTION && chance(3)) {
+        p.type = INAGG_PARTIAL;
+        p.contributors = chance(6) ? random() & all : job.subtree(p.rank);
+    }
+    if (!chance(4))
+        return;
+    p.type = chance(3) ? INAGG_WAIT : INAGG_RESULT;
+    p.source = parent_address(p.family);
+    p.source_mac = parent_mac();
+    if (p.type == INAGG_WAIT)
+        p.elements = 0;
+    if (chance(3))
+        p.flags |= INAGG_F_MULTICAST;
 }
 
 // What only trio looks at.

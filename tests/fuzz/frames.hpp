@@ -23,6 +23,7 @@ private:
     bool chance(uint32_t one_in) { return below(one_in) == 0; }
     support::Packet plausible();
     void straggle(support::Packet &packet);
+    void climb(support::Packet &packet);
     void mutate_field(support::Packet &packet);
     void fill(support::Packet &packet);
     void mutate_bytes(support::Frame &frame);

@@ -44,6 +44,10 @@ JobSpec attacker(uint64_t round) {
     spec.expiry_sweeps = round / 8 % 2 ? 0 : 1;
     spec.quorum = round / 2 % 3 ? 0 : 2;
     spec.most_open = round / 4 % 2 ? 6 : 24;
+    if (spec.algorithm == INAGG_SWITCHML && round / 2 % 3) { // a leaf, or a root
+        spec.here = round / 2 % 3 == 1 ? 0b011 : 0b111;
+        spec.subtrees = {0b011, 0b011, 0};
+    }
     return spec;
 }
 
@@ -71,11 +75,11 @@ void settle(Plane &plane, const JobSpec &there) {
 
 uint64_t fates(const inagg_stats &s) {
     return std::accumulate(std::begin(s.drops), std::end(s.drops),
-                           s.additions + s.replies + s.waits + s.restores + s.joins + s.expired);
+                           s.additions + s.replies + s.waits + s.restores + s.joins + s.expired + s.relayed);
 }
 
 struct Totals {
-    uint64_t by_action[6] = {};
+    uint64_t by_action[static_cast<int>(Action::fail)] = {};
     uint64_t ticks = 0; // that decided a block
     uint64_t degraded = 0, late = 0, recoveries = 0, restores = 0;
 };
@@ -142,7 +146,7 @@ private:
         if (answer.action != Action::absorb)
             return false;
         const uint8_t type = frame[header_offset(frame[12] == 0x86 ? 6 : 4)] & 0xf;
-        return type == INAGG_JOIN || type == INAGG_LEAVE;
+        return type == INAGG_JOIN || type == INAGG_LEAVE || type == INAGG_CONFIG || type == INAGG_REFUSED;
     }
 
     Plane &plane;

@@ -335,7 +335,7 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     c.slots = htonl(spec.slots);
     c.control_slots = htonl(spec.control_slots);
     c.algorithm = spec.algorithm;
-    c.flags = spec.flags;
+    c.flags = spec.job().flags;
     rows[spec.index].joins++;
     out.type = INAGG_CONFIG;
     out.generation = spec.generation;
@@ -436,8 +436,10 @@ Answer ReferenceSwitch::contribute(Request &request, uint64_t ranks) {
         Report report(state, lanes);
         if (action == INAGG_REPLY)
             return result(request, report, false);
-        if (action == INAGG_SEND_UP)
+        if (action == INAGG_SEND_UP) {
+            request.row.relayed++;
             return partial(request);
+        }
         report.state.seen = inagg_tree_seen(&state, &request.tree, &request.block);
         return tell(request, report, false);
     }
@@ -468,8 +470,10 @@ Answer ReferenceSwitch::ask(Request &request) {
         inagg_tree_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
-    if (verdict == INAGG_PASS_UP)
+    if (verdict == INAGG_PASS_UP) {
+        request.row.relayed++;
         return pass_up(request);
+    }
     Report report(request.copy.state, request.copy.lanes);
     if (verdict == INAGG_REPLY) {
         request.row.replies++;
@@ -483,18 +487,26 @@ Answer ReferenceSwitch::ask(Request &request) {
 Answer ReferenceSwitch::take(Request &request, int verdict) {
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
+    const bool given_back = request.packet.type == INAGG_RESTORE && verdict != INAGG_PASS_UP;
+    (given_back ? request.row.restores : request.row.relayed)++;
     if (verdict == INAGG_PASS_UP)
         return pass_up(request);
     const auto values = element_values(request.packet.payload, request.block.dtype_op >> 4);
     std::copy(values.begin(), values.end(), request.copy.lanes.begin());
-    request.row.restores += request.packet.type == INAGG_RESTORE;
     return result(request, Report(request.copy.state, request.copy.lanes), true);
 }
 
 Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
     const bool any = std::any_of(jobs.begin(), jobs.end(), [](const auto &job) { return job.second.has_parent(); });
-    if (any && (packet.type == INAGG_CONFIG || packet.type == INAGG_REFUSED))
-        return {Action::absorb, 0, {}}; // the agent's
+    if (any && (packet.type == INAGG_CONFIG || packet.type == INAGG_REFUSED)) { // the agent's
+        const auto h = read<inagg_hdr>(frame, header_offset(packet.family));
+        if (packet.payload.size() != sizeof(inagg_config))
+            return drop(no_job, INAGG_R_LENGTH);
+        if (!(packet.flags & INAGG_F_CHECKED) ||
+            !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), sizeof(inagg_config))))
+            return drop(no_job, INAGG_R_PAYLOAD_CHECKSUM);
+        return {Action::absorb, 0, {}};
+    }
     if (!any || (packet.type != INAGG_RESULT && packet.type != INAGG_WAIT))
         return drop(no_job, INAGG_R_TYPE);
     const auto found = jobs.find(packet.job);

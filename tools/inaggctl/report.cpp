@@ -28,7 +28,7 @@ constexpr Counter counters[] = {
     {"restores", &inagg_stats::restores},       {"joins", &inagg_stats::joins},
     {"elements", &inagg_stats::elements},       {"degraded", &inagg_stats::degraded},
     {"late", &inagg_stats::late},               {"recoveries", &inagg_stats::recoveries},
-    {"expired", &inagg_stats::expired},
+    {"expired", &inagg_stats::expired},        {"relayed", &inagg_stats::relayed},
 };
 
 bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }

@@ -71,7 +71,8 @@ struct inagg_stats {
 	__u64	late;		/* contributions to a block that was decided without them */
 	__u64	recoveries;	/* blocks whose record was gone and that all ranks were asked for */
 	__u64	expired;	/* completions by what adds nothing: a TICK, a rank that is absent or in already */
-	__u64	reserved[3];
+	__u64	relayed;	/* in a tree: passed to the parent, or results passed down */
+	__u64	reserved[2];
 	__u64	drops[INAGG_R_CAPACITY];	/* by enum inagg_reason */
 };
 
