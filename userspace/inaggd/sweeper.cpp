@@ -7,6 +7,7 @@
 
 #include <bpf/bpf.h>
 #include <poll.h>
+#include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 
@@ -19,8 +20,17 @@ using namespace std::chrono_literals;
 
 constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, some percent of a CPU
 constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
+constexpr auto pause = 50us;       // between batches
 // Room for IPv6's headers and the largest result of a job that is swept.
 constexpr size_t frame_bytes = 14 + 40 + 8 + sizeof(inagg_hdr) + INAGG_SWEPT_ELEMENTS * 4;
+
+// All ranks wait for what this thread does, and it is short: it goes before whatever else wants the CPU.
+void go_first() {
+    const sched_param priority{.sched_priority = sched_get_priority_min(SCHED_FIFO)};
+    if (const int error = pthread_setschedparam(pthread_self(), SCHED_FIFO, &priority))
+        spdlog::warn("sweeps: no real-time priority: {}; results of expired blocks are late when the CPUs are busy",
+                     system_text(error));
+}
 
 int add_due(void *blocks, void *data, size_t bytes) {
     if (bytes >= sizeof(inagg_due))
@@ -85,6 +95,7 @@ void Sweeper::sweep_once() const {
 // Until stop_: waits for the timers to find something.
 void Sweeper::run() {
     uint32_t blocks = 0;
+    go_first();
     Ring ring(ring_buffer__new(due_.get(), add_due, &blocks, nullptr));
     if (!ring) {
         spdlog::error("due: {}; blocks that expire wait for the next packet", system_text(errno));
@@ -105,6 +116,9 @@ void Sweeper::run() {
  * As many live frames; each takes one block from the queue and becomes its result. They are the switch's own program's,
  * which knows them by the interface that they seem to come from: to run a program that is attached nowhere, the kernel
  * would wait for two RCU grace periods, some 20 ms each.
+ *
+ * The ports' rings are emptied at the end of each batch, in softirq; by ksoftirqd where it has been woken (before Linux 6.5),
+ * which cannot run before this thread pauses.
  */
 void Sweeper::send(uint32_t blocks) const {
     std::array<char, frame_bytes> frame{};
@@ -117,6 +131,8 @@ void Sweeper::send(uint32_t blocks) const {
             return;
         }
         blocks -= now;
+        if (blocks)
+            std::this_thread::sleep_for(pause);
     }
 }
 
