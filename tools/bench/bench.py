@@ -8,6 +8,7 @@ peer's time over ours (larger is better for inagg) unless the name says otherwis
 import argparse
 import collections
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -19,7 +20,7 @@ import time
 from contenders import (CONTENDERS, PEERS, RINGS, TRANSPORTS, Failed, Network, Runner, size_of_text, text_of_size)
 
 HEADER_BYTES = {"ethernet": 14, "ip": 20, "udp": 8, "inagg": 64}
-PARTS = ("switch", "free", "limited", "loss", "tcp")
+PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training")
 # Iterations that take about a second with eight workers on two cores.
 ITERATIONS = {4 << 10: 200, 256 << 10: 50, 4 << 20: 12, 64 << 20: 3}
 
@@ -38,10 +39,14 @@ class Plan:
     losses: tuple = (0.0001, 0.001, 0.01)
     loss_sizes: tuple = (4 << 20, 64 << 20)
     tcp_seconds: int = 5
+    straggler_options: tuple = ("--sweeps", 1, 4)
+    training_options: tuple = ("--epochs", 8)
 
 
 QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("100mbit",), limited_workers=(8,),
-             limited_size=4 << 20, losses=(0.01,), loss_sizes=(4 << 20,), tcp_seconds=2)
+             limited_size=4 << 20, losses=(0.01,), loss_sizes=(4 << 20,), tcp_seconds=2,
+             straggler_options=("--expiries", 10, "--blocks", 400, "--least-calls", 5),
+             training_options=("--probabilities", 0, 0.16, "--epochs", 3))
 
 
 def busy_fraction(seconds=0.2):
@@ -298,6 +303,60 @@ class Bench:
                  rates["inaggd"] / rates["none"] if measured else None,
                  shlex.join(self.runner.tcp_command("inaggd", seconds)), ratio_is="with over without")
 
+    # (d)
+
+    def script(self, name, *options):
+        """Rows of a script, none if it failed, and its command; it draws what it measured."""
+        folder = self.build / "bench"
+        folder.mkdir(parents=True, exist_ok=True)
+        plot = ["--plot", folder / f"{name}.png"] if importlib.util.find_spec("matplotlib") else []
+        if not plot:
+            print(f"# {name}: no plot: matplotlib is not installed (python3-matplotlib)")
+        rows = self.measure(name, lambda: self.runner.script(name, *options, *plot))
+        return [] if isinstance(rows, Failed) else rows, shlex.join(self.runner.script_command(name, *options))
+
+    def stragglers(self):
+        print("\n== one of six ranks asleep: from when a block leaves another one to its result there")
+        rows, command = self.script("stragglers", "--rounds", self.plan.rounds, *self.plan.straggler_options)
+        print(f"{'blocks':>6} {'expiry':>7} {'sweeps':>6} {'median':>8} {'p99':>8} {'most':>8} {'bound':>8}, from the last"
+              " to contribute: median, p99, ms")
+        for row in rows:
+            print(f"{row['window']:>6} {row['expiry_ms']:>4} ms {row['sweeps']:>6} {row['median_ms']:>8.1f}"
+                  f" {row['p99_ms']:>8.1f} {row['most_ms']:>8.1f} {row['bound_ms']:>8.1f}"
+                  f"  {row['sweep_median_ms']:>8.1f} {row['sweep_p99_ms']:>8.1f}", flush=True)
+            sweeps = "" if row["sweeps"] == 4 else f"_sweeps{row['sweeps']}"
+            self.add(f"straggler_{row['window']}_p99_ms_{row['expiry_ms']}{sweeps}", row["p99_ms"], "ms",
+                     f"bound: {row['bound_ms']:.4g} ms", row["bound_ms"] / row["p99_ms"], command, ratio_is="bound over ours",
+                     **{key: row[key] for key in row if key.endswith("_ms")})
+
+    def training(self):
+        print("\n== training with slow workers: mean iteration, and time to an accuracy")
+        rows, command = self.script("training", "--rounds", self.plan.rounds, *self.plan.training_options)
+        if not rows:
+            self.add("training_p16_vs_ideal", None, "ms", command=command, error="not measured")
+            return
+        print(f"{'p':>6} {'contender':>9} {'iteration':>12} {'accuracy':>9} {'reference':>9} {'to ' + format(rows[0]['target'], '.0%'):>9}")
+        for row in rows:
+            reached = "-" if row["target_s"] is None else f"{row['target_s']:.1f} s"
+            print(f"{row['probability']:>6.0%} {row['contender']:>9} {row['iteration_ms']:>9.1f} ms {row['accuracy']:>9.1%}"
+                  f" {row['reference']:>9.1%} {reached:>9}", flush=True)
+        self.training_figures({(row["contender"], round(row["probability"] * 100)): row for row in rows}, command)
+
+    def training_figures(self, rows, command):
+        """trio beside the others with the same slow workers, and beside the ideal: the fastest with none."""
+        ideal = min((row for (_, percent), row in rows.items() if not percent), key=lambda row: row["iteration_ms"])
+        for contender, percent in rows:
+            row, ours = rows[contender, percent], rows.get(("trio", percent))
+            self.add(f"training_p{percent}_{contender}", row["iteration_ms"], "ms an iteration",
+                     f"{ideal['contender']} with nobody slow: {ideal['iteration_ms']:.4g} ms",
+                     ideal["iteration_ms"] / row["iteration_ms"], command,
+                     **{key: row[key] for key in ("accuracy", "reference", "target", "target_s", "skipped")})
+            versus = {"trio": ("ideal", ideal)}.get(contender, (contender, row))
+            if ours:
+                self.add(f"training_p{percent}_vs_{versus[0]}", ours["iteration_ms"], "ms an iteration",
+                         f"{versus[0]}: {versus[1]['iteration_ms']:.4g} ms",
+                         versus[1]["iteration_ms"] / ours["iteration_ms"], command)
+
     def write(self):
         """results.json, and the figures that others rely on."""
         folder = self.build / "bench"
@@ -305,7 +364,9 @@ class Bench:
         path = folder / "results.json"
         path.write_text(json.dumps(self.results, indent=1) + "\n")
         wanted = ("switch_add_vs_copy_352", "allreduce_64M_n8_vs_best_ring", "allreduce_4K_n8_vs_best_ring",
-                  "limited_link_n8_fraction", "loss_1pct_inflation", "tcp_with_switch_vs_without")
+                  "limited_link_n8_fraction", "loss_1pct_inflation", "tcp_with_switch_vs_without",
+                  "straggler_20_p99_ms_10", "straggler_4096_p99_ms_10", "training_p16_vs_ideal",
+                  "training_p16_vs_switchml", "training_p16_vs_gloo")
         print("\n== summary")
         for result in self.results:
             if result["name"] in wanted:

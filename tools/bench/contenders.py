@@ -135,6 +135,14 @@ class Runner:
             raise Failed("iperf3 printed no result")
         return rows[0]["end"]["sum_received"]["bits_per_second"] / 1e9
 
+    def script_command(self, script, *options):
+        """A script of this folder that prints rows by itself."""
+        return [f"tools/bench/{script}", str(self.build), *map(str, options)]
+
+    def script(self, script, *options):
+        """Rows of such a script."""
+        return json_lines(run([str(HERE / script), str(self.build), *map(str, options)], timeout=3600))
+
     def switch_command(self, rounds, *options):
         return [str(self.build / "bin" / "bench-switch"), "--rounds", str(rounds), *options]
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // gloo-allreduce {ring|bcube} RANK SIZE DIRECTORY BYTES:ITERATIONS...: time of Gloo's allreduce of float32
 // over TCP on eth0, one JSON object a line from rank 0. DIRECTORY is where the ranks meet.
+#include "gloo_mesh.hpp"
+
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/file_store.h>
-#include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,15 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 class Bench {
 public:
-    Bench(Algorithm algorithm, int rank, int size, const std::string &directory) : algorithm_(algorithm) {
-        gloo::transport::tcp::attr attr;
-        attr.iface = "eth0";
-        gloo::rendezvous::FileStore store(directory);
-        auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
-        auto device = gloo::transport::tcp::CreateDevice(attr);
-        context->connectFullMesh(store, device);
-        context_ = context;
-    }
+    Bench(Algorithm algorithm, int rank, int size, const std::string &directory)
+        : algorithm_(algorithm), context_(gloo_mesh(rank, size, directory)) {}
 
     void measure(size_t bytes, int iterations) {
         std::vector<float> send(bytes / sizeof(float)), recv(send.size());

@@ -26,6 +26,17 @@ def run(build, options, script, **environment):
     return json_lines(done.stdout)
 
 
+def rounds(count, cases, measure, arguments):
+    """measure(arguments, *case) for all cases in turn, `count` times over: the runs of each case."""
+    runs = [[measure(arguments, *case) for case in cases] for _ in range(count)]
+    return list(zip(*runs))
+
+
+def median_run(runs, key):
+    """The run whose figure `key` is the median."""
+    return sorted(runs, key=lambda run: run[key])[(len(runs) - 1) // 2]
+
+
 def pyplot():
     """Matplotlib's, drawing into files."""
     try:
