@@ -158,6 +158,7 @@ struct schedule {
 	__u64	now;
 	__u64	period_ns;
 	__u32	sweepers;
+	__u32	failed;
 };
 
 static long schedule_sweeper(__u32 i, void *context)
@@ -174,13 +175,15 @@ static long schedule_sweeper(__u32 i, void *context)
 		return 0;
 	phase = plan->period_ns * (i + 1) / plan->sweepers;
 	s->due_ns = plan->now + phase;
-	bpf_timer_set_callback(&s->timer, sweep_due);
-	bpf_timer_start(&s->timer, phase, 0);
+	/* the kernel may have had no memory at hand to make the timer */
+	if (bpf_timer_set_callback(&s->timer, sweep_due) || bpf_timer_start(&s->timer, phase, 0))
+		plan->failed++;
 	return 0;
 }
 
 /*
  * Run by the agent on a frame that holds struct inagg_sweep_settings: start so many sweepers, or with 0 stop all.
+ * XDP_ABORTED: not all could be started, try again.
  * Not a syscall program, because those are sleepable, and sleepable programs may not use queues before Linux 6.7.
  */
 SEC("xdp")
@@ -196,7 +199,7 @@ int inagg_sweep(struct xdp_md *ctx)
 	plan.period_ns = set->period_ns;
 	plan.sweepers = set->sweepers;
 	bpf_loop(INAGG_MAX_SWEEPERS, schedule_sweeper, &plan, 0);
-	return XDP_DROP;
+	return plan.failed ? XDP_ABORTED : XDP_DROP;
 }
 
 /* One sweep over all buckets, whatever the timers do; on any frame. */

@@ -55,8 +55,8 @@ bool to_group(const Frame &frame) {
 }
 
 bool to_parent(const Frame &frame) {
-    const Mac parent = parent_mac();
-    return std::equal(parent.begin(), parent.end(), frame.begin());
+    const auto packet = parse(frame);
+    return packet && packet->target == parent_address(packet->family);
 }
 
 int count_event(void *count, void *, size_t) {

@@ -6,6 +6,7 @@
 #include "ring.hpp"
 
 #include <bpf/bpf.h>
+#include <linux/bpf.h>
 #include <poll.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
@@ -21,6 +22,7 @@ using namespace std::chrono_literals;
 constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, some percent of a CPU
 constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
 constexpr auto pause = 50us;       // between batches
+constexpr int most_attempts = 1000; // to start the timers
 // Room for IPv6's headers and the largest result of a job that is swept.
 constexpr size_t frame_bytes = 14 + 40 + 8 + sizeof(inagg_hdr) + INAGG_SWEPT_ELEMENTS * 4;
 
@@ -77,9 +79,11 @@ void Sweeper::sweep(const SweepPlan &plan) {
     settings.sweepers = plan.sweepers;
     settings.period_ns = static_cast<uint64_t>(plan.period.count());
     std::copy(mac_.begin(), mac_.end(), settings.mac);
-    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = &settings, .data_size_in = sizeof settings);
-    if (bpf_prog_test_run_opts(sweep_.get(), &options))
-        throw Error("program inagg_sweep: {}", system_text(errno));
+    for (int attempt = 1; !start(settings); attempt++) {
+        if (attempt == most_attempts)
+            throw Error("program inagg_sweep: not all of {} timers could be started", plan.sweepers);
+        std::this_thread::sleep_for(1ms);
+    }
     plan_ = plan;
     if (plan.sweepers)
         spdlog::info("sweeps: every {} us, by {} timers", plan.period / 1us, plan.sweepers);
@@ -90,6 +94,16 @@ void Sweeper::sweep_once() const {
     LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = any.data(), .data_size_in = any.size());
     if (bpf_prog_test_run_opts(once_.get(), &options))
         throw Error("program inagg_sweep_once: {}", system_text(errno));
+}
+
+// Whether all timers run.
+bool Sweeper::start(const inagg_sweep_settings &settings) const {
+    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = &settings, .data_size_in = sizeof settings);
+    if (bpf_prog_test_run_opts(sweep_.get(), &options))
+        throw Error("program inagg_sweep: {}", system_text(errno));
+    if (options.retval != XDP_DROP)
+        spdlog::debug("sweeps: not all timers could be started");
+    return options.retval == XDP_DROP;
 }
 
 // Until stop_: waits for the timers to find something.

@@ -4,6 +4,8 @@
 
 #include "common/fd.hpp"
 
+#include <switch_maps.h>
+
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -44,6 +46,7 @@ public:
     const SweepPlan &plan() const { return plan_; }
 
 private:
+    bool start(const inagg_sweep_settings &settings) const;
     void run();
     void send(uint32_t blocks) const;
 
