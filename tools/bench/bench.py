@@ -40,7 +40,7 @@ class Plan:
     loss_sizes: tuple = (4 << 20, 64 << 20)
     tcp_seconds: int = 5
     straggler_options: tuple = ("--sweeps", 1, 4)
-    training_options: tuple = ("--epochs", 8)
+    training_options: tuple = ()
 
 
 QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("100mbit",), limited_workers=(8,),
@@ -331,7 +331,7 @@ class Bench:
 
     def training(self):
         print("\n== training with slow workers: mean iteration, and time to an accuracy")
-        rows, command = self.script("training", "--rounds", self.plan.rounds, *self.plan.training_options)
+        rows, command = self.script("training", *self.plan.training_options)
         if not rows:
             self.add("training_p16_vs_ideal", None, "ms", command=command, error="not measured")
             return
