@@ -104,6 +104,7 @@ unsigned Network::add_switch(std::optional<unsigned> parent, const std::string &
                          name,
                          {},
                          parent,
+                         {},
                          {}});
     Switch &added = switches_.back();
     build_bridge(added.space, "br0");
@@ -116,6 +117,7 @@ unsigned Network::add_switch(std::optional<unsigned> parent, const std::string &
         ip_batch(added.space, "link set uplink master br0\n");
         above.ports.push_back(port);
         above.children.push_back(index);
+        added.port_of_parent = port;
         added.ports.push_back("uplink");
     }
     return index;

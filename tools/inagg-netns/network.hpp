@@ -28,6 +28,7 @@ struct Switch : Node {
     std::string name;               // switch (the root), leaf0, leaf1, ...; spine0, ... between them
     std::vector<std::string> ports; // p0, p1, ...; uplink, towards its parent
     std::optional<unsigned> parent; // index of another switch
+    std::string port_of_parent;     // that leads here
     std::vector<unsigned> children;
 };
 

@@ -183,11 +183,12 @@ void Supervisor::start_agent(const Switch &node) {
                                    std::to_string(ready.write.get())});
     if (node.parent) {
         command.insert(command.end(),
-                       {"--parent", network_.address(network_.switches()[*node.parent]), "--bpffs",
+                       {"--parent", "uplink/" + network_.address(network_.switches()[*node.parent]), "--bpffs",
                         "/sys/fs/bpf/inagg-" + node.name, "--run-dir", "/run/inagg-" + node.name});
     }
     for (const unsigned child : node.children) {
-        command.insert(command.end(), {"--child", network_.address(network_.switches()[child])});
+        const Switch &below = network_.switches()[child];
+        command.insert(command.end(), {"--child", below.port_of_parent + "/" + network_.address(below)});
     }
     command.insert(command.end(), options_.inaggd_arguments.begin(), options_.inaggd_arguments.end());
     if (!node.parent) {

@@ -383,8 +383,8 @@ void Agent::ask_parent(const inagg_event &event) {
     inagg_join join = event.join;
     join.flags |= INAGG_JOIN_TREE;
     join.receive_port = htons(INAGG_PORT);
-    join.elements = htons(std::min(ntohs(join.elements), elements_for_mtu(policy.mtu, policy.parent.family)));
-    send(policy.parent, htons(INAGG_PORT),
+    join.elements = htons(std::min(ntohs(join.elements), elements_for_mtu(policy.mtu, policy.parent.address.family)));
+    send(policy.parent.address, htons(INAGG_PORT),
          header_of(static_cast<inagg_type>(event.type), event.job, event.rank, event.generation), join);
 }
 

@@ -51,6 +51,8 @@ Address address_of(const inagg_event &event) {
     return address;
 }
 
+Neighbour neighbour_of(const inagg_event &event) { return {.port = event.ifindex, .address = address_of(event)}; }
+
 bool same_place(const inagg_member &member, const inagg_event &event) {
     return member.ifindex == event.ifindex && Address::of(member) == address_of(event);
 }
@@ -208,9 +210,9 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
         return ignored("sender, receive port or nonce is not one of a worker");
     if (retired(event.join.nonce))
         return ignored("late copy of a JOIN of a run that has ended");
-    if (from_switch(event) && !policy_.children.contains(address_of(event)))
+    if (from_switch(event) && !policy_.children.contains(neighbour_of(event)))
         return refused(INAGG_R_PARENT,
-                       fmt::format("a switch, but not one of this one's: start inaggd with --child {}",
+                       fmt::format("a switch, but not one of this one's: start inaggd with --child PORT/{}",
                                    address_of(event).text()));
     if (policy_.in_tree() && want.algorithm != INAGG_SWITCHML)
         return refused(INAGG_R_ALGORITHM, fmt::format("{} does not work in a tree of switches yet, switchml does",
@@ -233,7 +235,7 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
 Outcome JobBook::join(const inagg_event &event, Time now) {
     if (std::optional<Outcome> no = unfit(event))
         return *no;
-    if (policy_.parent.family)
+    if (policy_.parent.port)
         return ask_parent(event, now);
     auto job = jobs_.find(event.job);
     if (job == jobs_.end())
@@ -246,29 +248,38 @@ Outcome JobBook::join(const inagg_event &event, Time now) {
     return join_empty(job->second, event, now);
 }
 
-// The root decides. It does not matter that the JOIN is passed on again each time that the rank repeats it.
+// The root decides, but about what it cannot see: to it, all ranks behind this switch are at one place. It does not matter
+// that the JOIN is passed on again each time that the rank repeats it.
 Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
     auto job = jobs_.find(event.job);
     if (job != jobs_.end()) {
         const inagg_member &member = job->second.members[event.rank];
+        if (has_joined(member) && !same_place(member, event) && !idle(job->second, now))
+            return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
             return ignored("has joined already");
     }
     if (elements_for_mtu(policy_.mtu, event.family) < INAGG_CHUNK)
         return refused(INAGG_R_MTU, fmt::format("an MTU of {}: less than one chunk a packet", policy_.mtu));
     const std::pair rank{event.job, event.rank};
-    if (!asked_.contains(rank) && asked_.size() >= waiters_capacity)
+    const auto asked = asked_.find(rank);
+    if (asked != asked_.end() && neighbour_of(asked->second.event) != neighbour_of(event) &&
+        now - asked->second.at < patience)
+        return refuse_late(event, INAGG_R_TAKEN,
+                           fmt::format("{} asks for the same rank", address_of(asked->second.event).text()), now);
+    if (asked == asked_.end() && asked_.size() >= waiters_capacity)
         return refuse_late(event, INAGG_R_FULL, "too many ranks wait for the parent's answer", now);
-    asked_[rank] = event;
+    asked_[rank] = {event, now};
     return {.verdict = Verdict::asked};
 }
 
 // Without a nonce that was asked for, whoever sends this is not the parent.
 Outcome JobBook::configured(const inagg_event &event, Time now) {
     auto asked = asked_.find({event.job, event.rank});
-    if (address_of(event) != policy_.parent || asked == asked_.end() || asked->second.join.nonce != event.join.nonce)
+    if (neighbour_of(event) != policy_.parent || asked == asked_.end() ||
+        asked->second.event.join.nonce != event.join.nonce)
         return ignored("answers nothing that was asked of the parent");
-    const inagg_event join = asked->second;
+    const inagg_event join = asked->second.event;
     Outcome outcome;
     auto job = jobs_.find(event.job);
     if (job != jobs_.end() && job->second.record.generation != event.generation) {
@@ -294,7 +305,9 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     const uint16_t size = be16toh(config.size), elements = be16toh(config.elements);
     const uint64_t all = size >= 1 && size <= INAGG_MAX_RANKS ? inagg_all_ranks(size) : 0;
     if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) || !std::has_single_bit(slots) ||
-        !std::has_single_bit(control) || elements % INAGG_CHUNK || !elements || elements > INAGG_MAX_ELEMENTS)
+        !std::has_single_bit(control) || slots > policy_.slots || control > policy_.slots || elements % INAGG_CHUNK ||
+        !elements || elements > INAGG_MAX_ELEMENTS || config.algorithm != INAGG_SWITCHML ||
+        (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE)
         return nullptr;
     inagg_job record = new_record(config.algorithm, size, slots, control, elements, config.flags);
     record.all = event.ranks;
@@ -314,12 +327,12 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
 
 Outcome JobBook::refused_above(const inagg_event &event) {
     const auto reason = static_cast<inagg_reason>(event.reason);
-    if (address_of(event) != policy_.parent)
+    if (neighbour_of(event) != policy_.parent)
         return ignored("not from the parent");
     auto asked = asked_.find({event.job, event.rank});
-    if (asked != asked_.end() && asked->second.join.nonce == event.join.nonce) {
+    if (asked != asked_.end() && asked->second.event.join.nonce == event.join.nonce) {
         Outcome outcome{.verdict = Verdict::done, .detail = "refused by the parent: " + reason_name(reason)};
-        outcome.displaced.push_back({event.job, event.rank, event.generation, member_of(asked->second), reason});
+        outcome.displaced.push_back({event.job, event.rank, event.generation, member_of(asked->second.event), reason});
         asked_.erase(asked);
         return outcome;
     }
@@ -601,7 +614,7 @@ Outcome JobBook::leave(const inagg_event &event, Time now) {
         return ignored("leaves another generation");
     if (!has_joined(member) || member.nonce != event.join.nonce || !same_place(member, event))
         return ignored("not from the rank's own port, address and nonce");
-    Outcome outcome{.verdict = policy_.parent.family ? Verdict::asked : Verdict::done};
+    Outcome outcome{.verdict = policy_.parent.port ? Verdict::asked : Verdict::done};
     job.heard = now;
     vacate(event.job, job, event.rank, outcome);
     return outcome;
@@ -634,7 +647,7 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : policy_.job_slots,
                                   spec.control ? spec.control : policy_.job_control, elements,
                                   spec.checked ? INAGG_JOIN_CHECKED : 0);
-    if (policy_.parent.family)
+    if (policy_.parent.port)
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
     if (policy_.in_tree() && spec.algorithm != INAGG_SWITCHML)
         throw Error("job {}: {} does not work in a tree of switches yet, switchml does", spec.number,
@@ -695,6 +708,7 @@ Outcome JobBook::port_gone(uint32_t ifindex) {
 
 Outcome JobBook::expire(Time now) {
     Outcome outcome{.verdict = Verdict::done};
+    std::erase_if(asked_, [&](const auto &asked) { return now - asked.second.at > 10 * patience; });
     std::vector<uint16_t> late;
     for (const auto &[number, job] : jobs_)
         if (forming(job) && now - job.seated > policy_.join)

@@ -22,6 +22,14 @@ namespace inaggd {
 using Clock = std::chrono::steady_clock;
 using Time = Clock::time_point;
 
+// Another switch of a tree, and the port that leads to it: whoever has its address elsewhere is somebody else.
+struct Neighbour {
+    uint32_t port = 0; // ifindex
+    Address address{};
+
+    auto operator<=>(const Neighbour &) const = default;
+};
+
 struct Policy {
     uint32_t slots = INAGG_DEFAULT_SLOTS;   // of the switch
     uint32_t floors = INAGG_DEFAULT_FLOORS; // likewise: slots of jobs whose blocks have records instead
@@ -32,11 +40,11 @@ struct Policy {
     std::chrono::seconds idle{600};
     std::chrono::seconds join{60};  // for the next rank of a job that was not configured
     uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
-    Address parent{};               // the switch that sums what this one has summed; family 0: none
-    std::set<Address> children{};   // switches that may join for the ranks behind them
+    Neighbour parent{};               // the switch that sums what this one has summed; port 0: none
+    std::set<Neighbour> children{};   // switches that may join for the ranks behind them
 
     // Jobs are summed by more than one switch.
-    bool in_tree() const { return parent.family || !children.empty(); }
+    bool in_tree() const { return parent.port || !children.empty(); }
 };
 
 // How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept
@@ -173,7 +181,12 @@ private:
     std::map<uint16_t, JobState> jobs_;
     std::unordered_map<uint16_t, uint16_t> generations_; // last one of each number, also of jobs that went
     std::map<Waiter, Time> waiters_;                     // since when
-    std::map<std::pair<uint16_t, uint16_t>, inagg_event> asked_; // the parent, by job and rank
+    // The parent, by job and rank; the latest JOIN.
+    struct Asked {
+        inagg_event event;
+        Time at;
+    };
+    std::map<std::pair<uint16_t, uint16_t>, Asked> asked_;
     std::deque<uint64_t> retired_;                       // nonces whose late copies mean nothing
 };
 

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <poll.h>
 #include <spawn.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -76,8 +77,8 @@ void describe(CLI::App &app, Options &o) {
         ->check(CLI::Range(1u, 64u))
         ->capture_default_str();
     app.add_option("--parent", o.parent,
-                   "address of the switch that sums what this one has summed; it decides about all jobs");
-    app.add_option("--child", o.children, "address of a switch that has this one as its parent; repeat for more")
+                   "PORT/ADDRESS of the switch that sums what this one has summed; it decides about all jobs");
+    app.add_option("--child", o.children, "PORT/ADDRESS of a switch that has this one as its parent; repeat for more")
         ->take_all();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,
@@ -166,9 +167,9 @@ struct Plan {
         for (const std::string &job : o.jobs)
             jobs.push_back(parse_job_spec(job));
         if (!o.parent.empty())
-            parent = other_switch("--parent", o.parent);
+            parent = other_switch("--parent", o.parent, o.ports);
         for (const std::string &child : o.children)
-            children.insert(other_switch("--child", child));
+            children.insert(other_switch("--child", child, o.ports));
     }
 
     static uint32_t smallest_mtu(const std::vector<std::string> &ports) {
@@ -179,22 +180,26 @@ struct Plan {
     }
 
     // A switch above or below this one in a tree.
-    Address other_switch(const char *option, const std::string &text) const {
-        auto address = Address::parse(text);
+    Neighbour other_switch(const char *option, const std::string &text, const std::vector<std::string> &ports) const {
+        const size_t slash = text.find('/');
+        const std::string port = text.substr(0, slash);
+        if (slash == std::string::npos || std::find(ports.begin(), ports.end(), port) == ports.end())
+            throw Error("{} {}: write it as PORT/ADDRESS, with one of {}", option, text, fmt::join(ports, ", "));
+        const auto address = Address::parse(text.substr(slash + 1));
         if (!address || !address->is_host())
             throw Error("{} {}: not an address of a switch", option, text);
         if (*address == four || *address == six)
             throw Error("{} {}: is this switch's own address", option, text);
         if (!(address->family == 4 ? four : six).family)
             throw Error("{} {}: this switch has no address of that family", option, text);
-        return *address;
+        return {.port = if_nametoindex(port.c_str()), .address = *address};
     }
 
     Address four, six;
     uint32_t mtu;
     std::vector<JobSpec> jobs;
-    Address parent{};
-    std::set<Address> children{};
+    Neighbour parent{};
+    std::set<Neighbour> children{};
 };
 
 Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
@@ -379,7 +384,7 @@ private:
         inagg_switch_settings settings = maps.settings();
         std::memcpy(&settings.address4, plan_.four.bytes.data(), 4);
         std::memcpy(settings.address6, plan_.six.bytes.data(), 16);
-        settings.flags = plan_.parent.family ? INAGG_SWITCH_HAS_PARENT : 0;
+        settings.flags = plan_.parent.port ? INAGG_SWITCH_HAS_PARENT : 0;
         if (!settings.boot) // kept slots keep their boot id
             settings.boot = random_boot();
         return settings;

@@ -17,9 +17,10 @@ uint64_t now_ns() {
         std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-void log_change(uint16_t number, uint64_t before, uint64_t after, const char *what) {
+// Of those that are looked at: who has been excluded is no longer judged.
+void log_change(uint16_t number, uint64_t ranks, uint64_t before, uint64_t after, const char *what) {
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
-        if ((before ^ after) & inagg_rank_bit(rank))
+        if ((before ^ after) & ranks & inagg_rank_bit(rank))
             spdlog::info("job {}: rank {} is {}a {} straggler", number, rank,
                          after & inagg_rank_bit(rank) ? "" : "no longer ", what);
 }
@@ -40,8 +41,8 @@ uint64_t Watch::look(uint16_t number, const inagg_job &job, uint64_t ranks, uint
     const inagg_stragglers before{presence.temporary, presence.permanent};
     const inagg_attendance counts = maps_.attendance(job.index);
     inagg_presence_look(&presence, ranks, &counts, now_ns(), uint64_t{exclude_ms} * 1'000'000);
-    log_change(number, before.temporary, presence.temporary, "temporary");
-    log_change(number, before.permanent, presence.permanent, "permanent");
+    log_change(number, ranks, before.temporary, presence.temporary, "temporary");
+    log_change(number, ranks, before.permanent, presence.permanent, "permanent");
     maps_.put_stragglers(job.index, {presence.temporary, presence.permanent | inagg_job_excluded(&job)});
     return presence.permanent;
 }

@@ -729,7 +729,7 @@ TEST_F(Book, AJobEndsWithTheLastThatIsNotExcluded) {
 // A switch at 10.77.0.1 with ranks and the switches .129 and .130 below it.
 class Root : public Book {
 protected:
-    Root() { book.policy().children = {*Address::parse("10.77.0.129"), *Address::parse("10.77.0.130")}; }
+    Root() { book.policy().children = {{129, *Address::parse("10.77.0.129")}, {130, *Address::parse("10.77.0.130")}}; }
 
     // Rank `rank`, behind the switch with that number.
     static Worker behind(uint16_t rank, uint16_t size, uint8_t host) {
@@ -760,6 +760,9 @@ TEST_F(Root, NamesTheRanksBehindASwitchOnceAllHaveJoined) {
 
 TEST_F(Root, OnlyItsChildrenMayJoinForOthers) {
     expect_refused(join(behind(0, 2, 131)), INAGG_R_PARENT);
+    Worker elsewhere = behind(0, 2, 129);
+    elsewhere.port = 130;
+    expect_refused(join(elsewhere), INAGG_R_PARENT);
     EXPECT_FALSE(has(7));
 }
 
@@ -782,7 +785,7 @@ TEST_F(Root, ARestartedRankBehindASwitchRestartsTheJob) {
 // A switch whose parent is 10.77.0.1, behind port 99.
 class Leaf : public Book {
 protected:
-    Leaf() { book.policy().parent = *Address::parse("10.77.0.1"); }
+    Leaf() { book.policy().parent = {99, *Address::parse("10.77.0.1")}; }
 
     // The parent's answer to what `w` has asked.
     static inagg_event answer(const Worker &w, uint8_t type, uint16_t generation, uint64_t ranks = 0,
@@ -845,6 +848,11 @@ TEST_F(Leaf, BelievesOnlyAnswersToItsQuestions) {
     inagg_event forged = answer(zero, INAGG_CONFIG, 500, 1);
     forged.address[3] = 66;
     expect_ignored(book.configured(forged, now));
+    forged = answer(zero, INAGG_CONFIG, 500, 1);
+    forged.ifindex = 100; // the parent's address at another port
+    expect_ignored(book.configured(forged, now));
+    forged.type = INAGG_REFUSED;
+    expect_ignored(book.refused_above(forged));
     EXPECT_FALSE(has(7));
 }
 
@@ -855,6 +863,49 @@ TEST_F(Leaf, RefusesWhatNoParentWouldSay) {
         Outcome outcome = configure(zero, 500, ranks);
         ASSERT_EQ(outcome.displaced.size(), 1u) << ranks;
         EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_FULL);
+        EXPECT_FALSE(has(7));
+    }
+}
+
+// The root sees one place for all ranks here, so the leaf must tell them apart.
+TEST_F(Leaf, KeepsItsRanksApart) {
+    const Worker zero = Worker::of(0, 4);
+    Worker other = Worker::of(3, 4);
+    other.rank = 0;
+    expect_asked(join(zero));
+    expect_ignored(join(other));
+    configure(zero, 500, 0b0001);
+    expect_ignored(join(other));
+    now += patience;
+    expect_refused(join(other), INAGG_R_TAKEN);
+    EXPECT_EQ(job().members[0].nonce, zero.nonce);
+}
+
+TEST_F(Leaf, ForgetsWhatIsNeverAnswered) {
+    const Worker zero = Worker::of(0, 4);
+    expect_asked(join(zero));
+    now += 20 * patience;
+    book.expire(now);
+    expect_ignored(configure(zero, 500, 1));
+}
+
+TEST_F(Leaf, RefusesSizesThatNoSwitchHas) {
+    const Worker zero = Worker::of(0, 4);
+    for (int what = 0; what < 4; what++) {
+        expect_asked(join(zero));
+        inagg_event event = answer(zero, INAGG_CONFIG, 500, 1);
+        inagg_config config;
+        memcpy(&config, &event.join, sizeof config);
+        if (what == 0)
+            config.slots = htobe32(1u << 31);
+        if (what == 1)
+            config.control_slots = htobe32(1u << 31);
+        if (what == 2)
+            config.algorithm = INAGG_TRIO;
+        if (what == 3)
+            config.flags = 0;
+        memcpy(&event.join, &config, sizeof config);
+        EXPECT_EQ(book.configured(event, now).displaced.size(), 1u) << what;
         EXPECT_FALSE(has(7));
     }
 }
