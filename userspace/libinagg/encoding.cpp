@@ -94,21 +94,25 @@ private:
     uint8_t dtype_op_, scale_;
 };
 
-// A float32 sum in offset-binary fixed point.
-class FixedEncoding : public Encoding {
+// A float sum in offset-binary fixed point: of float32, and of 16-bit floats where a tree of switches adds them, by the
+// core's integer code.
+template <typename Float> class FixedEncoding : public Encoding {
 public:
     FixedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
-        : Encoding(r.count, r.elements), send_(static_cast<const float *>(r.send)),
-          recv_(static_cast<float *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
+        : Encoding(r.count, r.elements), send_(static_cast<const Float *>(r.send)),
+          recv_(static_cast<Float *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
           scale_(scale) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
         bool saturated = false;
-        pad_out<float, uint32_t>(send_ + r.first, r.count, payload,
-                                 [&](const float *in, uint32_t *out, std::size_t n) {
-                                     saturated |= to_fixed(in, out, n, coding_.point, coding_.bias);
-                                 });
+        if constexpr (sizeof(Float) == 4)
+            pad_out<float, uint32_t>(send_ + r.first, r.count, payload,
+                                     [&](const float *in, uint32_t *out, std::size_t n) {
+                                         saturated |= to_fixed(in, out, n, coding_.point, coding_.bias);
+                                     });
+        else
+            saturated = inagg_encode_block(&coding_, send_ + r.first, payload, static_cast<uint32_t>(r.count));
         return meta_of(dtype_op_, scale_, r.padded, saturated);
     }
 
@@ -118,53 +122,22 @@ public:
             return false;
         if (!recv_)
             return true;
+        Float *out = recv_ + r.first;
         const uint32_t ranks = inagg_count_ranks(meta.contributors);
-        cut_in<uint32_t>(payload, recv_ + r.first, r.count, [&](const uint32_t *in, float *out, std::size_t n) {
-            from_fixed(in, out, n, coding_.point, coding_.bias * ranks);
-        });
+        if constexpr (sizeof(Float) == 4)
+            cut_in<uint32_t>(payload, out, r.count, [&](const uint32_t *in, float *to, std::size_t n) {
+                from_fixed(in, to, n, coding_.point, coding_.bias * ranks);
+            });
+        else
+            inagg_decode_block(&coding_, payload, out, static_cast<uint32_t>(r.count), ranks);
         if (average_)
-            divide(recv_ + r.first, r.count, INAGG_FLOAT32, ranks);
+            divide(out, r.count, static_cast<inagg_dtype>(coding_.dtype), ranks);
         return true;
     }
 
 private:
-    const float *send_;
-    float *recv_;
-    inagg_coding coding_;
-    bool average_;
-    uint8_t dtype_op_, scale_;
-};
-
-// A sum of 16-bit floats in a tree of switches: in fixed point, by the core's integer code.
-class WidenedEncoding : public Encoding {
-public:
-    WidenedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
-        : Encoding(r.count, r.elements), send_(static_cast<const uint16_t *>(r.send)),
-          recv_(static_cast<uint16_t *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
-          scale_(scale) {}
-
-    BlockMeta load(uint32_t index, std::byte *payload) const override {
-        const Range r = range(index);
-        inagg_encode_block(&coding_, send_ + r.first, payload, static_cast<uint32_t>(r.count));
-        return meta_of(dtype_op_, scale_, r.padded);
-    }
-
-    bool store(uint32_t index, const BlockMeta &meta, const std::byte *payload) override {
-        const Range r = range(index);
-        if (meta.dtype_op != dtype_op_ || meta.scale != scale_ || meta.elements != r.padded)
-            return false;
-        if (!recv_)
-            return true;
-        const uint32_t ranks = inagg_count_ranks(meta.contributors);
-        inagg_decode_block(&coding_, payload, recv_ + r.first, static_cast<uint32_t>(r.count), ranks);
-        if (average_)
-            divide(recv_ + r.first, r.count, static_cast<inagg_dtype>(coding_.dtype), ranks);
-        return true;
-    }
-
-private:
-    const uint16_t *send_;
-    uint16_t *recv_;
+    const Float *send_;
+    Float *recv_;
     inagg_coding coding_;
     bool average_;
     uint8_t dtype_op_, scale_;
@@ -285,9 +258,9 @@ std::unique_ptr<Encoding> make_encoding(const Reduction &r, uint8_t scale) {
     if (inagg_is_plain(&coding))
         return std::make_unique<PlainEncoding>(r, dtype_op, inagg_needs_scale(r.dtype, r.op) ? scale : 0);
     if (coding.widened)
-        return std::make_unique<WidenedEncoding>(r, coding, dtype_op, scale);
+        return std::make_unique<FixedEncoding<uint16_t>>(r, coding, dtype_op, scale);
     if (r.op == INAGG_SUM)
-        return std::make_unique<FixedEncoding>(r, coding, dtype_op, scale);
+        return std::make_unique<FixedEncoding<float>>(r, coding, dtype_op, scale);
     if (r.dtype == INAGG_FLOAT32)
         return std::make_unique<OrderedEncoding<float>>(r, dtype_op);
     return std::make_unique<OrderedEncoding<uint16_t>>(r, dtype_op);
