@@ -3,7 +3,7 @@
 
 namespace simulation {
 
-void Switch::receive(int, const Packet &packet) {
+void OneSwitch::receive(int, const Packet &packet) {
     const int refused =
         inagg_job_admits(&job, &packet.block, packet.slot,
                          packet.block.elements * inagg_element_bytes(packet.block.dtype_op >> 4));
@@ -18,7 +18,7 @@ void Switch::receive(int, const Packet &packet) {
     }
 }
 
-void Switch::restart() {
+void OneSwitch::restart() {
     world.trace("switch restarts");
     boot++;
     clear_all();
@@ -52,7 +52,7 @@ Packet Switch::wait(uint64_t seen, const Packet &cause) const {
     return packet;
 }
 
-void Switch::multicast(const Packet &packet) {
+void OneSwitch::multicast(const Packet &packet) {
     for (uint32_t rank = 0; rank < sc.ranks; rank++)
         world.transmit(static_cast<int>(rank), packet);
 }

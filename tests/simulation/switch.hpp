@@ -14,8 +14,8 @@ public:
     virtual ~Switch() = default;
 
     // `target` is where the packet was sent to: the_switch, or another one in a tree.
-    virtual void receive(int target, const Packet &packet);
-    virtual void restart();
+    virtual void receive(int target, const Packet &packet) = 0;
+    virtual void restart() = 0;
     virtual void clear_all() = 0;
     virtual void clear_one() = 0;
     // What the algorithm knows beside its slots or records, if anything.
@@ -24,22 +24,29 @@ public:
     virtual void check_end() {}
 
 protected:
-    virtual void contribute(Packet packet) = 0;
-    virtual void restore(const Packet &packet) = 0;
-    virtual void request(const Packet &packet) = 0;
-
     // Moves the elements as the verdict on a contribution says.
     static void fold(int verdict, Payload &sum, const Packet &packet);
     Packet result(const inagg_slot &slot, const Payload &sum, const Packet &cause) const;
     Packet wait(uint64_t seen, const Packet &cause) const;
-    void multicast(const Packet &packet);
 
     World &world;
     const Scenario &sc;
     const inagg_job &job;
-
-private:
     uint16_t boot = 1;
+};
+
+// A switch that stands alone.
+class OneSwitch : public Switch {
+public:
+    using Switch::Switch;
+    void receive(int, const Packet &packet) override;
+    void restart() override;
+
+protected:
+    virtual void contribute(Packet packet) = 0;
+    virtual void restore(const Packet &packet) = 0;
+    virtual void request(const Packet &packet) = 0;
+    void multicast(const Packet &packet);
 };
 
 std::unique_ptr<Switch> make_switchml_switch(World &world);

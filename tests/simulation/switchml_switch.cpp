@@ -13,10 +13,10 @@ struct Copy {
     Payload sum;
 };
 
-class SwitchmlSwitch : public Switch {
+class SwitchmlSwitch : public OneSwitch {
 public:
     explicit SwitchmlSwitch(World &shared)
-        : Switch(shared), memory(2 * (job.first_slot + job.slots + job.control_slots + 2)) {}
+        : OneSwitch(shared), memory(2 * (job.first_slot + job.slots + job.control_slots + 2)) {}
 
     void clear_all() override {
         world.trace("all slots cleared");

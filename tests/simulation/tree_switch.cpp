@@ -212,10 +212,6 @@ private:
         world.require(sum == world.content.sum_of(slot.block, slot.seen),
                       "switch {}: block {:#x}: the slot is not the sum of {:#x}", n, slot.block, slot.seen);
     }
-
-    void contribute(Packet) override {}
-    void restore(const Packet &) override {}
-    void request(const Packet &) override {}
 };
 
 } // namespace

@@ -19,10 +19,10 @@ struct Beside {
     bool restored = false;
 };
 
-class TrioSwitch : public Switch {
+class TrioSwitch : public OneSwitch {
 public:
     explicit TrioSwitch(World &shared)
-        : Switch(shared), policy(sc.trio.policy), whole(job), records(sc.trio.buckets * INAGG_WAYS),
+        : OneSwitch(shared), policy(sc.trio.policy), whole(job), records(sc.trio.buckets * INAGG_WAYS),
           beside(records.size()), floors(job.slots + job.control_slots), swept(sc.trio.buckets) {
         for (uint32_t position = 0; position < floors.size(); position++) {
             floors[position] = inagg_floor_at_start(&job, position);
