@@ -7,6 +7,7 @@ Usage: inagg_test.py SWITCH_PROGRAM; the environment sets INAGG_LIBRARY and PYTH
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 import numpy
@@ -129,6 +130,9 @@ class Ranks(unittest.TestCase):
             if comm.rank == 2:
                 ahead.acquire()
                 ahead.acquire()
+                end = time.monotonic() + 10
+                while not comm.blocks_ahead() and time.monotonic() < end:
+                    time.sleep(0.001)  # the others have their copies of the results, ours may be on its way
                 self.assertGreater(comm.blocks_ahead(), 0)
             mean = comm.allreduce(data, op=inagg.AVG)
             outcome = inagg.last_outcome()
