@@ -126,6 +126,7 @@ class Ranks(unittest.TestCase):
         ahead = threading.Semaphore(0)
 
         def body(comm):
+            comm.barrier()  # two suffice for a result: it must not come before the third has joined
             data = numpy.full(2000, comm.rank, dtype=numpy.float32)
             if comm.rank == 2:
                 ahead.acquire()
