@@ -60,7 +60,7 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct packet
 		if (!h)
 			return;
 	}
-	flags |= sum ? r->flags : r->flags & INAGG_F_MULTICAST;
+	flags |= sum ? r->flags | (p->flags & INAGG_F_RESEND) : r->flags & INAGG_F_MULTICAST;
 	if (sum && (r->state.flags & INAGG_SLOT_SATURATED))
 		flags |= INAGG_F_SATURATED;
 	h->payload_checksum = 0;

@@ -163,14 +163,12 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 	flags = bpf_ntohs(h->level_flags);
 	if (flags & INAGG_F_CHECKED)
 		payload = h->payload_checksum - inagg_hdr_digest(h);
-	if (action == INAGG_W_RESEND) {
-		flags |= INAGG_F_RESEND;
-	} else {
+	if (action != INAGG_W_RESEND) {
 		h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
 		h->source = bpf_htons(settings.rank);
 		flags &= INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED;
 	}
-	h->level_flags = bpf_htons(flags);
+	h->level_flags = bpf_htons(flags | INAGG_F_RESEND);
 	h->boot = shared.boots.latest;
 	if (flags & INAGG_F_CHECKED)
 		inagg_hdr_seal_checked(h, payload);
@@ -396,7 +394,7 @@ static __always_inline int store(struct xdp_md *ctx, const struct place *at, __u
 	return 1;
 }
 
-static __always_inline int on_result(struct xdp_md *ctx, struct place *at, __u32 block, __u32 bytes)
+static __always_inline int on_result(struct xdp_md *ctx, struct place *at, __u32 block, __u32 bytes, int repaired)
 {
 	struct inagg_stream_state *stream = at->stream;
 	__u64 now = bpf_ktime_get_ns(), errand = 0;
@@ -407,7 +405,7 @@ static __always_inline int on_result(struct xdp_md *ctx, struct place *at, __u32
 		errand = find_errand(stream, &index, now);
 	if (!lock(at))
 		return XDP_DROP;
-	accepted = inagg_worker_result(&stream->worker, at->slot, block, now);
+	accepted = inagg_worker_result(&stream->worker, at->slot, block, repaired, now);
 	if (accepted == INAGG_W_ACCEPT) {
 		/* A full barrier: user space extends the limit, then looks for idle slots; so one of us two
 		 * sees the other. */
@@ -524,6 +522,6 @@ int inagg_stream(struct xdp_md *ctx)
 	if (shared.probe == INAGG_PROBE_ASKED || shared.probe == INAGG_PROBE_ANSWERED)
 		return type == INAGG_WAIT ? on_probe(ctx) : XDP_DROP;
 	if (type == INAGG_RESULT)
-		return on_result(ctx, &at, block, (__u32)bytes);
+		return on_result(ctx, &at, block, (__u32)bytes, h->level_flags & bpf_htons(INAGG_F_RESEND));
 	return on_wait(ctx, &at, block, contributors);
 }

@@ -285,7 +285,9 @@ static __always_inline int dress(struct xdp_md *ctx, struct packet *p, const str
 	p->payload = end - (void *)(d + 1);
 	p->boot = set->boot;
 	position = inagg_position_of(t->job, p->block.stream, p->block.block);
-	p->flags = p->block.block & (p->block.stream ? t->job->control_slots : t->job->slots) ? INAGG_F_VERSION : 0;
+	p->flags = INAGG_F_RESEND;	/* nor does the expiry say anything about the path */
+	if (p->block.block & (p->block.stream ? t->job->control_slots : t->job->slots))
+		p->flags |= INAGG_F_VERSION;
 	__builtin_memset(&d->hdr, 0, sizeof(d->hdr));
 	d->hdr.job = bpf_htons(p->job);
 	d->hdr.generation = bpf_htons(p->block.generation);

@@ -293,8 +293,9 @@ static void on_result(struct inagg_sock *isk, int stream, const struct inagg_hdr
 	u32 block = inagg_swap32(h->block), index = inagg_slot_index(&s->worker, block);
 	struct inagg_record *record = &s->records[index];
 	struct inagg_wslot *slot = &s->slots[index];
+	int repaired = inagg_swap16(h->level_flags) & INAGG_F_RESEND;
 
-	if (inagg_worker_result(&s->worker, slot, block, burst->now) != INAGG_W_ACCEPT) {
+	if (inagg_worker_result(&s->worker, slot, block, repaired, burst->now) != INAGG_W_ACCEPT) {
 		isk->info.duplicates++;
 		return;
 	}

@@ -68,7 +68,7 @@ enum inagg_wire_op {
 /* Low 12 bits of `level_flags`. */
 enum inagg_flag {
 	INAGG_F_VERSION		= 1 << 0,	/* pool version: which of the slot's two copies */
-	INAGG_F_RESEND		= 1 << 1,
+	INAGG_F_RESEND		= 1 << 1,	/* not the first of its kind for this block */
 	INAGG_F_MULTICAST	= 1 << 2,	/* REQUEST: tell everyone what is missing */
 	INAGG_F_SATURATED	= 1 << 3,	/* an element did not fit the scale; ORed into the result */
 	INAGG_F_CHECKED		= 1 << 4,	/* payload checksum is present */

@@ -86,7 +86,7 @@ inline uint16_t new_job() {
 }
 
 // Lets calls of this thread fail inside the kernel, where it was built for that (fault injection): the nth
-// allocation from here on.
+// allocation, or copy from or to user space, from here on.
 class FailNth {
 public:
     FailNth() : file_(::open("/proc/thread-self/fail-nth", O_RDWR | O_CLOEXEC)) {}

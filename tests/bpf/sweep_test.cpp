@@ -324,7 +324,7 @@ TEST_P(LiveTicks, BecomeResults) {
         EXPECT_EQ(got->block, i);
         EXPECT_EQ(got->contributors, 5u);
         EXPECT_EQ(got->count, 2u);
-        EXPECT_EQ(got->flags, INAGG_F_DEGRADED | (i / spec.slots % 2 ? INAGG_F_VERSION : 0));
+        EXPECT_EQ(got->flags, INAGG_F_RESEND | INAGG_F_DEGRADED | (i / spec.slots % 2 ? INAGG_F_VERSION : 0));
         EXPECT_EQ(element_values(got->payload, got->dtype), std::vector<uint32_t>(elements, 4));
     }
     const inagg_stats stats = plane.stats(spec.index);

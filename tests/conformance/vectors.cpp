@@ -302,6 +302,7 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     const size_t listed =
         (expected.value("values", json::array()).size() + INAGG_CHUNK - 1) / INAGG_CHUNK * INAGG_CHUNK;
     EXPECT_EQ(got->elements, number(expected, "elements", static_cast<uint16_t>(listed)));
+    EXPECT_EQ(got->flags & INAGG_F_RESEND, type == INAGG_WAIT ? 0 : sent.flags & INAGG_F_RESEND);
     EXPECT_EQ((got->flags & INAGG_F_SATURATED) != 0, expected.value("saturated", false));
     EXPECT_EQ((got->flags & INAGG_F_DEGRADED) != 0, expected.value("degraded", false));
     EXPECT_EQ(got->window_cap, number<uint16_t>(expected, "window_cap", 0));
@@ -383,7 +384,9 @@ public:
             const bool tick = s.contains("tick");
             if (!tick && !s.contains("send") && (s.contains("sweep") || s.contains("clear") || s.contains("exclude")))
                 continue;
-            const Packet packet = packet_of(s.at(tick ? "tick" : "send"), spec, last_epoch);
+            Packet packet = packet_of(s.at(tick ? "tick" : "send"), spec, last_epoch);
+            if (tick) // no contribution made the result
+                packet.flags |= INAGG_F_RESEND;
             check_answer(s.at("expect"), tick ? plane->tick() : plane->receive(build(packet)), packet, spec, last_epoch);
         }
         check_counters(description.value("counters", json::object()), plane->stats(spec.index));

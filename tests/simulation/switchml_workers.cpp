@@ -35,7 +35,7 @@ private:
     void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) override {
         const bool any = world.broken(Mutation::accept_any_result) && slot.state == INAGG_WSLOT_SENT;
         const uint32_t block = any ? slot.block : packet.block.block;
-        if (inagg_worker_result(&ranks[r].worker, &slot, block, world.now) != INAGG_W_ACCEPT)
+        if (inagg_worker_result(&ranks[r].worker, &slot, block, packet.repeated, world.now) != INAGG_W_ACCEPT)
             return;
         world.trace("rank {} accepts block {:#x}", r, block);
         check_result(r, block, packet);

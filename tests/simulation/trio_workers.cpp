@@ -44,7 +44,7 @@ private:
         if (!inagg_wslot_believes(&slot, block, packet.block.epoch) &&
             !world.broken(Mutation::believe_anything))
             return;
-        if (inagg_worker_result(&ranks[r].worker, &slot, block, world.now) == INAGG_W_ACCEPT) {
+        if (inagg_worker_result(&ranks[r].worker, &slot, block, packet.repeated, world.now) == INAGG_W_ACCEPT) {
             keep(r, packet);
             pass(r, slot);
             return accepted(r, slot, block);

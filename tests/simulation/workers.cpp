@@ -117,6 +117,7 @@ void Workers::open_all(uint32_t) {}
 void Workers::act(uint32_t r, inagg_wslot &slot, int action) {
     switch (action) {
     case INAGG_W_SEND:
+        return send(r, slot.block, INAGG_CONTRIBUTION, false, false);
     case INAGG_W_RESEND:
         return send(r, slot.block, INAGG_CONTRIBUTION, false);
     case INAGG_W_RESEND_ASK_ALL:
@@ -133,11 +134,12 @@ void Workers::act(uint32_t r, inagg_wslot &slot, int action) {
     }
 }
 
-void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone) {
+void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool repeated) {
     Rank &rank = ranks[r];
     Packet packet{};
     packet.type = type;
     packet.everyone = everyone;
+    packet.repeated = repeated;
     packet.version = static_cast<uint8_t>(inagg_pool_version(&rank.worker, block));
     packet.slot = inagg_position_of(&job, sc.control, block);
     packet.block = world.content.meta_of(block, r);

@@ -64,7 +64,7 @@ protected:
     void accepted(uint32_t r, inagg_wslot &slot, uint32_t block);
     void finish_block(uint32_t r, uint32_t block);
     void act(uint32_t r, inagg_wslot &slot, int action);
-    void send(uint32_t r, uint32_t block, uint8_t type, bool everyone);
+    void send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool repeated = true);
     uint32_t index_of(uint32_t block) const { return block & (sc.slots - 1); }
     const inagg_wslot *oldest(const Rank &rank) const;
 

@@ -23,6 +23,7 @@ struct Packet {
     uint8_t version;
     bool everyone; // REQUEST: answer all
     bool degraded; // RESULT, RESTORE: not all ranks are in
+    bool repeated; // no first contribution; RESULT: nor was made from one
     uint16_t boot;
     uint16_t window_cap; // WAIT: the block was refused
     uint32_t slot;

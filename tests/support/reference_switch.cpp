@@ -721,7 +721,9 @@ Answer ReferenceSwitch::tick() {
     packet.block = next.block.block;
     const inagg_job job = spec.job();
     packet.slot = inagg_position_of(&job, next.block.stream, next.block.block);
-    packet.flags = packet.block & (next.block.stream ? spec.control_slots : spec.slots) ? INAGG_F_VERSION : 0;
+    packet.flags = INAGG_F_RESEND;
+    if (packet.block & (next.block.stream ? spec.control_slots : spec.slots))
+        packet.flags |= INAGG_F_VERSION;
     packet.target_mac = tick_mac();
     Request request{spec, job, rows[spec.index], packet, next.block, memory[0]};
     const int way = inagg_record_find(bucket(request), job.index, &request.block);
@@ -733,7 +735,7 @@ Answer ReferenceSwitch::tick() {
 Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, const Report &report, bool everyone) const {
     Packet out = request.packet;
     out.type = type;
-    out.flags &= INAGG_F_VERSION;
+    out.flags &= type == INAGG_WAIT ? INAGG_F_VERSION : INAGG_F_VERSION | INAGG_F_RESEND;
     if (request.job.flags & INAGG_JOIN_CHECKED)
         out.flags |= INAGG_F_CHECKED;
     if (request.spec.here && everyone && type == INAGG_WAIT)

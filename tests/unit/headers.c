@@ -35,6 +35,6 @@ int headers_in_c(void)
 	right += inagg_hdr_intact(&h);
 	block = inagg_block_of(&h);
 	right += inagg_slot_contribute(&slot, inagg_all_ranks(1), &block) == (INAGG_COUNT | INAGG_COMPLETES);
-	right += inagg_worker_result(&worker, &wslot, 0, 2) == INAGG_W_ACCEPT;
+	right += inagg_worker_result(&worker, &wslot, 0, 0, 2) == INAGG_W_ACCEPT;
 	return right;
 }

@@ -76,6 +76,10 @@ TEST(Packet, StartsWithTheMembership) {
     EXPECT_EQ(inagg_swap16(h.boot), 42);
     EXPECT_EQ(h.level_flags, 0);
     EXPECT_EQ(h.block | h.slot, 0U);
+    for (const inagg_type type : {INAGG_REQUEST, INAGG_RESTORE}) {
+        inagg_hdr_start(&h, &job, type);
+        EXPECT_EQ(inagg_swap16(h.level_flags), INAGG_F_RESEND) << "neither is a first contribution";
+    }
 }
 
 TEST_F(Answers, BlocksNameTheirSlotAndVersion) {
@@ -288,7 +292,7 @@ TEST(Packet, ARestoreNamesTheRanksInTheResult) {
         inagg_hdr_set_contributors(&h, &meta);
         EXPECT_EQ(inagg_swap64(h.contributors), in);
         EXPECT_EQ(inagg_swap16(h.count), inagg_count_ranks(in));
-        EXPECT_EQ(inagg_swap16(h.level_flags), in == 7 ? 0 : INAGG_F_DEGRADED);
+        EXPECT_EQ(inagg_swap16(h.level_flags) & INAGG_F_DEGRADED, in == 7 ? 0 : INAGG_F_DEGRADED);
         EXPECT_EQ(inagg_hdr_meta(&h).contributors, in);
     }
 }

@@ -17,7 +17,7 @@ struct Worker : testing::Test {
         w.limit = 100;
     }
     int open(__u64 now) { return inagg_worker_open(&w, &s, now); }
-    int result(__u32 block, __u64 now) { return inagg_worker_result(&w, &s, block, now); }
+    int result(__u32 block, __u64 now, int repaired = 0) { return inagg_worker_result(&w, &s, block, repaired, now); }
     int wait(__u32 block, __u64 contributors, __u64 now, __u32 rank = 0) {
         return inagg_worker_wait(&w, &s, block, contributors, rank, now);
     }
@@ -190,6 +190,32 @@ TEST_F(Worker, KarnTakesNoSampleOfWhatWasSentTwice) {
     EXPECT_EQ(w.srtt_ns, ms);
 }
 
+// Another rank's packet was lost, and its timer ran longer than ours would have.
+TEST_F(Worker, TheTimeOfARepairedBlockIsNoSample) {
+    round_trip(0, ms);
+    const __u64 rto = w.rto_ns;
+    open(10 * ms);
+    EXPECT_EQ(result(5, 90 * ms, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, ms);
+    EXPECT_EQ(w.rto_ns, rto);
+}
+
+// What is late is another rank, not the path: the RTO need not grow, even if no block goes by without a loss.
+TEST_F(Worker, AnAnswerToTheFirstRepeatWithinAnRtoEndsTheDoubling) {
+    round_trip(0, ms);
+    open(10 * ms);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND);
+    EXPECT_EQ(w.doublings, 1u);
+    EXPECT_EQ(wait(5, 1, s.sent_ns + ms), INAGG_W_NOTHING);
+    EXPECT_EQ(w.doublings, 0u);
+    open(20 * ms);
+    EXPECT_EQ(result(5, 20 * ms), INAGG_W_ACCEPT);
+    open(20 * ms);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND);
+    EXPECT_EQ(wait(9, 1, s.sent_ns + w.rto_ns + 1), INAGG_W_NOTHING);
+    EXPECT_EQ(w.doublings, 1u) << "the path may be longer than the RTO";
+}
+
 TEST_F(Worker, AcknowledgedElementsAreAskedForNotSentAgain) {
     open(0);
     EXPECT_EQ(timeout(INAGG_RTO_START_NS), INAGG_W_RESEND);
@@ -277,7 +303,7 @@ protected:
         inagg_wslot_init(&other, 2);
         other.block += 4 * round;
         ASSERT_EQ(inagg_worker_open(&w, &other, sent), INAGG_W_SEND);
-        ASSERT_EQ(inagg_worker_result(&w, &other, other.block, now), INAGG_W_ACCEPT);
+        ASSERT_EQ(inagg_worker_result(&w, &other, other.block, 0, now), INAGG_W_ACCEPT);
         w.srtt_ns = 4 * ms; // as before, whatever that took
     }
     bool overtaken(__u64 now) { return inagg_worker_overtaken(&w, &s, now); }
@@ -325,7 +351,7 @@ TEST_F(LossDetection, TheResultOfWhatWasSentTwiceProvesNothing) {
     other.block += 4;
     inagg_worker_open(&w, &other, 102 * ms);
     ASSERT_EQ(inagg_worker_timeout(&w, &other, other.due_ns), INAGG_W_RESEND);
-    inagg_worker_result(&w, &other, other.block, 290 * ms);
+    inagg_worker_result(&w, &other, other.block, 0, 290 * ms);
     EXPECT_FALSE(overtaken(300 * ms));
 }
 
@@ -465,7 +491,7 @@ struct CappedWorker : testing::Test {
     bool open(__u32 block) { return inagg_worker_open(&w, &slot(block), now) == INAGG_W_SEND; }
     void refuse(__u32 block, __u16 cap) { inagg_worker_refused(&w, &slot(block), block, cap); }
     void deliver(__u32 block) {
-        ASSERT_EQ(inagg_worker_result(&w, &slot(block), block, now), INAGG_W_ACCEPT);
+        ASSERT_EQ(inagg_worker_result(&w, &slot(block), block, 0, now), INAGG_W_ACCEPT);
     }
 };
 

@@ -250,7 +250,8 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
     if (inagg_before(s.beyond, block + 1))
         s.beyond = block + 1;
     const bool believed = inagg_wslot_believes(&slot, block, meta.epoch);
-    if (believed && inagg_worker_result(&s.worker, &slot, block, now_) == INAGG_W_ACCEPT) {
+    const bool repaired = inagg_swap16(header.level_flags) & INAGG_F_RESEND;
+    if (believed && inagg_worker_result(&s.worker, &slot, block, repaired, now_) == INAGG_W_ACCEPT) {
         s.answered = true;
         stats_.blocks++;
         deliver(s, s.history.keep(block, meta, body));
@@ -435,7 +436,7 @@ void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
 
 inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const {
     inagg_hdr header = header_for(membership_.config, type);
-    header.level_flags = inagg_swap16(static_cast<uint16_t>(flags));
+    header.level_flags |= inagg_swap16(static_cast<uint16_t>(flags));
     inagg_hdr_set_block(&header, &s.worker, s.first_slot, block);
     return header;
 }

@@ -389,7 +389,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
             h = header_for(membership_.config, INAGG_REQUEST);
             h.block = contribution.block;
             h.slot = contribution.slot;
-            flags = (flags & INAGG_F_VERSION) | INAGG_F_MULTICAST;
+            flags = (flags & INAGG_F_VERSION) | INAGG_F_RESEND | INAGG_F_MULTICAST;
             shared_word(counters.requests).fetch_add(1);
         }
         h.level_flags = inagg_swap16(static_cast<uint16_t>(flags));
@@ -417,6 +417,7 @@ void XdpTransport::send_restore(uint32_t index) {
     h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
     h.source = inagg_swap16(membership_.config.rank);
     h.level_flags &= inagg_swap16(INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED);
+    h.level_flags |= inagg_swap16(INAGG_F_RESEND);
     h.boot = shared_word(shared_->boots.latest).load();
     seal(h, membership_.config, from.hdr.payload_checksum - inagg_hdr_digest(&from.hdr));
     std::memcpy(to, &h, sizeof(h));

@@ -56,11 +56,16 @@ INAGG_INLINE __u16 inagg_elements_for(__u32 path_payload)
 	return (__u16)((room - sizeof(struct inagg_hdr)) / 4 / INAGG_CHUNK * INAGG_CHUNK);
 }
 
-/** Start @h with what all packets of this member share; not sealed yet. */
+/*
+ * Start @h with what all packets of this member share; not sealed yet.  Who sends anything but a first contribution
+ * repairs a block; a switch keeps the flag in the RESULT that it makes from the packet.
+ */
 INAGG_INLINE void inagg_hdr_start(struct inagg_hdr *h, const struct inagg_job_config *job, __u8 type)
 {
 	__builtin_memset(h, 0, sizeof(*h));
 	h->version_type = (__u8)(INAGG_WIRE_VERSION << 4 | type);
+	if (type == INAGG_REQUEST || type == INAGG_RESTORE)
+		h->level_flags = inagg_swap16(INAGG_F_RESEND);
 	h->job = inagg_swap16(job->job);
 	h->generation = inagg_swap16(job->generation);
 	h->source = inagg_swap16(job->rank);

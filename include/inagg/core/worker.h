@@ -266,17 +266,19 @@ INAGG_INLINE void inagg_worker_heard(struct inagg_worker *w, const struct inagg_
 }
 
 /**
- * A result for @block arrives in slot @s.  ACCEPT once per block: the plane stores the payload, keeps
- * it until the slot's next result, and calls inagg_worker_open().
+ * A result for @block arrives in slot @s; @repaired: with INAGG_F_RESEND, so its time says how long a loss lasted, at
+ * any rank, and nothing about the path.  (Taken as samples, losses stretch the RTO, and that the next losses.)
+ * ACCEPT once per block: the plane stores the payload, keeps it until the slot's next result, and calls
+ * inagg_worker_open().
  */
-INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u64 now)
+INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, int repaired, __u64 now)
 {
 	if (s->state != INAGG_WSLOT_SENT || s->block != block)
 		return INAGG_W_NOTHING;
 	inagg_worker_heard(w, s);
 	w->progress_ns = now;
 	inagg_worker_advance(w, block);
-	if (!s->resent && !s->tries)
+	if (!s->resent && !s->tries && !repaired)
 		inagg_worker_sample(w, now - s->sent_ns);
 	s->block = block + w->slots;
 	s->state = INAGG_WSLOT_IDLE;
@@ -336,6 +338,9 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
 		if (s->resent)
 			inagg_worker_heard(w, s);
+		/* answered within an RTO of the only repeat: the path is as short as before */
+		if (s->tries == 1 && now - s->sent_ns <= w->rto_ns)
+			w->doublings = 0;
 		if (in) {
 			inagg_wslot_put_off(w, s, rank, now);
 			return INAGG_W_NOTHING;

@@ -64,7 +64,7 @@ void name_group(const Endpoint &group, inagg_config &config) {
 inagg_hdr answer_to(const inagg_hdr &asked, inagg_type type, uint16_t boot) {
     inagg_hdr header = asked;
     header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);
-    header.level_flags &= inagg_swap16(INAGG_F_VERSION);
+    header.level_flags &= inagg_swap16(type == INAGG_RESULT ? INAGG_F_VERSION | INAGG_F_RESEND : INAGG_F_VERSION);
     header.boot = inagg_swap16(boot);
     header.payload_checksum = 0;
     return header;
