@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The shared headers are C first: this file compiles them as C11 and runs one block through them. */
+#include <inagg/core/aggregator.h>
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/guess.h>

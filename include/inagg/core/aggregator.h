@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Aggregators: slots of a switch that belong to nobody (ATP §3.5, §3.7, Figures 7 and 17).
+ *
+ * All jobs share one table.  A packet names an aggregator by a hash; the first packet of a block takes it if it is
+ * free, and the block keeps it until its result passes on the way back.  What finds another block there goes on to the
+ * server, which sums whatever reaches it: core/slot.h, with a window's results kept for who lost them.  So an aggregator
+ * only saves traffic.  It may be forgotten or taken at any moment, and what then never reaches the server is sent again by
+ * the ranks that wait.  No packet is added twice: every sum names its ranks, and the server adds what does not overlap.
+ *
+ * Unlike in the paper, bitmaps name ranks at every level.  So a switch of any level can tell what it has, and the rule
+ * for what is sent again is one: it is merged if it does not overlap, goes on with all that was here, and frees the
+ * aggregator; afterwards it passes.
+ *
+ * The plane serialises calls on one aggregator.
+ */
+#ifndef INAGG_CORE_AGGREGATOR_H
+#define INAGG_CORE_AGGREGATOR_H
+
+#include <inagg/core/job.h>
+#include <inagg/core/tree.h>
+
+struct inagg_aggregator {
+	struct inagg_slot slot;
+	__u32	touched;	/* tick in which something was last folded in */
+	__u8	job;		/* row */
+	__u8	stream;
+	__u8	reserved[2];
+};
+
+INAGG_ASSERT(sizeof(struct inagg_aggregator) == 32);
+
+/* Beside those of slot.h and tree.h. */
+enum inagg_aggregator_verdict {
+	INAGG_COLLIDES = INAGG_PASS_UP + 1,	/* as PASS_UP, with INAGG_F_COLLISION: another block is there */
+};
+/* Beside INAGG_COMPLETES, and instead of it with SEND_UP: the aggregator has been freed. */
+#define INAGG_FREES	0x20
+
+/** The index that packets of slot @position of job number @job name, after @moves collisions that the server acted on. */
+INAGG_INLINE __u16 inagg_aggregator_index(__u32 job, __u32 position, __u32 moves)
+{
+	__u32 h = job << 16 ^ position ^ moves * 0x9e3779b9U;
+
+	/* MurmurHash3's finalizer: every bit of the result depends on every one of these */
+	h ^= h >> 16;
+	h *= 0x85ebca6bU;
+	h ^= h >> 13;
+	h *= 0xc2b2ae35U;
+	h ^= h >> 16;
+	return (__u16)h;
+}
+
+INAGG_INLINE int inagg_aggregator_is_jobs(const struct inagg_aggregator *a, const struct inagg_job *job,
+					  const struct inagg_block *b)
+{
+	return (a->slot.flags & INAGG_SLOT_LIVE) && a->job == job->index && a->stream == b->stream;
+}
+
+INAGG_INLINE int inagg_aggregator_holds(const struct inagg_aggregator *a, const struct inagg_job *job,
+					const struct inagg_block *b)
+{
+	return inagg_aggregator_is_jobs(a, job, b) && inagg_slot_holds(&a->slot, b);
+}
+
+/*
+ * Nobody needs what is there: it was abandoned; or it belongs to an earlier block of the same position, whose result all
+ * that send this one have, or to another generation.
+ */
+INAGG_INLINE int inagg_aggregator_is_free(const struct inagg_aggregator *a, const struct inagg_job *job,
+					  const struct inagg_block *b, __u32 now, __u32 stale)
+{
+	__u32 window = b->stream ? job->control_slots : job->slots;
+
+	if (!(a->slot.flags & INAGG_SLOT_LIVE) || now - a->touched >= stale)
+		return 1;
+	return inagg_aggregator_is_jobs(a, job, b) &&
+	       (a->slot.generation != b->generation ||
+		(inagg_before(a->slot.block, b->block) && !((a->slot.block ^ b->block) & (window - 1))));
+}
+
+INAGG_INLINE void inagg_aggregator_take(struct inagg_aggregator *a, const struct inagg_job *job,
+					const struct inagg_block *b)
+{
+	inagg_slot_take(&a->slot, b);
+	a->job = (__u8)job->index;
+	a->stream = b->stream;
+}
+
+/* What was sent again finds its block: all that is here goes on, with it if it is not in, and leaves room. */
+INAGG_INLINE int inagg_aggregator_flush(struct inagg_aggregator *a, __u64 ranks, const struct inagg_block *b)
+{
+	int verdict;
+
+	if (!(ranks & ~a->slot.seen)) {
+		a->slot.flags = 0;
+		return INAGG_SEND_UP | INAGG_FREES;
+	}
+	if (ranks & a->slot.seen)
+		return INAGG_PASS_UP;
+	verdict = inagg_slot_fold(&a->slot, ranks, b);
+	if (verdict < 0)
+		return INAGG_PASS_UP;	/* it disagrees: the server's to refuse */
+	a->slot.flags = 0;
+	return verdict | INAGG_COMPLETES | INAGG_FREES;
+}
+
+/**
+ * The sum of @ranks arrives, a rank's or a switch's, for this aggregator; @resend: not for the first time.  Ticks are of any
+ * clock; what was not touched for @stale of them is abandoned.
+ *
+ * STORE, ADD or COUNT: folded in; with INAGG_COMPLETES what is there goes on to the server, as a PARTIAL of slot.seen.
+ * SEND_UP: likewise, and nothing is folded in.  PASS_UP, COLLIDES: the packet itself goes on.  Or a negative reason.
+ * With INAGG_FREES the aggregator is free, and its elements are to be sent before anybody else may take it.
+ */
+INAGG_INLINE int inagg_aggregator_contribute(struct inagg_aggregator *a, const struct inagg_job *job, __u64 ranks,
+					     const struct inagg_block *b, int resend, __u32 now, __u32 stale)
+{
+	int verdict;
+
+	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
+		return -INAGG_R_ELEMENTS;
+	if (!inagg_aggregator_holds(a, job, b)) {
+		if (resend || ranks == job->all)
+			return INAGG_PASS_UP;	/* nobody else is to come here */
+		if (!inagg_aggregator_is_free(a, job, b, now, stale))
+			return INAGG_COLLIDES;
+		inagg_aggregator_take(a, job, b);
+	} else if (resend) {
+		return inagg_aggregator_flush(a, ranks, b);
+	} else if (a->slot.seen & ranks) {
+		return -INAGG_R_DUPLICATE;
+	}
+	verdict = inagg_slot_fold(&a->slot, ranks, b);
+	if (verdict < 0)
+		return INAGG_PASS_UP;
+	a->touched = now;
+	if (a->slot.seen == job->all)
+		verdict |= INAGG_COMPLETES;
+	return verdict;
+}
+
+/**
+ * The server's RESULT of @b passes: its aggregator is free, and so is one that was abandoned.  Returns 1 if it was
+ * in use.
+ */
+INAGG_INLINE int inagg_aggregator_result(struct inagg_aggregator *a, const struct inagg_job *job,
+					 const struct inagg_block *b, __u32 now, __u32 stale)
+{
+	if (!(a->slot.flags & INAGG_SLOT_LIVE) ||
+	    (!inagg_aggregator_holds(a, job, b) && now - a->touched < stale))
+		return 0;
+	a->slot.flags = 0;
+	return 1;
+}
+
+#endif /* INAGG_CORE_AGGREGATOR_H */

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <inagg/core/aggregator.h>
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+namespace {
+
+constexpr __u32 stale = 10;
+constexpr bool again = true;
+
+// One aggregator of a switch with ranks 0, 1 and 2 behind it, in jobs of four ranks.
+struct Aggregator : testing::Test {
+    inagg_aggregator a{};
+    inagg_job job{};
+    inagg_job other{};
+    __u32 now = 100;
+
+    Aggregator() {
+        job.all = 0b0111;
+        job.size = 4;
+        job.slots = 8;
+        job.control_slots = 2;
+        job.index = 1;
+        other = job;
+        other.index = 2;
+    }
+    static inagg_block block(__u32 number, __u8 stream = 0) {
+        inagg_block b{};
+        b.block = number;
+        b.generation = 1;
+        b.elements = 32;
+        b.dtype_op = INAGG_WIRE_INT32 << 4;
+        b.stream = stream;
+        return b;
+    }
+    int contribute(__u64 ranks, bool resend = false, __u32 number = 0) {
+        const inagg_block b = block(number);
+        return inagg_aggregator_contribute(&a, &job, ranks, &b, resend, now, stale);
+    }
+    int contribute(const inagg_job &of, const inagg_block &b) {
+        return inagg_aggregator_contribute(&a, &of, 1, &b, 0, now, stale);
+    }
+    bool result(const inagg_job &of, __u32 number = 0) {
+        const inagg_block b = block(number);
+        return inagg_aggregator_result(&a, &of, &b, now, stale);
+    }
+    bool in_use() const { return a.slot.flags & INAGG_SLOT_LIVE; }
+};
+
+} // namespace
+
+TEST_F(Aggregator, SumsWhoIsHereAndKeepsItsPlaceUntilTheResultPasses) {
+    EXPECT_EQ(contribute(1), INAGG_STORE);
+    EXPECT_EQ(contribute(4), INAGG_ADD);
+    EXPECT_EQ(contribute(2), INAGG_ADD | INAGG_COMPLETES);
+    EXPECT_EQ(a.slot.seen, job.all);
+    EXPECT_TRUE(in_use()) << "late copies are recognised";
+    EXPECT_EQ(contribute(2), -INAGG_R_DUPLICATE);
+    EXPECT_TRUE(result(job));
+    EXPECT_FALSE(in_use());
+    EXPECT_FALSE(result(job));
+}
+
+TEST_F(Aggregator, ACollisionGoesOnAndChangesNothing) {
+    contribute(1);
+    const inagg_aggregator before = a;
+    EXPECT_EQ(contribute(other, block(0)), INAGG_COLLIDES);
+    EXPECT_EQ(contribute(job, block(1)), INAGG_COLLIDES) << "another position";
+    EXPECT_EQ(contribute(job, block(0, 1)), INAGG_COLLIDES) << "another stream";
+    EXPECT_EQ(std::memcmp(&a, &before, sizeof a), 0);
+    EXPECT_FALSE(result(other)) << "whose result it is not";
+}
+
+TEST_F(Aggregator, ALaterBlockOfThePositionTakesItsPlace) {
+    contribute(1, false, 3);
+    EXPECT_EQ(contribute(2, false, 3 + job.slots), INAGG_STORE);
+    EXPECT_EQ(a.slot.seen, 2U);
+    EXPECT_EQ(contribute(4, false, 3), INAGG_COLLIDES) << "a late copy does not take it back";
+    inagg_block next = block(3);
+    next.generation = 2;
+    EXPECT_EQ(contribute(job, next), INAGG_STORE) << "another run of the job";
+}
+
+TEST_F(Aggregator, WhatIsAbandonedIsTaken) {
+    contribute(1);
+    now += stale - 1;
+    EXPECT_EQ(contribute(other, block(0)), INAGG_COLLIDES);
+    now++;
+    EXPECT_TRUE(result(other)) << "any result frees it";
+    contribute(1);
+    now += stale;
+    EXPECT_EQ(contribute(other, block(0)), INAGG_STORE);
+}
+
+TEST_F(Aggregator, WhatIsSentAgainTakesAlongAllThatIsHere) {
+    contribute(1);
+    EXPECT_EQ(contribute(2, again), INAGG_ADD | INAGG_COMPLETES | INAGG_FREES);
+    EXPECT_EQ(a.slot.seen, 3U);
+    EXPECT_FALSE(in_use());
+    EXPECT_EQ(contribute(4, again), INAGG_PASS_UP) << "and leaves nothing behind";
+    EXPECT_FALSE(in_use());
+}
+
+TEST_F(Aggregator, WhatIsInAlreadyIsSentOnOnce) {
+    contribute(1);
+    contribute(2);
+    EXPECT_EQ(contribute(1, again), INAGG_SEND_UP | INAGG_FREES);
+    EXPECT_EQ(a.slot.seen, 3U);
+    EXPECT_EQ(contribute(1, again), INAGG_PASS_UP);
+}
+
+// A switch below has merged other ranks than this one since.
+TEST_F(Aggregator, SumsThatOverlapAreNotAdded) {
+    contribute(1);
+    EXPECT_EQ(contribute(3, again), INAGG_PASS_UP);
+    EXPECT_EQ(contribute(3), -INAGG_R_DUPLICATE);
+    EXPECT_EQ(a.slot.seen, 1U);
+}
+
+TEST_F(Aggregator, WhatDisagreesIsTheServersToRefuse) {
+    contribute(1);
+    inagg_block b = block(0);
+    b.scale = 1;
+    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 2, &b, 0, now, stale), INAGG_PASS_UP);
+    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 2, &b, again, now, stale), INAGG_PASS_UP);
+    EXPECT_EQ(a.slot.seen, 1U);
+    b.dtype_op = INAGG_WIRE_FIXED32 << 4;
+    b.elements = 0;
+    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 2, &b, 0, now, stale), -INAGG_R_ELEMENTS);
+}
+
+TEST_F(Aggregator, WhoIsAloneHereNeedsNone) {
+    job.all = 2;
+    EXPECT_EQ(contribute(2), INAGG_PASS_UP);
+    EXPECT_FALSE(in_use());
+}
+
+TEST(AggregatorIndex, SpreadsJobsPositionsAndMoves) {
+    std::set<__u16> indices;
+    for (__u32 job = 1; job <= 8; job++)
+        for (__u32 position = 0; position < 128; position++)
+            for (__u32 moves = 0; moves < 4; moves++)
+                indices.insert(inagg_aggregator_index(job, position, moves));
+    EXPECT_GT(indices.size(), 3900U) << "4096 draws of 65536: 3971 are expected";
+    EXPECT_EQ(inagg_aggregator_index(7, 3, 1), inagg_aggregator_index(7, 3, 1));
+}
