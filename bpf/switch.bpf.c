@@ -7,6 +7,7 @@
  *                   (switchml.h) in place, any other by a tail call
  *   inagg_trio      that of Trio-ML (trio.h)
  *   inagg_tree, inagg_parent  SwitchML in a tree of switches (tree.h): what comes from below, and from above
+ *   inagg_atp       that of ATP (atp.h), with a server behind
  *   inagg_sweep, inagg_sweep_once, inagg_tick  run by the agent: its blocks that do not wait (sweep.h)
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
  *   inagg_clear     run by the agent: forgets slots, records and floors, safely beside traffic
@@ -111,6 +112,7 @@ struct {
 } turns SEC(".maps");
 
 int inagg_trio(struct xdp_md *ctx);
+int inagg_atp(struct xdp_md *ctx);
 int inagg_tick(struct xdp_md *ctx);
 int inagg_tree(struct xdp_md *ctx);
 int inagg_parent(struct xdp_md *ctx);
@@ -131,6 +133,7 @@ struct {
 } algorithms SEC(".maps") = {
 	.values = {
 		[INAGG_TRIO] = (void *)&inagg_trio,
+		[INAGG_ATP] = (void *)&inagg_atp,
 		[INAGG_CALL_TICK] = (void *)&inagg_tick,
 		[INAGG_CALL_TREE] = (void *)&inagg_tree,
 		[INAGG_CALL_PARENT] = (void *)&inagg_parent,
@@ -412,6 +415,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 }
 
 #include "tree.h"
+#include "atp.h"
 
 /* May this frame touch the job's slots?  Nothing has changed yet, and nothing does if it may not. */
 static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, void *data, void *end,
@@ -455,7 +459,7 @@ static __always_inline void hand_over(const struct packet *p)
 /* The program for a job that is not SwitchML's on a switch that stands alone. */
 static __always_inline __u32 program_of(const struct inagg_job *job)
 {
-	return job->flags & INAGG_JOIN_TREE ? INAGG_CALL_TREE : job->algorithm;
+	return job->flags & INAGG_JOIN_TREE && job->algorithm == INAGG_SWITCHML ? INAGG_CALL_TREE : job->algorithm;
 }
 
 SEC("xdp.frags")
@@ -659,6 +663,17 @@ static int set_floor(__u32 key, const struct inagg_floor *floor)
 	return 1;
 }
 
+static int clear_aggregator(__u32 key)
+{
+	struct inagg_aggregator_memory *m = bpf_map_lookup_elem(&aggregators, &key);
+
+	if (!m || !lock_word(&m->busy))
+		return 0;
+	__builtin_memset(&m->state, 0, sizeof(m->state));
+	unlock_word(&m->busy);
+	return 1;
+}
+
 static long clear_one(__u32 i, void *context)
 {
 	const struct inagg_floor lost = {};
@@ -674,6 +689,9 @@ static long clear_one(__u32 i, void *context)
 		break;
 	case INAGG_CLEAR_FLOORS:
 		args->cleared += set_floor(key, &lost);
+		break;
+	case INAGG_CLEAR_AGGREGATORS:
+		args->cleared += clear_aggregator(key);
 		break;
 	}
 	return 0;

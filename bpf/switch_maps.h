@@ -8,6 +8,7 @@
 
 #include <linux/bpf.h>
 
+#include <inagg/core/aggregator.h>
 #include <inagg/core/job.h>
 #include <inagg/core/presence.h>
 #include <inagg/core/record.h>
@@ -16,6 +17,7 @@
 #define INAGG_STATS_NO_JOB	INAGG_MAX_JOBS	/* stats row of packets that belong to no job */
 #define INAGG_DEFAULT_SLOTS	4096	/* slot pairs of a switch; inaggd may choose another number */
 #define INAGG_DEFAULT_BUCKETS	1024	/* of block records, for jobs with INAGG_TRIO; likewise */
+#define INAGG_DEFAULT_AGGREGATORS	4096	/* slots shared by the jobs with INAGG_ATP; likewise */
 #define INAGG_LOOPBACK		1	/* interface that live frames seem to come from; no port of a switch */
 #define INAGG_DEFAULT_FLOORS	65536	/* slots of jobs whose blocks have records: 12 bytes each */
 
@@ -83,6 +85,14 @@ struct inagg_record_memory {
 struct inagg_floor_memory {
 	__u32	busy;
 	struct inagg_floor floor;
+};
+
+/* `aggregators`: index of the packet, modulo their number. */
+struct inagg_aggregator_memory {
+	__u32	busy;
+	__u32	ready;			/* unused: a sum leaves when it is complete */
+	struct inagg_aggregator state;
+	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
 };
 
 /* `policies`: index job.index; of jobs with INAGG_TRIO. */
@@ -157,6 +167,7 @@ enum inagg_clear_what {
 	INAGG_CLEAR_SLOTS	= 0,	/* entries of `slots` */
 	INAGG_CLEAR_BUCKETS,		/* records in entries of `buckets` */
 	INAGG_CLEAR_FLOORS,		/* entries of `floors` */
+	INAGG_CLEAR_AGGREGATORS,	/* entries of `aggregators` */
 };
 
 /*

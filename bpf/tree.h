@@ -236,23 +236,14 @@ int inagg_tree(struct xdp_md *ctx)
 	}
 }
 
-/*
- * The parent's WAIT, to the rank that asked or to all; as if from here, since ranks know one switch, and would take
- * another's boot id for a restart of theirs.
- */
-static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
+/* The finished WAIT, to the rank that asked or to all. */
+static __always_inline int send_wait_down(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
 	__u32 row = b->job->index * INAGG_MAX_RANKS + p->block.rank, family;
-	struct report r = { .flags = p->flags };
 	void *data, *end;
 	struct inagg_member *m;
 	struct endpoint to;
 
-	if (!lock_slot(b->memory))
-		return drop(b->count, -INAGG_R_BUSY);
-	r.state.seen = inagg_tree_wait(&b->memory->state, &p->block, p->block.contributors);
-	unlock_slot(b->memory);
-	answer(ctx, p, b->job, INAGG_WAIT, &r);
 	if (p->flags & INAGG_F_MULTICAST) {
 		b->count->waits++;
 		return multicast(ctx, p->payload, b->job, b->count);
@@ -271,6 +262,21 @@ static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p,
 	b->count->waits++;
 	return bpf_redirect(m->ifindex, 0);
 }
+
+/* The parent's WAIT, as if from here, since ranks know one switch, and would take another's boot id for a restart of theirs. */
+static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
+{
+	struct report r = { .flags = p->flags };
+
+	if (!lock_slot(b->memory))
+		return drop(b->count, -INAGG_R_BUSY);
+	r.state.seen = inagg_tree_wait(&b->memory->state, &p->block, p->block.contributors);
+	unlock_slot(b->memory);
+	answer(ctx, p, b->job, INAGG_WAIT, &r);
+	return send_wait_down(ctx, p, b);
+}
+
+static int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b);
 
 /* Is it the job's parent that speaks, and of what can be?  As admit() for what comes from below. */
 static __always_inline int admit_parent(const struct xdp_md *ctx, struct packet *p, const struct branch *b)
@@ -316,6 +322,8 @@ static __always_inline int from_parent(struct xdp_md *ctx, struct packet *p)
 	verdict = admit_parent(ctx, p, &b);
 	if (verdict)
 		return drop(b.count, verdict);
+	if (b.job->algorithm == INAGG_ATP)
+		return atp_from_parent(ctx, p, &b);
 	if (find_slot(&b, p))
 		return drop(b.count, -INAGG_R_SLOT);
 	return p->type == INAGG_WAIT ? pass_wait(ctx, p, &b) : tree_take(ctx, p, &b);

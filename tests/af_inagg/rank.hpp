@@ -102,7 +102,9 @@ public:
 
 private:
     void write(const std::string &text) const {
-        if (pwrite(file_.get(), text.data(), text.size(), 0) < 0)
+        const auto once = [&] { return pwrite(file_.get(), text.data(), text.size(), 0); };
+        // What is armed still may be this very copy; then the second is not.
+        if (once() < 0 && (errno != EFAULT || once() < 0))
             throw std::system_error(errno, std::generic_category(), "fail-nth");
     }
 

@@ -42,7 +42,7 @@ const std::map<std::string, uint8_t> operators = {
     {"sum", INAGG_WIRE_SUM}, {"min", INAGG_WIRE_MIN}, {"max", INAGG_WIRE_MAX}};
 const std::map<std::string, uint16_t> flag_names = {
     {"resend", INAGG_F_RESEND}, {"multicast", INAGG_F_MULTICAST}, {"saturated", INAGG_F_SATURATED}, {"whole", INAGG_F_WHOLE},
-    {"absent", INAGG_F_ABSENT}};
+    {"absent", INAGG_F_ABSENT}, {"collision", INAGG_F_COLLISION}, {"congestion", INAGG_F_CONGESTION}};
 const std::map<std::string, Action> actions = {{"pass", Action::pass},
                                                {"absorb", Action::absorb},
                                                {"drop", Action::drop},
@@ -164,6 +164,8 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
                         "packet_elements",
                         "receive_port",
                         "epoch",
+                        "count",
+                        "fan_in",
                         "contributors"});
     Packet p;
     p.type = named<uint8_t>(object, "type", types, INAGG_CONTRIBUTION);
@@ -185,6 +187,8 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
     p.next_scale = number<uint8_t>(object, "next_scale", 0);
     p.epoch = epoch_of(object, last_epoch);
     p.contributors = number<uint64_t>(object, "contributors", 0);
+    p.count = number(object, "count", p.count);
+    p.fan_in = number(object, "fan_in", p.fan_in);
     std::vector<uint32_t> values = values_of(object, p.dtype);
     values.resize((values.size() + INAGG_CHUNK - 1) / INAGG_CHUNK * INAGG_CHUNK);
     p.elements = number(object, "elements", static_cast<uint16_t>(values.size()));
@@ -241,8 +245,11 @@ uint64_t usual_contributors(uint8_t type, const JobSpec &spec) {
 }
 
 // Towards the parent, as it came but for the headers below inagg's.
-void check_passed_on(const Answer &answer, const Packet &sent) {
-    const Frame came = build(sent);
+void check_passed_on(const json &expected, const Answer &answer, const Packet &sent) {
+    Packet marked = sent;
+    if (expected.value("collision", false))
+        marked.flags |= INAGG_F_COLLISION;
+    const Frame came = build(marked);
     const auto header = static_cast<long>(header_offset(sent.family));
     ASSERT_EQ(answer.frame.size(), came.size());
     EXPECT_TRUE(std::equal(came.begin() + header, came.end(), answer.frame.begin() + header));
@@ -253,7 +260,7 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
                   uint16_t &last_epoch) {
     check_keys(expected, {"type", "contributors", "count", "dtype", "op", "scale", "next_scale", "elements",
                           "values", "rest", "saturated", "receive_port", "nonce", "size", "packet_elements",
-                          "slots", "control_slots", "epoch", "window_cap", "degraded", "reason"});
+                          "slots", "control_slots", "epoch", "window_cap", "degraded", "collision", "congestion", "reason"});
     const auto got = parse(answer.frame);
     ASSERT_TRUE(got) << "the frame's lengths, checksums or type of service are wrong";
     const bool up = answer.action == Action::up;
@@ -265,7 +272,7 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
         EXPECT_EQ(got->target_port, INAGG_PORT);
         EXPECT_EQ(got->source, switch_address(sent.family));
         if (type != INAGG_PARTIAL)
-            return check_passed_on(answer, sent);
+            return check_passed_on(expected, answer, sent);
     }
     EXPECT_EQ(got->version, INAGG_WIRE_VERSION);
     EXPECT_EQ(got->boot, switch_boot);
@@ -303,6 +310,8 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
         (expected.value("values", json::array()).size() + INAGG_CHUNK - 1) / INAGG_CHUNK * INAGG_CHUNK;
     EXPECT_EQ(got->elements, number(expected, "elements", static_cast<uint16_t>(listed)));
     EXPECT_EQ(got->flags & INAGG_F_RESEND, type == INAGG_WAIT ? 0 : sent.flags & INAGG_F_RESEND);
+    EXPECT_EQ((got->flags & INAGG_F_COLLISION) != 0, expected.value("collision", false));
+    EXPECT_EQ((got->flags & INAGG_F_CONGESTION) != 0, expected.value("congestion", false));
     EXPECT_EQ((got->flags & INAGG_F_SATURATED) != 0, expected.value("saturated", false));
     EXPECT_EQ((got->flags & INAGG_F_DEGRADED) != 0, expected.value("degraded", false));
     EXPECT_EQ(got->window_cap, number<uint16_t>(expected, "window_cap", 0));
@@ -341,6 +350,7 @@ void check_counters(json expected, const inagg_stats &got) {
         {"restores", got.restores},     {"joins", got.joins},         {"elements", got.elements},
         {"degraded", got.degraded},     {"late", got.late},           {"recoveries", got.recoveries},
         {"expired", got.expired},       {"relayed", got.relayed},
+        {"collisions", got.collisions}, {"partials", got.partials},
     };
     const json drops = expected.value("drops", json::object());
     expected.erase("drops");

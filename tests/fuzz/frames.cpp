@@ -46,6 +46,8 @@ Packet Frames::plausible() {
         p.elements = 0;
     if (job.algorithm == INAGG_TRIO)
         straggle(p);
+    if (job.algorithm == INAGG_ATP)
+        aggregate(p);
     if (job.here)
         climb(p);
     return p;
@@ -68,6 +70,14 @@ void Frames::climb(Packet &p) {
         p.elements = 0;
     if (chance(3))
         p.flags |= INAGG_F_MULTICAST;
+}
+
+// What only atp looks at. Blocks meet in aggregators, and each is sent again and again.
+void Frames::aggregate(Packet &p) {
+    p.epoch = static_cast<uint16_t>(p.slot * 3 + (chance(8) ? below(16) : 0));
+    for (const uint16_t flag : {INAGG_F_RESEND, INAGG_F_COLLISION, INAGG_F_CONGESTION, INAGG_F_WHOLE})
+        if (chance(5))
+            p.flags |= flag;
 }
 
 // What only trio looks at.

@@ -17,6 +17,7 @@ inline constexpr uint32_t the_port = 1;
 
 // Few enough that blocks collide.
 inline constexpr uint32_t switch_buckets = 8;
+inline constexpr uint32_t switch_aggregators = 8;
 
 struct JobSpec {
     uint32_t number = 7;

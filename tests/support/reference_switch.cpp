@@ -206,7 +206,8 @@ const char *reason_name(uint32_t reason) {
 }
 
 ReferenceSwitch::ReferenceSwitch(uint32_t slots)
-    : memory(2 * slots), records(switch_buckets * INAGG_WAYS), record_lanes(records.size()), floors(slots) {}
+    : memory(2 * slots), records(switch_buckets * INAGG_WAYS), record_lanes(records.size()), floors(slots),
+      aggregators(switch_aggregators) {}
 
 void ReferenceSwitch::reset() {
     jobs.clear();
@@ -229,6 +230,7 @@ void ReferenceSwitch::add_job(const JobSpec &spec) {
 void ReferenceSwitch::clear_slots() {
     std::fill(memory.begin(), memory.end(), Copy{});
     std::fill(floors.begin(), floors.end(), inagg_floor{});
+    std::fill(aggregators.begin(), aggregators.end(), Aggregator{});
     clear_records();
 }
 
@@ -248,6 +250,18 @@ std::string ReferenceSwitch::pool(const JobSpec &spec) {
             copy.age = 0;
             bytes.append(reinterpret_cast<const char *>(&copy), sizeof copy);
             bytes.append(reinterpret_cast<const char *>(&lanes_of(record)), sizeof(Lanes));
+        }
+        return bytes;
+    }
+    if (spec.algorithm == INAGG_ATP) {
+        std::string bytes;
+        for (const Aggregator &a : aggregators) {
+            if (!(a.state.slot.flags & INAGG_SLOT_LIVE) || a.state.job != spec.index)
+                continue;
+            inagg_aggregator copy = a.state;
+            copy.touched = 0;
+            bytes.append(reinterpret_cast<const char *>(&copy), sizeof copy);
+            bytes.append(reinterpret_cast<const char *>(a.lanes.data()), copy.slot.elements * 4UL);
         }
         return bytes;
     }
@@ -371,7 +385,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
     if ((spec.flags & INAGG_JOIN_CHECKED) &&
         !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
-    if (spec.algorithm > INAGG_TRIO)
+    if (spec.algorithm > INAGG_ATP)
         return drop(row, INAGG_R_ALGORITHM);
     const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
     Request request{spec, job, row, packet, block, memory[key]};
@@ -381,6 +395,8 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
 Answer ReferenceSwitch::serve(Request &request) {
     if (request.spec.algorithm == INAGG_TRIO)
         return serve_record(request);
+    if (request.spec.algorithm == INAGG_ATP)
+        return serve_aggregator(request);
     switch (request.packet.type) {
     case INAGG_CONTRIBUTION:
         return contribute(request, inagg_rank_bit(request.block.rank));
@@ -532,6 +548,8 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
     Request request{spec, job, row, packet, block,
                     memory[(spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION)]};
+    if (spec.algorithm == INAGG_ATP)
+        return from_server(request);
     if (packet.type == INAGG_RESULT)
         return take(request, inagg_tree_result(&request.copy.state, &request.tree, &block));
     Report report(uint16_t{0});
@@ -728,6 +746,96 @@ Answer ReferenceSwitch::tick() {
     Request request{spec, job, rows[spec.index], packet, next.block, memory[0]};
     const int way = inagg_record_find(bucket(request), job.index, &request.block);
     return way < 0 ? Answer{Action::absorb, 0, {}} : finish_record(request, static_cast<uint32_t>(way));
+}
+
+// atp
+
+namespace {
+
+uint32_t aggregator_tick() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return static_cast<uint32_t>((static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec) >>
+                                 INAGG_AGGREGATOR_TICK_SHIFT);
+}
+
+} // namespace
+
+Answer ReferenceSwitch::serve_aggregator(Request &request) {
+    const uint64_t named = request.block.contributors;
+    request.block.stream = inagg_stream_of(&request.job, request.packet.slot);
+    switch (request.packet.type) {
+    case INAGG_CONTRIBUTION:
+        return aggregate(request, inagg_rank_bit(request.block.rank));
+    case INAGG_PARTIAL:
+        return named && !(named & ~request.spec.subtree(request.block.rank)) ? aggregate(request, named)
+                                                                             : drop(request.row, INAGG_R_RANK);
+    case INAGG_REQUEST:
+        request.row.relayed++;
+        return pass_up(request);
+    default:
+        return drop(request.row, INAGG_R_TYPE);
+    }
+}
+
+Answer ReferenceSwitch::aggregate(Request &request, uint64_t ranks) {
+    Aggregator &a = aggregators[request.block.epoch % aggregators.size()];
+    inagg_stats &row = request.row;
+    const int verdict = inagg_aggregator_contribute(&a.state, &request.job, ranks, &request.block, request.packet.flags,
+                                                    aggregator_tick());
+    const int action = INAGG_VERDICT(verdict);
+    row.duplicates += verdict == -INAGG_R_DUPLICATE || (verdict > 0 && action == INAGG_SEND_UP);
+    if (verdict < 0)
+        return drop(row, static_cast<uint32_t>(-verdict));
+    if (action == INAGG_PASS_UP || action == INAGG_COLLIDES) {
+        row.relayed++;
+        row.collisions += action == INAGG_COLLIDES;
+        request.packet.flags |= action == INAGG_COLLIDES ? INAGG_F_COLLISION : 0;
+        return pass_up(request);
+    }
+    if (action == INAGG_SEND_UP) {
+        row.relayed++;
+    } else {
+        add_elements(a.lanes, request.packet, request.block, request.job, action);
+        row.additions++;
+        row.elements += request.block.elements;
+        if (!(verdict & INAGG_COMPLETES))
+            return {Action::absorb, 0, {}};
+    }
+    (a.state.slot.seen == request.job.all ? row.completions : row.partials)++;
+    return send_sum(request, a);
+}
+
+Answer ReferenceSwitch::send_sum(const Request &request, const Aggregator &from) {
+    Report report(from.state.slot, from.lanes);
+    report.epoch = request.block.epoch;
+    Request sum = request;
+    sum.packet = *parse(result(request, report, false).frame);
+    sum.packet.type = INAGG_PARTIAL;
+    sum.packet.flags |= from.state.marks;
+    return pass_up(sum);
+}
+
+// It goes on as it is, from this switch.
+Answer ReferenceSwitch::from_server(Request &request) {
+    Packet out = request.packet;
+    const bool everyone = out.type == INAGG_RESULT || (out.flags & INAGG_F_MULTICAST);
+    if (out.type == INAGG_RESULT) {
+        if (request.block.contributors != request.tree.everyone)
+            return drop(request.row, INAGG_R_RANK);
+        request.block.stream = inagg_stream_of(&request.job, request.packet.slot);
+        inagg_aggregator_result(&aggregators[request.block.epoch % aggregators.size()].state, &request.job, &request.block,
+                                aggregator_tick());
+    }
+    (out.type == INAGG_RESULT ? request.row.replies : request.row.waits)++;
+    out.boot = switch_boot;
+    out.source = switch_address(request.spec.family);
+    out.source_mac = request.packet.target_mac;
+    out.source_port = INAGG_PORT;
+    out.target = everyone ? Address{} : worker_address(request.spec.family, request.spec.index, request.block.rank);
+    out.target_mac = everyone ? Mac{} : worker_mac(request.spec.index, request.block.rank);
+    out.target_port = everyone ? 0 : worker_port(request.block.rank);
+    return {everyone ? Action::multicast : Action::reply, 0, build(out)};
 }
 
 // Answers

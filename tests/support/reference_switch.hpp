@@ -4,6 +4,8 @@
 
 #include "support/plane.hpp"
 
+#include <inagg/core/aggregator.h>
+
 #include <deque>
 #include <map>
 
@@ -30,6 +32,10 @@ private:
         inagg_slot state;
         Lanes lanes;
     };
+    struct Aggregator {
+        inagg_aggregator state;
+        Lanes lanes;
+    };
     struct Expired {
         uint32_t job; // number
         inagg_block block;
@@ -53,6 +59,10 @@ private:
     Answer restore_record(Request &request);
     Answer ask_record(Request &request);
     Answer finish_record(Request &request, uint32_t way);
+    Answer serve_aggregator(Request &request);
+    Answer aggregate(Request &request, uint64_t ranks);
+    Answer send_sum(const Request &request, const Aggregator &from);
+    Answer from_server(Request &request);
     Answer result(const Request &request, const Report &report, bool everyone);
     Answer tell(const Request &request, const Report &report, bool everyone);
     Packet answer_to(const Request &request, uint8_t type, const Report &report, bool everyone) const;
@@ -63,6 +73,7 @@ private:
     std::vector<inagg_record> records;
     std::vector<Lanes> record_lanes;
     std::vector<inagg_floor> floors;
+    std::vector<Aggregator> aggregators;
     std::deque<Expired> expired;
     std::map<uint32_t, JobSpec> jobs; // by number
     std::map<uint32_t, uint32_t> open; // by index

@@ -74,6 +74,8 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     bpf_map__set_max_entries(skeleton->maps.buckets, switch_buckets);
     bpf_map__set_max_entries(skeleton->maps.record_lanes, switch_buckets * INAGG_WAYS);
     skeleton->rodata->bucket_count = switch_buckets;
+    bpf_map__set_max_entries(skeleton->maps.aggregators, switch_aggregators);
+    skeleton->rodata->aggregator_count = switch_aggregators;
     if (switch_bpf__load(skeleton)) {
         const int error = errno;
         switch_bpf__destroy(skeleton);
@@ -193,16 +195,21 @@ void XdpPlane::clear_slots() {
     const inagg_floor_memory lost{};
     for (uint32_t key = 0; key < slots; key++)
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.floors), &key, &lost, BPF_ANY), "clearing a floor");
+    clear(INAGG_CLEAR_AGGREGATORS, switch_aggregators);
     clear_records();
 }
 
-void XdpPlane::clear_records() {
+void XdpPlane::clear(uint32_t what, uint32_t count) {
     inagg_clear_args args{
-        .first = 0, .count = switch_buckets, .cleared = 0, .what = INAGG_CLEAR_BUCKETS, .job = INAGG_MAX_JOBS};
+        .first = 0, .count = count, .cleared = 0, .what = what, .job = INAGG_MAX_JOBS};
     LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &args, .ctx_size_in = sizeof args);
     check(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.inagg_clear), &options), "inagg_clear");
-    if (args.cleared != switch_buckets)
-        throw std::runtime_error("inagg_clear left buckets out");
+    if (args.cleared != count)
+        throw std::runtime_error("inagg_clear left entries out");
+}
+
+void XdpPlane::clear_records() {
+    clear(INAGG_CLEAR_BUCKETS, switch_buckets);
     inagg_expired ignored;
     while (bpf_map_lookup_and_delete_elem(bpf_map__fd(skeleton->maps.expired), nullptr, &ignored) == 0)
         ;
@@ -240,6 +247,17 @@ std::string XdpPlane::pool(const JobSpec &spec) {
         bytes.append(reinterpret_cast<const char *>(&lanes), sizeof lanes);
     }
     if (spec.algorithm == INAGG_TRIO)
+        return bytes;
+    for (uint32_t key = 0; spec.algorithm == INAGG_ATP && key < switch_aggregators; key++) {
+        inagg_aggregator_memory memory;
+        check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.aggregators), &key, &memory), "reading an aggregator");
+        if (!(memory.state.slot.flags & INAGG_SLOT_LIVE) || memory.state.job != spec.index)
+            continue;
+        memory.state.touched = 0;
+        bytes.append(reinterpret_cast<const char *>(&memory.state), sizeof memory.state);
+        bytes.append(reinterpret_cast<const char *>(&memory.lanes), memory.state.slot.elements * 4UL);
+    }
+    if (spec.algorithm == INAGG_ATP)
         return bytes;
     inagg_slot_memory memory;
     for (uint32_t i = 0; i < 2 * (spec.slots + spec.control_slots); i++) {

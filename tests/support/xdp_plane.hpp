@@ -41,6 +41,7 @@ private:
     uint32_t slots;
     void add_uplink(const JobSpec &spec);
     void set_flags(uint16_t flags);
+    void clear(uint32_t what, uint32_t count);
     Answer run(const bpf_program *program, const Frame &frame, const std::set<uint32_t> &rows_of_jobs);
     std::set<uint32_t> job_row(const Frame &frame) const;
     std::map<uint32_t, uint32_t> rows; // job number to row of stats

@@ -8,8 +8,8 @@
 
 namespace {
 
-constexpr __u32 stale = 10;
-constexpr bool again = true;
+constexpr __u32 stale = INAGG_AGGREGATOR_STALE;
+constexpr __u16 again = INAGG_F_RESEND;
 
 // One aggregator of a switch with ranks 0, 1 and 2 behind it, in jobs of four ranks.
 struct Aggregator : testing::Test {
@@ -36,16 +36,16 @@ struct Aggregator : testing::Test {
         b.stream = stream;
         return b;
     }
-    int contribute(__u64 ranks, bool resend = false, __u32 number = 0) {
+    int contribute(__u64 ranks, __u16 flags = 0, __u32 number = 0) {
         const inagg_block b = block(number);
-        return inagg_aggregator_contribute(&a, &job, ranks, &b, resend, now, stale);
+        return inagg_aggregator_contribute(&a, &job, ranks, &b, flags, now);
     }
     int contribute(const inagg_job &of, const inagg_block &b) {
-        return inagg_aggregator_contribute(&a, &of, 1, &b, 0, now, stale);
+        return inagg_aggregator_contribute(&a, &of, 1, &b, 0, now);
     }
     bool result(const inagg_job &of, __u32 number = 0) {
         const inagg_block b = block(number);
-        return inagg_aggregator_result(&a, &of, &b, now, stale);
+        return inagg_aggregator_result(&a, &of, &b, now);
     }
     bool in_use() const { return a.slot.flags & INAGG_SLOT_LIVE; }
 };
@@ -75,10 +75,10 @@ TEST_F(Aggregator, ACollisionGoesOnAndChangesNothing) {
 }
 
 TEST_F(Aggregator, ALaterBlockOfThePositionTakesItsPlace) {
-    contribute(1, false, 3);
-    EXPECT_EQ(contribute(2, false, 3 + job.slots), INAGG_STORE);
+    contribute(1, 0, 3);
+    EXPECT_EQ(contribute(2, 0, 3 + job.slots), INAGG_STORE);
     EXPECT_EQ(a.slot.seen, 2U);
-    EXPECT_EQ(contribute(4, false, 3), INAGG_COLLIDES) << "a late copy does not take it back";
+    EXPECT_EQ(contribute(4, 0, 3), INAGG_COLLIDES) << "a late copy does not take it back";
     inagg_block next = block(3);
     next.generation = 2;
     EXPECT_EQ(contribute(job, next), INAGG_STORE) << "another run of the job";
@@ -124,12 +124,36 @@ TEST_F(Aggregator, WhatDisagreesIsTheServersToRefuse) {
     contribute(1);
     inagg_block b = block(0);
     b.scale = 1;
-    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 2, &b, 0, now, stale), INAGG_PASS_UP);
-    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 2, &b, again, now, stale), INAGG_PASS_UP);
+    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 2, &b, 0, now), INAGG_PASS_UP);
+    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 2, &b, again, now), INAGG_PASS_UP);
+    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 1, &b, again, now), INAGG_PASS_UP) << "also a duplicate";
     EXPECT_EQ(a.slot.seen, 1U);
-    b.dtype_op = INAGG_WIRE_FIXED32 << 4;
+}
+
+// A sum goes on in the packet that completes it.
+TEST_F(Aggregator, WhatHasNoRoomForASumIsTheServers) {
+    inagg_block b = block(0);
     b.elements = 0;
-    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 2, &b, 0, now, stale), -INAGG_R_ELEMENTS);
+    EXPECT_EQ(contribute(job, b), INAGG_PASS_UP);
+    b = block(0);
+    b.whole = 1;
+    EXPECT_EQ(contribute(job, b), INAGG_PASS_UP) << "others will bring none";
+    EXPECT_FALSE(in_use());
+    b = block(0, 1);
+    b.elements = 0;
+    b.dtype_op = INAGG_WIRE_NONE << 4;
+    EXPECT_EQ(contribute(job, b), INAGG_COUNT) << "a control block has none at all";
+}
+
+TEST_F(Aggregator, MarksAddUp) {
+    contribute(1, INAGG_F_VERSION | INAGG_F_CONGESTION);
+    EXPECT_EQ(a.marks, INAGG_F_CONGESTION);
+    contribute(2, INAGG_F_COLLISION);
+    EXPECT_EQ(contribute(4), INAGG_ADD | INAGG_COMPLETES);
+    EXPECT_EQ(a.marks, INAGG_F_CONGESTION | INAGG_F_COLLISION);
+    result(job);
+    contribute(1);
+    EXPECT_EQ(a.marks, 0);
 }
 
 TEST_F(Aggregator, WhoIsAloneHereNeedsNone) {

@@ -29,6 +29,7 @@ constexpr Counter counters[] = {
     {"elements", &inagg_stats::elements},       {"degraded", &inagg_stats::degraded},
     {"late", &inagg_stats::late},               {"recoveries", &inagg_stats::recoveries},
     {"expired", &inagg_stats::expired},        {"relayed", &inagg_stats::relayed},
+    {"collisions", &inagg_stats::collisions},  {"partials", &inagg_stats::partials},
 };
 
 bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }

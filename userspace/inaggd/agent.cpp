@@ -132,7 +132,9 @@ void restore_jobs(JobBook &book, const SwitchMaps &maps) {
     for (const auto &[number, record] : maps.jobs()) {
         if (record.index >= INAGG_MAX_JOBS || record.size > INAGG_MAX_RANKS ||
             uint64_t{record.first_slot} + pool_slots(record) >
-                (has_records(record) ? maps.floor_count() : maps.slot_count())) {
+                (has_records(record)    ? maps.floor_count()
+                 : shares_slots(record) ? UINT32_MAX
+                                        : maps.slot_count())) {
             spdlog::warn("job {}: its record does not fit this switch; ignored", number);
             continue;
         }
@@ -304,7 +306,7 @@ void Agent::apply_renew(const Outcome::Change &change) {
     if (has_records(job.record)) {
         maps_.forget_job(job.record);
         maps_.put_policy(job.record.index, policy_of(change.job, job, sweeper_.plan()));
-    } else {
+    } else if (!shares_slots(job.record)) {
         maps_.zero_slots(job.record.first_slot, pool_slots(job.record));
     }
     write_members(job);

@@ -214,15 +214,17 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
         return refused(INAGG_R_PARENT,
                        fmt::format("a switch, but not one of this one's: start inaggd with --child PORT/{}",
                                    address_of(event).text()));
-    if (policy_.in_tree() && want.algorithm != INAGG_SWITCHML)
-        return refused(INAGG_R_ALGORITHM, fmt::format("{} does not work in a tree of switches yet, switchml does",
+    if (want.algorithm == INAGG_ATP && !policy_.parent.port)
+        return refused(INAGG_R_ALGORITHM, "atp needs a server behind the switch: inagg-ps, and inaggd --parent PORT/ADDRESS");
+    if (policy_.in_tree() && want.algorithm != INAGG_SWITCHML && want.algorithm != INAGG_ATP)
+        return refused(INAGG_R_ALGORITHM, fmt::format("{} does not work in a tree of switches yet, switchml and atp do",
                                                       algorithm_name(want.algorithm)));
     if (want.size == 0 || want.size > INAGG_MAX_RANKS)
         return refused(INAGG_R_SIZE, fmt::format("size {} is not 1 to {}", want.size, INAGG_MAX_RANKS));
     if (event.rank >= want.size)
         return refused(INAGG_R_RANK, fmt::format("rank {} is outside a job of {}", event.rank, want.size));
     if (!is_available(want.algorithm))
-        return refused(INAGG_R_ALGORITHM, fmt::format("algorithm {} is not available, only switchml and trio are",
+        return refused(INAGG_R_ALGORITHM, fmt::format("algorithm {} is not available, only switchml, trio and atp are",
                                                       algorithm_name(want.algorithm)));
     if (want.stragglers.quorum > want.size)
         return refused(INAGG_R_SIZE,
@@ -306,7 +308,8 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     const uint64_t all = size >= 1 && size <= INAGG_MAX_RANKS ? inagg_all_ranks(size) : 0;
     if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) || !std::has_single_bit(slots) ||
         !std::has_single_bit(control) || slots > policy_.slots || control > policy_.slots || elements % INAGG_CHUNK ||
-        !elements || elements > INAGG_MAX_ELEMENTS || config.algorithm != INAGG_SWITCHML ||
+        !elements || elements > INAGG_MAX_ELEMENTS || 
+        (config.algorithm != INAGG_SWITCHML && config.algorithm != INAGG_ATP) ||
         (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE)
         return nullptr;
     inagg_job record = new_record(config.algorithm, size, slots, control, elements, config.flags);
@@ -793,11 +796,16 @@ std::optional<uint32_t> JobBook::free_index() const {
     return static_cast<uint32_t>(__builtin_ctzll(~taken));
 }
 
+// With a server behind this switch, the job's slots are there.
+bool JobBook::needs_no_slots(const inagg_job &record) const { return shares_slots(record) && policy_.parent.port; }
+
 // Slots with memory of their own and slots that are only numbers come from two pools.
 std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
     std::vector<SlotRange> taken;
+    if (needs_no_slots(record))
+        return 0;
     for (const auto &[number, job] : jobs_)
-        if (has_records(job.record) == has_records(record))
+        if (has_records(job.record) == has_records(record) && !needs_no_slots(job.record))
             taken.push_back({job.record.first_slot, pool_slots(job.record)});
     return first_fit(std::move(taken), pool_slots(record), pool_of(record));
 }

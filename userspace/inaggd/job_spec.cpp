@@ -69,7 +69,7 @@ uint32_t parse_time(const std::string &text, const std::string &what, uint32_t l
 uint8_t parse_algorithm(const std::string &text) {
     auto number = algorithm_number(text);
     if (!number || !is_available(*number))
-        throw Error("job: algorithm '{}' is not available on this switch, only switchml and trio are", text);
+        throw Error("job: algorithm '{}' is not available on this switch, only switchml, trio and atp are", text);
     return *number;
 }
 

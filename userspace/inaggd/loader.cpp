@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 constexpr std::array state_maps = {
     "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
     "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due",
-    "uplinks",  "subtrees",     "attendance", "stragglers"};
+    "uplinks",  "subtrees",     "attendance", "stragglers", "aggregators"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
                                  "inagg_sweep_once"};
@@ -207,7 +207,8 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
     const std::map<bpf_map *, std::pair<const char *, uint32_t>> wanted = {
         {skeleton_->maps.slots, {"slots", sizes.slots * 2}},
         {skeleton_->maps.buckets, {"buckets", sizes.buckets}},
-        {skeleton_->maps.record_lanes, {"buckets", sizes.buckets * INAGG_WAYS}}};
+        {skeleton_->maps.record_lanes, {"buckets", sizes.buckets * INAGG_WAYS}},
+        {skeleton_->maps.aggregators, {"aggregators", sizes.aggregators}}};
     for (const char *name : state_maps) {
         bpf_map *map = bpf_object__find_map_by_name(skeleton_->obj, name);
         fs::path path = fs::path(dir_) / name;
@@ -229,6 +230,7 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
         resumed_ = true;
     }
     skeleton_->rodata->bucket_count = bpf_map__max_entries(skeleton_->maps.buckets);
+    skeleton_->rodata->aggregator_count = bpf_map__max_entries(skeleton_->maps.aggregators);
 }
 
 void Loader::pin_new_maps() {

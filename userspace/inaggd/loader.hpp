@@ -23,6 +23,7 @@ void need_free_ports(const std::string &dir, const std::vector<std::string> &por
 struct SwitchSizes {
     uint32_t slots;   // pairs
     uint32_t buckets; // of trio's records, a power of two
+    uint32_t aggregators; // of atp, likewise
 };
 
 class Loader {

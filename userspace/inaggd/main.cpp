@@ -37,6 +37,7 @@ struct Options {
     std::string address4, address6;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
+    uint32_t aggregators = INAGG_DEFAULT_AGGREGATORS;
     uint32_t buckets = INAGG_DEFAULT_BUCKETS, sweepers = 100, sweeps_per_expiry = 4;
     uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4;
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
@@ -68,6 +69,8 @@ void describe(CLI::App &app, Options &o) {
     power_of_two_check(app.add_option("--control-slots", o.control_slots, "control slots, likewise")
                            ->capture_default_str());
     power_of_two_check(app.add_option("--buckets", o.buckets, "of four trio blocks each (13.5 KB a bucket)")
+                           ->capture_default_str());
+    power_of_two_check(app.add_option("--aggregators", o.aggregators, "slots that all atp jobs share (3.4 KB each)")
                            ->capture_default_str());
     app.add_option("--sweepers", o.sweepers, "timers that look for trio blocks whose ranks do not come")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))
@@ -276,7 +279,7 @@ class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
         : o_(options), arguments_(std::move(arguments)), plan_(o_), run_dir_(o_.run_dir), signals_(signals()),
-          loader_(o_.bpffs, {.slots = o_.slots, .buckets = o_.buckets}, o_.fresh) {}
+          loader_(o_.bpffs, {.slots = o_.slots, .buckets = o_.buckets, .aggregators = o_.aggregators}, o_.fresh) {}
 
     void start() {
         SwitchMaps maps = SwitchMaps::open(o_.bpffs);

@@ -94,6 +94,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
                     dir, info.value_size, sizeof(inagg_slot_memory));
     maps.slot_count_ = info.max_entries / 2;
     maps.bucket_count_ = info_of(open_pin(dir, "buckets"), "buckets").max_entries;
+    maps.aggregator_count_ = info_of(open_pin(dir, "aggregators"), "aggregators").max_entries;
     maps.floor_count_ = info_of(open_pin(dir, "floors"), "floors").max_entries;
     return maps;
 }
@@ -297,6 +298,10 @@ void SwitchMaps::zero_floors(uint32_t first, uint32_t count) const {
     clear({.first = first, .count = count, .cleared = 0, .what = INAGG_CLEAR_FLOORS, .job = 0}, "floors");
 }
 
+void SwitchMaps::zero_aggregators() const {
+    clear({.first = 0, .count = aggregator_count_, .cleared = 0, .what = INAGG_CLEAR_AGGREGATORS, .job = 0}, "aggregators");
+}
+
 uint16_t random_boot(uint16_t previous) {
     uint16_t boot = 0;
     while (boot == 0 || boot == previous)
@@ -309,6 +314,7 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot)
         maps.zero_slots(0, maps.slot_count());
         maps.zero_floors(0, maps.floor_count());
         maps.zero_records(INAGG_MAX_JOBS);
+        maps.zero_aggregators();
     } else {
         auto jobs = maps.jobs();
         auto job = jobs.find(*number);
@@ -318,6 +324,8 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot)
         if (has_records(record)) {
             maps.zero_floors(record.first_slot, pool_slots(record));
             maps.zero_records(record.index);
+        } else if (shares_slots(record)) {
+            maps.zero_aggregators();
         } else {
             maps.zero_slots(record.first_slot, pool_slots(record));
         }

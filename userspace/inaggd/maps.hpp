@@ -84,6 +84,8 @@ public:
     // The same with records, of one row or with INAGG_MAX_JOBS of all, and with floors.
     void zero_records(uint32_t index) const;
     void zero_floors(uint32_t first, uint32_t count) const;
+    // Of all jobs: what they hold is sent again.
+    void zero_aggregators() const;
     inagg_sweep_settings sweep_settings() const;
     // What all sweepers have done together; `longest_ns` of any.
     inagg_sweeper sweeps() const;
@@ -95,7 +97,7 @@ private:
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
     Fd uplinks_, subtrees_;
-    uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0;
+    uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0;
 };
 
 // A random boot id, never 0 and never `previous`.
@@ -111,6 +113,8 @@ std::vector<AttachedPort> attached_ports(const std::string &dir);
 
 // Its blocks live in keyed records that all jobs share; its slots are positions in a window.
 inline bool has_records(const inagg_job &job) { return job.algorithm == INAGG_TRIO; }
+// Its sums are a server's, and it has no slots of its own in an XDP switch.
+inline bool shares_slots(const inagg_job &job) { return job.algorithm == INAGG_ATP; }
 inline uint32_t pool_slots(const inagg_job &job) { return job.slots + job.control_slots; }
 
 } // namespace inaggd

@@ -12,6 +12,9 @@
  * for what is sent again is one: it is merged if it does not overlap, goes on with all that was here, and frees the
  * aggregator; afterwards it passes.
  *
+ * A block to which some ranks bring no elements (INAGG_F_WHOLE: broadcasts and barriers) goes to the server directly: a
+ * packet without elements has no room for what it would complete.
+ *
  * The plane serialises calls on one aggregator.
  */
 #ifndef INAGG_CORE_AGGREGATOR_H
@@ -20,13 +23,20 @@
 #include <inagg/core/job.h>
 #include <inagg/core/tree.h>
 
+/* Its clock has ticks of 2^20 ns.  What was not touched for so many is abandoned: ranks never wait so long for a try. */
+#define INAGG_AGGREGATOR_TICK_SHIFT	20
+#define INAGG_AGGREGATOR_STALE		2048
+
 struct inagg_aggregator {
 	struct inagg_slot slot;
 	__u32	touched;	/* tick in which something was last folded in */
 	__u8	job;		/* row */
 	__u8	stream;
-	__u8	reserved[2];
+	__u16	marks;		/* INAGG_AGGREGATED_FLAGS of what was folded in */
 };
+
+/* What a sum has if one of its packets had it. */
+#define INAGG_AGGREGATED_FLAGS	(INAGG_F_RESEND | INAGG_F_COLLISION | INAGG_F_CONGESTION)
 
 INAGG_ASSERT(sizeof(struct inagg_aggregator) == 32);
 
@@ -35,7 +45,7 @@ enum inagg_aggregator_verdict {
 	INAGG_COLLIDES = INAGG_PASS_UP + 1,	/* as PASS_UP, with INAGG_F_COLLISION: another block is there */
 };
 /* Beside INAGG_COMPLETES, and instead of it with SEND_UP: the aggregator has been freed. */
-#define INAGG_FREES	0x20
+#define INAGG_FREES	0x40
 
 /** The index that packets of slot @position of job number @job name, after @moves collisions that the server acted on. */
 INAGG_INLINE __u16 inagg_aggregator_index(__u32 job, __u32 position, __u32 moves)
@@ -68,11 +78,11 @@ INAGG_INLINE int inagg_aggregator_holds(const struct inagg_aggregator *a, const 
  * that send this one have, or to another generation.
  */
 INAGG_INLINE int inagg_aggregator_is_free(const struct inagg_aggregator *a, const struct inagg_job *job,
-					  const struct inagg_block *b, __u32 now, __u32 stale)
+					  const struct inagg_block *b, __u32 now)
 {
 	__u32 window = b->stream ? job->control_slots : job->slots;
 
-	if (!(a->slot.flags & INAGG_SLOT_LIVE) || now - a->touched >= stale)
+	if (!(a->slot.flags & INAGG_SLOT_LIVE) || now - a->touched >= INAGG_AGGREGATOR_STALE)
 		return 1;
 	return inagg_aggregator_is_jobs(a, job, b) &&
 	       (a->slot.generation != b->generation ||
@@ -85,6 +95,7 @@ INAGG_INLINE void inagg_aggregator_take(struct inagg_aggregator *a, const struct
 	inagg_slot_take(&a->slot, b);
 	a->job = (__u8)job->index;
 	a->stream = b->stream;
+	a->marks = 0;
 }
 
 /* What was sent again finds its block: all that is here goes on, with it if it is not in, and leaves room. */
@@ -92,45 +103,51 @@ INAGG_INLINE int inagg_aggregator_flush(struct inagg_aggregator *a, __u64 ranks,
 {
 	int verdict;
 
+	if (!inagg_slot_agrees(&a->slot, b))
+		return INAGG_PASS_UP;	/* the server's to refuse */
 	if (!(ranks & ~a->slot.seen)) {
-		a->slot.flags = 0;
+		a->slot.flags &= ~INAGG_SLOT_LIVE;
 		return INAGG_SEND_UP | INAGG_FREES;
 	}
 	if (ranks & a->slot.seen)
 		return INAGG_PASS_UP;
 	verdict = inagg_slot_fold(&a->slot, ranks, b);
-	if (verdict < 0)
-		return INAGG_PASS_UP;	/* it disagrees: the server's to refuse */
-	a->slot.flags = 0;
+	a->slot.flags &= ~INAGG_SLOT_LIVE;
 	return verdict | INAGG_COMPLETES | INAGG_FREES;
 }
 
+/* @b is what ranks here may sum: their packets are all of one length, that of the sum. */
+INAGG_INLINE int inagg_aggregator_takes(const struct inagg_block *b)
+{
+	return !b->whole && (b->elements || b->dtype_op >> 4 == INAGG_WIRE_NONE);
+}
+
 /**
- * The sum of @ranks arrives, a rank's or a switch's, for this aggregator; @resend: not for the first time.  Ticks are of any
- * clock; what was not touched for @stale of them is abandoned.
+ * The sum of @ranks arrives, a rank's or a switch's, for this aggregator, with these header @flags, at tick @now.
  *
  * STORE, ADD or COUNT: folded in; with INAGG_COMPLETES what is there goes on to the server, as a PARTIAL of slot.seen.
  * SEND_UP: likewise, and nothing is folded in.  PASS_UP, COLLIDES: the packet itself goes on.  Or a negative reason.
- * With INAGG_FREES the aggregator is free, and its elements are to be sent before anybody else may take it.
+ * With INAGG_FREES the aggregator is free, and what it has is to be copied before anybody else may take it.
  */
 INAGG_INLINE int inagg_aggregator_contribute(struct inagg_aggregator *a, const struct inagg_job *job, __u64 ranks,
-					     const struct inagg_block *b, int resend, __u32 now, __u32 stale)
+					     const struct inagg_block *b, __u16 flags, __u32 now)
 {
-	int verdict;
+	int resend = flags & INAGG_F_RESEND, verdict;
 
-	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
-		return -INAGG_R_ELEMENTS;
+	if (!inagg_aggregator_takes(b))
+		return INAGG_PASS_UP;
 	if (!inagg_aggregator_holds(a, job, b)) {
 		if (resend || ranks == job->all)
 			return INAGG_PASS_UP;	/* nobody else is to come here */
-		if (!inagg_aggregator_is_free(a, job, b, now, stale))
+		if (!inagg_aggregator_is_free(a, job, b, now))
 			return INAGG_COLLIDES;
 		inagg_aggregator_take(a, job, b);
-	} else if (resend) {
-		return inagg_aggregator_flush(a, ranks, b);
-	} else if (a->slot.seen & ranks) {
-		return -INAGG_R_DUPLICATE;
 	}
+	a->marks |= flags & INAGG_AGGREGATED_FLAGS;
+	if (resend)
+		return inagg_aggregator_flush(a, ranks, b);
+	if (a->slot.seen & ranks)
+		return -INAGG_R_DUPLICATE;
 	verdict = inagg_slot_fold(&a->slot, ranks, b);
 	if (verdict < 0)
 		return INAGG_PASS_UP;
@@ -145,12 +162,12 @@ INAGG_INLINE int inagg_aggregator_contribute(struct inagg_aggregator *a, const s
  * in use.
  */
 INAGG_INLINE int inagg_aggregator_result(struct inagg_aggregator *a, const struct inagg_job *job,
-					 const struct inagg_block *b, __u32 now, __u32 stale)
+					 const struct inagg_block *b, __u32 now)
 {
 	if (!(a->slot.flags & INAGG_SLOT_LIVE) ||
-	    (!inagg_aggregator_holds(a, job, b) && now - a->touched < stale))
+	    (!inagg_aggregator_holds(a, job, b) && now - a->touched < INAGG_AGGREGATOR_STALE))
 		return 0;
-	a->slot.flags = 0;
+	a->slot.flags &= ~INAGG_SLOT_LIVE;
 	return 1;
 }
 

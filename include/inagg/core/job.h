@@ -72,7 +72,8 @@ struct inagg_stats {
 	__u64	recoveries;	/* blocks whose record was gone and that all ranks were asked for */
 	__u64	expired;	/* completions by what adds nothing: a TICK, a rank that is absent or in already */
 	__u64	relayed;	/* in a tree: passed to the parent, or results passed down */
-	__u64	reserved[2];
+	__u64	collisions;	/* atp: contributions whose aggregator another block had */
+	__u64	partials;	/* atp: sums sent on before all ranks here were in */
 	__u64	drops[INAGG_R_CAPACITY];	/* by enum inagg_reason */
 };
 

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * ATP: core/aggregator.h decides under the aggregator's lock, which also covers its elements.  The parent is a server, or
+ * another switch on the way to it.
+ */
+#ifndef INAGG_ATP_H
+#define INAGG_ATP_H
+
+#include <inagg/core/aggregator.h>
+
+/* Aggregators of this switch, a power of two: as bucket_count. */
+const volatile __u32 aggregator_count = INAGG_DEFAULT_AGGREGATORS;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_DEFAULT_AGGREGATORS);
+	__type(key, __u32);
+	__type(value, struct inagg_aggregator_memory);
+} aggregators SEC(".maps");
+
+static __always_inline struct inagg_aggregator_memory *find_aggregator(const struct packet *p)
+{
+	__u32 key = p->block.epoch & (aggregator_count - 1);
+
+	return bpf_map_lookup_elem(&aggregators, &key);
+}
+
+/* The clock of inagg_aggregator.touched. */
+static __always_inline __u32 atp_tick(void)
+{
+	return bpf_ktime_get_coarse_ns() >> INAGG_AGGREGATOR_TICK_SHIFT;
+}
+
+/* Seal the header anew after it was changed; the payload was not. */
+static __always_inline void reseal(struct inagg_hdr *h, __u32 digest)
+{
+	if (h->level_flags & bpf_htons(INAGG_F_CHECKED))
+		inagg_hdr_seal_checked(h, h->payload_checksum - digest);
+	else
+		inagg_hdr_seal(h);
+}
+
+/* The packet itself goes on to the server. */
+static __always_inline int pass_up(struct xdp_md *ctx, const struct packet *p, const struct branch *b, __u16 flags)
+{
+	struct inagg_hdr *h;
+	__u32 digest;
+	void *end;
+
+	b->count->relayed++;
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	if (flags & ~p->flags) {
+		digest = inagg_hdr_digest(h);
+		h->level_flags |= bpf_htons(flags);
+		reseal(h, digest);
+	}
+	return send_up(ctx, p, b);
+}
+
+static __always_inline struct place atp_place(struct inagg_aggregator_memory *m)
+{
+	struct place at = { &m->busy, &m->ready, m->lanes, &m->state.slot, NULL };
+	return at;
+}
+
+/* The elements of the verdict; the lock is held, and the packet is as long as the sum. */
+static __always_inline void atp_move(const struct place *at, const struct packet *p, void *payload, void *end, int verdict)
+{
+	int fused = 0;
+
+	if (INAGG_VERDICT(verdict) <= INAGG_COUNT)
+		fused = fold(at, p, payload, end, verdict);
+	if (!fused && (verdict & (INAGG_COMPLETES | INAGG_FREES)))
+		result_to_packet(at->lanes, payload, end, p->payload / 64);
+}
+
+static __always_inline int atp_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b)
+{
+	struct inagg_aggregator_memory *m = find_aggregator(p);
+	__u64 ranks = ranks_of(p, b->job);
+	struct report r = {};
+	struct inagg_hdr *h;
+	struct place at;
+	int verdict;
+	void *end;
+
+	if (!m)
+		return XDP_ABORTED;
+	if (!ranks)
+		return drop(b->count, -INAGG_R_RANK);
+	at = atp_place(m);
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	if (!lock_word(&m->busy))
+		return drop(b->count, -INAGG_R_BUSY);
+	verdict = inagg_aggregator_contribute(&m->state, b->job, ranks, &p->block, p->flags, atp_tick());
+	if (verdict > 0 && INAGG_VERDICT(verdict) != INAGG_PASS_UP && INAGG_VERDICT(verdict) != INAGG_COLLIDES)
+		atp_move(&at, p, h + 1, end, verdict);
+	r.state = m->state.slot;
+	r.flags = m->state.marks;
+	unlock_word(&m->busy);
+
+	if (verdict == -INAGG_R_DUPLICATE)
+		b->count->duplicates++;
+	if (verdict < 0)
+		return drop(b->count, verdict);
+	switch (INAGG_VERDICT(verdict)) {
+	case INAGG_COLLIDES:
+		b->count->collisions++;
+		return pass_up(ctx, p, b, INAGG_F_COLLISION);
+	case INAGG_PASS_UP:
+		return pass_up(ctx, p, b, 0);
+	case INAGG_SEND_UP:
+		b->count->duplicates++;
+		b->count->relayed++;
+		break;
+	default:
+		b->count->additions++;
+		b->count->elements += p->block.elements;
+		if (!(verdict & INAGG_COMPLETES))
+			return XDP_DROP;
+	}
+	if (r.state.seen == b->job->all)
+		b->count->completions++;
+	else
+		b->count->partials++;
+	r.count = inagg_count_ranks(r.state.seen);
+	r.epoch = p->block.epoch;
+	answer(ctx, p, b->job, INAGG_PARTIAL, &r);
+	return send_up(ctx, p, b);
+}
+
+/* From a rank, or from a switch below. */
+SEC("xdp.frags")
+int inagg_atp(struct xdp_md *ctx)
+{
+	struct packet *p = handed_over();
+	struct branch b;
+
+	if (!p || tree_lookup(&b, p))
+		return XDP_ABORTED;
+	switch (p->type) {
+	case INAGG_CONTRIBUTION:
+	case INAGG_PARTIAL:
+		return atp_contribute(ctx, p, &b);
+	case INAGG_REQUEST:
+		return pass_up(ctx, p, &b, 0);
+	default:
+		return drop(b.count, -INAGG_R_TYPE);	/* a server forgets nothing that could be restored */
+	}
+}
+
+/* What the server says goes to ranks as if from here, since they know one switch: only its incarnation changes. */
+static __always_inline int speak_for_parent(struct xdp_md *ctx, const struct packet *p)
+{
+	struct inagg_hdr *h;
+	__u32 digest;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h)
+		return -1;
+	digest = inagg_hdr_digest(h);
+	h->boot = bpf_htons(p->boot);
+	reseal(h, digest);
+	return 0;
+}
+
+/* The server's RESULT frees its aggregator and goes to all ranks here; its WAIT to the rank that asked, or to all. */
+static int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
+{
+	struct inagg_aggregator_memory *m = find_aggregator(p);
+
+	if (!m)
+		return XDP_ABORTED;
+	if (p->type == INAGG_RESULT) {
+		if (p->block.contributors != b->tree.everyone)
+			return drop(b->count, -INAGG_R_RANK);
+		p->block.stream = inagg_stream_of(b->job, p->slot_key / 2 - b->job->first_slot);
+		if (!lock_word(&m->busy))
+			return drop(b->count, -INAGG_R_BUSY);
+		inagg_aggregator_result(&m->state, b->job, &p->block, atp_tick());
+		unlock_word(&m->busy);
+	}
+	if (speak_for_parent(ctx, p))
+		return XDP_ABORTED;
+	if (p->type == INAGG_WAIT)
+		return send_wait_down(ctx, p, b);
+	b->count->replies++;
+	return multicast(ctx, p->payload, b->job, b->count);
+}
+
+#endif /* INAGG_ATP_H */
