@@ -2,6 +2,7 @@
 #include "report.hpp"
 
 #include "control.hpp"
+#include "counters.hpp"
 #include "error.hpp"
 #include "maps.hpp"
 
@@ -15,22 +16,6 @@ namespace inaggctl {
 namespace {
 
 using namespace inaggd;
-
-struct Counter {
-    const char *name;
-    __u64 inagg_stats::*value;
-};
-
-constexpr Counter counters[] = {
-    {"packets", &inagg_stats::packets},         {"additions", &inagg_stats::additions},
-    {"completions", &inagg_stats::completions}, {"duplicates", &inagg_stats::duplicates},
-    {"replies", &inagg_stats::replies},         {"waits", &inagg_stats::waits},
-    {"restores", &inagg_stats::restores},       {"joins", &inagg_stats::joins},
-    {"elements", &inagg_stats::elements},       {"degraded", &inagg_stats::degraded},
-    {"late", &inagg_stats::late},               {"recoveries", &inagg_stats::recoveries},
-    {"expired", &inagg_stats::expired},        {"relayed", &inagg_stats::relayed},
-    {"collisions", &inagg_stats::collisions},  {"partials", &inagg_stats::partials},
-};
 
 bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
 
@@ -203,14 +188,7 @@ json read_stats(const Where &where, std::optional<uint16_t> wanted) {
     SwitchMaps maps = SwitchMaps::open(where.bpffs);
     json list = json::array();
     for_rows(maps, wanted, [&](const json &job, const inagg_stats &stats) {
-        json row = {{"job", job}};
-        for (const Counter &counter : counters)
-            row[counter.name] = stats.*counter.value;
-        uint64_t drops = 0;
-        for (uint64_t count : stats.drops)
-            drops += count;
-        row["drops"] = drops;
-        list.push_back(row);
+        list.push_back(counters_json(job, stats));
     });
     return list;
 }

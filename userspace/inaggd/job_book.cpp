@@ -66,10 +66,24 @@ Outcome refused(inagg_reason reason, std::string detail, Outcome so_far = {}) {
     return so_far;
 }
 
+// Why this policy leaves no room for the algorithm; empty: it does.
+std::string objection(const Policy &policy, int algorithm) {
+    if (!is_available(algorithm))
+        return fmt::format("algorithm {} is not available, only switchml, trio and atp are", algorithm_name(algorithm));
+    if (algorithm == INAGG_TRIO && policy.in_tree())
+        return fmt::format("trio does not work {} yet, switchml and atp do",
+                           policy.server ? "with a server" : "in a tree of switches");
+    if (algorithm == INAGG_ATP && !policy.server && !policy.parent.port)
+        return "atp needs a server behind the switch: inagg-ps, and inaggd --parent PORT/ADDRESS";
+    return "";
+}
+
 // An answer to a sender that cannot be a worker would only help whoever forged it.
-bool can_be_answered(const inagg_event &event) {
+bool can_be_answered(const inagg_event &event, bool from_here) {
+    const Address address = address_of(event);
     bool unicast = !(event.mac[0] & 1) && std::any_of(event.mac, event.mac + 6, [](auto b) { return b; });
-    return (event.family == 4 || event.family == 6) && address_of(event).is_host() && unicast &&
+    return (event.family == 4 || event.family == 6) && unicast &&
+           (address.is_host() || (from_here && address.is_loopback())) &&
            event.join.receive_port && event.join.nonce && event.ifindex;
 }
 
@@ -206,26 +220,21 @@ void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers strag
 // Why no job, whatever its state, could take this JOIN.
 std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     Request want = request_of(event);
-    if (!can_be_answered(event))
+    if (!can_be_answered(event, policy_.server))
         return ignored("sender, receive port or nonce is not one of a worker");
     if (retired(event.join.nonce))
         return ignored("late copy of a JOIN of a run that has ended");
     if (from_switch(event) && !policy_.children.contains(neighbour_of(event)))
         return refused(INAGG_R_PARENT,
-                       fmt::format("a switch, but not one of this one's: start inaggd with --child PORT/{}",
+                       fmt::format("a switch, but not one of this one's: start {} with --child {}{}",
+                                   policy_.server ? "inagg-ps" : "inaggd", policy_.server ? "" : "PORT/",
                                    address_of(event).text()));
-    if (want.algorithm == INAGG_ATP && !policy_.parent.port)
-        return refused(INAGG_R_ALGORITHM, "atp needs a server behind the switch: inagg-ps, and inaggd --parent PORT/ADDRESS");
-    if (policy_.in_tree() && want.algorithm != INAGG_SWITCHML && want.algorithm != INAGG_ATP)
-        return refused(INAGG_R_ALGORITHM, fmt::format("{} does not work in a tree of switches yet, switchml and atp do",
-                                                      algorithm_name(want.algorithm)));
     if (want.size == 0 || want.size > INAGG_MAX_RANKS)
         return refused(INAGG_R_SIZE, fmt::format("size {} is not 1 to {}", want.size, INAGG_MAX_RANKS));
     if (event.rank >= want.size)
         return refused(INAGG_R_RANK, fmt::format("rank {} is outside a job of {}", event.rank, want.size));
-    if (!is_available(want.algorithm))
-        return refused(INAGG_R_ALGORITHM, fmt::format("algorithm {} is not available, only switchml, trio and atp are",
-                                                      algorithm_name(want.algorithm)));
+    if (std::string why = objection(policy_, want.algorithm); !why.empty())
+        return refused(INAGG_R_ALGORITHM, std::move(why));
     if (want.stragglers.quorum > want.size)
         return refused(INAGG_R_SIZE,
                        fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
@@ -652,9 +661,8 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
                                   spec.checked ? INAGG_JOIN_CHECKED : 0);
     if (policy_.parent.port)
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
-    if (policy_.in_tree() && spec.algorithm != INAGG_SWITCHML)
-        throw Error("job {}: {} does not work in a tree of switches yet, switchml does", spec.number,
-                    algorithm_name(spec.algorithm));
+    if (const std::string why = objection(policy_, spec.algorithm); !why.empty())
+        throw Error("job {}: {}", spec.number, why);
     if (policy_.in_tree())
         record.flags |= INAGG_JOIN_TREE;
     record.keep = 1;
@@ -681,8 +689,9 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     JobState *job = create(spec.number, record, spec.stragglers, outcome, now);
     if (!job)
         throw Error("job {}: no room: {} of {} job numbers in use, {} slots wanted in a row of {}; "
-                    "remove jobs or start inaggd with more --slots",
-                    spec.number, jobs_.size(), INAGG_MAX_JOBS, pool_slots(record), pool_of(record));
+                    "remove jobs or start {}",
+                    spec.number, jobs_.size(), INAGG_MAX_JOBS, pool_slots(record), pool_of(record),
+                    policy_.server ? "inagg-ps with more --memory" : "inaggd with more --slots");
     job->members = members;
     return outcome;
 }

@@ -42,9 +42,10 @@ struct Policy {
     uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
     Neighbour parent{};               // the switch that sums what this one has summed; port 0: none
     std::set<Neighbour> children{};   // switches that may join for the ranks behind them
+    bool server = false;              // inagg-ps: the root of a tree, without ports; its ranks may be on its own machine
 
     // Jobs are summed by more than one switch.
-    bool in_tree() const { return parent.port || !children.empty(); }
+    bool in_tree() const { return parent.port || !children.empty() || server; }
 };
 
 // How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept

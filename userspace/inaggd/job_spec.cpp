@@ -67,10 +67,9 @@ uint32_t parse_time(const std::string &text, const std::string &what, uint32_t l
 }
 
 uint8_t parse_algorithm(const std::string &text) {
-    auto number = algorithm_number(text);
-    if (!number || !is_available(*number))
-        throw Error("job: algorithm '{}' is not available on this switch, only switchml, trio and atp are", text);
-    return *number;
+    if (auto number = algorithm_number(text))
+        return *number; // whether it is available here, the book knows
+    throw Error("job: there is no algorithm '{}'; write switchml, trio or atp", text);
 }
 
 void apply_setting(JobSpec &spec, const std::string &key, const std::string &value) {

@@ -86,6 +86,13 @@ bool Address::is_host() const {
     return std::any_of(bytes.begin(), bytes.end() - 1, [](uint8_t byte) { return byte != 0; });
 }
 
+bool Address::is_loopback() const {
+    if (family == 4)
+        return bytes[0] == 127;
+    return family == 6 && bytes.back() == 1 &&
+           std::all_of(bytes.begin(), bytes.end() - 1, [](uint8_t byte) { return byte == 0; });
+}
+
 std::string mac_text(const uint8_t (&mac)[6]) { return fmt::format("{:02x}", fmt::join(mac, ":")); }
 
 } // namespace inaggd

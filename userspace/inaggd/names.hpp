@@ -42,6 +42,7 @@ struct Address {
     std::string text() const;
     // Not the unspecified, loopback, multicast or broadcast address.
     bool is_host() const;
+    bool is_loopback() const;
     auto operator<=>(const Address &) const = default;
 };
 

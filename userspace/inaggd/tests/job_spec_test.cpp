@@ -57,7 +57,7 @@ TEST(JobSpec, RefusesWhatItCannotMean) {
         {"7:size=4,control=3", "not 3"},
         {"7:size=4,elements=350", "not 350"},
         {"7:size=4,elements=864", "'864'"},
-        {"7:size=4,algorithm=atp", "'atp'"},
+        {"7:size=4,algorithm=ring", "'ring'"},
         {"7:size=4,algorithm=trio,expiry=10", "'10'"},
         {"7:size=4,algorithm=trio,expiry=99us", "'99us'"},
         {"7:size=4,algorithm=trio,expiry=61s", "'61s'"},
