@@ -2,6 +2,7 @@
 #include "carrier.hpp"
 
 #include "block_carrier.hpp"
+#include "options.hpp"
 #include "transports.hpp"
 
 #include <inagg/core/tensor.h>
@@ -42,17 +43,19 @@ template <BlockCarrier::MakeTransport make> std::unique_ptr<Carrier> over(const 
 struct Choice {
     std::string_view name;
     std::unique_ptr<Carrier> (*make)(const inagg_options &);
-    bool trio; // keeps results that come before they are asked for
+    unsigned algorithms; // bitmap of enum inagg_algorithm
 };
+
+constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP;
 
 // The fastest first.
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
-    {"xdp", over<make_xdp>, false},
-    {"afxdp", over<make_afxdp>, true},
+    {"xdp", over<make_xdp>, switchml},
+    {"afxdp", over<make_afxdp>, switchml | trio},
 #endif
-    {"kernel", make_kernel, false},
-    {"udp", over<make_udp>, true},
+    {"kernel", make_kernel, switchml},
+    {"udp", over<make_udp>, switchml | trio | atp},
 };
 
 // An error that says something about this machine and not about the job or the switch.
@@ -60,7 +63,21 @@ bool is_local(const Error &error) {
     return error.code() == INAGG_EPRIVILEGE || error.code() == INAGG_ESYSTEM;
 }
 
-bool does(const Choice &choice, std::string_view algorithm) { return choice.trio || algorithm != "trio"; }
+bool does(const Choice &choice, std::string_view algorithm) {
+    return choice.algorithms >> algorithm_number(algorithm) & 1;
+}
+
+// Names those that have it.
+Error no_algorithm(std::string_view transport, std::string_view algorithm) {
+    std::string others;
+    for (const Choice &choice : choices)
+        if (does(choice, algorithm))
+            others += fmt::format("{}, ", choice.name);
+    if (others.empty())
+        return {INAGG_EINVAL, "algorithm '{}' is not in this version", algorithm};
+    return {INAGG_EINVAL, "transport '{}' does not do algorithm '{}': use {} or auto", transport, algorithm,
+            others.substr(0, others.size() - 2)};
+}
 
 void add_note(std::string &note, const Choice &choice, std::string_view why) {
     note += fmt::format("{}{}: {}", note.empty() ? "" : "; ", choice.name, why);
@@ -80,7 +97,7 @@ std::unique_ptr<Carrier> make_best(const inagg_options &options, std::string &no
             add_note(note, choice, error.what());
         }
     }
-    return nullptr; // not reached: the last choice returns or throws
+    throw no_algorithm("auto", options.algorithm);
 }
 
 } // namespace
@@ -93,8 +110,7 @@ std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string 
     if (choice == std::end(choices))
         throw Error(INAGG_EINVAL, "transport '{}' is not in this build of libinagg", name);
     if (!does(*choice, options.algorithm))
-        throw Error(INAGG_EINVAL, "transport '{}' does not do algorithm '{}': use udp, afxdp or auto", name,
-                    options.algorithm);
+        throw no_algorithm(name, options.algorithm);
     return choice->make(options);
 }
 

@@ -3,6 +3,7 @@
 
 #include "errors.hpp"
 
+#include <inagg/core/aggregator.h>
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
 
@@ -61,6 +62,8 @@ void Engine::start_streams() {
         for (uint32_t index = 0; index < counts[i]; index++)
             inagg_wslot_init(&s.slots[index], index);
         s.records.resize(counts[i]);
+        for (uint32_t index = 0; atp() && index < counts[i]; index++)
+            s.records[index].aggregator = inagg_aggregator_index(job.job, s.first_slot + index, 0);
         s.history = History(history_blocks(job, counts[i], history_mib_), s.payload_bytes);
     }
 }
@@ -88,19 +91,23 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
         io_->flush();
     if (ended_ == INAGG_R_EXCLUDED)
         throw inagg::excluded(membership_.config);
+    if (restarted_)
+        throw switch_restarted(membership_.switch_address, membership_.config.job);
     if (ended_)
         throw job_ended(membership_.config.job, ended_);
     return packets_ != before;
 }
 
-// Where silent ranks are excluded, one that only waits, or computes, must not be. The answer says who is.
+// Where silent ranks are excluded, one that only waits, or computes, must not be. The answer says who is. And whoever says
+// that the switch does not know this rank need not be the switch: what it answers to the rank's nonce counts.
 void Engine::say_present() {
     constexpr uint64_t often = 250'000'000, sooner = 20'000'000;
     const bool watched = membership_.flags & INAGG_JOIN_WATCHED;
-    if ((!watched && !next_nonce_) || now_ - present_ns_ < (next_nonce_ ? sooner : often))
+    const bool urgent = next_nonce_ || doubted_;
+    if ((!watched && !urgent) || now_ - present_ns_ < (urgent ? sooner : often))
         return;
     present_ns_ = now_;
-    if (watched)
+    if (std::exchange(doubted_, false) || watched)
         repeat_join(*io_, membership_);
     if (next_nonce_)
         join_next(*io_, membership_, next_nonce_);
@@ -254,6 +261,8 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
     if (believed && inagg_worker_result(&s.worker, &slot, block, repaired, now_) == INAGG_W_ACCEPT) {
         s.answered = true;
         stats_.blocks++;
+        if (atp())
+            s.records[index].aggregator = inagg_swap16(header.window_cap);
         deliver(s, s.history.keep(block, meta, body));
     } else if (believed && is_ahead(s, slot, block)) {
         stats_.blocks++;
@@ -350,8 +359,13 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
         return;
     }
     std::memcpy(&asked, body.data(), sizeof(asked));
-    if (inagg_swap64(asked.nonce) == membership_.nonce)
-        ended_ = static_cast<int>(inagg_swap32(header.slot));
+    const auto reason = static_cast<int>(inagg_swap32(header.slot));
+    if (inagg_swap64(asked.nonce) == membership_.nonce) {
+        ended_ = reason;
+        restarted_ = reason == INAGG_R_JOB && inagg_swap16(header.boot) != membership_.config.boot;
+    } else if (!asked.nonce && reason == INAGG_R_JOB) {
+        doubted_ = inagg_swap16(header.generation) == membership_.config.generation;
+    }
 }
 
 // Answers came: what was sent before what they answer may be lost.
@@ -422,11 +436,11 @@ void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
         stats_.retransmissions++;
         send_contribution(s, slot, true);
         if (action == INAGG_W_RESEND_ASK_ALL)
-            send_request(s, slot.block, true);
+            send_request(s, slot, true);
         break;
     case INAGG_W_REQUEST:
     case INAGG_W_REQUEST_ALL:
-        send_request(s, slot.block, action == INAGG_W_REQUEST_ALL);
+        send_request(s, slot, action == INAGG_W_REQUEST_ALL);
         break;
     default:
         return;
@@ -444,8 +458,8 @@ inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, 
 void Engine::send_contribution(StreamState &s, const inagg_wslot &slot, bool resend) {
     std::byte *frame = io_->reserve();
     BlockMeta meta = client_.load(s.stream, slot.block, frame + sizeof(inagg_hdr));
-    meta.epoch = slot.epoch;
     SlotRecord &record = s.records[inagg_slot_index(&s.worker, slot.block)];
+    meta.epoch = atp() ? record.aggregator : slot.epoch; // both are `switch_id`
     record.absent = meta.absent;
     if (!resend)
         stats_.abstained += meta.absent;
@@ -454,9 +468,10 @@ void Engine::send_contribution(StreamState &s, const inagg_wslot &slot, bool res
     commit(h, frame, inagg_block_bytes(&meta));
 }
 
-void Engine::send_request(StreamState &s, uint32_t block, bool everyone) {
+void Engine::send_request(StreamState &s, const inagg_wslot &slot, bool everyone) {
     stats_.requests++;
-    inagg_hdr h = header(s, INAGG_REQUEST, block, everyone ? INAGG_F_MULTICAST : 0);
+    inagg_hdr h = header(s, INAGG_REQUEST, slot.block, everyone ? INAGG_F_MULTICAST : 0);
+    h.switch_id = inagg_swap16(s.records[inagg_slot_index(&s.worker, slot.block)].aggregator);
     commit(h, io_->reserve(), 0);
 }
 

@@ -53,6 +53,7 @@ private:
         bool absent = false;  // this rank adds nothing to the block
         bool heard = false;  // a WAIT came for heard_block
         uint32_t heard_block = 0;
+        uint16_t aggregator = 0; // atp: where switches sum the slot's next block
         uint64_t contributors = 0;
     };
     struct StreamState {
@@ -94,11 +95,12 @@ private:
     void skip_decided(StreamState &s, inagg_wslot &slot);
     void act(StreamState &s, const inagg_wslot &slot, int action);
     void send_contribution(StreamState &s, const inagg_wslot &slot, bool resend);
-    void send_request(StreamState &s, uint32_t block, bool everyone);
+    void send_request(StreamState &s, const inagg_wslot &slot, bool everyone);
     void send_restore(StreamState &s, uint32_t block);
     void commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes);
     inagg_hdr header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const;
     StreamState *stream_of(uint32_t slot);
+    bool atp() const { return membership_.config.algorithm == INAGG_ATP; }
     bool trio() const { return membership_.config.algorithm == INAGG_TRIO; }
 
     std::string name_;
@@ -116,6 +118,8 @@ private:
     uint64_t next_nonce_ = 0; // of this rank in the next generation, while it asks to be in it
     bool renewed_ = false;
     int ended_ = 0; // reason of a REFUSED
+    bool restarted_ = false; // it came from another incarnation of the switch
+    bool doubted_ = false;   // somebody says that the switch does not know this rank
 };
 
 } // namespace inagg

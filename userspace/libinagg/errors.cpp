@@ -38,6 +38,10 @@ Error job_ended(uint16_t job, int reason) {
     return {INAGG_ECLOSED, "the switch ended job {}: {}", job, reason_text(reason)};
 }
 
+Error switch_restarted(const std::string &address, uint16_t job) {
+    return {INAGG_ECLOSED, "the switch at {} has restarted and lost job {}: start all its ranks again", address, job};
+}
+
 Error not_taken_back(const inagg_options &options) {
     return {INAGG_EREFUSED,
             "rank {} of job {} was excluded as a permanent straggler, and the others have not taken it back within "

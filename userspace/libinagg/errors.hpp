@@ -16,6 +16,7 @@ Error no_route(const inagg_options &options, int error);
 // `reason` is an enum inagg_reason.
 Error join_refused(const inagg_options &options, int reason);
 Error job_ended(uint16_t job, int reason);
+Error switch_restarted(const std::string &address, uint16_t job);
 // Of a rank that was excluded before, and that the others have not taken back.
 Error not_taken_back(const inagg_options &options);
 // This rank is out, the others go on.

@@ -155,7 +155,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
             accept(receiver.config_header, *receiver.config, job);
             if (receiver.config->group_port)
                 io.join_group(receiver.config->group, inagg_swap16(receiver.config->group_port));
-            return {job, nonce, receiver.config->flags};
+            return {job, nonce, receiver.config->flags, options.switch_address};
         }
         if (monotonic_ns() >= deadline)
             throw receiver.refused ? not_taken_back(options) : no_switch(options);

@@ -5,12 +5,15 @@
 #include "packet_io.hpp"
 #include "transport.hpp"
 
+#include <string>
+
 namespace inagg {
 
 struct Membership {
     JobConfig config;
     uint64_t nonce; // names this incarnation of the worker
     uint8_t flags = 0; // enum inagg_join_flag, of the switch's latest answer
+    std::string switch_address{};
 };
 
 // Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after options.timeout_ms or

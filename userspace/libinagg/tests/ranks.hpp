@@ -22,10 +22,9 @@ inline std::string tested_transport() {
     return name ? name : "udp";
 }
 
-inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t rank, uint16_t size,
-                                 uint16_t job = 7) {
+inline inagg_options options_for(const std::string &address, uint16_t rank, uint16_t size, uint16_t job = 7) {
     inagg_options options = default_options();
-    software_switch.address().copy(options.switch_address, sizeof(options.switch_address) - 1);
+    address.copy(options.switch_address, sizeof(options.switch_address) - 1);
     options.transport[tested_transport().copy(options.transport, sizeof(options.transport) - 1)] = '\0';
     options.job = job;
     options.rank = rank;
@@ -33,8 +32,13 @@ inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t
     return options;
 }
 
+inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t rank, uint16_t size,
+                                 uint16_t job = 7) {
+    return options_for(software_switch.address(), rank, size, job);
+}
+
 // Calls body(communicator) once for each rank, in threads; throws the first exception of any.
-inline void run_ranks(const SoftwareSwitch &software_switch, uint16_t size,
+inline void run_ranks(const std::string &address, uint16_t size,
                       const std::function<void(Communicator &)> &body,
                       const std::function<void(inagg_options &)> &change = {}) {
     std::vector<std::exception_ptr> errors(size);
@@ -42,7 +46,7 @@ inline void run_ranks(const SoftwareSwitch &software_switch, uint16_t size,
     for (uint16_t rank = 0; rank < size; rank++)
         threads.emplace_back([&, rank] {
             try {
-                inagg_options options = options_for(software_switch, rank, size);
+                inagg_options options = options_for(address, rank, size);
                 if (change)
                     change(options);
                 Communicator communicator(options);
@@ -57,6 +61,12 @@ inline void run_ranks(const SoftwareSwitch &software_switch, uint16_t size,
     for (const std::exception_ptr &error : errors)
         if (error)
             std::rethrow_exception(error);
+}
+
+inline void run_ranks(const SoftwareSwitch &software_switch, uint16_t size,
+                      const std::function<void(Communicator &)> &body,
+                      const std::function<void(inagg_options &)> &change = {}) {
+    run_ranks(software_switch.address(), size, body, change);
 }
 
 } // namespace inagg

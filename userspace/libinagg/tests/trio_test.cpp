@@ -376,7 +376,7 @@ TEST(Trio, OnlySomeTransportsDoIt) {
             ADD_FAILURE() << transport;
         } catch (const Error &error) {
             EXPECT_EQ(error.code(), INAGG_EINVAL);
-            EXPECT_NE(std::string(error.what()).find("use udp, afxdp"), std::string::npos) << error.what();
+            EXPECT_NE(std::string(error.what()).find("use afxdp, udp"), std::string::npos) << error.what();
         }
     }
     inagg_options options = options_for(software_switch, 0, 1);
