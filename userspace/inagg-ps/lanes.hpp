@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Elements of INT32 and FIXED32: 32-bit lanes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ps {
+
+// Folds `count` lanes (whole chunks) of `from` into `into`; `op` is an enum inagg_wire_op.
+void fold_lanes(uint32_t *into, const uint32_t *from, std::size_t count, uint8_t op);
+
+} // namespace ps

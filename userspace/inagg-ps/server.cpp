@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "server.hpp"
+
+#include "error.hpp"
+#include "lanes.hpp"
+
+#include <inagg/core/aggregator.h>
+#include <inagg/core/checksum.h>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace ps {
+
+using namespace inaggd;
+
+namespace {
+
+using Kind = Outcome::Change::Kind;
+
+constexpr double strangers_per_second = 1000, strangers_burst = 1000;
+
+bool is_flagged(const inagg_job &job, inagg_join_flag flag) { return job.flags & flag; }
+
+// Who asks, as the book knows it.
+inagg_event event_of(const inagg_hdr &header, const struct inagg_join &join, const Endpoint &from) {
+    inagg_event event{};
+    event.ifindex = Server::only_port;
+    event.source_port = from.port;
+    event.family = from.address.family;
+    event.type = inagg_hdr_type(&header);
+    event.job = inagg_swap16(header.job);
+    event.rank = inagg_swap16(header.source);
+    event.generation = inagg_swap16(header.generation);
+    event.mac[0] = 2; // any: the kernel knows whose frames are sent
+    std::copy(from.address.bytes.begin(), from.address.bytes.end(), event.address);
+    event.join = join;
+    return event;
+}
+
+Endpoint endpoint_of(const inagg_member &member) {
+    return inaggd::has_joined(member) ? Endpoint{Address::of(member), member.receive_port} : Endpoint{};
+}
+
+const char *type_name(uint8_t type) { return type == INAGG_JOIN ? "JOIN" : "LEAVE"; }
+
+void log_decision(const inagg_event &event, const Endpoint &from, const Outcome &outcome) {
+    const bool changed = outcome.verdict == Outcome::Verdict::done || outcome.verdict == Outcome::Verdict::refused;
+    spdlog::log(changed ? spdlog::level::info : spdlog::level::debug, "job {}: {} of rank {} from {}{}{}{}", event.job,
+                type_name(event.type), event.rank, from.address.text(),
+                outcome.verdict == Outcome::Verdict::refused   ? ", refused " + reason_name(outcome.reason)
+                : outcome.verdict == Outcome::Verdict::ignored ? ", ignored"
+                                                               : "",
+                outcome.detail.empty() ? "" : ": ", outcome.detail);
+}
+
+void add(inagg_stats &sum, const inagg_stats &more) {
+    static_assert(sizeof sum % sizeof(__u64) == 0);
+    auto *to = reinterpret_cast<__u64 *>(&sum);
+    const auto *from = reinterpret_cast<const __u64 *>(&more);
+    for (std::size_t i = 0; i < sizeof sum / sizeof *to; i++)
+        to[i] += from[i];
+}
+
+} // namespace
+
+bool Throttle::pass(Time now) {
+    const std::chrono::duration<double> passed = now - last_;
+    tokens_ = std::min(burst_, tokens_ + passed.count() * rate_);
+    last_ = now;
+    if (tokens_ < 1)
+        return false;
+    tokens_ -= 1;
+    return true;
+}
+
+Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox)
+    : book_(policy, std::move(random)), boot_(boot), outbox_(outbox),
+      strangers_(strangers_per_second, strangers_burst) {}
+
+Server::Job *Server::find(uint16_t number) {
+    const auto found = jobs_.find(number);
+    return found == jobs_.end() ? nullptr : &found->second;
+}
+
+// Packets.
+
+void Server::receive(std::span<const std::byte> bytes, const Endpoint &from, bool congested, Time now) {
+    Packet packet{.header = {}, .body = {}, .from = from, .flags = 0, .block = {}, .now = now};
+    if (bytes.size() < sizeof packet.header) {
+        no_job_.drops[INAGG_R_LENGTH]++;
+        return;
+    }
+    std::memcpy(&packet.header, bytes.data(), sizeof packet.header);
+    packet.body = bytes.subspan(sizeof packet.header);
+    if (inagg_hdr_version(&packet.header) != INAGG_WIRE_VERSION) {
+        no_job_.drops[INAGG_R_VERSION]++;
+    } else if (!inagg_hdr_intact(&packet.header)) {
+        no_job_.drops[INAGG_R_HEADER_CHECKSUM]++;
+    } else {
+        packet.flags = inagg_swap16(packet.header.level_flags) & INAGG_FLAGS_MASK;
+        packet.flags |= congested ? INAGG_F_CONGESTION : 0;
+        packet.block = inagg_block_of(&packet.header);
+        handle(packet);
+    }
+}
+
+void Server::handle(const Packet &packet) {
+    Job *job = find(inagg_swap16(packet.header.job));
+    inagg_stats &stats = job ? job->stats : no_job_;
+    stats.packets++;
+    int verdict = -INAGG_R_TYPE;
+    switch (inagg_hdr_type(&packet.header)) {
+    case INAGG_JOIN:
+    case INAGG_LEAVE:
+        return membership(packet); // may remove the job
+    case INAGG_CONTRIBUTION:
+    case INAGG_PARTIAL:
+    case INAGG_REQUEST:
+        verdict = job ? handle_block(*job, packet) : -INAGG_R_JOB;
+        break;
+    default: // a RESTORE, too: what is complete is not forgotten
+        break;
+    }
+    if (verdict < 0)
+        stats.drops[-verdict]++;
+    if (verdict == -INAGG_R_JOB || verdict == -INAGG_R_GENERATION)
+        answer_stranger(packet);
+}
+
+// Blocks. Returns of these: 0 or a negative reason.
+
+int Server::admit(const Job &job, const Packet &packet) const {
+    const inagg_block &block = packet.block;
+    const auto bytes = static_cast<uint32_t>(packet.body.size());
+    const int verdict = inagg_job_admits(&job.record, &block, inagg_swap32(packet.header.slot), bytes);
+    if (verdict)
+        return verdict;
+    const Endpoint &at = job.at[block.rank];
+    if (!at.port)
+        return -INAGG_R_RANK;
+    if (at != packet.from)
+        return -INAGG_R_ADDRESS;
+    if (is_flagged(job.record, INAGG_JOIN_CHECKED) &&
+        !inagg_packet_intact(&packet.header, inagg_payload_checksum(packet.body.data(), bytes)))
+        return -INAGG_R_PAYLOAD_CHECKSUM;
+    return 0;
+}
+
+int Server::handle_block(Job &job, const Packet &arrived) {
+    Packet packet = arrived;
+    const bool asks = inagg_hdr_type(&packet.header) == INAGG_REQUEST;
+    if (asks)
+        packet.block.elements = 0;
+    if (const int verdict = admit(job, packet))
+        return verdict;
+    Slot &slot = job.slots[inagg_swap32(packet.header.slot) * 2 + (packet.flags & INAGG_F_VERSION ? 1 : 0)];
+    return asks ? request(job, slot, packet) : contribute(job, slot, packet);
+}
+
+int Server::contribute(Job &job, Slot &slot, const Packet &packet) {
+    const inagg_block &block = packet.block;
+    uint64_t ranks = inagg_rank_bit(block.rank);
+    if (inagg_hdr_type(&packet.header) == INAGG_PARTIAL)
+        ranks = block.contributors & ~job.subtree[block.rank] ? 0 : block.contributors;
+    if (!ranks)
+        return -INAGG_R_RANK;
+    const bool is_new = !inagg_slot_holds(&slot.state, &block);
+    const int verdict = inagg_slot_contribute_ranks(&slot.state, job.record.all, ranks, &block);
+    if (verdict < 0)
+        return verdict;
+    const int action = verdict & ~INAGG_COMPLETES;
+    if (action == INAGG_REPLY) {
+        job.stats.duplicates++;
+        job.stats.replies++;
+        send_result(job, slot, packet, {&job.at[block.rank], 1});
+        return 0;
+    }
+    slot.marks = static_cast<uint16_t>((is_new ? 0 : slot.marks) |
+                                       (packet.flags & (INAGG_F_COLLISION | INAGG_F_CONGESTION)));
+    if (action == INAGG_TELL) {
+        job.stats.duplicates++;
+        send_wait(job, slot.state.seen, packet, false);
+        return 0;
+    }
+    job.stats.additions++;
+    job.stats.elements += block.elements;
+    uint32_t *lanes = lanes_of(job, slot);
+    if (action == INAGG_STORE)
+        std::memcpy(lanes, packet.body.data(), packet.body.size());
+    else if (action == INAGG_ADD)
+        fold_lanes(lanes, reinterpret_cast<const uint32_t *>(packet.body.data()), block.elements, block.dtype_op & 0xf);
+    if (verdict & INAGG_COMPLETES)
+        complete(job, slot, packet);
+    return 0;
+}
+
+// Where the position's next block goes is decided here, once, so that all copies of the result say the same.
+void Server::complete(Job &job, Slot &slot, const Packet &packet) {
+    const uint32_t position = inagg_swap32(packet.header.slot);
+    if (slot.marks & INAGG_F_COLLISION)
+        job.moves[position]++;
+    slot.next = inagg_aggregator_index(job.number, position, job.moves[position]);
+    job.stats.completions++;
+    send_result(job, slot, packet, job.everyone);
+}
+
+int Server::request(Job &job, const Slot &slot, const Packet &packet) {
+    const int verdict = inagg_slot_request(&slot.state, &packet.block, packet.flags & INAGG_F_MULTICAST);
+    if (verdict < 0)
+        return verdict;
+    if (verdict == INAGG_REPLY) {
+        job.stats.replies++;
+        send_result(job, slot, packet, {&job.at[packet.block.rank], 1});
+    } else {
+        send_wait(job, inagg_slot_seen(&slot.state, &packet.block), packet, verdict == INAGG_TELL_ALL);
+    }
+    return 0;
+}
+
+uint32_t *Server::lanes_of(const Job &job, const Slot &slot) const {
+    return job.lanes.get() + static_cast<std::size_t>(&slot - job.slots.data()) * job.record.elements;
+}
+
+// Answers.
+
+// A header for whoever sent `asked`; not sealed.
+inagg_hdr Server::answer(const inagg_hdr &asked, inagg_type type) const {
+    inagg_hdr header{};
+    header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);
+    header.job = asked.job;
+    header.generation = asked.generation;
+    header.source = asked.source;
+    header.boot = inagg_swap16(boot_);
+    return header;
+}
+
+// The same about the packet's block.
+inagg_hdr Server::answer(const Job &job, const Packet &packet, inagg_type type) const {
+    inagg_hdr header = answer(packet.header, type);
+    header.level_flags = inagg_swap16(packet.flags & INAGG_F_VERSION);
+    header.block = packet.header.block;
+    header.slot = packet.header.slot;
+    header.fan_in = inagg_swap16(job.record.size);
+    if (job.record.algorithm == INAGG_ATP)
+        header.switch_id = packet.header.switch_id;
+    return header;
+}
+
+void Server::send_result(const Job &job, const Slot &slot, const Packet &packet, std::span<const Endpoint> to) {
+    inagg_hdr header = answer(job, packet, INAGG_RESULT);
+    const unsigned flags = (packet.flags & INAGG_F_RESEND) | (slot.marks & INAGG_F_CONGESTION) |
+                           (slot.state.flags & INAGG_SLOT_SATURATED ? INAGG_F_SATURATED : 0);
+    header.level_flags |= inagg_swap16(static_cast<uint16_t>(flags));
+    header.count = header.fan_in;
+    header.contributors = inagg_swap64(slot.state.seen);
+    header.dtype_op = slot.state.dtype_op;
+    header.scale = slot.state.scale;
+    header.next_scale = slot.state.next_scale;
+    header.elements = inagg_swap16(slot.state.elements);
+    if (job.record.algorithm == INAGG_ATP)
+        header.window_cap = inagg_swap16(slot.next);
+    const std::span lanes(lanes_of(job, slot), slot.state.elements);
+    send_block(job, header, std::as_bytes(lanes), to);
+}
+
+void Server::send_wait(Job &job, uint64_t seen, const Packet &packet, bool everyone) {
+    inagg_hdr header = answer(job, packet, INAGG_WAIT);
+    if (everyone) // switches below pass it on likewise
+        header.level_flags |= inagg_swap16(INAGG_F_MULTICAST);
+    header.contributors = inagg_swap64(seen);
+    job.stats.waits++;
+    const std::span<const Endpoint> one(&job.at[packet.block.rank], 1);
+    send_block(job, header, {}, everyone ? std::span<const Endpoint>(job.everyone) : one);
+}
+
+void Server::send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload,
+                        std::span<const Endpoint> to) {
+    if (is_flagged(job.record, INAGG_JOIN_CHECKED))
+        inagg_hdr_seal_checked(&header, inagg_payload_checksum(payload.data(), static_cast<uint32_t>(payload.size())));
+    else
+        inagg_hdr_seal(&header);
+    outbox_.send(header, payload, to);
+}
+
+void Server::refuse(const inagg_hdr &asked, const struct inagg_join &join, inagg_reason reason, const Endpoint &to) {
+    inagg_hdr header = answer(asked, INAGG_REFUSED);
+    header.slot = inagg_swap32(static_cast<uint32_t>(reason));
+    inagg_hdr_seal_checked(&header, inagg_body_checksum(&join));
+    outbox_.send(header, std::as_bytes(std::span(&join, 1)), {&to, 1});
+}
+
+// Probably a rank that this server has forgotten, because it was restarted. It proves nothing to the rank, but makes it
+// ask again as who it is: see join().
+void Server::answer_stranger(const Packet &packet) {
+    if (strangers_.pass(packet.now))
+        refuse(packet.header, {}, INAGG_R_JOB, packet.from);
+}
+
+// Membership.
+
+void Server::membership(const Packet &packet) {
+    struct inagg_join body;
+    if (packet.body.size() != sizeof body) {
+        no_job_.drops[INAGG_R_LENGTH]++;
+        return;
+    }
+    std::memcpy(&body, packet.body.data(), sizeof body);
+    if (!inagg_packet_intact(&packet.header, inagg_body_checksum(&body))) {
+        no_job_.drops[INAGG_R_PAYLOAD_CHECKSUM]++;
+        return;
+    }
+    if (inagg_hdr_type(&packet.header) == INAGG_JOIN)
+        return join(packet, body);
+    const inagg_event event = event_of(packet.header, body, packet.from);
+    const Outcome outcome = book_.leave(event, packet.now);
+    log_decision(event, packet.from, outcome);
+    apply(outcome);
+}
+
+void Server::join(const Packet &packet, const struct inagg_join &body) {
+    const uint16_t number = inagg_swap16(packet.header.job);
+    const Endpoint to{packet.from.address, body.receive_port};
+    if (Job *job = find(number); job && has_joined(*job, packet, body))
+        return configure(*job, packet, body);
+    if (packet.header.boot) { // it had joined, in a run that has ended or before this server was started
+        no_job_.joins++;
+        return refuse(packet.header, body, INAGG_R_JOB, to);
+    }
+    const inagg_event event = event_of(packet.header, body, packet.from);
+    const Outcome outcome = book_.join(event, packet.now);
+    log_decision(event, packet.from, outcome);
+    apply(outcome);
+    if (outcome.reason) {
+        no_job_.joins++;
+        refuse(packet.header, body, outcome.reason, to);
+    } else if (Job *job = find(number); job && has_joined(*job, packet, body)) {
+        configure(*job, packet, body);
+    }
+}
+
+bool Server::has_joined(const Job &job, const Packet &packet, const struct inagg_join &body) const {
+    const uint16_t rank = packet.block.rank;
+    return rank < job.record.size && job.at[rank] == Endpoint{packet.from.address, body.receive_port} &&
+           book_.jobs().at(job.number).members[rank].nonce == body.nonce;
+}
+
+// A switch hears who is behind it once all ranks are known; until then it asks again.
+void Server::configure(Job &job, const Packet &packet, const struct inagg_join &body) {
+    const inagg_job &record = job.record;
+    const uint16_t rank = packet.block.rank;
+    const bool is_switch = book_.jobs().at(job.number).members[rank].flags & INAGG_MEMBER_SWITCH;
+    const uint64_t ranks = is_switch ? job.subtree[rank] : record.all;
+    if (!ranks)
+        return;
+    inagg_hdr header = answer(packet.header, INAGG_CONFIG);
+    header.generation = inagg_swap16(record.generation);
+    header.fan_in = inagg_swap16(record.size);
+    header.contributors = inagg_swap64(ranks);
+    inagg_config config{};
+    config.nonce = body.nonce;
+    config.size = inagg_swap16(record.size);
+    config.elements = inagg_swap16(record.elements);
+    config.slots = inagg_swap32(record.slots);
+    config.control_slots = inagg_swap32(record.control_slots);
+    config.algorithm = record.algorithm;
+    config.flags = record.flags;
+    inagg_hdr_seal_checked(&header, inagg_body_checksum(&config));
+    job.stats.joins++;
+    outbox_.send(header, std::as_bytes(std::span(&config, 1)), {&job.at[rank], 1});
+}
+
+// Jobs.
+
+void Server::apply(const Outcome &outcome) {
+    for (const Outcome::Change &change : outcome.changes) {
+        if (change.kind == Kind::remove)
+            remove(change.job);
+        else if (!book_.jobs().contains(change.job))
+            continue; // a later change of this outcome removes it
+        else if (change.kind == Kind::renew)
+            renew(change.job);
+        if (Job *job = find(change.job))
+            seat(*job);
+    }
+    for (const Displaced &gone : outcome.displaced) {
+        inagg_hdr header{};
+        header.job = inagg_swap16(gone.job);
+        header.source = inagg_swap16(gone.rank);
+        header.generation = inagg_swap16(gone.generation);
+        struct inagg_join join {};
+        join.nonce = gone.member.nonce;
+        refuse(header, join, gone.reason, endpoint_of(gone.member));
+    }
+}
+
+// A new job, or a new generation of it: slots that hold nothing.
+void Server::renew(uint16_t number) {
+    const inagg_job &record = book_.jobs().at(number).record;
+    Job &job = jobs_[number];
+    const std::size_t positions = pool_slots(record);
+    job.number = number;
+    job.record = record;
+    job.slots.assign(2 * positions, {});
+    job.lanes = std::make_unique_for_overwrite<uint32_t[]>(2 * positions * record.elements);
+    job.moves.assign(positions, 0);
+    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots, {} elements per packet{}", number, record.generation,
+                 record.size, algorithm_name(record.algorithm), record.slots, record.control_slots, record.elements,
+                 is_flagged(record, INAGG_JOIN_CHECKED) ? ", payloads checked" : "");
+}
+
+// Ranks came or went.
+void Server::seat(Job &job) {
+    const JobState &state = book_.jobs().at(job.number);
+    job.everyone.clear();
+    for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++) {
+        job.at[rank] = endpoint_of(state.members[rank]);
+        job.subtree[rank] = rank < job.record.size ? subtree_of(state, rank) : 0;
+        if (job.at[rank].port && !is_represented(state, rank))
+            job.everyone.push_back(job.at[rank]);
+    }
+}
+
+void Server::remove(uint16_t number) {
+    const auto job = jobs_.find(number);
+    if (job == jobs_.end())
+        return;
+    add(past_, job->second.stats);
+    jobs_.erase(job);
+    spdlog::info("job {}: removed", number);
+}
+
+void Server::add_job(const JobSpec &spec, Time now) {
+    const auto port_index = [&](const std::string &port) {
+        if (port != "any")
+            throw Error("job {}: member on port '{}': a server has no ports, write RANK@any/ADDRESS", spec.number, port);
+        return only_port;
+    };
+    apply(book_.add(spec, port_index, now));
+}
+
+void Server::tick(Time now) {
+    for (auto &[number, job] : jobs_)
+        if (std::exchange(job.heard_packets, job.stats.packets) != job.stats.packets)
+            book_.heard(number, now);
+    const Outcome expired = book_.expire(now);
+    for (const Outcome::Change &change : expired.changes)
+        spdlog::warn("job {}: no further rank of its {} has joined for {} s (--join-timeout)", change.job,
+                     change.record.size, book_.policy().join.count());
+    apply(expired);
+}
+
+void Server::end() {
+    while (!book_.jobs().empty())
+        apply(book_.remove(book_.jobs().begin()->first));
+}
+
+} // namespace ps

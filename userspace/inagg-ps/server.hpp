@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the server does with packets: the root of a tree of switches in user space, without sockets.
+//
+// core/slot.h decides about blocks, inaggd's JobBook about who may join. Its slots are a job's own, two copies of each,
+// so what is complete stays until all ranks have it, and the server never forgets while it runs: no RESTORE. With atp
+// the switches in front of it are best effort, and it tells the ranks which of their aggregators to use next.
+#pragma once
+
+#include "endpoint.hpp"
+#include "job_book.hpp"
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace ps {
+
+using inaggd::Time;
+
+// Bytes of memory that a slot of a job takes, in both copies.
+inline constexpr uint32_t slot_bytes = 2 * (INAGG_MAX_ELEMENTS * 4 + 32);
+
+// Lets `rate` events a second through, `burst` at once.
+class Throttle {
+public:
+    Throttle(double rate, double burst) : rate_(rate), burst_(burst), tokens_(burst) {}
+    bool pass(Time now);
+
+private:
+    double rate_, burst_, tokens_;
+    Time last_{};
+};
+
+class Server {
+public:
+    // To the book everybody is behind this one.
+    static constexpr uint32_t only_port = 1;
+
+    // `policy.server` is set. `boot` names this incarnation, not 0; `random` gives first generations.
+    Server(const inaggd::Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox);
+
+    // A UDP payload, 4-byte aligned. `congested`: a router on its way marked it so.
+    void receive(std::span<const std::byte> packet, const Endpoint &from, bool congested, Time now);
+    // Removes jobs whose ranks do not come. Call it about once a second.
+    void tick(Time now);
+    // Throws inaggd::Error.
+    void add_job(const inaggd::JobSpec &spec, Time now);
+    // Ends all jobs; their members are told.
+    void end();
+
+    // Calls `each(number, stats)` for the jobs that there are.
+    template <typename Each> void for_jobs(Each each) const {
+        for (const auto &[number, state] : book_.jobs())
+            each(number, jobs_.at(number).stats);
+    }
+    // Of all jobs that have gone, and of packets that belonged to none.
+    const inagg_stats &past_stats() const { return past_; }
+    const inagg_stats &no_job_stats() const { return no_job_; }
+    const inaggd::JobBook &book() const { return book_; }
+
+private:
+    struct Slot {
+        inagg_slot state{};
+        uint16_t marks = 0; // COLLISION and CONGESTION of the block's packets
+        uint16_t next = 0;  // atp: aggregator of the position's next block, once this one is complete
+    };
+    struct Job {
+        uint16_t number = 0;
+        inagg_job record{};
+        std::vector<Slot> slots;           // position * 2 + pool version
+        std::unique_ptr<uint32_t[]> lanes; // record.elements of each
+        std::vector<uint32_t> moves;       // atp: by position, collisions that were acted on
+        std::array<Endpoint, INAGG_MAX_RANKS> at{};      // where each rank has joined from
+        std::array<uint64_t, INAGG_MAX_RANKS> subtree{}; // ranks behind its switch; 0: it is behind none
+        std::vector<Endpoint> everyone; // ranks, and switches once each
+        inagg_stats stats{};
+        uint64_t heard_packets = 0; // stats.packets when tick() last looked
+    };
+    // A packet while it is handled.
+    struct Packet {
+        inagg_hdr header;
+        std::span<const std::byte> body;
+        Endpoint from;
+        uint16_t flags; // enum inagg_flag
+        inagg_block block;
+        Time now;
+    };
+
+    void handle(const Packet &packet);
+    void membership(const Packet &packet);
+    void join(const Packet &packet, const struct inagg_join &join);
+    bool has_joined(const Job &job, const Packet &packet, const struct inagg_join &join) const;
+    void configure(Job &job, const Packet &packet, const struct inagg_join &join);
+    void answer_stranger(const Packet &packet);
+    void refuse(const inagg_hdr &header, const struct inagg_join &join, inagg_reason reason, const Endpoint &to);
+    void apply(const inaggd::Outcome &outcome);
+    void renew(uint16_t number);
+    void seat(Job &job);
+    void remove(uint16_t number);
+
+    int admit(const Job &job, const Packet &packet) const;
+    int handle_block(Job &job, const Packet &packet);
+    int contribute(Job &job, Slot &slot, const Packet &packet);
+    int request(Job &job, const Slot &slot, const Packet &packet);
+    void complete(Job &job, Slot &slot, const Packet &packet);
+    uint32_t *lanes_of(const Job &job, const Slot &slot) const;
+    void send_result(const Job &job, const Slot &slot, const Packet &packet, std::span<const Endpoint> to);
+    void send_wait(Job &job, uint64_t seen, const Packet &packet, bool everyone);
+    void send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload, std::span<const Endpoint> to);
+    inagg_hdr answer(const inagg_hdr &asked, inagg_type type) const;
+    inagg_hdr answer(const Job &job, const Packet &packet, inagg_type type) const;
+    Job *find(uint16_t number);
+
+    inaggd::JobBook book_;
+    const uint16_t boot_;
+    Outbox &outbox_;
+    std::unordered_map<uint16_t, Job> jobs_;
+    inagg_stats past_{}, no_job_{};
+    Throttle strangers_;
+};
+
+} // namespace ps

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#pragma once
+
+#include "server.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace ps {
+
+// An array with a row of counters for each job, as of `inaggctl --json stats`; `job` is "past" for the sum of those that
+// have gone and null for what belonged to none.
+nlohmann::ordered_json statistics(const Server &server);
+
+} // namespace ps
