@@ -29,7 +29,8 @@ struct BlockCarrier::BlockOperation : Operation {
 };
 
 BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
-    : options_(options), transport_(make(options_, *this)), trio_(transport_->config().algorithm == INAGG_TRIO) {
+    : options_(options), transport_(make(options_, *this)), trio_(transport_->config().algorithm == INAGG_TRIO),
+      says_whole_(transport_->config().algorithm != INAGG_SWITCHML) {
     inagg_guesses_init(&guesses_);
 }
 
@@ -169,7 +170,7 @@ void BlockCarrier::add_segment(const BlockHandle &operation, std::unique_ptr<Enc
     operation->pending += blocks;
     if (part != Part::beside_of_all)
         note_blocks(*operation, *encoding);
-    segments_.push_back({operation, std::move(encoding), trio_ && part != Part::elements,
+    segments_.push_back({operation, std::move(encoding), says_whole_ && part != Part::elements,
                          trio_ && part != Part::beside_of_all, next_data_, blocks, blocks});
     next_data_ += blocks;
 }
@@ -189,7 +190,7 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
         const BlockOperation &operation = *control.operation;
         BlockMeta meta = operation.guess ? operation.guess->load(control.index, payload) : control_meta(0);
         meta.next_scale = operation.exponent;
-        meta.whole = trio_ && operation.call.kind != Call::Kind::reduction;
+        meta.whole = says_whole_ && operation.call.kind != Call::Kind::reduction;
         return meta;
     }
     const Segment &segment = segment_of(block);

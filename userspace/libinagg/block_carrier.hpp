@@ -74,6 +74,7 @@ private:
     const inagg_options options_;
     std::unique_ptr<Transport> transport_;
     const bool trio_;
+    const bool says_whole_; // which blocks need all ranks, or have no elements of some
     std::deque<BlockHandle> unassigned_; // operations whose data blocks are not (all) known yet
     std::deque<Segment> segments_;
     uint32_t next_data_ = 0;
