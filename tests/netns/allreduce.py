@@ -34,25 +34,35 @@ def objects(text):
     return found
 
 
-def with_counters(command):
-    """Shell: `command`, then on rank 0 the counters of the switch."""
-    return ["sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || inaggctl --json stats"]
+def with_counters(command, server=False):
+    """Shell: `command`, then on rank 0 the counters of the switch. A server writes its own when it ends."""
+    return ["sh", "-c", command if server else f"{command} || exit; test $INAGG_RANK != 0 || inaggctl --json stats"]
+
+
+def server_options(tmp_path):
+    return ("--switch", "inagg-ps", "--root-arg", "--stats", "--root-arg", tmp_path / "server.json")
+
+
+def server_stats(tmp_path):
+    return json.loads((tmp_path / "server.json").read_text())
 
 
 def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switchml", options=(), environment=None,
-              restarts=False, stragglers="", sources=None, command="{}", limit=RUN_LIMIT):
+              restarts=False, stragglers="", sources=None, server=False, command="{}", limit=RUN_LIMIT):
     """Run a checked allreduce; assert that every element is right, that all ranks have the same bits and that the switch
     made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again. `stragglers`:
     settings of a trio job that decides blocks without them. `sources`: what the root of a tree of switches adds for each
-    block, ranks and switches, instead of one contribution a rank."""
+    block, ranks and switches, instead of one contribution a rank. `server`: inagg-ps in the place of the root."""
     perf = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
     configured = f"{job}:size={workers},algorithm={algorithm}{stragglers}"  # keeps its counters at the end
     configured += ",checked" if "--corrupt" in options else ""
     run = netns(tmp_path, "--workers", workers, "--algorithm", algorithm, "--transport", transport, "--job", job,
-                "--root-arg", "--job", "--root-arg", configured, *options, "--",
-                *with_counters(command.format(perf)), environment=environment, limit=limit)
+                "--root-arg", "--job", "--root-arg", configured, *(server_options(tmp_path) if server else ()), *options, "--",
+                *with_counters(command.format(perf), server), environment=environment, limit=limit)
     assert run.status == 0
     values = objects("\n".join(run.lines(0)) + "\n")
+    if server:
+        values.append(server_stats(tmp_path))
     sizes = [value for value in values if "size" in value]
     counters = next(value["counters"] for value in values if "counters" in value)
     switch = next(row for value in values if isinstance(value, list) for row in value if row["job"] == job)

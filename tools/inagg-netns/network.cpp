@@ -51,7 +51,7 @@ Network::Network(const Options &options) : options_(options) {
     if (options.impairments.any()) {
         links_.emplace(options.impairments);
     }
-    if (options.with_inaggd()) {
+    if (options.with_switch()) {
         pass_.emplace();
     }
     const unsigned root = add_switch(std::nullopt, "switch");
@@ -206,7 +206,7 @@ void Network::accept_xdp_tx(const Namespace &space, const std::string &device) {
 }
 
 void Network::set_offloads(const Namespace &space) {
-    if (options_.with_inaggd()) {
+    if (options_.with_switch()) {
         // XDP cannot parse a frame of many datagrams; TCP may stay large, it passes the switch unread.
         run_checked(space, {"ethtool", "-K", "eth0", "tx-udp-segmentation", "off"});
     }

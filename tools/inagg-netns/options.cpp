@@ -93,7 +93,7 @@ void add_failures(CLI::App &run, Options &options) {
     run.option_defaults()->group("Failures on purpose, times from the start of the commands");
     add_units(run, "--kill", options.kill, parse_kill, "RANK@TIME: kill -9 that rank then");
     add_units(run, "--kill-inaggd", options.kill_inaggd, parse_agent_time,
-              "[SWITCH@]TIME: kill -9 the agent of that switch (the only one, or the root's) then");
+              "[SWITCH@]TIME: kill -9 the agent of that switch (the only one, or the root's), or the server, then");
     add_units(run, "--restart-inaggd", options.restart_inaggd, parse_agent_time,
               "[SWITCH@]TIME: start it again then");
     run.option_defaults()->group("Options");
@@ -130,14 +130,15 @@ void add_run(CLI::App &run, Options &options) {
         ->check(CLI::Range(0, 65535))
         ->capture_default_str();
     run.add_option("--switch", options.switch_kind,
-                   "none: a plain bridge, for peers that do not use the switch")
-        ->check(CLI::IsMember({"inaggd", "none"}))
+                   "inagg-ps: a server in user space in the place of the switch, or of a tree's root; none: a plain bridge, "
+                   "for peers that do not use the switch")
+        ->check(CLI::IsMember({"inaggd", "inagg-ps", "none"}))
         ->capture_default_str();
     run.add_flag("--checked", options.checked, "Ask for payload checksums");
     run.add_option("--inaggd-arg", options.inaggd_arguments, "Argument passed on to inaggd, on every switch")
         ->allow_extra_args(false);
     run.add_option("--root-arg", options.root_arguments,
-                   "The same, on the root of a tree only, which decides about jobs")
+                   "The same, on the root of a tree only, which decides about jobs; or passed on to inagg-ps")
         ->allow_extra_args(false);
     run.add_option("--also-in-switch", options.also_in_switch,
                    "Shell command that runs beside the ranks in the switch's namespace")

@@ -51,7 +51,8 @@ struct Options {
     std::string json_summary;
     std::vector<std::string> command;
 
-    bool with_inaggd() const { return switch_kind == "inaggd"; }
+    bool with_switch() const { return switch_kind != "none"; }
+    bool with_server() const { return switch_kind == "inagg-ps"; } // in the place of the root
     unsigned hosts() const { return (workers + ranks_per_host - 1) / ranks_per_host; }
     unsigned host_of(unsigned rank) const { return rank / ranks_per_host; }
 };

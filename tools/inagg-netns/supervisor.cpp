@@ -70,8 +70,6 @@ std::ofstream open_summary(const std::string &path) {
     return file;
 }
 
-std::string agent_name(const Switch &node) { return node.parent ? node.name : "inaggd"; }
-
 } // namespace
 
 void prepare_environment() {
@@ -119,7 +117,7 @@ bool Supervisor::report() {
 
 int Supervisor::supervise() {
     start_relay();
-    if (options_.with_inaggd()) {
+    if (options_.with_switch()) {
         for (const Switch &node : network_.switches()) {
             start_agent(node);
             if (stopping_) {
@@ -175,12 +173,20 @@ void Supervisor::start_relay() {
 
 void Supervisor::start_agent(const Switch &node) {
     Pipe ready;
+    std::vector<std::string> command = is_server(node) ? server_command(node) : agent_command(node);
+    command.insert(command.end(), {"--ready-fd", std::to_string(ready.write.get())});
+    start(Role::agent, agent_name(node), {.space = &node.space, .command = command, .keep = ready.write.get()},
+          false);
+    ready.write.reset();
+    await_ready(agent_name(node), std::move(ready.read));
+}
+
+std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
     std::vector<std::string> command = {sibling("inaggd")};
     for (const std::string &port : node.ports) {
         command.insert(command.end(), {"--port", port});
     }
-    command.insert(command.end(), {"--address4", node.address4(), "--address6", node.address6(), "--ready-fd",
-                                   std::to_string(ready.write.get())});
+    command.insert(command.end(), {"--address4", node.address4(), "--address6", node.address6()});
     if (node.parent) {
         command.insert(command.end(),
                        {"--parent", "uplink/" + network_.address(network_.switches()[*node.parent]), "--bpffs",
@@ -194,10 +200,22 @@ void Supervisor::start_agent(const Switch &node) {
     if (!node.parent) {
         command.insert(command.end(), options_.root_arguments.begin(), options_.root_arguments.end());
     }
-    start(Role::agent, agent_name(node), {.space = &node.space, .command = command, .keep = ready.write.get()},
-          false);
-    ready.write.reset();
-    await_ready(std::move(ready.read));
+    return command;
+}
+
+std::vector<std::string> Supervisor::server_command(const Switch &node) const {
+    std::vector<std::string> command = {sibling("inagg-ps"), "--address", node.address4(), "--address", node.address6()};
+    for (const unsigned child : node.children) {
+        command.insert(command.end(), {"--child", network_.address(network_.switches()[child])});
+    }
+    command.insert(command.end(), options_.root_arguments.begin(), options_.root_arguments.end());
+    return command;
+}
+
+bool Supervisor::is_server(const Switch &node) const { return options_.with_server() && !node.parent; }
+
+std::string Supervisor::agent_name(const Switch &node) const {
+    return node.parent ? node.name : is_server(node) ? "inagg-ps" : "inaggd";
 }
 
 const Switch &Supervisor::find_switch(const std::string &name) const {
@@ -211,7 +229,7 @@ const Switch &Supervisor::find_switch(const std::string &name) const {
 }
 
 // The agent writes a newline once the switch is attached; its end closes the pipe.
-void Supervisor::await_ready(Fd ready) {
+void Supervisor::await_ready(const std::string &name, Fd ready) {
     const auto deadline = Clock::now() + agent_deadline;
     fcntl(ready.get(), F_SETFL, O_NONBLOCK);
     while (!stopping_) {
@@ -221,7 +239,7 @@ void Supervisor::await_ready(Fd ready) {
             return;
         }
         if (got == 0 || Clock::now() > deadline) {
-            fmt::print(stderr, "netns: inaggd {}; its messages are above\n",
+            fmt::print(stderr, "netns: {} {}; its messages are above\n", name,
                        got == 0 ? "did not start" : "was not ready in time");
             stop(setup_failed);
             return;
@@ -248,7 +266,7 @@ std::vector<std::string> Supervisor::rank_environment(unsigned rank) const {
         fmt::format("INAGG_ALGORITHM={}", options_.algorithm),
         fmt::format("INAGG_TRANSPORT={}", options_.transport),
     };
-    if (options_.with_inaggd()) {
+    if (options_.with_switch()) {
         variables.push_back(fmt::format("INAGG_SWITCH={}", network_.address(network_.switch_of(host))));
     }
     if (options_.checked) {

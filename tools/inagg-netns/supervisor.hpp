@@ -49,8 +49,12 @@ private:
     bool report();
     void start_relay();
     void start_agent(const Switch &node);
+    std::vector<std::string> agent_command(const Switch &node) const;
+    std::vector<std::string> server_command(const Switch &node) const;
+    bool is_server(const Switch &node) const;
+    std::string agent_name(const Switch &node) const;
     const Switch &find_switch(const std::string &name) const;
-    void await_ready(Fd ready);
+    void await_ready(const std::string &name, Fd ready);
     void start_rank(unsigned rank);
     void start_side(const std::string &command);
     pid_t start(Role role, const std::string &name, Spawn spec, bool hide_output);

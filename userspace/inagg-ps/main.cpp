@@ -159,7 +159,7 @@ public:
         for (const std::string &job : o_.jobs)
             server_.add_job(parse_job_spec(job), Clock::now());
         if (!o_.stats.empty())
-            write_stats(); // or say now that the file cannot be written
+            write(statistics(server_)); // or say now that the file cannot be written
         io_.watch(signals_.get());
         for (const Address &address : addresses_)
             spdlog::info("server {} port {}, boot id {:#06x}", address.text(), INAGG_PORT, boot_);
@@ -173,7 +173,7 @@ public:
     void announce() const {
         if (o_.ready_fd < 0)
             return;
-        if (write(o_.ready_fd, "\n", 1) != 1)
+        if (::write(o_.ready_fd, "\n", 1) != 1)
             throw Error("--ready-fd {}: {}", o_.ready_fd, system_text(errno));
         close(o_.ready_fd);
     }
@@ -194,10 +194,11 @@ public:
                 next_tick = now + tick_period;
             }
         }
+        const auto last = statistics(server_);
         server_.end();
         io_.flush();
         if (!o_.stats.empty())
-            write_stats();
+            write(last);
     }
 
 private:
@@ -205,14 +206,14 @@ private:
         signalfd_siginfo info;
         while (read(signals_.get(), &info, sizeof info) == sizeof info) {
             if (info.ssi_signo == SIGUSR1)
-                write_stats();
+                write(statistics(server_));
             else
                 stop_ = true;
         }
     }
 
-    void write_stats() const {
-        const std::string text = statistics(server_).dump(1) + "\n";
+    void write(const nlohmann::ordered_json &stats) const {
+        const std::string text = stats.dump(1) + "\n";
         if (o_.stats.empty()) {
             std::cout << text << std::flush;
             return;

@@ -166,6 +166,47 @@ INSTANTIATE_TEST_SUITE_P(All, OverSockets,
                                                 info.param.loss * 100);
                          });
 
+// What arrives at a SocketIo from a plain socket that marks its packets with `tos`.
+struct Arrival {
+    std::size_t bytes;
+    bool congested;
+};
+std::vector<Arrival> arrivals(std::initializer_list<std::pair<std::size_t, int>> sizes_and_tos) {
+    const Address address = random_loopback();
+    SocketIo io(std::array{address});
+    inagg::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(INAGG_PORT);
+    std::memcpy(&to.sin_addr, address.bytes.data(), 4);
+    for (const auto &[bytes, tos] : sizes_and_tos) {
+        setsockopt(socket.get(), IPPROTO_IP, IP_TOS, &tos, sizeof tos);
+        const std::vector<char> packet(bytes);
+        sendto(socket.get(), packet.data(), bytes, 0, reinterpret_cast<const sockaddr *>(&to), sizeof to);
+    }
+    std::vector<Arrival> seen;
+    for (int i = 0; i < 100 && seen.size() < sizes_and_tos.size(); i++)
+        io.receive([&](auto packet, const Endpoint &, bool congested) { seen.push_back({packet.size(), congested}); }, 2ms);
+    return seen;
+}
+
+TEST(SocketIo, SeesMarksOfRouters) {
+    const auto seen = arrivals({{64, INAGG_TOS}, {64, INAGG_TOS | 3}, {64, INAGG_TOS}});
+    ASSERT_EQ(seen.size(), 3u);
+    EXPECT_FALSE(seen[0].congested);
+    EXPECT_TRUE(seen[1].congested);
+    EXPECT_FALSE(seen[2].congested);
+}
+
+TEST(SocketIo, DropsWhatIsLongerThanAPacket) {
+    const auto seen = arrivals({{sizeof(inagg_hdr) + INAGG_MAX_PAYLOAD, 0}, {5000, 0}, {0, 0}, {1, 0}});
+    ASSERT_GE(seen.size(), 2u);
+    EXPECT_EQ(seen.front().bytes, sizeof(inagg_hdr) + INAGG_MAX_PAYLOAD);
+    EXPECT_EQ(seen.back().bytes, 1u);
+    for (const Arrival &one : seen)
+        EXPECT_LE(one.bytes, sizeof(inagg_hdr) + INAGG_MAX_PAYLOAD + 8);
+}
+
 TEST(OverSockets, HalvesOfAllRanksAreSummed) {
     RunningServer server;
     inagg::run_ranks(

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""inagg-ps: the server that sums in user space, alone and as the root of a tree of switches."""
+
+import re
+
+import pytest
+
+from allreduce import DTYPES, QUICK, allreduce, assert_lossy, server_options, server_stats
+from netns import netns
+
+SIZES = ("-b", "4K", "-e", "1M", "-f", 16)
+BAD_LINKS = ("--loss", 0.01, "--dup", 0.05, "--reorder", 0.1)
+
+
+def server(tmp_path, workers, *perf, **more):
+    return allreduce(tmp_path, workers, *perf, server=True, **more)
+
+
+@pytest.mark.parametrize("algorithm", ["switchml", "atp"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_alone(tmp_path, algorithm, dtype):
+    result = server(tmp_path, 4, *SIZES, *QUICK, "-d", dtype, algorithm=algorithm)
+    assert result.switch["reasons"] == {}
+
+
+@pytest.mark.parametrize("options", [("--loss", 0.01), BAD_LINKS, ("--corrupt", 0.01), ("--loss", 0.01, "--ipv6")])
+def test_bad_links(tmp_path, options):
+    assert_lossy(server(tmp_path, 4, *SIZES, *QUICK, algorithm="atp", options=options))
+
+
+def test_same_bits_as_a_switch(tmp_path):
+    for dtype in ("float32", "bfloat16"):
+        perf = ("-b", "64K", "-e", "64K", *QUICK, "-d", dtype)
+        assert server(tmp_path, 4, *perf, algorithm="atp").hashes() == allreduce(tmp_path, 4, *perf).hashes()
+
+
+def test_sixteen_ranks_two_a_host(tmp_path):
+    server(tmp_path, 16, "-b", "64K", "-e", "256K", "-f", 4, *QUICK, algorithm="atp", options=("--ranks-per-host", 2))
+
+
+@pytest.mark.parametrize("transport", ["udp", "afxdp", "xdp"])
+def test_behind_switches(tmp_path, transport):
+    """Racks sum for it: it adds one sum a rack."""
+    result = server(tmp_path, 4, *SIZES, *QUICK, transport=transport, sources=2, options=("--topology", "two-level"))
+    assert result.switch["reasons"] == {}
+
+
+def test_behind_switches_with_loss(tmp_path):
+    result = server(tmp_path, 5, "-b", "64K", "-e", "256K", "-f", 4, *QUICK, sources=3,
+                    options=("--topology", "two-level", *BAD_LINKS))
+    assert_lossy(result)
+
+
+def test_restarted_server(tmp_path):
+    """Its jobs are gone: calls end with an error that says so, long before their deadline."""
+    run = netns(tmp_path, "--workers", 3, "--algorithm", "atp", "--transport", "udp", *server_options(tmp_path),
+                "--kill-inaggd", "1s", "--restart-inaggd", "1500ms", "--", "inagg-perf", "allreduce", "-b", "4M", "-e", "4M",
+                "-n", 100000)
+    assert run.status not in (0, 124)
+    for rank in range(3):
+        assert re.search(rf"\[{rank}\] .*the switch at 10.77.0.1 has restarted and lost job 1", run.error)
+    lost = next(row for row in server_stats(tmp_path) if row["job"] is None)
+    assert lost["reasons"]["JOB"] > 0
+
+
+def test_ended_server(tmp_path):
+    """Asked to end it tells the ranks."""
+    run = netns(tmp_path, "--workers", 2, "--transport", "udp", *server_options(tmp_path),
+                "--also-in-switch", "sleep 1; kill $(pidof inagg-ps)", "--", "inagg-perf", "allreduce", "-b", "4M", "-e", "4M",
+                "-n", 100000)
+    assert run.status not in (0, 124)
+    for rank in range(2):
+        assert re.search(rf"\[{rank}\] .*the switch ended job 1", run.error)
+    assert next(row for row in server_stats(tmp_path) if row["job"] == 1)["completions"] > 0
+
+
+@pytest.mark.parametrize("arguments, complaint", [
+    (("--address", "10.77.0.9"), "--address 10.77.0.9: UDP port 12000"),
+    (("--address", "here"), "--address here: not"),
+    (("--address", "127.0.0.1", "--address", "127.0.0.2"), "same family"),
+    (("--memory", "512KiB"), "--memory 524288: a job"),
+    (("--job-slots", "100"), "power of two, not 100"),
+    (("--job", "7:size=2,algorithm=trio"), "trio does not work"),
+    (("--child", "p0/10.77.0.2"), "--child p0/10.77.0.2: not"),
+    (("--stats", "/no/such/file"), "--stats /no/such/file"),
+])
+def test_complaints(tmp_path, arguments, complaint):
+    """What cannot be is said, with the value."""
+    address = () if arguments[0] == "--address" else ("--address", "127.0.0.1")
+    run = netns(tmp_path, "--workers", 1, "--switch", "none", "--", "inagg-ps", *address, *arguments, limit=20)
+    assert run.status != 0
+    assert complaint in run.output + run.error
