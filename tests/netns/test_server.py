@@ -51,14 +51,18 @@ def test_behind_switches_with_loss(tmp_path):
     assert_lossy(result)
 
 
-def test_restarted_server(tmp_path):
+@pytest.mark.parametrize("topology, complaint", [
+    ("star", "the switch at 10.77.0.1 has restarted and lost job 1"),
+    ("two-level", "the switch ended job 1: no such job"),  # says the rack's
+])
+def test_restarted_server(tmp_path, topology, complaint):
     """Its jobs are gone: calls end with an error that says so, long before their deadline."""
-    run = netns(tmp_path, "--workers", 3, "--algorithm", "atp", "--transport", "udp", *server_options(tmp_path),
+    run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--topology", topology, *server_options(tmp_path),
                 "--kill-inaggd", "1s", "--restart-inaggd", "1500ms", "--", "inagg-perf", "allreduce", "-b", "4M", "-e", "4M",
                 "-n", 100000)
     assert run.status not in (0, 124)
     for rank in range(3):
-        assert re.search(rf"\[{rank}\] .*the switch at 10.77.0.1 has restarted and lost job 1", run.error)
+        assert re.search(rf"\[{rank}\] .*{complaint}", run.error)
     lost = next(row for row in server_stats(tmp_path) if row["job"] is None)
     assert lost["reasons"]["JOB"] > 0
 

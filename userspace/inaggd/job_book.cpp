@@ -349,10 +349,11 @@ Outcome JobBook::refused_above(const inagg_event &event) {
         return outcome;
     }
     auto job = jobs_.find(event.job);
+    const bool lost = reason == INAGG_R_JOB && !event.join.nonce; // to a parent that was restarted we are strangers
     if (job == jobs_.end() || event.generation != job->second.record.generation ||
-        job->second.members[event.rank & (INAGG_MAX_RANKS - 1)].nonce != event.join.nonce)
+        (!lost && job->second.members[event.rank & (INAGG_MAX_RANKS - 1)].nonce != event.join.nonce))
         return ignored("ends nothing here");
-    Outcome outcome{.verdict = Verdict::done, .detail = "the parent has ended the job"};
+    Outcome outcome{.verdict = Verdict::done, .detail = lost ? "the parent has lost the job" : "the parent has ended the job"};
     erase(event.job, outcome, reason);
     return outcome;
 }

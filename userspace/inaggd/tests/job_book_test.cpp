@@ -932,6 +932,19 @@ TEST_F(Leaf, ItsJobsEndWithTheParents) {
     EXPECT_FALSE(has(7));
 }
 
+TEST_F(Leaf, ItsJobsEndWhenTheParentHasLostThem) {
+    const Worker zero = Worker::of(0, 4);
+    expect_asked(join(zero));
+    configure(zero, 500, 0b0001);
+    const Worker nobody = zero.again(0);
+    expect_ignored(refuse(nobody, 499, INAGG_R_JOB));
+    expect_ignored(refuse(nobody, 500, INAGG_R_REPLACED));
+    Outcome outcome = refuse(nobody, 500, INAGG_R_JOB);
+    ASSERT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_EQ(outcome.displaced[0].member.nonce, zero.nonce);
+    EXPECT_FALSE(has(7));
+}
+
 TEST_F(Leaf, ANewGenerationReplacesTheOld) {
     const Worker zero = Worker::of(0, 4);
     expect_asked(join(zero));
