@@ -21,6 +21,8 @@ namespace {
 using Kind = Outcome::Change::Kind;
 
 constexpr double strangers_per_second = 1000, strangers_burst = 1000;
+// Ranks repeat a JOIN every few milliseconds, and there may be 64 in a job.
+constexpr double joins_per_second = 4000, joins_burst = 4000;
 
 bool is_flagged(const inagg_job &job, inagg_join_flag flag) { return job.flags & flag; }
 
@@ -78,7 +80,7 @@ bool Throttle::pass(Time now) {
 
 Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox)
     : book_(policy, std::move(random)), boot_(boot), outbox_(outbox),
-      strangers_(strangers_per_second, strangers_burst) {}
+      strangers_(strangers_per_second, strangers_burst), joins_(joins_per_second, joins_burst) {}
 
 Server::Job *Server::find(uint16_t number) {
     const auto found = jobs_.find(number);
@@ -325,6 +327,8 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     const Endpoint to{packet.from.address, body.receive_port};
     if (Job *job = find(number); job && has_joined(*job, packet, body))
         return configure(*job, packet, body);
+    if (!joins_.pass(packet.now))
+        return; // it asks again
     if (packet.header.boot) { // it had joined, in a run that has ended or before this server was started
         no_job_.joins++;
         return refuse(packet.header, body, INAGG_R_JOB, to);

@@ -119,7 +119,7 @@ private:
     Outbox &outbox_;
     std::unordered_map<uint16_t, Job> jobs_;
     inagg_stats past_{}, no_job_{};
-    Throttle strangers_;
+    Throttle strangers_, joins_;
 };
 
 } // namespace ps

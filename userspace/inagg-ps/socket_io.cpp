@@ -180,7 +180,8 @@ io_uring_sqe *SocketIo::next_sqe() {
 // leaves no completion behind.
 
 void SocketIo::flush() {
-    io_uring_submit(&ring_);
+    while (io_uring_sq_ready(&ring_) && io_uring_submit(&ring_) > 0) // it stops at what fails
+        ;
     frames_queued_ = messages_queued_ = 0;
 }
 
