@@ -18,6 +18,7 @@ struct place {
 /* What there is to say about a block; copied while its lock is held. */
 struct report {
 	struct inagg_slot state;	/* of ranks that are in: `seen` */
+	__u64	absent;			/* of a WAIT: ranks that it names beside them */
 	__u16	count;			/* of a result: how many */
 	__u16	flags;			/* of a result: enum inagg_flag */
 	__u16	epoch;
@@ -69,7 +70,7 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct packet
 	h->boot = bpf_htons(p->boot);
 	h->fan_in = bpf_htons(job->size);
 	h->count = sum ? bpf_htons(r->count) : 0;
-	h->contributors = bpf_cpu_to_be64(r->state.seen);
+	h->contributors = bpf_cpu_to_be64(sum ? r->state.seen : r->state.seen | r->absent);
 	h->window_cap = bpf_htons(r->cap);
 	h->switch_id = bpf_htons(r->epoch);
 	h->dtype_op = p->block.dtype_op;

@@ -143,7 +143,7 @@ static __always_inline int trio_place(struct trio *t, const struct packet *p, st
 
 static __always_inline struct report trio_report(const struct inagg_record *record)
 {
-	struct report r = { .state = record->slot, .epoch = record->epoch };
+	struct report r = { .state = record->slot, .absent = record->absent, .epoch = record->epoch };
 
 	r.count = inagg_count_ranks(r.state.seen);
 	if (record->flags & INAGG_RECORD_DEGRADED)

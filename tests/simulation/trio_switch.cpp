@@ -272,7 +272,7 @@ private:
     }
 
     Packet tell(const inagg_record *r, const Packet &cause) const {
-        Packet packet = wait(r ? r->slot.seen : 0, cause);
+        Packet packet = wait(r ? inagg_record_heard(r) : 0, cause);
         packet.block.epoch = r ? r->epoch : 0;
         packet.window_cap = 0;
         return packet;

@@ -214,8 +214,6 @@ private:
             policy.expiry_sweeps || (policy.quorum && policy.quorum <= inagg_count_ranks(others));
         world.require(world.content.whole(slot.block) || !goes_on,
                       "rank {} waits for block {:#x}, which a dead rank does not hold up", r, slot.block);
-        if (auto &heard = ranks[r].heard[index_of(slot.block)]) // no WAIT names who is absent
-            *heard |= world.content.absent_from(slot.block) & ~inagg_rank_bit(*sc.killed);
         Workers::check_deadline(r, slot);
     }
 };

@@ -112,12 +112,13 @@ struct ReferenceSwitch::Request {
 struct ReferenceSwitch::Report {
     inagg_slot state;
     const Lanes *lanes;
+    uint64_t absent = 0; // of a WAIT
     uint16_t epoch = 0, cap = 0;
     bool degraded = false;
 
     Report(const inagg_slot &slot, const Lanes &sums) : state(slot), lanes(&sums) {}
     Report(const inagg_record &record, const Lanes &sums)
-        : state(record.slot), lanes(&sums), epoch(record.epoch),
+        : state(record.slot), lanes(&sums), absent(record.absent), epoch(record.epoch),
           degraded((record.flags & INAGG_RECORD_DEGRADED) != 0) {}
     // Of a block that is not here.
     explicit Report(uint16_t window_cap) : state{}, lanes(nullptr), cap(window_cap) {}
@@ -853,7 +854,7 @@ Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, const Re
     out.dtype = request.block.dtype_op >> 4;
     out.op = request.block.dtype_op & 0xf;
     out.scale = request.block.scale;
-    out.contributors = report.state.seen;
+    out.contributors = report.state.seen | (type == INAGG_WAIT ? report.absent : 0);
     out.window_cap = report.cap;
     out.epoch = report.epoch;
     out.count = 0;

@@ -290,15 +290,13 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     inagg_wslot &slot = s.slots[index];
     const bool waiting = slot.state == INAGG_WSLOT_SENT && slot.block == block;
     SlotRecord &record = s.records[index];
-    uint64_t contributors = inagg_swap64(header.contributors);
+    const uint64_t contributors = inagg_swap64(header.contributors);
     if (header.window_cap)
         return on_full(s, block, inagg_swap16(header.window_cap));
     if (waiting) {
         record.heard = true;
         record.heard_block = block;
         record.contributors = contributors;
-        if (record.absent) // it was heard, though it is not in
-            contributors |= inagg_rank_bit(membership_.config.rank);
     }
     s.answered = true;
     const int action = heed(s, slot, block, contributors, inagg_swap16(header.switch_id));
@@ -458,9 +456,8 @@ inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, 
 void Engine::send_contribution(StreamState &s, const inagg_wslot &slot, bool resend) {
     std::byte *frame = io_->reserve();
     BlockMeta meta = client_.load(s.stream, slot.block, frame + sizeof(inagg_hdr));
-    SlotRecord &record = s.records[inagg_slot_index(&s.worker, slot.block)];
-    meta.epoch = atp() ? record.aggregator : slot.epoch; // both are `switch_id`
-    record.absent = meta.absent;
+    // both are `switch_id`
+    meta.epoch = atp() ? s.records[inagg_slot_index(&s.worker, slot.block)].aggregator : slot.epoch;
     if (!resend)
         stats_.abstained += meta.absent;
     inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block, resend ? INAGG_F_RESEND : 0);

@@ -50,7 +50,6 @@ public:
 private:
     // What is remembered of a slot beside its timers.
     struct SlotRecord {
-        bool absent = false;  // this rank adds nothing to the block
         bool heard = false;  // a WAIT came for heard_block
         uint32_t heard_block = 0;
         uint16_t aggregator = 0; // atp: where switches sum the slot's next block

@@ -152,6 +152,12 @@ INAGG_INLINE int inagg_record_is_open(const struct inagg_record *r)
 	return (r->slot.flags & (INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE)) == INAGG_SLOT_LIVE;
 }
 
+/** Whom a WAIT names: who is in, and who has said to have nothing to add. */
+INAGG_INLINE __u64 inagg_record_heard(const struct inagg_record *r)
+{
+	return r->slot.seen | r->absent;
+}
+
 /* A place for another block: free, or else the result that has been complete for longest.  -1: none. */
 INAGG_INLINE int inagg_record_room(const struct inagg_record *bucket)
 {

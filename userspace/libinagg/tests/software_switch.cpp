@@ -389,7 +389,7 @@ void SoftwareSwitch::reply(Job &job, uint32_t index, int rank) {
 }
 
 void SoftwareSwitch::tell(Job &job, const inagg_record *record, const Packet &packet, int rank) {
-    send_wait(job, record ? record->slot.seen : 0, packet, rank, record ? record->epoch : 0);
+    send_wait(job, record ? inagg_record_heard(record) : 0, packet, rank, record ? record->epoch : 0);
 }
 
 int SoftwareSwitch::restore(Job &job, const inagg_block &block, const Packet &packet) {
