@@ -26,6 +26,12 @@ const std::map<std::string, Mutation> mutations = {
     {"forget-result", Mutation::forget_result},
     {"one-partial", Mutation::one_partial},
     {"keep-restore", Mutation::keep_restore},
+    {"fold-epochs", Mutation::fold_epochs},
+    {"answer-stale", Mutation::answer_stale},
+    {"keep-overlap", Mutation::keep_overlap},
+    {"hold-back", Mutation::hold_back},
+    {"hide-whole", Mutation::hide_whole},
+    {"raise-nothing", Mutation::raise_nothing},
     {"all-fresh", Mutation::all_fresh},
     {"ignore-epoch", Mutation::ignore_epoch},
     {"believe-anything", Mutation::believe_anything},
@@ -89,7 +95,7 @@ int main(int argc, char **argv) {
         ->transform(CLI::CheckedTransformer(algorithms));
     app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
         ->check(CLI::Range(1, 64));
-    app.add_flag("--tree", options.tree, "Jobs of switchml on a random tree of switches");
+    app.add_flag("--tree", options.tree, "Jobs on a random tree of switches");
     app.add_option("--mutation", options.mutation, "Break this rule; succeed if it is noticed")
         ->transform(CLI::CheckedTransformer(mutations));
     app.add_flag("--verbose", options.verbose, "Print every event");
@@ -110,11 +116,8 @@ int main(int argc, char **argv) {
             fmt::print("seed {}: {}\n", seed, violation.what());
             if (options.mutation != Mutation::none)
                 return 0;
-            fmt::print("replay: simulate{} --seed {}{} --verbose\n",
-                       options.algorithm == INAGG_TRIO ? " --algorithm trio"
-                       : options.tree                  ? " --tree"
-                                                       : "",
-                       seed,
+            fmt::print("replay: simulate{}{} --seed {}{} --verbose\n",
+                       options.algorithm == INAGG_TRIO ? " --algorithm trio" : "", options.tree ? " --tree" : "", seed,
                        options.ranks ? fmt::format(" --workers {}", *options.ranks) : "");
             return 1;
         }

@@ -62,11 +62,16 @@ void draw_faults(Random &random, Scenario &sc) {
 // Any tree, of any depth, with ranks at any switch.
 void draw_tree(Random &random, Scenario &sc) {
     const uint64_t switches = random.between(2, 7);
+    std::vector<uint32_t> depth(switches);
     sc.parents.push_back(0);
-    for (uint64_t n = 1; n < switches; n++)
+    for (uint64_t n = 1; n < switches; n++) {
         sc.parents.push_back(static_cast<uint32_t>(random.below(n)));
+        depth[n] = depth[sc.parents[n]] + 1;
+    }
     for (uint32_t r = 0; r < sc.ranks; r++)
         sc.leaf_of.push_back(static_cast<uint32_t>(random.below(switches)));
+    for (uint32_t leaf : sc.leaf_of)
+        sc.deepest = std::max(sc.deepest, depth[leaf]);
 }
 
 inagg_policy draw_policy(Random &random, const Scenario &sc) {
@@ -95,7 +100,7 @@ void draw_exclusions(Random &random, Scenario &sc) {
     }
 }
 
-void draw_trio(Random &random, Scenario &sc) {
+void draw_trio(Random &random, Scenario &sc, bool tree) {
     static constexpr Time periods[] = {2 * ms, 5 * ms, 5 * ms, 10 * ms, 20 * ms};
     sc.trio.buckets = 1u << random.below(4);
     sc.trio.policy = draw_policy(random, sc);
@@ -105,7 +110,7 @@ void draw_trio(Random &random, Scenario &sc) {
     sc.trio.lost_ticks = random.chance(0.8) ? 0 : random.chance(0.5) ? 0.5 : 1;
     sc.trio.history = random.chance(0.25) ? sc.slots * static_cast<uint32_t>(random.between(1, 3)) : 4096;
     sc.trio.foreign = random.chance(0.3);
-    if (sc.ranks > 1)
+    if (sc.ranks > 1 && !tree)
         draw_exclusions(random, sc);
 }
 
@@ -138,7 +143,7 @@ Scenario make_scenario(Random &random, const Options &options) {
     if (sc.ranks > 1 && random.chance(0.05))
         make_quiet(random, sc);
     if (sc.algorithm == INAGG_TRIO)
-        draw_trio(random, sc);
+        draw_trio(random, sc, options.tree);
     if (options.tree)
         draw_tree(random, sc);
     return sc;

@@ -65,6 +65,7 @@ struct Scenario {
     std::optional<uint32_t> killed;
     std::vector<uint32_t> parents; // of each switch, the root first; empty: there is one switch
     std::vector<uint32_t> leaf_of; // the switch of each rank
+    uint32_t deepest;              // so many switches between a rank and the root, at most
     TrioScenario trio;
     bool quiet; // nothing is lost and one rank sleeps: the others must not flood the switch
 

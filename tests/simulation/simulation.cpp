@@ -12,9 +12,10 @@ namespace {
 constexpr uint64_t most_events = 20'000'000;
 
 std::unique_ptr<Switch> make_switch(World &world) {
+    const bool alone = world.sc.parents.empty();
     if (world.sc.algorithm == INAGG_TRIO)
-        return make_trio_switch(world);
-    return world.sc.parents.empty() ? make_switchml_switch(world) : make_tree_switch(world);
+        return alone ? make_trio_switch(world) : make_trio_tree(world);
+    return alone ? make_switchml_switch(world) : make_tree_switch(world);
 }
 
 class Simulation {
@@ -31,7 +32,7 @@ public:
         for (uint32_t i = 0; i < world.sc.faults.size(); i++)
             world.schedule(Event::fault, world.sc.faults[i].at, the_switch, i);
         while (!workers->over()) {
-            if (world.idle() || world.outcome.events == most_events)
+            if (world.idle() || world.outcome.events == most_events << world.sc.deepest)
                 throw Violation("the run does not end: " + workers->stuck());
             handle(world.next());
         }

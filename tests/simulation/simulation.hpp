@@ -8,7 +8,7 @@
 // has everything, or, where a rank was killed, an error that names exactly that rank.
 //
 // With `tree`, the same of a tree of switches, each of which may forget by itself; an error may name ranks that are
-// behind the same switch as the one that was killed.
+// behind the same switch as the one that was killed. With trio nobody is excluded then.
 //
 // Of trio: a record is the sum of the ranks that it names; the first result of a block that any rank accepts
 // is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
@@ -40,6 +40,13 @@ enum class Mutation {
     // of trees
     one_partial,  // a switch sends no partial sum twice
     keep_restore, // a switch passes no RESTORE on to its parent
+    // of trio's
+    fold_epochs,    // a switch below the root adds contributions of any epoch
+    answer_stale,   // it answers with a result of any epoch
+    keep_overlap,   // it keeps a sum that the root will never add
+    hold_back,      // it lets a sum wait for a rank that never comes
+    hide_whole,     // its sums do not say that they are of a block for all ranks
+    raise_nothing,  // a result raises no floor
     // of trio
     all_fresh,        // the switch takes every block for one that was never sent before
     ignore_epoch,     // contributions of any epoch count

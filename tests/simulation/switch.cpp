@@ -10,6 +10,7 @@ void OneSwitch::receive(int, const Packet &packet) {
     world.require(!refused, "an honest packet is refused for reason {}", -refused);
     switch (packet.type) {
     case INAGG_CONTRIBUTION:
+    case INAGG_PARTIAL:
         return contribute(packet);
     case INAGG_RESTORE:
         return restore(packet);
@@ -52,7 +53,16 @@ Packet Switch::wait(uint64_t seen, const Packet &cause) const {
     return packet;
 }
 
-void OneSwitch::multicast(const Packet &packet) {
+void OneSwitch::send_to(uint32_t rank, const Packet &packet) {
+    if (tree)
+        return tree->send_down(tree->apex(), rank, packet);
+    world.transmit(static_cast<int>(rank), packet);
+}
+
+void OneSwitch::multicast(Packet packet) {
+    packet.everyone = true;
+    if (tree)
+        return tree->send_down_to_all(tree->apex(), packet);
     for (uint32_t rank = 0; rank < sc.ranks; rank++)
         world.transmit(static_cast<int>(rank), packet);
 }

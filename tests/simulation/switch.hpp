@@ -2,7 +2,7 @@
 // The switch's side of an algorithm: verdicts of include/inagg/core, memory that may vanish, and checks.
 #pragma once
 
-#include "world.hpp"
+#include "tree.hpp"
 
 #include <memory>
 
@@ -35,10 +35,10 @@ protected:
     uint16_t boot = 1;
 };
 
-// A switch that stands alone.
+// A switch that stands alone, or the root of a tree.
 class OneSwitch : public Switch {
 public:
-    using Switch::Switch;
+    explicit OneSwitch(World &shared, const Tree *below = nullptr) : Switch(shared), tree(below) {}
     void receive(int, const Packet &packet) override;
     void restart() override;
 
@@ -46,11 +46,16 @@ protected:
     virtual void contribute(Packet packet) = 0;
     virtual void restore(const Packet &packet) = 0;
     virtual void request(const Packet &packet) = 0;
-    void multicast(const Packet &packet);
+    void send_to(uint32_t rank, const Packet &packet);
+    void multicast(Packet packet);
+
+private:
+    const Tree *const tree;
 };
 
 std::unique_ptr<Switch> make_switchml_switch(World &world);
 std::unique_ptr<Switch> make_tree_switch(World &world);
-std::unique_ptr<Switch> make_trio_switch(World &world);
+std::unique_ptr<Switch> make_trio_switch(World &world, const Tree *below = nullptr);
+std::unique_ptr<Switch> make_trio_tree(World &world);
 
 } // namespace simulation

@@ -22,9 +22,9 @@ struct Node {
 
 class TreeSwitch : public Switch {
 public:
-    explicit TreeSwitch(World &shared) : Switch(shared), nodes(sc.parents.size()) {
+    explicit TreeSwitch(World &shared) : Switch(shared), tree(shared), nodes(tree.size()) {
         for (uint32_t n = 0; n < nodes.size(); n++) {
-            nodes[n].place = {.here = ranks_behind(n), .everyone = job.all};
+            nodes[n].place = {.here = tree.here(n), .everyone = job.all};
             nodes[n].memory.resize(2 * (job.slots + job.control_slots));
         }
     }
@@ -67,21 +67,10 @@ public:
     }
 
 private:
+    const Tree tree;
     std::vector<Node> nodes; // the root comes first
 
-    Node &any_node() { return nodes[world.random.below(nodes.size())]; }
-
-    uint64_t ranks_behind(uint32_t n) const {
-        uint64_t ranks = 0;
-        for (uint32_t r = 0; r < sc.ranks; r++)
-            for (uint32_t at = sc.leaf_of[r];; at = sc.parents[at]) {
-                if (at == n)
-                    ranks |= inagg_rank_bit(r);
-                if (at == 0 || at == n)
-                    break;
-            }
-        return ranks;
-    }
+    Node &any_node() { return nodes[tree.any()]; }
 
     Copy &copy_of(uint32_t n, const Packet &packet) { return nodes[n].memory[packet.slot * 2 + packet.version]; }
 
@@ -90,38 +79,15 @@ private:
         return packet;
     }
 
-    void send_up(uint32_t n, const Packet &packet) { world.transmit(switch_target(sc.parents[n]), packet); }
-
-    // To the rank itself, or to the switch below that leads to it.
-    void send_down(uint32_t n, uint32_t rank, const Packet &packet) {
-        uint32_t below = sc.leaf_of[rank];
-        if (below == n)
-            return world.transmit(static_cast<int>(rank), packet);
-        while (sc.parents[below] != n)
-            below = sc.parents[below];
-        world.transmit(switch_target(below), packet);
-    }
-
-    void send_down_to_all(uint32_t n, const Packet &packet) {
-        for (uint32_t r = 0; r < sc.ranks; r++)
-            if (sc.leaf_of[r] == n)
-                world.transmit(static_cast<int>(r), packet);
-        for (uint32_t below = 1; below < nodes.size(); below++)
-            if (sc.parents[below] == n && nodes[below].place.here)
-                world.transmit(switch_target(below), packet);
-    }
-
     void send_partial(uint32_t n, const Copy &copy, const Packet &cause) {
         Packet partial = from(n, result(copy.state, copy.sum, cause));
         partial.type = INAGG_PARTIAL;
-        partial.block.contributors = copy.state.seen;
-        send_up(n, partial);
+        tree.send_up(n, partial);
     }
 
     void contribute(uint32_t n, const Packet &packet) {
         Copy &copy = copy_of(n, packet);
-        const uint64_t ranks =
-            packet.type == INAGG_PARTIAL ? packet.block.contributors : inagg_rank_bit(packet.block.rank);
+        const uint64_t ranks = ranks_in(packet);
         if (world.broken(Mutation::ignore_seen) && !(copy.state.flags & INAGG_SLOT_COMPLETE))
             copy.state.seen &= ~ranks;
         const int verdict = inagg_tree_contribute(&copy.state, &nodes[n].place, ranks, &packet.block);
@@ -133,15 +99,15 @@ private:
             return;
         fold(verdict & ~INAGG_COMPLETES, copy.sum, packet);
         if (verdict == INAGG_REPLY)
-            send_down(n, packet.block.rank, from(n, result(copy.state, copy.sum, packet)));
+            tree.send_down(n, packet.block.rank, from(n, result(copy.state, copy.sum, packet)));
         else if (verdict == INAGG_TELL)
-            send_down(n, packet.block.rank, told(n, copy, packet, false));
+            tree.send_down(n, packet.block.rank, told(n, copy, packet, false));
         else if (verdict == INAGG_SEND_UP && !world.broken(Mutation::one_partial))
             send_partial(n, copy, packet);
         else if ((verdict & INAGG_COMPLETES) && (copy.state.flags & INAGG_SLOT_SENT))
             send_partial(n, copy, packet);
         else if (verdict & INAGG_COMPLETES)
-            send_down_to_all(n, from(n, result(copy.state, copy.sum, packet)));
+            tree.send_down_to_all(n, from(n, result(copy.state, copy.sum, packet)));
         check_copy(n, copy);
     }
 
@@ -157,13 +123,13 @@ private:
         world.trace("switch {}: rank {} requests block {:#x}: verdict {}", n, packet.block.rank, packet.block.block,
                     verdict);
         if (verdict == INAGG_REPLY)
-            send_down(n, packet.block.rank, from(n, result(copy.state, copy.sum, packet)));
+            tree.send_down(n, packet.block.rank, from(n, result(copy.state, copy.sum, packet)));
         else if (verdict == INAGG_TELL)
-            send_down(n, packet.block.rank, told(n, copy, packet, false));
+            tree.send_down(n, packet.block.rank, told(n, copy, packet, false));
         else if (verdict == INAGG_TELL_ALL)
-            send_down_to_all(n, told(n, copy, packet, true));
+            tree.send_down_to_all(n, told(n, copy, packet, true));
         else if (verdict == INAGG_PASS_UP)
-            send_up(n, packet);
+            tree.send_up(n, packet);
     }
 
     // A RESTORE from below, or a RESULT from above.
@@ -176,13 +142,13 @@ private:
         world.trace("switch {}: {} of block {:#x}: verdict {}", n, restore ? "restore" : "result",
                     packet.block.block, verdict);
         if (verdict == INAGG_PASS_UP && !world.broken(Mutation::keep_restore))
-            return send_up(n, packet);
+            return tree.send_up(n, packet);
         if (verdict < 0 || verdict == INAGG_PASS_UP)
             return world.require(verdict != -INAGG_R_MISMATCH && verdict != -INAGG_R_RANK,
                                  "block {:#x} is refused for reason {}", packet.block.block, -verdict);
         world.outcome.restores += restore;
         fold(verdict & ~INAGG_COMPLETES, copy.sum, packet);
-        send_down_to_all(n, from(n, result(copy.state, copy.sum, packet)));
+        tree.send_down_to_all(n, from(n, result(copy.state, copy.sum, packet)));
         check_copy(n, copy);
     }
 
@@ -190,9 +156,9 @@ private:
         packet.contributors = inagg_tree_wait(&copy_of(n, packet).state, &packet.block, packet.contributors);
         world.trace("switch {}: passes a WAIT for block {:#x} down: {:#x}", n, packet.block.block, packet.contributors);
         if (packet.everyone)
-            send_down_to_all(n, from(n, packet));
+            tree.send_down_to_all(n, from(n, packet));
         else
-            send_down(n, packet.block.rank, from(n, packet));
+            tree.send_down(n, packet.block.rank, from(n, packet));
     }
 
     // What a copy holds is the sum of the ranks it names, each once: those here, or, with the result, everyone.

@@ -21,8 +21,8 @@ struct Beside {
 
 class TrioSwitch : public OneSwitch {
 public:
-    explicit TrioSwitch(World &shared)
-        : OneSwitch(shared), policy(sc.trio.policy), whole(job), records(sc.trio.buckets * INAGG_WAYS),
+    TrioSwitch(World &shared, const Tree *below)
+        : OneSwitch(shared, below), policy(sc.trio.policy), whole(job), records(sc.trio.buckets * INAGG_WAYS),
           beside(records.size()), floors(job.slots + job.control_slots), swept(sc.trio.buckets) {
         for (uint32_t position = 0; position < floors.size(); position++) {
             floors[position] = inagg_floor_at_start(&job, position);
@@ -117,13 +117,15 @@ private:
         const inagg_job as = job_for(b.rank);
         break_rules(bucket, floor, b);
         uint32_t way = 0;
-        int verdict = inagg_record_contribute(bucket, &floor, &as, &policy, counted_open, &b, clock(), &way);
+        const uint64_t ranks = ranks_in(packet);
+        int verdict = inagg_record_contribute_ranks(bucket, &floor, &as, &policy, counted_open, ranks, &b, clock(),
+                                                    &way);
         if (verdict == -INAGG_R_FULL && fill_bucket(bucket, floor, b, way))
-            verdict = inagg_record_fold(&bucket[way], &floor, &job, &policy, &b) | INAGG_OPENS;
+            verdict = inagg_record_fold(&bucket[way], &floor, &job, &policy, ranks, &b) | INAGG_OPENS;
         if (world.broken(Mutation::forget_floor) && verdict > 0 && verdict & INAGG_OPENS)
             floor.block -= sc.slots * (floor.block == b.block);
-        world.trace("switch: rank {} contributes block {:#x} epoch {}: verdict {:#x}", b.rank, b.block,
-                    b.epoch, verdict);
+        world.trace("switch: {:#x} contribute block {:#x} epoch {}: verdict {:#x}", ranks, b.block, b.epoch,
+                    verdict);
         if (verdict == -INAGG_R_FULL)
             return refuse(packet);
         if (verdict == -INAGG_R_EXCLUDED)
@@ -188,9 +190,9 @@ private:
         check_record(index);
         if (moves == INAGG_REPLY) {
             world.outcome.late += !(r.slot.seen & inagg_rank_bit(packet.block.rank));
-            world.transmit(packet.block.rank, answer_with(index, packet));
+            send_to(packet.block.rank, answer_with(index, packet));
         } else if (moves == INAGG_TELL) {
-            world.transmit(packet.block.rank, tell(&r, packet));
+            send_to(packet.block.rank, tell(&r, packet));
         } else if (moves == INAGG_TELL_ALL) {
             multicast(tell(&r, packet));
         }
@@ -202,14 +204,14 @@ private:
         world.outcome.refused++;
         Packet told = tell(nullptr, packet);
         told.window_cap = inagg_window_cap(counted_open);
-        world.transmit(packet.block.rank, told);
+        send_to(packet.block.rank, told);
     }
 
     // An excluded rank learns that it is one.
     void turn_away(const Packet &packet) {
         Packet told = wait(0, packet);
         told.type = INAGG_REFUSED;
-        world.transmit(packet.block.rank, told);
+        send_to(packet.block.rank, told);
     }
 
     void decided(uint32_t index, const Packet &cause) {
@@ -256,9 +258,9 @@ private:
                     verdict);
         const inagg_record *r = way < 0 ? nullptr : &bucket[way];
         if (verdict == INAGG_REPLY)
-            world.transmit(packet.block.rank, answer_with(static_cast<uint32_t>(r - records.data()), packet));
+            send_to(packet.block.rank, answer_with(static_cast<uint32_t>(r - records.data()), packet));
         else if (verdict == INAGG_TELL)
-            world.transmit(packet.block.rank, tell(r, packet));
+            send_to(packet.block.rank, tell(r, packet));
         else
             multicast(tell(r, packet));
     }
@@ -374,6 +376,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<Switch> make_trio_switch(World &world) { return std::make_unique<TrioSwitch>(world); }
+std::unique_ptr<Switch> make_trio_switch(World &world, const Tree *below) {
+    return std::make_unique<TrioSwitch>(world, below);
+}
 
 } // namespace simulation

@@ -46,8 +46,9 @@ public:
 protected:
     // Without progress; longer than every sleep and pause. At 30 % loss and the ceiling of the timers, 500
     // ms, each attempt fails with probability one half, and a block may need a request, a restore and a
-    // resend in turn. What is given up after some ticks of a clock that is slow takes longer.
-    Time deadline() const { return 60 * s * std::max(sc.trio.clock_slows, 1u); }
+    // resend in turn. What is given up after some ticks of a clock that is slow takes longer. Over several switches an
+    // attempt fails as often as not at each of them.
+    Time deadline() const { return (60 * s * std::max(sc.trio.clock_slows, 1u)) << sc.deepest; }
     virtual void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) = 0;
     virtual void receive_wait(uint32_t r, inagg_wslot &slot, const Packet &packet);
     // Fills in a RESTORE.

@@ -21,7 +21,7 @@ constexpr int switch_target(uint32_t index) { return the_switch - static_cast<in
 struct Packet {
     uint8_t type;
     uint8_t version;
-    bool everyone; // REQUEST: answer all
+    bool everyone; // REQUEST: answer all; WAIT: is for all
     bool degraded; // RESULT, RESTORE: not all ranks are in
     bool repeated; // no first contribution; RESULT: nor was made from one
     uint16_t boot;
@@ -31,6 +31,11 @@ struct Packet {
     inagg_block block;
     Payload payload;
 };
+
+// The ranks whose sum it is.
+inline uint64_t ranks_in(const Packet &packet) {
+    return packet.type == INAGG_PARTIAL ? packet.contributors : inagg_rank_bit(packet.block.rank);
+}
 
 struct Event {
     enum Kind : uint8_t { arrival, timer, call, fault, sweep, tick } kind;

@@ -6,6 +6,7 @@
 #include <inagg/core/guess.h>
 #include <inagg/core/job.h>
 #include <inagg/core/packet.h>
+#include <inagg/core/combiner.h>
 #include <inagg/core/presence.h>
 #include <inagg/core/slot.h>
 #include <inagg/core/tensor.h>

@@ -269,18 +269,24 @@ INAGG_INLINE void inagg_floor_found(struct inagg_floor *f, const struct inagg_jo
 	f->known = 1;
 }
 
-INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *f, const struct inagg_job *job,
-				    const struct inagg_block *b, int fresh, __u16 clock)
+/* The record is @b's, and nobody is in. */
+INAGG_INLINE void inagg_record_take(struct inagg_record *r, const struct inagg_job *job, const struct inagg_block *b)
 {
 	inagg_slot_take(&r->slot, b);
 	r->job = (__u8)job->index;
 	r->era = (__u8)inagg_job_era(job);
+	r->epoch = 0;
 	r->stream = b->stream;
+	r->flags = 0;
 	r->age = 0;
 	r->absent = 0;
+}
+
+INAGG_INLINE void inagg_record_open(struct inagg_record *r, struct inagg_floor *f, const struct inagg_job *job,
+				    const struct inagg_block *b, int fresh, __u16 clock)
+{
+	inagg_record_take(r, job, b);
 	if (fresh) {
-		r->flags = 0;
-		r->epoch = 0;
 		f->block = b->block;
 	} else {
 		r->flags = INAGG_RECORD_RECOVERING;
@@ -326,19 +332,19 @@ INAGG_INLINE int inagg_record_is_outdated(const struct inagg_record *r, const st
 }
 
 /* As inagg_slot_fold(), of an open record. */
-INAGG_INLINE int inagg_record_add(struct inagg_record *r, const struct inagg_block *b)
+INAGG_INLINE int inagg_record_add(struct inagg_record *r, __u64 ranks, const struct inagg_block *b)
 {
 	if (!b->absent)
-		return inagg_slot_fold(&r->slot, inagg_rank_bit(b->rank), b);
-	r->absent |= inagg_rank_bit(b->rank);
+		return inagg_slot_fold(&r->slot, ranks, b);
+	r->absent |= ranks;
 	return INAGG_TELL;
 }
 
-/* Fold @b into its record @r and see what comes of it. */
+/* Fold @b, the sum of @ranks, into its record @r and see what comes of it. */
 INAGG_INLINE int inagg_record_fold(struct inagg_record *r, struct inagg_floor *f, const struct inagg_job *job,
-				   const struct inagg_policy *policy, const struct inagg_block *b)
+				   const struct inagg_policy *policy, __u64 ranks, const struct inagg_block *b)
 {
-	int verdict = inagg_record_add(r, b);
+	int verdict = inagg_record_add(r, ranks, b);
 
 	if (verdict < 0 || verdict == INAGG_REPLY)
 		return verdict;
@@ -357,15 +363,15 @@ INAGG_INLINE int inagg_record_fold(struct inagg_record *r, struct inagg_floor *f
 }
 
 /**
- * A contribution arrives, while @open blocks of @job are; @clock is inagg_epoch_of() now, @way receives the
+ * The sum of @ranks arrives, while @open blocks of @job are; @clock is inagg_epoch_of() now, @way receives the
  * index of its record.  Returns STORE, ADD or COUNT, with INAGG_OPENS if one more is open now and
  * INAGG_COMPLETES for the one that decides its block; REPLY, also to a rank that came too late; TELL; TELL_ALL,
  * likewise with INAGG_OPENS, if the block must be recovered; or a negative reason, -INAGG_R_FULL when the rank
  * must slow down.
  */
-INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct inagg_floor *f, const struct inagg_job *job,
-					 const struct inagg_policy *policy, __u32 open, const struct inagg_block *b,
-					 __u16 clock, __u32 *way)
+INAGG_INLINE int inagg_record_contribute_ranks(struct inagg_record *bucket, struct inagg_floor *f,
+					       const struct inagg_job *job, const struct inagg_policy *policy, __u32 open,
+					       __u64 ranks, const struct inagg_block *b, __u16 clock, __u32 *way)
 {
 	int found = inagg_record_find(bucket, job->index, b), is_new = found < 0, opens = 0;
 	struct inagg_record *r;
@@ -392,7 +398,15 @@ INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct ina
 	}
 	if (b->epoch != r->epoch)
 		return (is_new ? INAGG_TELL_ALL : INAGG_TELL) | opens;
-	return inagg_record_fold(r, f, job, policy, b) | opens;
+	return inagg_record_fold(r, f, job, policy, ranks, b) | opens;
+}
+
+/** The same of one rank's contribution. */
+INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct inagg_floor *f, const struct inagg_job *job,
+					 const struct inagg_policy *policy, __u32 open, const struct inagg_block *b,
+					 __u16 clock, __u32 *way)
+{
+	return inagg_record_contribute_ranks(bucket, f, job, policy, open, inagg_rank_bit(b->rank), b, clock, way);
 }
 
 /**
@@ -454,7 +468,7 @@ INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_j
 	age = r->age;
 	if (r->age < INAGG_MOST_SWEEPS)
 		r->age++;
-	if (r->slot.flags & INAGG_SLOT_COMPLETE)
+	if (r->slot.flags & (INAGG_SLOT_COMPLETE | INAGG_SLOT_SENT))
 		return INAGG_SWEEP_NOTHING;
 	if (inagg_record_is_outdated(r, job)) {
 		r->slot.flags = 0;
