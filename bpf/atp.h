@@ -153,42 +153,35 @@ int inagg_atp(struct xdp_md *ctx)
 	}
 }
 
-/* What the server says goes to ranks as if from here, since they know one switch: only its incarnation changes. */
-static __always_inline int speak_for_parent(struct xdp_md *ctx, const struct packet *p)
+/*
+ * What the server says goes to ranks as if from here: its RESULT, which frees its aggregator, to all of them, its WAIT to the
+ * rank that asked, or to all.
+ */
+static int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
+	struct report r = { .flags = p->flags, .epoch = p->block.epoch, .state.seen = p->block.contributors };
+	struct inagg_aggregator_memory *m = find_aggregator(p);
 	struct inagg_hdr *h;
 	__u32 digest;
 	void *end;
 
-	h = header_of(ctx, &end);
-	if (!h)
-		return -1;
-	digest = inagg_hdr_digest(h);
-	h->boot = bpf_htons(p->boot);
-	reseal(h, digest);
-	return 0;
-}
-
-/* The server's RESULT frees its aggregator and goes to all ranks here; its WAIT to the rank that asked, or to all. */
-static int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
-{
-	struct inagg_aggregator_memory *m = find_aggregator(p);
-
 	if (!m)
 		return XDP_ABORTED;
-	if (p->type == INAGG_RESULT) {
-		if (p->block.contributors != b->tree.everyone)
-			return drop(b->count, -INAGG_R_RANK);
-		p->block.stream = inagg_stream_of(b->job, p->slot_key / 2 - b->job->first_slot);
-		if (!lock_word(&m->busy))
-			return drop(b->count, -INAGG_R_BUSY);
-		inagg_aggregator_result(&m->state, b->job, &p->block, atp_tick());
-		unlock_word(&m->busy);
-	}
-	if (speak_for_parent(ctx, p))
-		return XDP_ABORTED;
 	if (p->type == INAGG_WAIT)
-		return send_wait_down(ctx, p, b);
+		return send_wait_down(ctx, p, b, &r);
+	if (p->block.contributors != b->tree.everyone)
+		return drop(b->count, -INAGG_R_RANK);
+	p->block.stream = inagg_stream_of(b->job, p->slot_key / 2 - b->job->first_slot);
+	if (!lock_word(&m->busy))
+		return drop(b->count, -INAGG_R_BUSY);
+	inagg_aggregator_result(&m->state, b->job, &p->block, atp_tick());
+	unlock_word(&m->busy);
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	digest = inagg_hdr_digest(h);
+	h->boot = bpf_htons(p->boot);	/* ranks know one switch, and would take another's for a restart of theirs */
+	reseal(h, digest);
 	b->count->replies++;
 	return multicast(ctx, p->payload, b->job, b->count);
 }

@@ -215,15 +215,16 @@ int inagg_sweep_once(struct xdp_md *ctx __attribute__((unused)))
 	return XDP_DROP;
 }
 
-/* Decide an expired record, whose lock is held, with the ranks that are in.  A verdict as of contributions. */
+/* Decide an expired record, whose lock is held, with the ranks that are in; below another switch, send it. */
 static __always_inline int finish_record(const struct trio *t)
 {
-	int verdict = inagg_record_finish(t->record, t->job);
+	int below = inagg_job_has_parent(t->job);
+	int verdict = below ? inagg_combiner_finish(t->record) : inagg_record_finish(t->record, t->job);
 
 	if (verdict < 0)
 		return verdict;
 	t->memory->ready = !is_half(t->record->slot.dtype_op);
-	count_open(t->open, verdict);
+	count_open(t->open, below ? 0 : verdict);
 	return verdict;
 }
 
@@ -253,14 +254,15 @@ static __always_inline int dress(struct xdp_md *ctx, struct packet *p, const str
 	const struct inagg_sweep_settings *sweep = get_sweep_settings();
 	const struct inagg_switch_settings *set;
 	struct endpoint here, rank;
-	__u32 zero = 0, family, row, position;
+	__u32 zero = 0, family, row, position, first;
 	struct inagg_member *m;
 	struct ipv6hdr *ip6;
 	struct datagram *d;
 	void *data, *end;
 
 	set = bpf_map_lookup_elem(&settings, &zero);
-	row = t->job->index * INAGG_MAX_RANKS + (inagg_count_ranks((seen & -seen) - 1) & (INAGG_MAX_RANKS - 1));
+	first = inagg_count_ranks((seen & -seen) - 1) & (INAGG_MAX_RANKS - 1);
+	row = t->job->index * INAGG_MAX_RANKS + first;
 	m = bpf_map_lookup_elem(&members, &row);
 	if (!sweep || !set || !m || !m->ifindex)
 		return -1;
@@ -293,15 +295,17 @@ static __always_inline int dress(struct xdp_md *ctx, struct packet *p, const str
 	d->hdr.generation = bpf_htons(p->block.generation);
 	d->hdr.block = bpf_htonl(p->block.block);
 	d->hdr.slot = bpf_htonl(position);
+	d->hdr.source = bpf_htons(first);
 	return 0;
 }
 
-/* On a frame with room for a result: the result of one expired block, to all ranks. */
+/* On a frame with room for a result: the result of one expired block, to all ranks, or what is here of it, to the parent. */
 SEC("xdp.frags")
 int inagg_tick(struct xdp_md *ctx)
 {
 	struct packet *p = handed_over();
 	struct inagg_expired e;
+	struct branch b;
 	struct report r;
 	struct place at;
 	struct trio t;
@@ -320,9 +324,13 @@ int inagg_tick(struct xdp_md *ctx)
 	if (verdict < 0)
 		return verdict == -INAGG_R_STALE ? XDP_DROP : drop(t.count, verdict);
 	t.count->expired++;
-	count_decision(&t, &r);
 	if (dress(ctx, p, &t, r.state.seen))
 		return drop(t.count, -INAGG_R_MULTICAST);
+	if (inagg_job_has_parent(t.job)) {
+		t.count->completions++;
+		return tree_lookup(&b, p) ? XDP_ABORTED : send_partial(ctx, p, &b, &at, &r);
+	}
+	count_decision(&t, &r);
 	return deliver(ctx, p, t.job, &at, &r, t.count, 1);
 }
 

@@ -7,6 +7,7 @@
  *                   (switchml.h) in place, any other by a tail call
  *   inagg_trio      that of Trio-ML (trio.h)
  *   inagg_tree, inagg_parent  SwitchML in a tree of switches (tree.h): what comes from below, and from above
+ *   inagg_combine, inagg_combined  likewise of Trio-ML (combine.h)
  *   inagg_atp       that of ATP (atp.h), with a server behind
  *   inagg_sweep, inagg_sweep_once, inagg_tick  run by the agent: its blocks that do not wait (sweep.h)
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
@@ -116,11 +117,15 @@ int inagg_atp(struct xdp_md *ctx);
 int inagg_tick(struct xdp_md *ctx);
 int inagg_tree(struct xdp_md *ctx);
 int inagg_parent(struct xdp_md *ctx);
+int inagg_combine(struct xdp_md *ctx);
+int inagg_combined(struct xdp_md *ctx);
 
 enum inagg_call {
 	INAGG_CALL_TICK		= INAGG_ALGORITHMS,
 	INAGG_CALL_TREE,
 	INAGG_CALL_PARENT,
+	INAGG_CALL_COMBINE,
+	INAGG_CALL_COMBINED,
 	INAGG_CALLS
 };
 
@@ -137,6 +142,8 @@ struct {
 		[INAGG_CALL_TICK] = (void *)&inagg_tick,
 		[INAGG_CALL_TREE] = (void *)&inagg_tree,
 		[INAGG_CALL_PARENT] = (void *)&inagg_parent,
+		[INAGG_CALL_COMBINE] = (void *)&inagg_combine,
+		[INAGG_CALL_COMBINED] = (void *)&inagg_combined,
 	},
 };
 
@@ -282,10 +289,11 @@ struct {
 	__type(value, __u64);
 } subtrees SEC(".maps");
 
+#include <inagg/core/combiner.h>
+
 #include "answer.h"
 #include "switchml.h"
 #include "trio.h"
-#include "sweep.h"
 
 /* A rank that may join gets the job's configuration at once; the agent decides about the others. */
 static __always_inline int joined(const struct xdp_md *ctx, void *data, __u64 nonce, const struct inagg_member *m)
@@ -305,7 +313,7 @@ static __always_inline __u64 ranks_for(const struct inagg_job *job, const struct
 	__u64 *behind;
 
 	if (!(m->flags & INAGG_MEMBER_SWITCH))
-		return job->all;
+		return job->flags & INAGG_JOIN_TREE ? inagg_all_ranks(job->size) : job->all;
 	behind = bpf_map_lookup_elem(&subtrees, &row);
 	return behind ? *behind : 0;
 }
@@ -341,6 +349,18 @@ static __always_inline void write_config(struct inagg_hdr *h, const struct inagg
 	inagg_hdr_seal_checked(h, inagg_body_checksum(c));
 }
 
+/* When a switch below is to send what it has of a block of trio. */
+static __always_inline void write_policy(struct inagg_hdr *h, const struct inagg_job *job, __u64 ranks)
+{
+	__u32 row = job->index;
+	struct inagg_job_policy *p = bpf_map_lookup_elem(&policies, &row);
+
+	if (!p || job->algorithm != INAGG_TRIO)
+		return;
+	h->block = bpf_htonl(inagg_expiry_below(p->policy.expiry_us));
+	h->count = bpf_htons(inagg_quorum_below(p->policy.quorum, inagg_count_ranks(job->all), inagg_count_ranks(ranks)));
+}
+
 static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const struct datagram *d,
 				     const struct inagg_join *join)
 {
@@ -366,6 +386,8 @@ static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const
 	event->join = *join;
 	event->reason = bpf_ntohl(d->hdr.slot);
 	event->ranks = bpf_be64_to_cpu(d->hdr.contributors);
+	event->expiry_us = bpf_ntohl(d->hdr.block);
+	event->quorum = bpf_ntohs(d->hdr.count);
 	__builtin_memcpy(event->own_mac, destination_of(data, family).mac, 6);
 	bpf_ringbuf_submit(event, 0);
 	return XDP_DROP;
@@ -403,6 +425,8 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 				return XDP_DROP;	/* it asks again */
 			p->reply_port = join->receive_port;
 			attend(job->index, rank);
+			if (m->flags & INAGG_MEMBER_SWITCH)
+				write_policy(&d->hdr, job, ranks);
 			if (inagg_job_excludes(job, rank))
 				write_refusal(&d->hdr, INAGG_R_EXCLUDED, p->boot);
 			else
@@ -416,6 +440,8 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 
 #include "tree.h"
 #include "atp.h"
+#include "combine.h"
+#include "sweep.h"
 
 /* May this frame touch the job's slots?  Nothing has changed yet, and nothing does if it may not. */
 static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, void *data, void *end,
@@ -459,7 +485,9 @@ static __always_inline void hand_over(const struct packet *p)
 /* The program for a job that is not SwitchML's on a switch that stands alone. */
 static __always_inline __u32 program_of(const struct inagg_job *job)
 {
-	return job->flags & INAGG_JOIN_TREE && job->algorithm == INAGG_SWITCHML ? INAGG_CALL_TREE : job->algorithm;
+	if (!(job->flags & INAGG_JOIN_TREE) || job->algorithm == INAGG_ATP)
+		return job->algorithm;
+	return job->algorithm == INAGG_TRIO ? INAGG_CALL_COMBINE : INAGG_CALL_TREE;
 }
 
 SEC("xdp.frags")

@@ -209,7 +209,8 @@ struct inagg_event {
 	struct inagg_join join;	/* as on the wire; CONFIG: struct inagg_config instead */
 	__u32	reason;		/* REFUSED: enum inagg_reason */
 	__u8	own_mac[6];	/* by which the sender knows this switch */
-	__u8	reserved[6];
+	__u16	quorum;		/* CONFIG of trio: when this switch is to send its sums, as in struct inagg_policy */
+	__u32	expiry_us;
 	__u64	ranks;		/* CONFIG: those behind this switch */
 };
 

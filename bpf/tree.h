@@ -236,14 +236,19 @@ int inagg_tree(struct xdp_md *ctx)
 	}
 }
 
-/* The finished WAIT, to the rank that asked or to all. */
-static __always_inline int send_wait_down(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
+/*
+ * The parent's WAIT, to the rank that asked or to all; as if from here, since ranks know one switch, and would take
+ * another's boot id for a restart of theirs.
+ */
+static __always_inline int send_wait_down(struct xdp_md *ctx, const struct packet *p, const struct branch *b,
+					  const struct report *r)
 {
 	__u32 row = b->job->index * INAGG_MAX_RANKS + p->block.rank, family;
 	void *data, *end;
 	struct inagg_member *m;
 	struct endpoint to;
 
+	answer(ctx, p, b->job, INAGG_WAIT, r);
 	if (p->flags & INAGG_F_MULTICAST) {
 		b->count->waits++;
 		return multicast(ctx, p->payload, b->job, b->count);
@@ -263,7 +268,6 @@ static __always_inline int send_wait_down(struct xdp_md *ctx, const struct packe
 	return bpf_redirect(m->ifindex, 0);
 }
 
-/* The parent's WAIT, as if from here, since ranks know one switch, and would take another's boot id for a restart of theirs. */
 static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
 	struct report r = { .flags = p->flags };
@@ -272,8 +276,7 @@ static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p,
 		return drop(b->count, -INAGG_R_BUSY);
 	r.state.seen = inagg_tree_wait(&b->memory->state, &p->block, p->block.contributors);
 	unlock_slot(b->memory);
-	answer(ctx, p, b->job, INAGG_WAIT, &r);
-	return send_wait_down(ctx, p, b);
+	return send_wait_down(ctx, p, b, &r);
 }
 
 static int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b);
@@ -306,6 +309,7 @@ static __always_inline int admit_parent(const struct xdp_md *ctx, struct packet 
 	if ((b->job->flags & INAGG_JOIN_CHECKED) &&
 	    !inagg_packet_intact(&d->hdr, payload_checksum(d + 1, end, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
+	p->block.stream = inagg_stream_of(b->job, slot);
 	p->slot_key = (b->job->first_slot + slot) * 2 + ((p->flags & INAGG_F_VERSION) != 0);
 	return 0;
 }
@@ -324,6 +328,10 @@ static __always_inline int from_parent(struct xdp_md *ctx, struct packet *p)
 		return drop(b.count, verdict);
 	if (b.job->algorithm == INAGG_ATP)
 		return atp_from_parent(ctx, p, &b);
+	if (b.job->algorithm == INAGG_TRIO) {
+		bpf_tail_call(ctx, &algorithms, INAGG_CALL_COMBINED);
+		return drop(b.count, -INAGG_R_ALGORITHM);
+	}
 	if (find_slot(&b, p))
 		return drop(b.count, -INAGG_R_SLOT);
 	return p->type == INAGG_WAIT ? pass_wait(ctx, p, &b) : tree_take(ctx, p, &b);

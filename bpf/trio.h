@@ -148,7 +148,15 @@ static __always_inline struct report trio_report(const struct inagg_record *reco
 	r.count = inagg_count_ranks(r.state.seen);
 	if (record->flags & INAGG_RECORD_DEGRADED)
 		r.flags = INAGG_F_DEGRADED;
+	if (inagg_record_is_open(record) && (record->flags & INAGG_RECORD_WHOLE))
+		r.flags = INAGG_F_WHOLE;	/* says a partial sum */
 	return r;
+}
+
+/* The ranks whose sum a contribution is; that its sender may speak for them has been checked. */
+static __always_inline __u64 ranks_in(const struct packet *p)
+{
+	return p->type == INAGG_PARTIAL ? p->block.contributors : inagg_rank_bit(p->block.rank);
 }
 
 /* How the number of the job's open records changes. */
@@ -187,8 +195,8 @@ __attribute__((noinline)) int trio_fold(struct inagg_bucket_memory *m, struct in
 			return -INAGG_R_BUSY;
 		clock = inagg_epoch_of(bpf_ktime_get_coarse_ns());
 	}
-	verdict = inagg_record_contribute(m->records, &f->floor, job, &policy->policy, *open, &p->block, clock,
-					  &p->way);
+	verdict = inagg_record_contribute_ranks(m->records, &f->floor, job, &policy->policy, *open, ranks_in(p), &p->block,
+						clock, &p->way);
 	if (floor)
 		unlock_word(&f->busy);
 	if (verdict > 0)
@@ -213,6 +221,15 @@ __attribute__((noinline)) int trio_move(struct xdp_md *ctx, struct inagg_record_
 	at.lanes = to->lanes;
 	at.state = state;
 	return fold(&at, p, h + 1, end, verdict);
+}
+
+/* Who is in, to one rank, or to all; then switches below pass it on likewise. */
+static __always_inline int trio_tell(struct xdp_md *ctx, struct packet *p, const struct trio *t, struct report *r,
+				     int everyone)
+{
+	r->flags = everyone && (t->job->flags & INAGG_JOIN_TREE) ? INAGG_F_MULTICAST : 0;
+	t->count->waits++;
+	return tell(ctx, p, t->job, t->count, r, everyone);
 }
 
 /* The job or the bucket is full: the rank is told to slow down. */
@@ -278,8 +295,7 @@ static __always_inline int trio_contribute(struct xdp_md *ctx, struct packet *p,
 	if (action >= INAGG_TELL) {
 		if (r.state.seen & inagg_rank_bit(p->block.rank))
 			t->count->duplicates++;
-		t->count->waits++;
-		return tell(ctx, p, t->job, t->count, &r, action == INAGG_TELL_ALL);
+		return trio_tell(ctx, p, t, &r, action == INAGG_TELL_ALL);
 	}
 	if (action == INAGG_COUNT && p->block.elements) {	/* was in already, and found the block expired */
 		t->count->expired++;
@@ -325,8 +341,7 @@ static __always_inline int trio_request(struct xdp_md *ctx, struct packet *p, st
 		t->count->replies++;
 		return deliver(ctx, p, t->job, &at, &r, t->count, 0);
 	}
-	t->count->waits++;
-	return tell(ctx, p, t->job, t->count, &r, verdict == INAGG_TELL_ALL);
+	return trio_tell(ctx, p, t, &r, verdict == INAGG_TELL_ALL);
 }
 
 static __always_inline int trio_restore(struct xdp_md *ctx, struct packet *p, struct trio *t)
@@ -361,20 +376,26 @@ static __always_inline int trio_restore(struct xdp_md *ctx, struct packet *p, st
 	return send(ctx, p, t->job, t->count, 1);
 }
 
-/* Admission was the root program's; what is left is that a block has one position only. */
+/* A block has one position only. */
+static __always_inline int fits_slot(const struct inagg_job *job, const struct packet *p)
+{
+	__u32 slot = p->slot_key / 2 - job->first_slot;
+
+	return inagg_position_of(job, p->block.stream, p->block.block) == slot;
+}
+
+/* Admission was the root program's. */
 SEC("xdp.frags")
 int inagg_trio(struct xdp_md *ctx)
 {
 	struct packet *p = handed_over();
 	struct trio t;
-	__u32 slot;
 
 	if (!p)
 		return XDP_ABORTED;
 	if (trio_lookup(&t, p))
 		return XDP_ABORTED;
-	slot = p->slot_key / 2 - t.job->first_slot;
-	if (inagg_position_of(t.job, p->block.stream, p->block.block) != slot)
+	if (!fits_slot(t.job, p))
 		return drop(t.count, -INAGG_R_SLOT);
 	attend(t.job->index, p->block.rank);
 	switch (p->type) {

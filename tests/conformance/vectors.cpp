@@ -166,6 +166,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
                         "epoch",
                         "count",
                         "fan_in",
+                        "window_cap",
                         "contributors"});
     Packet p;
     p.type = named<uint8_t>(object, "type", types, INAGG_CONTRIBUTION);
@@ -186,6 +187,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
     p.scale = number<uint8_t>(object, "scale", 0);
     p.next_scale = number<uint8_t>(object, "next_scale", 0);
     p.epoch = epoch_of(object, last_epoch);
+    p.window_cap = number<uint16_t>(object, "window_cap", 0);
     p.contributors = number<uint64_t>(object, "contributors", 0);
     p.count = number(object, "count", p.count);
     p.fan_in = number(object, "fan_in", p.fan_in);
@@ -260,7 +262,8 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
                   uint16_t &last_epoch) {
     check_keys(expected, {"type", "contributors", "count", "dtype", "op", "scale", "next_scale", "elements",
                           "values", "rest", "saturated", "receive_port", "nonce", "size", "packet_elements",
-                          "slots", "control_slots", "epoch", "window_cap", "degraded", "collision", "congestion", "reason"});
+                          "slots", "control_slots", "epoch", "window_cap", "degraded", "whole", "collision", "congestion",
+                          "reason"});
     const auto got = parse(answer.frame);
     ASSERT_TRUE(got) << "the frame's lengths, checksums or type of service are wrong";
     const bool up = answer.action == Action::up;
@@ -314,6 +317,7 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     EXPECT_EQ((got->flags & INAGG_F_CONGESTION) != 0, expected.value("congestion", false));
     EXPECT_EQ((got->flags & INAGG_F_SATURATED) != 0, expected.value("saturated", false));
     EXPECT_EQ((got->flags & INAGG_F_DEGRADED) != 0, expected.value("degraded", false));
+    EXPECT_EQ((got->flags & INAGG_F_WHOLE) != 0, expected.value("whole", false));
     EXPECT_EQ(got->window_cap, number<uint16_t>(expected, "window_cap", 0));
     const json epoch = expected.value("epoch", json());
     if (epoch == "new" || epoch == "later") {

@@ -70,6 +70,10 @@ void Frames::climb(Packet &p) {
         p.elements = 0;
     if (chance(3))
         p.flags |= INAGG_F_MULTICAST;
+    if (job.algorithm == INAGG_TRIO) {
+        p.window_cap = p.type == INAGG_WAIT && chance(4) ? static_cast<uint16_t>(1 + below(8)) : 0;
+        p.epoch = chance(3) ? static_cast<uint16_t>(1 + below(3)) : 0;
+    }
 }
 
 // What only atp looks at. Blocks meet in aggregators, and each is sent again and again.

@@ -49,9 +49,9 @@ JobSpec attacker(uint64_t round) {
     spec.family = round / 2 % 2 ? 6 : 4;
     spec.flags = round / 4 % 2 ? INAGG_JOIN_CHECKED : 0;
     spec.expiry_sweeps = round / 8 % 2 ? 0 : 1;
-    spec.quorum = round / 2 % 3 ? 0 : 2;
+    spec.quorum = round / 4 % 3 ? 0 : 2;
     spec.most_open = round / 4 % 2 ? 6 : 24;
-    if (spec.algorithm == INAGG_SWITCHML && round / 2 % 3) { // a leaf, or a root
+    if (round / 2 % 3) { // a leaf, or a root
         spec.here = round / 2 % 3 == 1 ? 0b011 : 0b111;
         spec.subtrees = {0b011, 0b011, 0};
     }

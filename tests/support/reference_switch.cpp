@@ -2,9 +2,9 @@
 #include "support/reference_switch.hpp"
 
 #include <inagg/core/checksum.h>
+#include <inagg/core/combiner.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/slot.h>
-#include <inagg/core/tree.h>
 
 #include <arpa/inet.h>
 #include <netinet/ether.h>
@@ -13,6 +13,7 @@
 #include <netinet/udp.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <ctime>
 
@@ -114,12 +115,12 @@ struct ReferenceSwitch::Report {
     const Lanes *lanes;
     uint64_t absent = 0; // of a WAIT
     uint16_t epoch = 0, cap = 0;
-    bool degraded = false;
+    bool degraded = false, whole = false;
 
     Report(const inagg_slot &slot, const Lanes &sums) : state(slot), lanes(&sums) {}
     Report(const inagg_record &record, const Lanes &sums)
         : state(record.slot), lanes(&sums), absent(record.absent), epoch(record.epoch),
-          degraded((record.flags & INAGG_RECORD_DEGRADED) != 0) {}
+          degraded((record.flags & INAGG_RECORD_DEGRADED) != 0), whole((record.flags & INAGG_RECORD_WHOLE) != 0) {}
     // Of a block that is not here.
     explicit Report(uint16_t window_cap) : state{}, lanes(nullptr), cap(window_cap) {}
 };
@@ -355,7 +356,7 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     out.type = INAGG_CONFIG;
     out.generation = spec.generation;
     out.fan_in = spec.ranks;
-    out.contributors = row.all;
+    out.contributors = spec.here ? inagg_all_ranks(spec.ranks) : row.all;
     out.payload.resize(sizeof c);
     std::memcpy(out.payload.data(), &c, sizeof c);
     return {Action::reply, 0, build(out)};
@@ -455,7 +456,7 @@ Answer ReferenceSwitch::contribute(Request &request, uint64_t ranks) {
             return result(request, report, false);
         if (action == INAGG_SEND_UP) {
             request.row.relayed++;
-            return partial(request);
+            return partial(request, report);
         }
         report.state.seen = inagg_tree_seen(&state, &request.tree, &request.block);
         return tell(request, report, false);
@@ -467,7 +468,7 @@ Answer ReferenceSwitch::contribute(Request &request, uint64_t ranks) {
         return {Action::absorb, 0, {}};
     request.row.completions++;
     if (state.flags & INAGG_SLOT_SENT)
-        return partial(request);
+        return partial(request, Report(state, lanes));
     round_sums(lanes, state, request.job);
     return result(request, Report(state, lanes), true);
 }
@@ -551,6 +552,8 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
                     memory[(spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION)]};
     if (spec.algorithm == INAGG_ATP)
         return from_server(request);
+    if (spec.algorithm == INAGG_TRIO)
+        return from_parent_of_records(request);
     if (packet.type == INAGG_RESULT)
         return take(request, inagg_tree_result(&request.copy.state, &request.tree, &block));
     Report report(uint16_t{0});
@@ -572,11 +575,13 @@ Answer ReferenceSwitch::pass_up(const Request &request) {
     return {Action::up, 0, build(out)};
 }
 
-Answer ReferenceSwitch::partial(const Request &request) {
+Answer ReferenceSwitch::partial(const Request &request, const Report &report) {
     Request sum = request;
-    const Answer as_result = result(request, Report(request.copy.state, request.copy.lanes), false);
+    const Answer as_result = result(request, report, false);
     sum.packet = *parse(as_result.frame);
     sum.packet.type = INAGG_PARTIAL;
+    if (report.whole)
+        sum.packet.flags |= INAGG_F_WHOLE;
     return pass_up(sum);
 }
 
@@ -595,25 +600,33 @@ Answer ReferenceSwitch::serve_record(Request &request) {
     request.block.stream = inagg_stream_of(&request.job, request.packet.slot);
     if (inagg_position_of(&request.job, request.block.stream, request.block.block) != request.packet.slot)
         return drop(request.row, INAGG_R_SLOT);
+    uint64_t ranks = inagg_rank_bit(request.block.rank);
+    if (request.packet.type == INAGG_PARTIAL) {
+        ranks = request.block.contributors;
+        if (!request.spec.here)
+            return drop(request.row, INAGG_R_TYPE);
+        if (!ranks || (ranks & ~request.spec.subtree(request.block.rank)))
+            return drop(request.row, INAGG_R_RANK);
+    }
+    if (inagg_job_has_parent(&request.job))
+        return combine(request, ranks);
     switch (request.packet.type) {
-    case INAGG_CONTRIBUTION:
-        return contribute_record(request);
     case INAGG_RESTORE:
         return restore_record(request);
     case INAGG_REQUEST:
         return ask_record(request);
     default:
-        return drop(request.row, INAGG_R_TYPE);
+        return contribute_record(request, ranks);
     }
 }
 
-Answer ReferenceSwitch::contribute_record(Request &request) {
+Answer ReferenceSwitch::contribute_record(Request &request, uint64_t ranks) {
     inagg_record *const place = bucket(request);
     const inagg_policy policy = request.spec.policy();
     uint32_t &opened = open[request.job.index], way = 0;
     const int verdict =
-        inagg_record_contribute(place, &floors[request.spec.first_slot + request.packet.slot], &request.job, &policy,
-                                opened, &request.block, epoch_now(), &way);
+        inagg_record_contribute_ranks(place, &floors[request.spec.first_slot + request.packet.slot], &request.job,
+                                      &policy, opened, ranks, &request.block, epoch_now(), &way);
     if (verdict == -INAGG_R_FULL) {
         Answer answer = tell(request, Report(inagg_window_cap(opened)), false);
         request.row.waits--;
@@ -630,11 +643,8 @@ Answer ReferenceSwitch::contribute_record(Request &request) {
     opened += (verdict & INAGG_OPENS) != 0;
     opened -= (verdict & INAGG_COMPLETES) != 0;
     request.row.recoveries += (verdict & INAGG_OPENS) && record.epoch;
-    if (action == INAGG_REPLY) {
-        (in ? request.row.duplicates : request.row.late)++;
-        request.row.replies++;
-        return result(request, Report(record, lanes), false);
-    }
+    if (action == INAGG_REPLY)
+        return late_reply(request, record);
     if (action == INAGG_TELL || action == INAGG_TELL_ALL) {
         request.row.duplicates += in;
         return tell(request, Report(record, lanes), action == INAGG_TELL_ALL);
@@ -653,6 +663,14 @@ Answer ReferenceSwitch::contribute_record(Request &request) {
     request.row.degraded += report.degraded;
     round_sums(lanes, record.slot, request.job);
     return result(request, report, true);
+}
+
+// The block was decided before: with its rank, or without.
+Answer ReferenceSwitch::late_reply(Request &request, const inagg_record &record) {
+    const bool in = record.slot.seen & inagg_rank_bit(request.block.rank);
+    (in ? request.row.duplicates : request.row.late)++;
+    request.row.replies++;
+    return result(request, Report(record, lanes_of(record)), false);
 }
 
 Answer ReferenceSwitch::restore_record(Request &request) {
@@ -688,6 +706,14 @@ Answer ReferenceSwitch::ask_record(Request &request) {
 // An expired block is decided by something that brings nothing to it.
 Answer ReferenceSwitch::finish_record(Request &request, uint32_t way) {
     inagg_record &record = bucket(request)[way];
+    request.packet.rank = static_cast<uint16_t>(std::countr_zero(record.slot.seen));
+    if (inagg_job_has_parent(&request.job)) {
+        if (inagg_combiner_finish(&record) < 0)
+            return {Action::absorb, 0, {}};
+        request.row.expired++;
+        request.row.completions++;
+        return partial(request, Report(record, lanes_of(record)));
+    }
     if (inagg_record_finish(&record, &request.job) < 0)
         return {Action::absorb, 0, {}};
     open[request.job.index]--;
@@ -696,6 +722,123 @@ Answer ReferenceSwitch::finish_record(Request &request, uint32_t way) {
     request.row.expired++;
     request.row.completions++;
     request.row.degraded += report.degraded;
+    return result(request, report, true);
+}
+
+// trio, below the root of a tree
+
+Answer ReferenceSwitch::combine(Request &request, uint64_t ranks) {
+    switch (request.packet.type) {
+    case INAGG_RESTORE:
+        request.row.relayed++;
+        return pass_up(request);
+    case INAGG_REQUEST:
+        return ask_combiner(request);
+    default:
+        return add_to_sum(request, ranks);
+    }
+}
+
+Answer ReferenceSwitch::add_to_sum(Request &request, uint64_t ranks) {
+    inagg_record *const place = bucket(request);
+    const inagg_policy policy = request.spec.policy();
+    uint32_t &opened = open[request.job.index], way = 0;
+    const int verdict =
+        inagg_combiner_contribute(place, &floors[request.spec.first_slot + request.packet.slot], &request.job, &policy,
+                                  opened, ranks, &request.block, &way);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    const inagg_record &record = place[way];
+    Lanes &lanes = lanes_of(record);
+    const int action = INAGG_VERDICT(verdict);
+    opened += (verdict & INAGG_OPENS) != 0;
+    if (action == INAGG_PASS_UP) {
+        request.row.relayed++;
+        return pass_up(request);
+    }
+    if (action == INAGG_REPLY)
+        return late_reply(request, record);
+    if (action == INAGG_TELL || action == INAGG_SEND_UP)
+        request.row.duplicates++;
+    if (action == INAGG_TELL) {
+        Report report(uint16_t{0});
+        report.state.seen = inagg_combiner_seen(&record, &request.job);
+        return tell(request, report, false);
+    }
+    if (action == INAGG_SEND_UP) {
+        request.row.relayed++;
+        return partial(request, Report(record, lanes));
+    }
+    add_elements(lanes, request.packet, request.block, request.job, action);
+    if (action == INAGG_COUNT && request.block.elements) {
+        request.row.expired++;
+    } else {
+        request.row.additions++;
+        request.row.elements += request.block.elements;
+    }
+    if (!(verdict & INAGG_COMPLETES))
+        return {Action::absorb, 0, {}};
+    request.row.completions++;
+    return partial(request, Report(record, lanes));
+}
+
+Answer ReferenceSwitch::ask_combiner(Request &request) {
+    inagg_record *const place = bucket(request);
+    int way = -1;
+    const int verdict = inagg_combiner_request(place, &request.job, &request.block,
+                                               request.packet.flags & INAGG_F_MULTICAST, &way);
+    if (verdict == INAGG_PASS_UP) {
+        request.row.relayed++;
+        return pass_up(request);
+    }
+    if (verdict == INAGG_REPLY) {
+        request.row.replies++;
+        return result(request, Report(place[way], lanes_of(place[way])), false);
+    }
+    Report report(uint16_t{0});
+    report.state.seen = inagg_combiner_seen(&place[way], &request.job);
+    return tell(request, report, false);
+}
+
+Answer ReferenceSwitch::from_parent_of_records(Request &request) {
+    request.block.stream = inagg_stream_of(&request.job, request.packet.slot);
+    if (inagg_position_of(&request.job, request.block.stream, request.block.block) != request.packet.slot)
+        return drop(request.row, INAGG_R_SLOT);
+    if (request.packet.type == INAGG_RESULT)
+        return take_record(request);
+    const int everyone = request.packet.flags & INAGG_F_MULTICAST;
+    Report report(request.packet.window_cap);
+    int closes = 0;
+    report.state.seen = inagg_combiner_wait(bucket(request), &request.job, &request.block, everyone, &closes);
+    report.epoch = request.block.epoch;
+    open[request.job.index] -= static_cast<uint32_t>(closes);
+    request.packet.source = worker_address(request.spec.family, request.spec.index, request.block.rank);
+    request.packet.source_mac = worker_mac(request.spec.index, request.block.rank);
+    return tell(request, report, everyone);
+}
+
+// What the parent has decided goes down as it came, whether or not there is room to keep it.
+Answer ReferenceSwitch::take_record(Request &request) {
+    inagg_record *const place = bucket(request);
+    uint32_t &opened = open[request.job.index], way = 0;
+    const int verdict = inagg_combiner_result(place, &floors[request.spec.first_slot + request.packet.slot],
+                                              &request.job, &request.block, &way);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    request.row.relayed++;
+    const auto values = element_values(request.packet.payload, request.block.dtype_op >> 4);
+    Lanes lanes{};
+    std::copy(values.begin(), values.end(), lanes.begin());
+    if (verdict != INAGG_PASS_DOWN) {
+        opened -= !(verdict & INAGG_OPENS);
+        lanes_of(place[way]) = lanes;
+    }
+    inagg_slot state{};
+    inagg_slot_take(&state, &request.block);
+    inagg_slot_give_back(&state, request.block.contributors, &request.block);
+    Report report(state, lanes);
+    report.epoch = request.block.epoch;
+    report.degraded = state.seen != inagg_all_ranks(request.job.size);
     return result(request, report, true);
 }
 

@@ -104,10 +104,10 @@ INAGG_INLINE int inagg_job_excludes(const struct inagg_job *job, __u32 rank)
 	return !(job->all & inagg_rank_bit(rank));
 }
 
-/** The ranks that it has gone on without. */
+/** The ranks that it has gone on without.  Nobody in a tree, where it lacks those behind other switches. */
 INAGG_INLINE __u64 inagg_job_excluded(const struct inagg_job *job)
 {
-	return inagg_all_ranks(job->size) & ~job->all;
+	return job->flags & INAGG_JOIN_TREE ? 0 : inagg_all_ranks(job->size) & ~job->all;
 }
 
 /** How many they are: it only rises in a generation. */
