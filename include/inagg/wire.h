@@ -90,15 +90,15 @@ enum inagg_flag {
 struct inagg_hdr {
 	__u8	version_type;	/*  0: version << 4 | enum inagg_type */
 	__u8	dtype_op;	/*  1: enum inagg_wire_dtype << 4 | enum inagg_wire_op */
-	__be16	level_flags;	/*  2: level << 12 (atp, trio hierarchy) | enum inagg_flag */
+	__be16	level_flags;	/*  2: level << 12 (atp) | enum inagg_flag */
 	__be16	job;		/*  4 */
 	__be16	generation;	/*  6: the job's incarnation; another one's packets change nothing */
-	__be32	block;		/*  8: sequence number of the block in its stream */
+	__be32	block;		/*  8: sequence number of the block in its stream; CONFIG to a switch: its expiry in us */
 	__be32	slot;		/* 12: pool index; aggregator index (atp); reason (REFUSED) */
 	__u8	tree;		/* 16: panama tree, canary root */
 	__u8	port;		/* 17: canary: port of the collision */
 	__be16	source;		/* 18: rank, or child switch */
-	__be16	count;		/* 20: ranks folded in */
+	__be16	count;		/* 20: ranks folded in; CONFIG to a switch: its quorum */
 	__be16	fan_in;		/* 22: ranks expected */
 	__be64	contributors;	/* 24: bitmap of the sources at this level */
 	__be16	boot;		/* 32: incarnation of the switch that sent this, or was last heard */

@@ -51,7 +51,7 @@ json stragglers_json(const SwitchMaps &maps, const inagg_job &job) {
     const inagg_stragglers judged = maps.stragglers(job.index);
     for (uint32_t rank = 0; rank < job.size && rank < INAGG_MAX_RANKS; rank++) {
         const uint64_t bit = inagg_rank_bit(rank);
-        const char *state = inagg_job_excludes(&job, rank) ? "excluded"
+        const char *state = inagg_job_excluded(&job) & bit ? "excluded"
                             : judged.permanent & bit       ? "permanent"
                             : judged.temporary & bit       ? "temporary"
                                                            : "present";

@@ -70,9 +70,8 @@ Outcome refused(inagg_reason reason, std::string detail, Outcome so_far = {}) {
 std::string objection(const Policy &policy, int algorithm) {
     if (!is_available(algorithm))
         return fmt::format("algorithm {} is not available, only switchml, trio and atp are", algorithm_name(algorithm));
-    if (algorithm == INAGG_TRIO && policy.in_tree())
-        return fmt::format("trio does not work {} yet, switchml and atp do",
-                           policy.server ? "with a server" : "in a tree of switches");
+    if (algorithm == INAGG_TRIO && policy.server)
+        return "trio does not work with a server yet, switchml and atp do";
     if (algorithm == INAGG_ATP && !policy.server && !policy.parent.port)
         return "atp needs a server behind the switch: inagg-ps, and inaggd --parent PORT/ADDRESS";
     return "";
@@ -240,6 +239,8 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
                        fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
     if (want.stragglers.exclude_ms && want.stragglers.exclude_ms < least_exclude_ms)
         return refused(INAGG_R_POLICY, fmt::format("ranks can be excluded after {} ms at the soonest", least_exclude_ms));
+    if (want.stragglers.exclude_ms && policy_.in_tree())
+        return refused(INAGG_R_POLICY, "no rank is excluded in a tree of switches");
     return std::nullopt;
 }
 
@@ -315,15 +316,17 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     const uint32_t slots = be32toh(config.slots), control = be32toh(config.control_slots);
     const uint16_t size = be16toh(config.size), elements = be16toh(config.elements);
     const uint64_t all = size >= 1 && size <= INAGG_MAX_RANKS ? inagg_all_ranks(size) : 0;
+    const Stragglers stragglers{.expiry_us = event.expiry_us, .quorum = event.quorum, .exclude_ms = 0};
     if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) || !std::has_single_bit(slots) ||
-        !std::has_single_bit(control) || slots > policy_.slots || control > policy_.slots || elements % INAGG_CHUNK ||
-        !elements || elements > INAGG_MAX_ELEMENTS || 
-        (config.algorithm != INAGG_SWITCHML && config.algorithm != INAGG_ATP) ||
+        !std::has_single_bit(control) || elements % INAGG_CHUNK || !elements ||
+        elements > most_elements(policy_.mtu, event.family, stragglers) || !is_available(config.algorithm) ||
         (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE)
         return nullptr;
     inagg_job record = new_record(config.algorithm, size, slots, control, elements, config.flags);
     record.all = event.ranks;
-    JobState *job = create(event.job, record, {}, outcome, now);
+    if (slots > pool_of(record) || control > pool_of(record))
+        return nullptr;
+    JobState *job = create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now);
     if (!job)
         return nullptr;
     job->record.generation = event.generation;
@@ -662,6 +665,8 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
                                   spec.checked ? INAGG_JOIN_CHECKED : 0);
     if (policy_.parent.port)
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
+    if (policy_.in_tree() && spec.stragglers.exclude_ms)
+        throw Error("job {}: no rank is excluded in a tree of switches", spec.number);
     if (const std::string why = objection(policy_, spec.algorithm); !why.empty())
         throw Error("job {}: {}", spec.number, why);
     if (policy_.in_tree())

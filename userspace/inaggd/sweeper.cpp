@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 
@@ -38,6 +39,16 @@ int add_due(void *blocks, void *data, size_t bytes) {
     if (bytes >= sizeof(inagg_due))
         *static_cast<uint32_t *>(blocks) += static_cast<inagg_due *>(data)->expired;
     return 0;
+}
+
+// The kernel allocates a timer without waiting, from pages that are at hand on this CPU, and may find none for seconds. What
+// is freed here is at hand.
+void make_room() {
+    constexpr size_t bytes = 4 << 20;
+    void *const room =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (room != MAP_FAILED)
+        munmap(room, bytes);
 }
 
 } // namespace
@@ -82,6 +93,7 @@ void Sweeper::sweep(const SweepPlan &plan) {
     for (int attempt = 1; !start(settings); attempt++) {
         if (attempt == most_attempts)
             throw Error("program inagg_sweep: not all of {} timers could be started", plan.sweepers);
+        make_room();
         std::this_thread::sleep_for(1ms);
     }
     plan_ = plan;

@@ -769,8 +769,18 @@ TEST_F(Root, OnlyItsChildrenMayJoinForOthers) {
 TEST_F(Root, RefusesWhatTreesCannotDo) {
     Worker w = behind(0, 2, 129);
     w.algorithm = INAGG_TRIO;
-    expect_refused(join(w), INAGG_R_ALGORITHM);
-    EXPECT_THROW(add("9:size=2,algorithm=trio"), Error);
+    w.stragglers.exclude_ms = 5000;
+    expect_refused(join(w), INAGG_R_POLICY);
+    EXPECT_THROW(add("9:size=2,algorithm=trio,exclude-after=5s"), Error);
+}
+
+TEST_F(Root, TakesJobsOfTrio) {
+    Worker w = behind(0, 2, 129);
+    w.algorithm = INAGG_TRIO;
+    w.stragglers.expiry_us = 10000;
+    expect_done(join(w));
+    EXPECT_EQ(job().stragglers.expiry_us, 10000u);
+    EXPECT_TRUE(job().record.flags & INAGG_JOIN_TREE);
 }
 
 TEST_F(Root, ARestartedRankBehindASwitchRestartsTheJob) {
@@ -840,6 +850,21 @@ TEST_F(Leaf, AsksItsParentAndDoesWhatThatSays) {
     EXPECT_TRUE(book.expire(now).changes.empty()); // nobody else will join here
 }
 
+TEST_F(Leaf, ItsParentTellsWhenToSendSums) {
+    const Worker zero = Worker::of(0, 4);
+    expect_asked(join(zero));
+    inagg_event event = answer(zero, INAGG_CONFIG, 500, 0b0101);
+    inagg_config config;
+    memcpy(&config, &event.join, sizeof config);
+    config.algorithm = INAGG_TRIO;
+    memcpy(&event.join, &config, sizeof config);
+    event.expiry_us = 5000;
+    event.quorum = 1;
+    expect_done(book.configured(event, now));
+    EXPECT_EQ(job().record.algorithm, INAGG_TRIO);
+    EXPECT_EQ(job().stragglers, (Stragglers{.expiry_us = 5000, .quorum = 1, .exclude_ms = 0}));
+}
+
 TEST_F(Leaf, BelievesOnlyAnswersToItsQuestions) {
     const Worker zero = Worker::of(0, 4);
     expect_ignored(configure(zero, 500, 1));
@@ -891,7 +916,7 @@ TEST_F(Leaf, ForgetsWhatIsNeverAnswered) {
 
 TEST_F(Leaf, RefusesSizesThatNoSwitchHas) {
     const Worker zero = Worker::of(0, 4);
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < 5; what++) {
         expect_asked(join(zero));
         inagg_event event = answer(zero, INAGG_CONFIG, 500, 1);
         inagg_config config;
@@ -901,9 +926,11 @@ TEST_F(Leaf, RefusesSizesThatNoSwitchHas) {
         if (what == 1)
             config.control_slots = htobe32(1u << 31);
         if (what == 2)
-            config.algorithm = INAGG_TRIO;
+            config.algorithm = INAGG_ATP;
         if (what == 3)
             config.flags = 0;
+        if (what == 4)
+            config.elements = htobe16(384); // more than this switch's ports carry
         memcpy(&event.join, &config, sizeof config);
         EXPECT_EQ(book.configured(event, now).displaced.size(), 1u) << what;
         EXPECT_FALSE(has(7));
