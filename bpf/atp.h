@@ -40,23 +40,21 @@ static __always_inline void reseal(struct inagg_hdr *h, __u32 digest)
 		inagg_hdr_seal(h);
 }
 
-/* The packet itself goes on to the server. */
-static __always_inline int pass_up(struct xdp_md *ctx, const struct packet *p, const struct branch *b, __u16 flags)
+/* The packet itself goes on to the server, which will move its position to another aggregator. */
+static __always_inline int collide(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
 	struct inagg_hdr *h;
 	__u32 digest;
 	void *end;
 
-	b->count->relayed++;
+	b->count->collisions++;
 	h = header_of(ctx, &end);
 	if (!h)
 		return XDP_ABORTED;
-	if (flags & ~p->flags) {
-		digest = inagg_hdr_digest(h);
-		h->level_flags |= bpf_htons(flags);
-		reseal(h, digest);
-	}
-	return send_up(ctx, p, b);
+	digest = inagg_hdr_digest(h);
+	h->level_flags |= bpf_htons(INAGG_F_COLLISION);
+	reseal(h, digest);
+	return pass_up(ctx, p, b);
 }
 
 static __always_inline struct place atp_place(struct inagg_aggregator_memory *m)
@@ -109,10 +107,9 @@ static __always_inline int atp_contribute(struct xdp_md *ctx, struct packet *p, 
 		return drop(b->count, verdict);
 	switch (INAGG_VERDICT(verdict)) {
 	case INAGG_COLLIDES:
-		b->count->collisions++;
-		return pass_up(ctx, p, b, INAGG_F_COLLISION);
+		return collide(ctx, p, b);
 	case INAGG_PASS_UP:
-		return pass_up(ctx, p, b, 0);
+		return pass_up(ctx, p, b);
 	case INAGG_SEND_UP:
 		b->count->duplicates++;
 		b->count->relayed++;
@@ -147,7 +144,7 @@ int inagg_atp(struct xdp_md *ctx)
 	case INAGG_PARTIAL:
 		return atp_contribute(ctx, p, &b);
 	case INAGG_REQUEST:
-		return pass_up(ctx, p, &b, 0);
+		return pass_up(ctx, p, &b);
 	default:
 		return drop(b.count, -INAGG_R_TYPE);	/* a server forgets nothing that could be restored */
 	}

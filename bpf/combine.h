@@ -6,12 +6,6 @@
 #ifndef INAGG_COMBINE_H
 #define INAGG_COMBINE_H
 
-static __always_inline int pass_up(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
-{
-	b->count->relayed++;
-	return send_up(ctx, p, b);
-}
-
 /* What a WAIT says of a record whose lock is held. */
 static __always_inline struct report waiting_report(const struct trio *t)
 {

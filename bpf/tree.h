@@ -52,6 +52,13 @@ static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, c
 	return bpf_redirect(b->uplink->ifindex, 0);
 }
 
+/* The packet itself goes to the parent. */
+static __always_inline int pass_up(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
+{
+	b->count->relayed++;
+	return send_up(ctx, p, b);
+}
+
 /* The sum of all ranks here, in a frame of as many elements. */
 static __always_inline int send_partial(struct xdp_md *ctx, struct packet *p, const struct branch *b,
 					const struct place *at, const struct report *r)
@@ -168,10 +175,8 @@ static __always_inline int tree_request(struct xdp_md *ctx, struct packet *p, co
 	unlock_slot(b->memory);
 	if (verdict < 0)
 		return drop(b->count, verdict);
-	if (verdict == INAGG_PASS_UP) {
-		b->count->relayed++;
-		return send_up(ctx, p, b);
-	}
+	if (verdict == INAGG_PASS_UP)
+		return pass_up(ctx, p, b);
 	if (verdict == INAGG_REPLY) {
 		b->count->replies++;
 		return deliver(ctx, p, b->job, &at, &r, b->count, 0);
