@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 
@@ -23,7 +22,8 @@ using namespace std::chrono_literals;
 constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, some percent of a CPU
 constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
 constexpr auto pause = 50us;       // between batches
-constexpr int most_attempts = 1000; // to start the timers
+constexpr int most_attempts = 100; // to start the timers
+constexpr int look_ms = 100;       // whether to sweep by hand
 // Room for IPv6's headers and the largest result of a job that is swept.
 constexpr size_t frame_bytes = 14 + 40 + 8 + sizeof(inagg_hdr) + INAGG_SWEPT_ELEMENTS * 4;
 
@@ -39,16 +39,6 @@ int add_due(void *blocks, void *data, size_t bytes) {
     if (bytes >= sizeof(inagg_due))
         *static_cast<uint32_t *>(blocks) += static_cast<inagg_due *>(data)->expired;
     return 0;
-}
-
-// The kernel allocates a timer without waiting, from pages that are at hand on this CPU, and may find none for seconds. What
-// is freed here is at hand.
-void make_room() {
-    constexpr size_t bytes = 4 << 20;
-    void *const room =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (room != MAP_FAILED)
-        munmap(room, bytes);
 }
 
 } // namespace
@@ -90,15 +80,20 @@ void Sweeper::sweep(const SweepPlan &plan) {
     settings.sweepers = plan.sweepers;
     settings.period_ns = static_cast<uint64_t>(plan.period.count());
     std::copy(mac_.begin(), mac_.end(), settings.mac);
-    for (int attempt = 1; !start(settings); attempt++) {
-        if (attempt == most_attempts)
-            throw Error("program inagg_sweep: not all of {} timers could be started", plan.sweepers);
-        make_room();
+    by_hand_ms_ = 0;
+    int attempts = 0;
+    while (!start(settings) && ++attempts < most_attempts)
         std::this_thread::sleep_for(1ms);
+    if (attempts == most_attempts) {
+        settings.sweepers = 0;
+        start(settings);
+        by_hand_ms_ = std::max<int>(static_cast<int>(plan.period / 1ms), 1);
     }
     plan_ = plan;
     if (plan.sweepers)
-        spdlog::info("sweeps: every {} us, by {} timers", plan.period / 1us, plan.sweepers);
+        spdlog::info("sweeps: every {} us, by {}", plan.period / 1us,
+                     attempts == most_attempts ? "this process: the kernel lacks memory for timers"
+                                               : fmt::format("{} timers", plan.sweepers));
 }
 
 void Sweeper::sweep_once() const {
@@ -132,8 +127,15 @@ void Sweeper::run() {
     ring_buffer__consume(ring.get()); // what came before: the kernel wakes nobody who is behind
     while (!fds[0].revents) {
         send(std::exchange(blocks, 0));
-        if (poll(fds, std::size(fds), -1) < 0 && errno != EINTR)
+        const int by_hand = by_hand_ms_;
+        if (poll(fds, std::size(fds), by_hand ? by_hand : look_ms) < 0 && errno != EINTR)
             spdlog::error("sweeps: poll: {}", system_text(errno));
+        try {
+            if (by_hand)
+                sweep_once();
+        } catch (const Error &error) {
+            spdlog::error("sweeps: {}", error.what());
+        }
         ring_buffer__consume(ring.get());
     }
 }

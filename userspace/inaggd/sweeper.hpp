@@ -7,6 +7,7 @@
 #include <switch_maps.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -53,6 +54,7 @@ private:
     Fd sweep_, once_, switch_, due_, stop_;
     std::array<uint8_t, 6> mac_;
     SweepPlan plan_;
+    std::atomic<int> by_hand_ms_ = 0; // instead of by timers
     std::thread thread_;
 };
 
