@@ -51,6 +51,15 @@ def test_behind_switches_with_loss(tmp_path):
     assert_lossy(result)
 
 
+def test_a_rack_forgets_many_times(tmp_path):
+    """What its switch loses the ranks behind it send again, or give back; the server has kept its own."""
+    clear = "while inaggctl --bpffs /sys/fs/bpf/inagg-leaf0 slots clear; do echo cleared; sleep 0.05; done"
+    result = server(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 100, "-w", 1, restarts=True,
+                    options=("--topology", "two-level", "--also-in-switch", clear))
+    assert result.run.lines("switch").count("cleared") >= 3
+    assert result.switch["additions"] == 2 * result.switch["completions"]
+
+
 @pytest.mark.parametrize("topology, complaint", [
     ("star", "the switch at 10.77.0.1 has restarted and lost job 1"),
     ("two-level", "the switch ended job 1: no such job"),  # says the rack's

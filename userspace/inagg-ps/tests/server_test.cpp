@@ -522,7 +522,7 @@ TEST_F(ServerTest, CountsWhatBelongsToNoJob) {
     deliver_raw(p, host_of(0));
     EXPECT_EQ(server->no_job_stats().drops[INAGG_R_PAYLOAD_CHECKSUM], 1u);
     p = join_packet(0, 1);
-    p.body.pop_back();
+    p.body.resize(8);
     deliver(p, host_of(0));
     EXPECT_EQ(server->no_job_stats().drops[INAGG_R_LENGTH], 2u);
     EXPECT_TRUE(mail.sent.empty());
