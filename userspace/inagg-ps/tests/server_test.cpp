@@ -386,12 +386,14 @@ TEST_F(ServerTest, OneCollisionOrMarkOfABlockIsEnough) {
     EXPECT_EQ(result.flags(), INAGG_F_CONGESTION);
     EXPECT_EQ(inagg_swap16(result.header.window_cap), inagg_aggregator_index(job_number, 0, 1));
 
-    contribute_all(slots); // the next one is unmarked
-    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_VERSION);
+    contribute_all(2 * slots); // the next one in its place is unmarked
+    result = mail.take().at(0);
+    EXPECT_EQ(result.flags(), 0);
+    EXPECT_EQ(inagg_swap16(result.header.window_cap), inagg_aggregator_index(job_number, 0, 1));
 
-    deliver(contribution(0, 2 * slots, {1}), host_of(0), true); // marked by a router
-    deliver(contribution(1, 2 * slots, {1}), host_of(1));
-    deliver(contribution(2, 2 * slots, {1}), host_of(2));
+    deliver(contribution(0, 4 * slots, {1}), host_of(0), true); // marked by a router
+    deliver(contribution(1, 4 * slots, {1}), host_of(1));
+    deliver(contribution(2, 4 * slots, {1}), host_of(2));
     EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_CONGESTION);
 }
 
