@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """inagg-ps: the server that sums in user space, alone and as the root of a tree of switches."""
 
+import json
 import re
 
 import pytest
@@ -77,14 +78,16 @@ def test_restarted_server(tmp_path, topology, complaint):
 
 
 def test_ended_server(tmp_path):
-    """Asked to end it tells the ranks."""
-    run = netns(tmp_path, "--workers", 2, "--transport", "udp", *server_options(tmp_path),
-                "--also-in-switch", "sleep 1; kill $(pidof inagg-ps)", "--", "inagg-perf", "allreduce", "-b", "4M", "-e", "4M",
-                "-n", 100000)
+    """Asked to end it tells the ranks; asked for its counters it writes them and goes on."""
+    side = f"sleep 1; kill -USR1 $(pidof inagg-ps); sleep 0.5; cat {tmp_path}/server.json; kill $(pidof inagg-ps)"
+    run = netns(tmp_path, "--workers", 2, "--transport", "udp", *server_options(tmp_path), "--also-in-switch", side, "--",
+                "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
     assert run.status not in (0, 124)
     for rank in range(2):
         assert re.search(rf"\[{rank}\] .*the switch ended job 1", run.error)
-    assert next(row for row in server_stats(tmp_path) if row["job"] == 1)["completions"] > 0
+    meanwhile = json.loads("".join(run.lines("switch")))
+    before, after = (next(row for row in rows if row["job"] == 1)["completions"] for rows in (meanwhile, server_stats(tmp_path)))
+    assert after > before > 0
 
 
 @pytest.mark.parametrize("arguments, complaint", [
