@@ -68,8 +68,8 @@ def test_a_rack_forgets_many_times(tmp_path):
 def test_restarted_server(tmp_path, topology, complaint):
     """Its jobs are gone: calls end with an error that says so, long before their deadline."""
     run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--topology", topology, *server_options(tmp_path),
-                "--kill-inaggd", "1s", "--restart-inaggd", "1500ms", "--", "inagg-perf", "allreduce", "-b", "4M", "-e", "4M",
-                "-n", 100000)
+                "--kill-inaggd", "1s", "--restart-inaggd", "1500ms", "--",
+                "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
     assert run.status not in (0, 124)
     for rank in range(3):
         assert re.search(rf"\[{rank}\] .*{complaint}", run.error)
@@ -80,13 +80,14 @@ def test_restarted_server(tmp_path, topology, complaint):
 def test_ended_server(tmp_path):
     """Asked to end it tells the ranks; asked for its counters it writes them and goes on."""
     side = f"sleep 1; kill -USR1 $(pidof inagg-ps); sleep 0.5; cat {tmp_path}/server.json; kill $(pidof inagg-ps)"
-    run = netns(tmp_path, "--workers", 2, "--transport", "udp", *server_options(tmp_path), "--also-in-switch", side, "--",
-                "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
+    run = netns(tmp_path, "--workers", 2, "--transport", "udp", *server_options(tmp_path), "--also-in-switch", side,
+                "--", "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
     assert run.status not in (0, 124)
     for rank in range(2):
         assert re.search(rf"\[{rank}\] .*the switch ended job 1", run.error)
     meanwhile = json.loads("".join(run.lines("switch")))
-    before, after = (next(row for row in rows if row["job"] == 1)["completions"] for rows in (meanwhile, server_stats(tmp_path)))
+    before, after = (next(row for row in rows if row["job"] == 1)["completions"]
+                     for rows in (meanwhile, server_stats(tmp_path)))
     assert after > before > 0
 
 

@@ -16,8 +16,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // At most a chunk wide, so that chunks are whole vectors also where vectors are longer.
 using Lanes = hn::CappedTag<int32_t, INAGG_CHUNK>;
 
-template <typename Function>
-void ForEach(uint32_t *into, const uint32_t *from, std::size_t count, Function function) {
+template <typename Function> void ForEach(uint32_t *into, const uint32_t *from, std::size_t count, Function function) {
     const Lanes d;
     const hn::RebindToUnsigned<Lanes> du;
     for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {

@@ -47,17 +47,21 @@ void describe(CLI::App &app, Options &o) {
         },
         "POWER OF TWO");
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
-    app.add_option("--address", o.addresses, "this machine's address that ranks are told; one of IPv4 and one of IPv6 at most")
+    app.add_option("--address", o.addresses,
+                   "this machine's address that ranks are told; one of IPv4 and one of IPv6 at most")
         ->required()
         ->take_all();
-    app.add_option("--child", o.children, "address of a switch that has this server as its parent; repeat for more")->take_all();
+    app.add_option("--child", o.children, "address of a switch that has this server as its parent; repeat for more")
+        ->take_all();
     app.add_option("--memory", o.memory, "for the blocks of all jobs, like 256MiB; a job that does not fit is refused")
         ->transform(CLI::AsSizeValue(false))
         ->default_str("256MiB");
     app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")
         ->check(power_of_two)
         ->capture_default_str();
-    app.add_option("--control-slots", o.control_slots, "control slots, likewise")->check(power_of_two)->capture_default_str();
+    app.add_option("--control-slots", o.control_slots, "control slots, likewise")
+        ->check(power_of_two)
+        ->capture_default_str();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=atp,checked,"
@@ -87,7 +91,8 @@ std::vector<Address> own_addresses(const Options &o) {
         const Address address = parse_address("--address", text);
         for (const Address &other : addresses)
             if (other.family == address.family)
-                throw Error("--address {}: {} is of the same family; start another inagg-ps for it", text, other.text());
+                throw Error("--address {}: {} is of the same family; start another inagg-ps for it", text,
+                            other.text());
         addresses.push_back(address);
     }
     return addresses;
@@ -155,7 +160,8 @@ class Daemon {
 public:
     explicit Daemon(const Options &options)
         : o_(options), addresses_(own_addresses(o_)), signals_(open_signals()), io_(addresses_),
-          server_(policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_) {
+          server_(
+              policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_) {
         for (const std::string &job : o_.jobs)
             server_.add_job(parse_job_spec(job), Clock::now());
         if (!o_.stats.empty())
@@ -165,9 +171,10 @@ public:
             spdlog::info("server {} port {}, boot id {:#06x}", address.text(), INAGG_PORT, boot_);
         constexpr int little = 4 << 20; // a window of 8 ranks
         if (io_.receive_buffer() < little)
-            spdlog::warn("sockets buffer {} bytes only, and what comes at once beyond that is lost: run as root, or raise "
-                         "net.core.rmem_max",
-                         io_.receive_buffer());
+            spdlog::warn(
+                "sockets buffer {} bytes only, and what comes at once beyond that is lost: run as root, or raise "
+                "net.core.rmem_max",
+                io_.receive_buffer());
     }
 
     void announce() const {
@@ -183,11 +190,9 @@ public:
         Time next_tick = Clock::now() + tick_period;
         while (!stop_) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_tick - Clock::now());
-            io_.receive(
-                [this](auto packet, const Endpoint &from, bool congested) {
-                    server_.receive(packet, from, congested, Clock::now());
-                },
-                std::max(left, std::chrono::milliseconds(0)));
+            io_.receive([this](auto packet, const Endpoint &from,
+                               bool congested) { server_.receive(packet, from, congested, Clock::now()); },
+                        std::max(left, std::chrono::milliseconds(0)));
             read_signals();
             if (const Time now = Clock::now(); now >= next_tick) {
                 server_.tick(now);
@@ -238,7 +243,8 @@ private:
 
 int main(int argc, char **argv) {
     ps::Options options;
-    CLI::App app("Sums the blocks of inagg jobs in user space: the server of algorithm atp, and the root of a tree of switches");
+    CLI::App app(
+        "Sums the blocks of inagg jobs in user space: the server of algorithm atp, and the root of a tree of switches");
     ps::describe(app, options);
     CLI11_PARSE(app, argc, argv);
     spdlog::set_default_logger(spdlog::stderr_color_mt("inagg-ps"));

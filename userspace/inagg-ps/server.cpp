@@ -79,8 +79,8 @@ bool Throttle::pass(Time now) {
 }
 
 Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox)
-    : book_(policy, std::move(random)), boot_(boot), outbox_(outbox),
-      strangers_(strangers_per_second, strangers_burst), joins_(joins_per_second, joins_burst) {}
+    : book_(policy, std::move(random)), boot_(boot), outbox_(outbox), strangers_(strangers_per_second, strangers_burst),
+      joins_(joins_per_second, joins_burst) {}
 
 Server::Job *Server::find(uint16_t number) {
     const auto found = jobs_.find(number);
@@ -180,8 +180,8 @@ int Server::contribute(Job &job, Slot &slot, const Packet &packet) {
         send_result(job, slot, packet, {&job.at[block.rank], 1});
         return 0;
     }
-    slot.marks = static_cast<uint16_t>((is_new ? 0 : slot.marks) |
-                                       (packet.flags & (INAGG_F_COLLISION | INAGG_F_CONGESTION)));
+    slot.marks =
+        static_cast<uint16_t>((is_new ? 0 : slot.marks) | (packet.flags & (INAGG_F_COLLISION | INAGG_F_CONGESTION)));
     if (action == INAGG_TELL) {
         job.stats.duplicates++;
         send_wait(job, slot.state.seen, packet, false);
@@ -329,7 +329,8 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
         return configure(*job, packet, body);
     if (!joins_.pass(packet.now))
         return; // it asks again
-    if (packet.header.boot) { // it had joined, in a run that has ended or before this server was started
+    // It had joined, in a run that has ended or before this server was started.
+    if (packet.header.boot) {
         no_job_.joins++;
         return refuse(packet.header, body, INAGG_R_JOB, to);
     }
@@ -410,9 +411,9 @@ void Server::renew(uint16_t number) {
     job.slots.assign(2 * positions, {});
     job.lanes = std::make_unique_for_overwrite<uint32_t[]>(2 * positions * record.elements);
     job.moves.assign(positions, 0);
-    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots, {} elements per packet{}", number, record.generation,
-                 record.size, algorithm_name(record.algorithm), record.slots, record.control_slots, record.elements,
-                 is_flagged(record, INAGG_JOIN_CHECKED) ? ", payloads checked" : "");
+    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots, {} elements per packet{}", number,
+                 record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
+                 record.elements, is_flagged(record, INAGG_JOIN_CHECKED) ? ", payloads checked" : "");
 }
 
 // Ranks came or went.
@@ -439,7 +440,8 @@ void Server::remove(uint16_t number) {
 void Server::add_job(const JobSpec &spec, Time now) {
     const auto port_index = [&](const std::string &port) {
         if (port != "any")
-            throw Error("job {}: member on port '{}': a server has no ports, write RANK@any/ADDRESS", spec.number, port);
+            throw Error("job {}: member on port '{}': a server has no ports, write RANK@any/ADDRESS", spec.number,
+                        port);
         return only_port;
     };
     apply(book_.add(spec, port_index, now));

@@ -70,12 +70,12 @@ private:
     struct Job {
         uint16_t number = 0;
         inagg_job record{};
-        std::vector<Slot> slots;           // position * 2 + pool version
-        std::unique_ptr<uint32_t[]> lanes; // record.elements of each
-        std::vector<uint32_t> moves;       // atp: by position, collisions that were acted on
+        std::vector<Slot> slots;                         // position * 2 + pool version
+        std::unique_ptr<uint32_t[]> lanes;               // record.elements of each
+        std::vector<uint32_t> moves;                     // atp: by position, collisions that were acted on
         std::array<Endpoint, INAGG_MAX_RANKS> at{};      // where each rank has joined from
         std::array<uint64_t, INAGG_MAX_RANKS> subtree{}; // ranks behind its switch; 0: it is behind none
-        std::vector<Endpoint> everyone; // ranks, and switches once each
+        std::vector<Endpoint> everyone;                  // ranks, and switches once each
         inagg_stats stats{};
         uint64_t heard_packets = 0; // stats.packets when tick() last looked
     };
@@ -109,7 +109,8 @@ private:
     uint32_t *lanes_of(const Job &job, const Slot &slot) const;
     void send_result(const Job &job, const Slot &slot, const Packet &packet, std::span<const Endpoint> to);
     void send_wait(Job &job, uint64_t seen, const Packet &packet, bool everyone);
-    void send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload, std::span<const Endpoint> to);
+    void send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload,
+                    std::span<const Endpoint> to);
     inagg_hdr answer(const inagg_hdr &asked, inagg_type type) const;
     inagg_hdr answer(const Job &job, const Packet &packet, inagg_type type) const;
     Job *find(uint16_t number);

@@ -7,8 +7,8 @@
 
 namespace ps {
 
-// An array with a row of counters for each job, as of `inaggctl --json stats`; `job` is "past" for the sum of those that
-// have gone and null for what belonged to none.
+// An array with a row of counters for each job, as of `inaggctl --json stats`; `job` is "past" for the sum of those
+// that have gone and null for what belonged to none.
 nlohmann::ordered_json statistics(const Server &server);
 
 } // namespace ps

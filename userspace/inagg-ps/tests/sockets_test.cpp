@@ -76,7 +76,8 @@ private:
     void start(uint16_t boot) {
         inaggd::Policy policy{.mtu = 65536, .port_forming = INAGG_MAX_JOBS, .server = true};
         policy.job_slots = 16;
-        server_ = std::make_unique<Server>(policy, boot, [boot] { return static_cast<uint16_t>(100 * boot); }, *this);
+        server_ = std::make_unique<Server>(
+            policy, boot, [boot] { return static_cast<uint16_t>(100 * boot); }, *this);
     }
     void forge_hint(const inagg_hdr &result, std::span<const Endpoint> to) {
         inagg_hdr header = result;
@@ -186,7 +187,11 @@ std::vector<Arrival> arrivals(std::initializer_list<std::pair<std::size_t, int>>
     }
     std::vector<Arrival> seen;
     for (int i = 0; i < 100 && seen.size() < sizes_and_tos.size(); i++)
-        io.receive([&](auto packet, const Endpoint &, bool congested) { seen.push_back({packet.size(), congested}); }, 2ms);
+        io.receive(
+            [&](auto packet, const Endpoint &, bool congested) {
+                seen.push_back({packet.size(), congested});
+            },
+            2ms);
     return seen;
 }
 
@@ -227,7 +232,8 @@ TEST(OverSockets, Ipv6) {
         GTEST_SKIP() << error.what();
     }
     inagg::run_ranks(
-        server->address(), 2, [](inagg::Communicator &c) { expect_exact<int32_t>(c, 2, 10000, INAGG_INT32); }, with("atp"));
+        server->address(), 2, [](inagg::Communicator &c) { expect_exact<int32_t>(c, 2, 10000, INAGG_INT32); },
+        with("atp"));
 }
 
 TEST(OverSockets, OtherTransportsRefuseAtp) {
@@ -281,7 +287,8 @@ TEST(OverSockets, AHintAloneEndsNothing) {
     RunningServer server;
     server.forge_hints();
     inagg::run_ranks(
-        server.address(), 2, [&](inagg::Communicator &c) { expect_exact<int32_t>(c, 2, 1000000, INAGG_INT32); }, with("atp"));
+        server.address(), 2, [&](inagg::Communicator &c) { expect_exact<int32_t>(c, 2, 1000000, INAGG_INT32); },
+        with("atp"));
     EXPECT_GT(server.stats().joins, 2u) << "the ranks have asked whether it is true";
 }
 
