@@ -558,9 +558,14 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
         return take(request, inagg_tree_result(&request.copy.state, &request.tree, &block));
     Report report(uint16_t{0});
     report.state.seen = inagg_tree_wait(&request.copy.state, &block, block.contributors);
-    request.packet.source = worker_address(spec.family, spec.index, block.rank);
-    request.packet.source_mac = worker_mac(spec.index, block.rank);
-    return tell(request, report, packet.flags & INAGG_F_MULTICAST);
+    return pass_down(request, report);
+}
+
+// The parent's WAIT, to the rank that asked or to all.
+Answer ReferenceSwitch::pass_down(Request &request, const Report &report) {
+    request.packet.source = worker_address(request.spec.family, request.spec.index, request.block.rank);
+    request.packet.source_mac = worker_mac(request.spec.index, request.block.rank);
+    return tell(request, report, request.packet.flags & INAGG_F_MULTICAST);
 }
 
 // To the parent.
@@ -812,9 +817,7 @@ Answer ReferenceSwitch::from_parent_of_records(Request &request) {
     report.state.seen = inagg_combiner_wait(bucket(request), &request.job, &request.block, everyone, &closes);
     report.epoch = request.block.epoch;
     open[request.job.index] -= static_cast<uint32_t>(closes);
-    request.packet.source = worker_address(request.spec.family, request.spec.index, request.block.rank);
-    request.packet.source_mac = worker_mac(request.spec.index, request.block.rank);
-    return tell(request, report, everyone);
+    return pass_down(request, report);
 }
 
 // What the parent has decided goes down as it came, whether or not there is room to keep it.
@@ -960,26 +963,29 @@ Answer ReferenceSwitch::send_sum(const Request &request, const Aggregator &from)
     return pass_up(sum);
 }
 
-// It goes on as it is, from this switch.
+// Its RESULT goes on as it is, from this switch.
 Answer ReferenceSwitch::from_server(Request &request) {
-    Packet out = request.packet;
-    const bool everyone = out.type == INAGG_RESULT || (out.flags & INAGG_F_MULTICAST);
-    if (out.type == INAGG_RESULT) {
-        if (request.block.contributors != request.tree.everyone)
-            return drop(request.row, INAGG_R_RANK);
-        request.block.stream = inagg_stream_of(&request.job, request.packet.slot);
-        inagg_aggregator_result(&aggregators[request.block.epoch % aggregators.size()].state, &request.job, &request.block,
-                                aggregator_tick());
+    if (request.packet.type == INAGG_WAIT) {
+        Report report(uint16_t{0});
+        report.state.seen = request.block.contributors;
+        report.epoch = request.block.epoch;
+        return pass_down(request, report);
     }
-    (out.type == INAGG_RESULT ? request.row.replies : request.row.waits)++;
+    if (request.block.contributors != request.tree.everyone)
+        return drop(request.row, INAGG_R_RANK);
+    request.block.stream = inagg_stream_of(&request.job, request.packet.slot);
+    inagg_aggregator_result(&aggregators[request.block.epoch % aggregators.size()].state, &request.job, &request.block,
+                            aggregator_tick());
+    request.row.replies++;
+    Packet out = request.packet;
     out.boot = switch_boot;
     out.source = switch_address(request.spec.family);
     out.source_mac = request.packet.target_mac;
     out.source_port = INAGG_PORT;
-    out.target = everyone ? Address{} : worker_address(request.spec.family, request.spec.index, request.block.rank);
-    out.target_mac = everyone ? Mac{} : worker_mac(request.spec.index, request.block.rank);
-    out.target_port = everyone ? 0 : worker_port(request.block.rank);
-    return {everyone ? Action::multicast : Action::reply, 0, build(out)};
+    out.target = {};
+    out.target_mac = {};
+    out.target_port = 0;
+    return {Action::multicast, 0, build(out)};
 }
 
 // Answers

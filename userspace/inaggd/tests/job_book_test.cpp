@@ -926,7 +926,7 @@ TEST_F(Leaf, RefusesSizesThatNoSwitchHas) {
         if (what == 1)
             config.control_slots = htobe32(1u << 31);
         if (what == 2)
-            config.algorithm = INAGG_ATP;
+            config.algorithm = INAGG_PANAMA;
         if (what == 3)
             config.flags = 0;
         if (what == 4)

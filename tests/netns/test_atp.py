@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""atp: switches whose aggregators belong to nobody, with a server in the place of the root."""
+
+import pytest
+
+from allreduce import DTYPES, QUICK, allreduce, assert_lossy
+
+LEAF0 = "--bpffs /sys/fs/bpf/inagg-leaf0"
+
+
+def atp(tmp_path, workers, *perf, topology="two-level", options=(), **more):
+    """The server may get any part of a block in any way, so its additions follow no rule."""
+    return allreduce(tmp_path, workers, *perf, algorithm="atp", server=True, restarts=True,
+                     options=("--topology", topology, *options), **more)
+
+
+def additions_a_block(result):
+    return result.switch["additions"] / result.switch["completions"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_racks_save_the_server_work(tmp_path, dtype):
+    result = atp(tmp_path, 6, "-b", "256K", "-e", "256K", *QUICK, "-d", dtype)
+    assert result.switch["reasons"] == {}
+    assert additions_a_block(result) < 4  # three racks; six ranks without them
+
+
+def test_three_levels_with_loss(tmp_path):
+    assert_lossy(atp(tmp_path, 8, "-b", "64K", "-e", "256K", "-f", 4, *QUICK, topology="three-level",
+                     options=("--loss", 0.01)))
+
+
+def test_bad_links_and_damage(tmp_path):
+    assert_lossy(atp(tmp_path, 4, "-b", "64K", "-e", "64K", *QUICK,
+                     options=("--ipv6", "--loss", 0.01, "--dup", 0.05, "--reorder", 0.1)))
+    assert_lossy(atp(tmp_path, 4, "-b", "64K", "-e", "64K", *QUICK, options=("--corrupt", 0.01)))
+
+
+def test_far_too_few_aggregators(tmp_path):
+    """136 positions meet in 16; what finds no place is the server's."""
+    result = atp(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, options=("--inaggd-arg=--aggregators=16",))
+    assert additions_a_block(result) > 2.5  # two racks
+
+
+def test_positions_that_meet_move_apart(tmp_path):
+    """256 for 136: many meet at first, but each moves until it is alone."""
+    perf = ("-b", "256K", "-e", "256K", "-n", 40, "-w", 1)
+    result = atp(tmp_path, 4, *perf, options=("--inaggd-arg=--aggregators=256",))
+    assert additions_a_block(result) < 2.3
+
+
+def test_same_bits_as_one_switch(tmp_path):
+    for dtype in ("float32", "bfloat16"):
+        perf = ("-b", "64K", "-e", "64K", *QUICK, "-d", dtype)
+        assert atp(tmp_path, 4, *perf).hashes() == allreduce(tmp_path, 4, *perf).hashes()
+
+
+def test_a_rack_forgets_many_times(tmp_path):
+    clear = f"while inaggctl {LEAF0} slots clear; do echo cleared; sleep 0.05; done"
+    result = atp(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 40, "-w", 1, options=("--also-in-switch", clear))
+    assert result.run.lines("switch").count("cleared") >= 3
