@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 using namespace simulation;
@@ -32,6 +33,8 @@ const std::map<std::string, Mutation> mutations = {
     {"hold-back", Mutation::hold_back},
     {"hide-whole", Mutation::hide_whole},
     {"raise-nothing", Mutation::raise_nothing},
+    {"merge-overlaps", Mutation::merge_overlaps},
+    {"keep-repeats", Mutation::keep_repeats},
     {"all-fresh", Mutation::all_fresh},
     {"ignore-epoch", Mutation::ignore_epoch},
     {"believe-anything", Mutation::believe_anything},
@@ -48,7 +51,12 @@ const std::map<std::string, Mutation> mutations = {
 };
 
 const std::map<std::string, inagg_algorithm> algorithms = {{"switchml", INAGG_SWITCHML},
-                                                           {"trio", INAGG_TRIO}};
+                                                           {"trio", INAGG_TRIO},
+                                                           {"atp", INAGG_ATP}};
+
+std::string name_of(inagg_algorithm algorithm) {
+    return std::find_if(algorithms.begin(), algorithms.end(), [&](const auto &row) { return row.second == algorithm; })->first;
+}
 
 struct Range {
     uint64_t first = 1, last = 1000;
@@ -91,7 +99,7 @@ int main(int argc, char **argv) {
     Options options;
     app.add_option("--seeds", seeds, "Range A..B of seeds")->capture_default_str();
     auto *one = app.add_option("--seed", options.seed, "One seed");
-    app.add_option("--algorithm", options.algorithm, "switchml or trio")
+    app.add_option("--algorithm", options.algorithm, "switchml, trio or atp, which is always on a tree")
         ->transform(CLI::CheckedTransformer(algorithms));
     app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
         ->check(CLI::Range(1, 64));
@@ -107,6 +115,7 @@ int main(int argc, char **argv) {
         return app.exit(error);
     }
 
+    options.tree |= options.algorithm == INAGG_ATP;
     Outcome total{};
     for (uint64_t seed = range.first; seed <= range.last; seed++) {
         options.seed = seed;
@@ -116,8 +125,8 @@ int main(int argc, char **argv) {
             fmt::print("seed {}: {}\n", seed, violation.what());
             if (options.mutation != Mutation::none)
                 return 0;
-            fmt::print("replay: simulate{}{} --seed {}{} --verbose\n",
-                       options.algorithm == INAGG_TRIO ? " --algorithm trio" : "", options.tree ? " --tree" : "", seed,
+            fmt::print("replay: simulate --algorithm {}{} --seed {}{} --verbose\n",
+                       name_of(options.algorithm), options.tree ? " --tree" : "", seed,
                        options.ranks ? fmt::format(" --workers {}", *options.ranks) : "");
             return 1;
         }

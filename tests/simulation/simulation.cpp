@@ -13,6 +13,8 @@ constexpr uint64_t most_events = 20'000'000;
 
 std::unique_ptr<Switch> make_switch(World &world) {
     const bool alone = world.sc.parents.empty();
+    if (world.sc.algorithm == INAGG_ATP)
+        return make_atp_tree(world);
     if (world.sc.algorithm == INAGG_TRIO)
         return alone ? make_trio_switch(world) : make_trio_tree(world);
     return alone ? make_switchml_switch(world) : make_tree_switch(world);

@@ -10,6 +10,8 @@
 // With `tree`, the same of a tree of switches, each of which may forget by itself; an error may name ranks that are
 // behind the same switch as the one that was killed. With trio nobody is excluded then.
 //
+// Of atp the root of the tree is a server, which never forgets, and the others have aggregators, fewer than are needed.
+//
 // Of trio: a record is the sum of the ranks that it names; the first result of a block that any rank accepts
 // is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
 // soon and as late as its expiry says; no other job's record is touched; open records are counted right. Of a
@@ -47,6 +49,9 @@ enum class Mutation {
     hold_back,      // it lets a sum wait for a rank that never comes
     hide_whole,     // its sums do not say that they are of a block for all ranks
     raise_nothing,  // a result raises no floor
+    // of atp
+    merge_overlaps, // an aggregator adds what it has already
+    keep_repeats,   // it takes repeats for first packets, and waits on
     // of trio
     all_fresh,        // the switch takes every block for one that was never sent before
     ignore_epoch,     // contributions of any epoch count

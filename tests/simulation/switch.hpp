@@ -57,5 +57,6 @@ std::unique_ptr<Switch> make_switchml_switch(World &world);
 std::unique_ptr<Switch> make_tree_switch(World &world);
 std::unique_ptr<Switch> make_trio_switch(World &world, const Tree *below = nullptr);
 std::unique_ptr<Switch> make_trio_tree(World &world);
+std::unique_ptr<Switch> make_atp_tree(World &world);
 
 } // namespace simulation
