@@ -43,12 +43,10 @@ enum class Mutation {
     one_partial,  // a switch sends no partial sum twice
     keep_restore, // a switch passes no RESTORE on to its parent
     // of trio's
-    fold_epochs,    // a switch below the root adds contributions of any epoch
     answer_stale,   // it answers with a result of any epoch
     keep_overlap,   // it keeps a sum that the root will never add
     hold_back,      // it lets a sum wait for a rank that never comes
     hide_whole,     // its sums do not say that they are of a block for all ranks
-    raise_nothing,  // a result raises no floor
     // of atp
     merge_overlaps, // an aggregator adds what it has already
     keep_repeats,   // it takes repeats for first packets, and waits on

@@ -188,7 +188,7 @@ private:
         uint32_t way = 0;
         const int found = inagg_record_find(&node.records[bucket], job.index, &b);
         const bool complete = found >= 0 && !inagg_record_is_open(&node.records[bucket + static_cast<uint32_t>(found)]);
-        if (world.broken(complete ? Mutation::answer_stale : Mutation::fold_epochs))
+        if (complete && world.broken(Mutation::answer_stale))
             b.epoch = 0;
         const int verdict = inagg_combiner_contribute(&node.records[bucket], &node.floors[packet.slot], &node.job,
                                                       &node.policy, node.open, ranks, &b, &way);
@@ -243,13 +243,10 @@ private:
         Combiner &node = nodes[n];
         const uint32_t bucket = bucket_of(packet.block) * INAGG_WAYS;
         inagg_floor &floor = node.floors[packet.slot];
-        const inagg_floor before = floor;
         inagg_block b = packet.block;
         b.contributors = packet.contributors;
         uint32_t way = 0;
         const int verdict = inagg_combiner_result(&node.records[bucket], &floor, &node.job, &b, &way);
-        if (world.broken(Mutation::raise_nothing))
-            floor = before;
         world.trace("switch {}: result of block {:#x}: verdict {:#x}", n, b.block, verdict);
         world.require(verdict > 0 || verdict == -INAGG_R_DUPLICATE,
                       "switch {}: the result of block {:#x} is refused for reason {}", n, b.block, -verdict);
