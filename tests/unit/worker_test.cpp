@@ -200,6 +200,17 @@ TEST_F(Worker, TheTimeOfARepairedBlockIsNoSample) {
     EXPECT_EQ(w.rto_ns, rto);
 }
 
+// Where a switch has lost its floors all blocks are, and without samples no back-off would ever end.
+TEST_F(Worker, ARecoveredBlockIsASampleThough) {
+    open(0);
+    EXPECT_EQ(timeout(INAGG_RTO_START_NS), INAGG_W_RESEND);
+    EXPECT_EQ(w.doublings, 1u);
+    EXPECT_EQ(inagg_worker_recovers(&w, &s, 1, 7, 101 * ms), INAGG_W_RESEND);
+    EXPECT_EQ(result(1, 103 * ms, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 2 * ms);
+    EXPECT_EQ(w.doublings, 0u);
+}
+
 // What is late is another rank, not the path: the RTO need not grow, even if no block goes by without a loss.
 TEST_F(Worker, AnAnswerToTheFirstRepeatWithinAnRtoEndsTheDoubling) {
     round_trip(0, ms);

@@ -278,7 +278,8 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 	inagg_worker_heard(w, s);
 	w->progress_ns = now;
 	inagg_worker_advance(w, block);
-	if (!s->resent && !s->tries && !repaired)
+	/* a block that is recovered is sent anew by all, at about one time */
+	if (!s->resent && !s->tries && (!repaired || (INAGG_HAS_CAPS && s->epoch)))
 		inagg_worker_sample(w, now - s->sent_ns);
 	s->block = block + w->slots;
 	s->state = INAGG_WSLOT_IDLE;
