@@ -74,7 +74,9 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
         assert switch["completions"] >= blocks
     else:
         # Nothing was summed elsewhere, and nothing twice. The counters travel in blocks of their own, one a rank.
-        assert switch["additions"] == (sources or workers) * switch["completions"]
+        # A rack's switch passes on to trio's root what it has no room for, and what a rank has asked for too often.
+        passed_on = switch["additions"] - (sources or workers) * switch["completions"]
+        assert 0 <= passed_on <= (blocks // 10 if sources and algorithm == "trio" else 0)
         assert 0 <= switch["completions"] - blocks <= workers + 2
     return Result(run, sizes, counters, switch)
 
