@@ -26,7 +26,7 @@ using std::chrono::seconds;
 constexpr int setup_failed = 125;
 constexpr int timed_out = 124;
 constexpr auto kill_after = seconds(2);      // between SIGTERM and SIGKILL
-constexpr auto agent_deadline = seconds(30); // for the switch agent to be ready
+constexpr auto agent_deadline = seconds(120); // for the switch agent to be ready, its programs verified by an emulated CPU
 constexpr size_t longest_line = 64 * 1024;
 
 // Signals that end a run arrive here as data.
