@@ -154,7 +154,7 @@ int inagg_atp(struct xdp_md *ctx)
  * What the server says goes to ranks as if from here: its RESULT, which frees its aggregator, to all of them, its WAIT to the
  * rank that asked, or to all.
  */
-static int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
+static __always_inline int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
 	struct report r = { .flags = p->flags, .epoch = p->block.epoch, .state.seen = p->block.contributors };
 	struct inagg_aggregator_memory *m = find_aggregator(p);
@@ -168,7 +168,6 @@ static int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct br
 		return send_wait_down(ctx, p, b, &r);
 	if (p->block.contributors != b->tree.everyone)
 		return drop(b->count, -INAGG_R_RANK);
-	p->block.stream = inagg_stream_of(b->job, p->slot_key / 2 - b->job->first_slot);
 	if (!lock_word(&m->busy))
 		return drop(b->count, -INAGG_R_BUSY);
 	inagg_aggregator_result(&m->state, b->job, &p->block, atp_tick());

@@ -43,13 +43,6 @@ __attribute__((noinline)) int combine_fold(struct inagg_bucket_memory *m, struct
 	return verdict;
 }
 
-static __always_inline struct inagg_floor_memory *floor_of(const struct packet *p)
-{
-	__u32 key = p->slot_key / 2;
-
-	return bpf_map_lookup_elem(&floors, &key);
-}
-
 static __always_inline int combine_contribute(struct xdp_md *ctx, struct packet *p, struct trio *t, const struct branch *b)
 {
 	struct inagg_floor_memory *floor = floor_of(p);
@@ -78,14 +71,8 @@ static __always_inline int combine_contribute(struct xdp_md *ctx, struct packet 
 		return drop(t->count, verdict);
 	if (action == INAGG_PASS_UP)
 		return pass_up(ctx, p, b);
-	if (action == INAGG_REPLY) {
-		if (r.state.seen & inagg_rank_bit(p->block.rank))
-			t->count->duplicates++;
-		else
-			t->count->late++;
-		t->count->replies++;
-		return deliver(ctx, p, t->job, &at, &r, t->count, 0);
-	}
+	if (action == INAGG_REPLY)
+		return trio_reply(ctx, p, t, &at, &r);
 	if (action == INAGG_TELL) {
 		t->count->duplicates++;
 		return trio_tell(ctx, p, t, &r, 0);

@@ -441,6 +441,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 #include "tree.h"
 #include "atp.h"
 #include "combine.h"
+#include "parent.h"
 #include "sweep.h"
 
 /* May this frame touch the job's slots?  Nothing has changed yet, and nothing does if it may not. */

@@ -232,6 +232,25 @@ static __always_inline int trio_tell(struct xdp_md *ctx, struct packet *p, const
 	return tell(ctx, p, t->job, t->count, r, everyone);
 }
 
+/* The block has its result, with the rank that contributes to it or without. */
+static __always_inline int trio_reply(struct xdp_md *ctx, struct packet *p, const struct trio *t, const struct place *at,
+				      const struct report *r)
+{
+	if (r->state.seen & inagg_rank_bit(p->block.rank))
+		t->count->duplicates++;
+	else
+		t->count->late++;
+	t->count->replies++;
+	return deliver(ctx, p, t->job, at, r, t->count, 0);
+}
+
+static __always_inline struct inagg_floor_memory *floor_of(const struct packet *p)
+{
+	__u32 key = p->slot_key / 2;
+
+	return bpf_map_lookup_elem(&floors, &key);
+}
+
 /* The job or the bucket is full: the rank is told to slow down. */
 static __always_inline int trio_full(struct xdp_md *ctx, struct packet *p, const struct trio *t)
 {
@@ -254,13 +273,11 @@ static __always_inline void count_decision(const struct trio *t, const struct re
 
 static __always_inline int trio_contribute(struct xdp_md *ctx, struct packet *p, struct trio *t)
 {
-	__u32 floor_key = p->slot_key / 2;
-	struct inagg_floor_memory *floor;
+	struct inagg_floor_memory *floor = floor_of(p);
 	int verdict, action, fused = 0;
 	struct report r;
 	struct place at;
 
-	floor = bpf_map_lookup_elem(&floors, &floor_key);
 	if (!floor)
 		return drop(t->count, -INAGG_R_SLOT);
 	if (widen_elements(ctx, p, t->job))
@@ -284,14 +301,8 @@ static __always_inline int trio_contribute(struct xdp_md *ctx, struct packet *p,
 		return drop(t->count, verdict);
 	if ((verdict & INAGG_OPENS) && r.epoch)
 		t->count->recoveries++;
-	if (action == INAGG_REPLY) {
-		if (r.state.seen & inagg_rank_bit(p->block.rank))
-			t->count->duplicates++;
-		else
-			t->count->late++;
-		t->count->replies++;
-		return deliver(ctx, p, t->job, &at, &r, t->count, 0);
-	}
+	if (action == INAGG_REPLY)
+		return trio_reply(ctx, p, t, &at, &r);
 	if (action >= INAGG_TELL) {
 		if (r.state.seen & inagg_rank_bit(p->block.rank))
 			t->count->duplicates++;

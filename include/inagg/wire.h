@@ -37,7 +37,7 @@ enum inagg_type {
 	INAGG_REFUSED		= 9,	/* `slot` holds an inagg_reason: join refused or job ended */
 	/* between switches, servers and agents */
 	INAGG_PARTIAL		= 10,	/* switch to its parent: the sum of `contributors`, all behind it */
-	INAGG_PARAMETER		= 11,	/* atp: server to workers */
+	INAGG_PARAMETER		= 11,	/* never sent: a server's parameters are a RESULT */
 	INAGG_BLOCK_FAILED	= 12,	/* canary: leader gives a block up */
 	INAGG_TICK		= 13,	/* agent to its own XDP program; never on a wire */
 };
@@ -90,11 +90,11 @@ enum inagg_flag {
 struct inagg_hdr {
 	__u8	version_type;	/*  0: version << 4 | enum inagg_type */
 	__u8	dtype_op;	/*  1: enum inagg_wire_dtype << 4 | enum inagg_wire_op */
-	__be16	level_flags;	/*  2: level << 12 (atp) | enum inagg_flag */
+	__be16	level_flags;	/*  2: level << 12 (0) | enum inagg_flag */
 	__be16	job;		/*  4 */
 	__be16	generation;	/*  6: the job's incarnation; another one's packets change nothing */
 	__be32	block;		/*  8: sequence number of the block in its stream; CONFIG to a switch: its expiry in us */
-	__be32	slot;		/* 12: pool index; aggregator index (atp); reason (REFUSED) */
+	__be32	slot;		/* 12: pool index; reason (REFUSED) */
 	__u8	tree;		/* 16: panama tree, canary root */
 	__u8	port;		/* 17: canary: port of the collision */
 	__be16	source;		/* 18: rank, or child switch */
@@ -102,8 +102,8 @@ struct inagg_hdr {
 	__be16	fan_in;		/* 22: ranks expected */
 	__be64	contributors;	/* 24: bitmap of the sources at this level */
 	__be16	boot;		/* 32: incarnation of the switch that sent this, or was last heard */
-	__be16	window_cap;	/* 34: panama; trio, in WAIT: the block was refused, keep to so many; 0: no cap */
-	__be16	switch_id;	/* 36: canary; trio: epoch of a recovering block */
+	__be16	window_cap;	/* 34: trio, in WAIT: the block was refused, keep to so many; 0: no cap.  atp, in RESULT: next index.  panama */
+	__be16	switch_id;	/* 36: trio: epoch of a recovering block.  atp: aggregator's index.  canary */
 	__u8	scale;		/* 38: biased binary32 exponent all elements of this block obey */
 	__u8	next_scale;	/* 39: exponent this rank needs next; the result carries the maximum */
 	__be16	elements;	/* 40: multiple of INAGG_CHUNK, may be 0 */

@@ -184,11 +184,19 @@ Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block, uint16_t
     return p;
 }
 
-uint16_t epoch_now() {
+namespace {
+
+uint64_t coarse_ns() {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return inagg_epoch_of(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
+
+uint32_t aggregator_tick() { return static_cast<uint32_t>(coarse_ns() >> INAGG_AGGREGATOR_TICK_SHIFT); }
+
+} // namespace
+
+uint16_t epoch_now() { return inagg_epoch_of(coarse_ns()); }
 
 const char *action_name(Action action) {
     static constexpr const char *names[] = {"pass", "absorb", "drop", "reply", "multicast", "up", "fail"};
@@ -896,17 +904,6 @@ Answer ReferenceSwitch::tick() {
 }
 
 // atp
-
-namespace {
-
-uint32_t aggregator_tick() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return static_cast<uint32_t>((static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec) >>
-                                 INAGG_AGGREGATOR_TICK_SHIFT);
-}
-
-} // namespace
 
 Answer ReferenceSwitch::serve_aggregator(Request &request) {
     const uint64_t named = request.block.contributors;
