@@ -3,6 +3,7 @@
 // the aggregator.
 #include "error.hpp"
 #include "links.hpp"
+#include "power_of_two.hpp"
 #include "server.hpp"
 #include "socket_io.hpp"
 #include "statistics.hpp"
@@ -14,7 +15,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
 
-#include <bit>
 #include <csignal>
 #include <fstream>
 #include <iostream>
@@ -39,13 +39,6 @@ struct Options {
 };
 
 void describe(CLI::App &app, Options &o) {
-    const CLI::Validator power_of_two(
-        [](const std::string &text) {
-            uint32_t value = 0;
-            const bool ok = CLI::detail::lexical_cast(text, value) && value <= (1u << 20) && std::has_single_bit(value);
-            return ok ? std::string() : "must be a power of two, not " + text;
-        },
-        "POWER OF TWO");
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
     app.add_option("--address", o.addresses,
                    "this machine's address that ranks are told; one of IPv4 and one of IPv6 at most")
@@ -57,10 +50,10 @@ void describe(CLI::App &app, Options &o) {
         ->transform(CLI::AsSizeValue(false))
         ->default_str("256MiB");
     app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")
-        ->check(power_of_two)
+        ->check(inaggd::power_of_two)
         ->capture_default_str();
     app.add_option("--control-slots", o.control_slots, "control slots, likewise")
-        ->check(power_of_two)
+        ->check(inaggd::power_of_two)
         ->capture_default_str();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,

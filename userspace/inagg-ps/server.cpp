@@ -68,16 +68,6 @@ void add(inagg_stats &sum, const inagg_stats &more) {
 
 } // namespace
 
-bool Throttle::pass(Time now) {
-    const std::chrono::duration<double> passed = now - last_;
-    tokens_ = std::min(burst_, tokens_ + passed.count() * rate_);
-    last_ = now;
-    if (tokens_ < 1)
-        return false;
-    tokens_ -= 1;
-    return true;
-}
-
 Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox)
     : book_(policy, std::move(random)), boot_(boot), outbox_(outbox), strangers_(strangers_per_second, strangers_burst),
       joins_(joins_per_second, joins_burst) {}
@@ -297,7 +287,7 @@ void Server::refuse(const inagg_hdr &asked, const struct inagg_join &join, inagg
 // Probably a rank that this server has forgotten, because it was restarted. It proves nothing to the rank, but makes it
 // ask again as who it is: see join().
 void Server::answer_stranger(const Packet &packet) {
-    if (strangers_.pass(packet.now))
+    if (strangers_.take(packet.now))
         refuse(packet.header, {}, INAGG_R_JOB, packet.from);
 }
 
@@ -327,7 +317,7 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     const Endpoint to{packet.from.address, body.receive_port};
     if (Job *job = find(number); job && has_joined(*job, packet, body))
         return configure(*job, packet, body);
-    if (!joins_.pass(packet.now))
+    if (!joins_.take(packet.now))
         return; // it asks again
     // It had joined, in a run that has ended or before this server was started.
     if (packet.header.boot) {

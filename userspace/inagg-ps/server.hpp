@@ -8,6 +8,7 @@
 
 #include "endpoint.hpp"
 #include "job_book.hpp"
+#include "token_bucket.hpp"
 
 #include <array>
 #include <functional>
@@ -22,17 +23,6 @@ using inaggd::Time;
 
 // Bytes of memory that a slot of a job takes, in both copies.
 inline constexpr uint32_t slot_bytes = 2 * (INAGG_MAX_ELEMENTS * 4 + 32);
-
-// Lets `rate` events a second through, `burst` at once.
-class Throttle {
-public:
-    Throttle(double rate, double burst) : rate_(rate), burst_(burst), tokens_(burst) {}
-    bool pass(Time now);
-
-private:
-    double rate_, burst_, tokens_;
-    Time last_{};
-};
 
 class Server {
 public:
@@ -120,7 +110,7 @@ private:
     Outbox &outbox_;
     std::unordered_map<uint16_t, Job> jobs_;
     inagg_stats past_{}, no_job_{};
-    Throttle strangers_, joins_;
+    inaggd::TokenBucket strangers_, joins_;
 };
 
 } // namespace ps

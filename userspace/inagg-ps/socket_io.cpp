@@ -46,22 +46,6 @@ void enlarge(int fd, int forced, int plain) {
         setsockopt(fd, SOL_SOCKET, plain, &socket_buffer_bytes, sizeof socket_buffer_bytes);
 }
 
-socklen_t to_sockaddr(const Endpoint &endpoint, sockaddr_storage &storage) {
-    storage = {};
-    if (endpoint.address.family == 4) {
-        auto &in = reinterpret_cast<sockaddr_in &>(storage);
-        in.sin_family = AF_INET;
-        in.sin_port = endpoint.port;
-        std::memcpy(&in.sin_addr, endpoint.address.bytes.data(), sizeof in.sin_addr);
-        return sizeof in;
-    }
-    auto &in6 = reinterpret_cast<sockaddr_in6 &>(storage);
-    in6.sin6_family = AF_INET6;
-    in6.sin6_port = endpoint.port;
-    std::memcpy(&in6.sin6_addr, endpoint.address.bytes.data(), sizeof in6.sin6_addr);
-    return sizeof in6;
-}
-
 Endpoint to_endpoint(const sockaddr_storage &storage) {
     Endpoint endpoint;
     if (storage.ss_family == AF_INET) {
@@ -135,7 +119,7 @@ void SocketIo::open_socket(const Address &address) {
     receive_buffer_ = std::min(receive_buffer_, bytes);
 
     sockaddr_storage local;
-    length = to_sockaddr({address, htons(INAGG_PORT)}, local);
+    length = address.to_sockaddr(htons(INAGG_PORT), local);
     if (bind(fd, reinterpret_cast<const sockaddr *>(&local), length))
         throw Error("--address {}: UDP port {}: {}; {}", address.text(), INAGG_PORT, system_text(errno),
                     errno == EADDRNOTAVAIL ? "give one of this machine's own addresses (ip address)"
@@ -207,7 +191,7 @@ void SocketIo::queue(int fd, std::byte *frame, std::size_t bytes, const Endpoint
     message.data = {frame, bytes};
     message.header = {};
     message.header.msg_name = &message.to;
-    message.header.msg_namelen = to_sockaddr(to, message.to);
+    message.header.msg_namelen = to.address.to_sockaddr(to.port, message.to);
     message.header.msg_iov = &message.data;
     message.header.msg_iovlen = 1;
     io_uring_prep_sendmsg(sqe, fd, &message.header, MSG_DONTWAIT);

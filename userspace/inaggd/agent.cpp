@@ -30,24 +30,6 @@ uint16_t random_generation() {
     return value;
 }
 
-sockaddr_storage socket_address(const Address &address, uint16_t network_port, socklen_t &length) {
-    sockaddr_storage storage{};
-    if (address.family == 4) {
-        auto *to = reinterpret_cast<sockaddr_in *>(&storage);
-        to->sin_family = AF_INET;
-        to->sin_port = network_port;
-        std::memcpy(&to->sin_addr, address.bytes.data(), 4);
-        length = sizeof *to;
-    } else {
-        auto *to = reinterpret_cast<sockaddr_in6 *>(&storage);
-        to->sin6_family = AF_INET6;
-        to->sin6_port = network_port;
-        std::memcpy(&to->sin6_addr, address.bytes.data(), 16);
-        length = sizeof *to;
-    }
-    return storage;
-}
-
 void set_option(int fd, int level, int option, int value) {
     if (setsockopt(fd, level, option, &value, sizeof value))
         throw Error("UDP socket option {}: {}", option, system_text(errno));
@@ -117,16 +99,6 @@ uint32_t port_index(const std::string &name) {
 
 } // namespace
 
-bool TokenBucket::take(Time now) {
-    double elapsed = std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-    tokens_ = std::min(burst_, tokens_ + elapsed * rate_);
-    if (tokens_ < 1)
-        return false;
-    tokens_ -= 1;
-    return true;
-}
-
 void restore_jobs(JobBook &book, const SwitchMaps &maps) {
     book.forget();
     for (const auto &[number, record] : maps.jobs()) {
@@ -191,8 +163,8 @@ void Agent::open_socket(Fd &out, const Address &address) {
         set_option(fd.get(), IPPROTO_IPV6, IPV6_TCLASS, INAGG_TOS);
         set_option(fd.get(), IPPROTO_UDP, 101 /* UDP_NO_CHECK6_TX */, 1);
     }
-    socklen_t length = 0;
-    sockaddr_storage storage = socket_address(address, htons(INAGG_PORT), length);
+    sockaddr_storage storage;
+    const socklen_t length = address.to_sockaddr(htons(INAGG_PORT), storage);
     if (bind(fd.get(), reinterpret_cast<sockaddr *>(&storage), length))
         throw Error("{} UDP port {}: {}; is another program using it? (ss -lunp)", address.text(), INAGG_PORT,
                     system_text(errno));
@@ -400,8 +372,8 @@ void Agent::send(const Address &to, uint16_t port, inagg_hdr header, const inagg
     const Fd &socket = to.family == 4 ? socket4_ : socket6_;
     if (!socket || !port || !to.is_host())
         return;
-    socklen_t length = 0;
-    sockaddr_storage storage = socket_address(to, port, length);
+    sockaddr_storage storage;
+    const socklen_t length = to.to_sockaddr(port, storage);
     if (sendto(socket.get(), &packet, sizeof packet, 0, reinterpret_cast<sockaddr *>(&storage), length) < 0)
         spdlog::debug("to {}: {}", to.text(), system_text(errno));
 }

@@ -6,6 +6,7 @@
 #include "loader.hpp"
 #include "maps.hpp"
 #include "sweeper.hpp"
+#include "token_bucket.hpp"
 #include "watch.hpp"
 
 #include <map>
@@ -14,17 +15,6 @@
 #include <vector>
 
 namespace inaggd {
-
-// Lets `rate` events a second through, `burst` at once.
-class TokenBucket {
-public:
-    TokenBucket(double rate, double burst) : rate_(rate), burst_(burst), tokens_(burst) {}
-    bool take(Time now);
-
-private:
-    double rate_, burst_, tokens_;
-    Time last_{};
-};
 
 // The maps are the truth: what the book says becomes what they do.
 void restore_jobs(JobBook &book, const SwitchMaps &maps);

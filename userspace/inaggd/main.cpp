@@ -6,6 +6,7 @@
 #include "error.hpp"
 #include "links.hpp"
 #include "loader.hpp"
+#include "power_of_two.hpp"
 #include "ring.hpp"
 
 #include <CLI/CLI.hpp>
@@ -44,16 +45,6 @@ struct Options {
     int ready_fd = -1;
 };
 
-void power_of_two_check(CLI::Option *option) {
-    option->check(CLI::Validator(
-        [](const std::string &text) {
-            uint32_t value = 0;
-            bool ok = CLI::detail::lexical_cast(text, value) && value <= (1u << 20) && std::has_single_bit(value);
-            return ok ? std::string() : "must be a power of two, not " + text;
-        },
-        "POWER OF TWO"));
-}
-
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
     app.add_option("-p,--port", o.ports, "interface to serve; repeat for more")->required()->take_all();
@@ -64,14 +55,18 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--slots", o.slots, "slots of the switch (6.6 KB each)")
         ->check(CLI::Range(16u, 1u << 20))
         ->capture_default_str();
-    power_of_two_check(
-        app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")->capture_default_str());
-    power_of_two_check(app.add_option("--control-slots", o.control_slots, "control slots, likewise")
-                           ->capture_default_str());
-    power_of_two_check(app.add_option("--buckets", o.buckets, "of four trio blocks each (13.5 KB a bucket)")
-                           ->capture_default_str());
-    power_of_two_check(app.add_option("--aggregators", o.aggregators, "slots that all atp jobs share (3.4 KB each)")
-                           ->capture_default_str());
+    app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")
+        ->check(power_of_two)
+        ->capture_default_str();
+    app.add_option("--control-slots", o.control_slots, "control slots, likewise")
+        ->check(power_of_two)
+        ->capture_default_str();
+    app.add_option("--buckets", o.buckets, "of four trio blocks each (13.5 KB a bucket)")
+        ->check(power_of_two)
+        ->capture_default_str();
+    app.add_option("--aggregators", o.aggregators, "slots that all atp jobs share (3.4 KB each)")
+        ->check(power_of_two)
+        ->capture_default_str();
     app.add_option("--sweepers", o.sweepers, "timers that look for trio blocks whose ranks do not come")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))
         ->capture_default_str();

@@ -93,6 +93,22 @@ bool Address::is_loopback() const {
            std::all_of(bytes.begin(), bytes.end() - 1, [](uint8_t byte) { return byte == 0; });
 }
 
+socklen_t Address::to_sockaddr(uint16_t port, sockaddr_storage &storage) const {
+    storage = {};
+    if (family == 4) {
+        auto &in = reinterpret_cast<sockaddr_in &>(storage);
+        in.sin_family = AF_INET;
+        in.sin_port = port;
+        std::memcpy(&in.sin_addr, bytes.data(), sizeof in.sin_addr);
+        return sizeof in;
+    }
+    auto &in6 = reinterpret_cast<sockaddr_in6 &>(storage);
+    in6.sin6_family = AF_INET6;
+    in6.sin6_port = port;
+    std::memcpy(&in6.sin6_addr, bytes.data(), sizeof in6.sin6_addr);
+    return sizeof in6;
+}
+
 std::string mac_text(const uint8_t (&mac)[6]) { return fmt::format("{:02x}", fmt::join(mac, ":")); }
 
 } // namespace inaggd

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
 
 namespace inaggd {
 
@@ -43,6 +44,8 @@ struct Address {
     // Not the unspecified, loopback, multicast or broadcast address.
     bool is_host() const;
     bool is_loopback() const;
+    // For the socket calls; returns its length. `port` is in network order.
+    socklen_t to_sockaddr(uint16_t port, sockaddr_storage &storage) const;
     auto operator<=>(const Address &) const = default;
 };
 

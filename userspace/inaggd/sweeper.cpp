@@ -23,7 +23,6 @@ constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, 
 constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
 constexpr auto pause = 50us;       // between batches
 constexpr int most_attempts = 100; // to start the timers
-constexpr int look_ms = 100;       // whether to sweep by hand
 // Room for IPv6's headers and the largest result of a job that is swept.
 constexpr size_t frame_bytes = 14 + 40 + 8 + sizeof(inagg_hdr) + INAGG_SWEPT_ELEMENTS * 4;
 
@@ -63,15 +62,16 @@ uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan) {
 }
 
 Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
-    : sweep_(open_pin(bpffs, "inagg_sweep")), once_(open_pin(bpffs, "inagg_sweep_once")), switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")),
-      stop_(eventfd(0, EFD_CLOEXEC)), mac_(mac) {
-    if (!stop_)
+    : sweep_(open_pin(bpffs, "inagg_sweep")), once_(open_pin(bpffs, "inagg_sweep_once")),
+      switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), mac_(mac) {
+    if (!wake_)
         throw Error("eventfd: {}", system_text(errno));
     thread_ = std::thread(&Sweeper::run, this);
 }
 
 Sweeper::~Sweeper() {
-    eventfd_write(stop_.get(), 1);
+    stopping_ = true;
+    eventfd_write(wake_.get(), 1);
     thread_.join();
 }
 
@@ -88,6 +88,7 @@ void Sweeper::sweep(const SweepPlan &plan) {
         settings.sweepers = 0;
         start(settings);
         by_hand_ms_ = std::max<int>(static_cast<int>(plan.period / 1ms), 1);
+        eventfd_write(wake_.get(), 1);
     }
     plan_ = plan;
     if (plan.sweepers)
@@ -113,7 +114,7 @@ bool Sweeper::start(const inagg_sweep_settings &settings) const {
     return options.retval == XDP_DROP;
 }
 
-// Until stop_: waits for the timers to find something.
+// Waits for the timers to find something, or looks itself.
 void Sweeper::run() {
     uint32_t blocks = 0;
     go_first();
@@ -122,14 +123,16 @@ void Sweeper::run() {
         spdlog::error("due: {}; blocks that expire wait for the next packet", system_text(errno));
         return;
     }
-    pollfd fds[] = {{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+    pollfd fds[] = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
                     {.fd = ring_buffer__epoll_fd(ring.get()), .events = POLLIN, .revents = 0}};
     ring_buffer__consume(ring.get()); // what came before: the kernel wakes nobody who is behind
-    while (!fds[0].revents) {
+    while (!stopping_) {
         send(std::exchange(blocks, 0));
         const int by_hand = by_hand_ms_;
-        if (poll(fds, std::size(fds), by_hand ? by_hand : look_ms) < 0 && errno != EINTR)
+        if (poll(fds, std::size(fds), by_hand ? by_hand : -1) < 0 && errno != EINTR)
             spdlog::error("sweeps: poll: {}", system_text(errno));
+        eventfd_t ignored;
+        eventfd_read(wake_.get(), &ignored);
         try {
             if (by_hand)
                 sweep_once();

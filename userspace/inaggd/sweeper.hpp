@@ -51,10 +51,11 @@ private:
     void run();
     void send(uint32_t blocks) const;
 
-    Fd sweep_, once_, switch_, due_, stop_;
+    Fd sweep_, once_, switch_, due_, wake_;
     std::array<uint8_t, 6> mac_;
     SweepPlan plan_;
     std::atomic<int> by_hand_ms_ = 0; // instead of by timers
+    std::atomic<bool> stopping_ = false;
     std::thread thread_;
 };
 
