@@ -83,6 +83,27 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct packet
 		inagg_hdr_seal(h);
 }
 
+/* Set a flag of a packet that is otherwise left as it came, or as it was finished. */
+static __always_inline void flag_header(struct inagg_hdr *h, __u16 flag)
+{
+	__u32 payload = inagg_hdr_payload_part(h);
+
+	h->level_flags |= bpf_htons(flag);
+	inagg_hdr_reseal(h, payload);
+}
+
+static __always_inline int add_flag(const struct xdp_md *ctx, __u16 flag)
+{
+	struct inagg_hdr *h;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h)
+		return -1;
+	flag_header(h, flag);
+	return 0;
+}
+
 /* Send the finished frame to one rank, or to all. */
 static __always_inline int send(struct xdp_md *ctx, const struct packet *p, const struct inagg_job *job,
 				struct inagg_stats *count, int everyone)

@@ -31,29 +31,12 @@ static __always_inline __u32 atp_tick(void)
 	return bpf_ktime_get_coarse_ns() >> INAGG_AGGREGATOR_TICK_SHIFT;
 }
 
-/* Seal the header anew after it was changed; the payload was not. */
-static __always_inline void reseal(struct inagg_hdr *h, __u32 digest)
-{
-	if (h->level_flags & bpf_htons(INAGG_F_CHECKED))
-		inagg_hdr_seal_checked(h, h->payload_checksum - digest);
-	else
-		inagg_hdr_seal(h);
-}
-
 /* The packet itself goes on to the server, which will move its position to another aggregator. */
 static __always_inline int collide(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
-	struct inagg_hdr *h;
-	__u32 digest;
-	void *end;
-
 	b->count->collisions++;
-	h = header_of(ctx, &end);
-	if (!h)
+	if (add_flag(ctx, INAGG_F_COLLISION))
 		return XDP_ABORTED;
-	digest = inagg_hdr_digest(h);
-	h->level_flags |= bpf_htons(INAGG_F_COLLISION);
-	reseal(h, digest);
 	return pass_up(ctx, p, b);
 }
 
@@ -130,6 +113,19 @@ static __always_inline int atp_contribute(struct xdp_md *ctx, struct packet *p, 
 	return send_up(ctx, p, b);
 }
 
+/* What a router on the way said about its queue goes on in the header: to an aggregator's sum, or with the packet. */
+static __always_inline int note_congestion(const struct xdp_md *ctx, struct packet *p)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+
+	if (data + INAGG_HDR4 > end)
+		return -1;
+	if (!is_marked(data, family_of(data)))
+		return 0;
+	p->flags |= INAGG_F_CONGESTION;
+	return add_flag(ctx, INAGG_F_CONGESTION);
+}
+
 /* From a rank, or from a switch below. */
 SEC("xdp.frags")
 int inagg_atp(struct xdp_md *ctx)
@@ -137,7 +133,7 @@ int inagg_atp(struct xdp_md *ctx)
 	struct packet *p = handed_over();
 	struct branch b;
 
-	if (!p || tree_lookup(&b, p))
+	if (!p || tree_lookup(&b, p) || note_congestion(ctx, p))
 		return XDP_ABORTED;
 	switch (p->type) {
 	case INAGG_CONTRIBUTION:
@@ -159,10 +155,10 @@ static __always_inline int atp_from_parent(struct xdp_md *ctx, struct packet *p,
 	struct report r = { .flags = p->flags, .epoch = p->block.epoch, .state.seen = p->block.contributors };
 	struct inagg_aggregator_memory *m = find_aggregator(p);
 	struct inagg_hdr *h;
-	__u32 digest;
+	__u32 payload;
 	void *end;
 
-	if (!m)
+	if (!m || note_congestion(ctx, p))
 		return XDP_ABORTED;
 	if (p->type == INAGG_WAIT)
 		return send_wait_down(ctx, p, b, &r);
@@ -175,9 +171,9 @@ static __always_inline int atp_from_parent(struct xdp_md *ctx, struct packet *p,
 	h = header_of(ctx, &end);
 	if (!h)
 		return XDP_ABORTED;
-	digest = inagg_hdr_digest(h);
+	payload = inagg_hdr_payload_part(h);
 	h->boot = bpf_htons(p->boot);	/* ranks know one switch, and would take another's for a restart of theirs */
-	reseal(h, digest);
+	inagg_hdr_reseal(h, payload);
 	b->count->replies++;
 	return multicast(ctx, p->payload, b->job, b->count);
 }

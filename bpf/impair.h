@@ -5,6 +5,7 @@
 #ifndef INAGG_IMPAIR_H
 #define INAGG_IMPAIR_H
 
+#include <inagg/core/queue.h>
 #include <linux/types.h>
 
 #define IMPAIR_MAX_LINKS	256
@@ -21,6 +22,7 @@ struct impair_link {
 	__u64	duplicate;
 	__u64	corrupt;
 	__u64	random;			/* state of the generator: the seed at first */
+	struct inagg_queue queue;	/* of a link that marks frames when its queue is long; unit_ns 0: it does not */
 	/* counters */
 	__u64	frames;
 	__u64	dropped;

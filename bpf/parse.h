@@ -156,6 +156,15 @@ static __always_inline int same_address(const void *a, const void *b, __u32 fami
 	return x->word[0] == y->word[0] && x->word[1] == y->word[1];
 }
 
+/* Has a router on the way marked the frame because of its queue (RFC 3168)? */
+static __always_inline int is_marked(void *data, __u32 family)
+{
+	const __u8 *ip = data + ETH_HLEN;
+	__u8 ecn = family == 4 ? ip[1] : ip[1] >> 4;
+
+	return (ecn & 3) == 3;
+}
+
 /* What an IPv4 header of ours always says; the checksum is computed from what varies. */
 static __always_inline void write_ipv4(struct iphdr *ip, __u16 bytes, __be32 from, __be32 to)
 {

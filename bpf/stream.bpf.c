@@ -155,14 +155,13 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct inagg_hdr *h = data + settings.header_bytes;
-	__u32 payload = 0;
+	__u32 payload;
 	__u16 flags;
 
 	if ((void *)(h + 1) > end)
 		return -1;
 	flags = bpf_ntohs(h->level_flags);
-	if (flags & INAGG_F_CHECKED)
-		payload = h->payload_checksum - inagg_hdr_digest(h);
+	payload = inagg_hdr_payload_part(h);
 	if (action != INAGG_W_RESEND) {
 		h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
 		h->source = bpf_htons(settings.rank);
@@ -170,10 +169,7 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 	}
 	h->level_flags = bpf_htons(flags | INAGG_F_RESEND);
 	h->boot = shared.boots.latest;
-	if (flags & INAGG_F_CHECKED)
-		inagg_hdr_seal_checked(h, payload);
-	else
-		inagg_hdr_seal(h);
+	inagg_hdr_reseal(h, payload);
 	return set_lengths(ctx, sizeof(*h) + bytes);
 }
 

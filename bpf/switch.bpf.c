@@ -16,6 +16,8 @@
  *
  * Loads with bpftool alone; inaggd does the same through libbpf.  Maps: switch_maps.h.
  */
+#include <inagg/core/queue.h>
+
 #include "lock.h"
 #include "parse.h"
 #include "switch_maps.h"
@@ -281,6 +283,24 @@ struct {
 	__type(key, __u32);
 	__type(value, struct inagg_uplink);
 } uplinks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, INAGG_MAX_QUEUES);
+	__type(key, __u32);
+	__type(value, struct inagg_queue);
+} queues SEC(".maps");
+
+/* `queues` has entries: the agent knows the rate of some port. */
+const volatile __u32 has_queues;
+
+/* A frame leaves by that port; does it have to wait there for long? */
+static __always_inline int is_queue_long(__u32 ifindex, __u32 bytes)
+{
+	struct inagg_queue *queue = bpf_map_lookup_elem(&queues, &ifindex);
+
+	return queue && inagg_queue_add(queue, bytes, bpf_ktime_get_ns());
+}
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -641,6 +661,8 @@ int inagg_egress(struct xdp_md *ctx)
 	rank.address = m->address;
 	if (write_headers(data, end, family, payload, source_of(data, family), rank, m->receive_port))
 		return XDP_ABORTED;
+	if (has_queues && is_queue_long(ctx->egress_ifindex, end - data) && inagg_hdr_type(h) == INAGG_RESULT)
+		flag_header(h, INAGG_F_CONGESTION);
 	return XDP_PASS;
 }
 

@@ -57,6 +57,9 @@ struct inagg_uplink {
 	__u8	own_address[16];
 };
 
+/* `queues`: key __u32, the interface of a port, value struct inagg_queue (core/queue.h): what waits to leave by it. */
+#define INAGG_MAX_QUEUES	256
+
 /* `slots`: index (job.first_slot + slot) * 2 + pool version. */
 struct inagg_slot_memory {
 	__u32	busy;			/* a CPU is in this slot: see lock_slot() */

@@ -47,6 +47,12 @@ static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, c
 
 	if (!b->uplink->ifindex)
 		return drop(b->count, -INAGG_R_PARENT);
+	if (has_queues && is_queue_long(b->uplink->ifindex, end - data)) {
+		if (add_flag(ctx, INAGG_F_CONGESTION))
+			return XDP_ABORTED;
+		data = frame_data(ctx);
+		end = frame_end(ctx);
+	}
 	if (write_headers(data, end, b->uplink->family, p->payload, from, to, bpf_htons(INAGG_PORT)))
 		return XDP_ABORTED;
 	return bpf_redirect(b->uplink->ifindex, 0);

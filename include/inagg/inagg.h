@@ -58,6 +58,7 @@ typedef struct inagg_options {
 	uint16_t quorum;        /* trio: ranks that decide a block at once, 1 .. size; 0: all */
 	uint32_t history_mib;   /* trio: MiB of results kept for and from stragglers; default 64 */
 	uint32_t exclude_ms;    /* trio: milliseconds of a rank's silence, from 1000, after which the others go on without; 0: never */
+	int congestion_control; /* atp: 1, the default: send less when queues on the way are long; 0: a full window always */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -75,6 +76,7 @@ typedef struct inagg_stats_t {
 	uint64_t skipped;         /* trio: blocks that were decided before this rank came to them */
 	uint64_t abstained;       /* trio: blocks that this rank could not add to: their scale was agreed without it */
 	uint64_t refused;         /* trio: contributions for which the switch had no room; this rank sends fewer since */
+	uint64_t cuts;            /* atp: times that a long queue, or a loss, halved this rank's window */
 } inagg_stats_t;
 
 /**
@@ -98,7 +100,8 @@ void inagg_options_init(inagg_options *options);
  * inagg_options_init(), then INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,
  * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
- * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB).  Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
+ * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1).  Rank and
+ * size come from torchrun, Open MPI or Slurm when those two are absent.
  * INAGG_EINVAL names the variable that is missing or wrong.
  */
 int inagg_options_from_env(inagg_options *options);

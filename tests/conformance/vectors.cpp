@@ -159,6 +159,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
                         "udp_length_delta",
                         "ip_length_delta",
                         "frame_delta",
+                        "marked",
                         "nonce",
                         "size",
                         "packet_elements",
@@ -217,6 +218,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
     p.udp_length_delta = number(object, "udp_length_delta", 0);
     p.ip_length_delta = number(object, "ip_length_delta", 0);
     p.frame_delta = number(object, "frame_delta", 0);
+    p.marked = object.value("marked", false);
     return p;
 }
 
@@ -251,6 +253,8 @@ void check_passed_on(const json &expected, const Answer &answer, const Packet &s
     Packet marked = sent;
     if (expected.value("collision", false))
         marked.flags |= INAGG_F_COLLISION;
+    if (expected.value("congestion", false))
+        marked.flags |= INAGG_F_CONGESTION;
     const Frame came = build(marked);
     const auto header = static_cast<long>(header_offset(sent.family));
     ASSERT_EQ(answer.frame.size(), came.size());

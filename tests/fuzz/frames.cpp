@@ -82,6 +82,7 @@ void Frames::aggregate(Packet &p) {
     for (const uint16_t flag : {INAGG_F_RESEND, INAGG_F_COLLISION, INAGG_F_CONGESTION, INAGG_F_WHOLE})
         if (chance(5))
             p.flags |= flag;
+    p.marked = chance(5);
 }
 
 // What only trio looks at.

@@ -60,10 +60,12 @@ void append(Frame &frame, const void *data, size_t bytes) {
     frame.insert(frame.end(), at, at + bytes);
 }
 
+uint8_t type_of_service(const Packet &p) { return INAGG_TOS | (p.marked ? IPTOS_ECN_CE : 0); }
+
 void append_ip(Frame &frame, const Packet &p, size_t udp_bytes) {
     if (p.family == 6) {
         ip6_hdr ip{};
-        ip.ip6_flow = htonl(6u << 28 | INAGG_TOS << 20);
+        ip.ip6_flow = htonl(6u << 28 | type_of_service(p) << 20);
         ip.ip6_plen = htons(static_cast<uint16_t>(static_cast<int>(udp_bytes) + p.ip_length_delta));
         ip.ip6_nxt = IPPROTO_UDP;
         ip.ip6_hlim = 64;
@@ -74,7 +76,7 @@ void append_ip(Frame &frame, const Packet &p, size_t udp_bytes) {
     iphdr ip{};
     ip.version = 4;
     ip.ihl = 5;
-    ip.tos = INAGG_TOS;
+    ip.tos = type_of_service(p);
     ip.tot_len = htons(static_cast<uint16_t>(static_cast<int>(sizeof ip + udp_bytes) + p.ip_length_delta));
     ip.ttl = 64;
     ip.protocol = IPPROTO_UDP;

@@ -49,6 +49,7 @@ struct Packet {
     std::vector<uint8_t> payload;
 
     // Knobs.
+    bool marked = false; // by a router whose queue was long
     uint16_t header_checksum_xor = 0;
     uint32_t payload_checksum_xor = 0;
     int udp_length_delta = 0; // what the UDP header says, beside the truth

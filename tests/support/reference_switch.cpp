@@ -284,6 +284,11 @@ Answer ReferenceSwitch::drop(inagg_stats &row, uint32_t reason) {
     return {Action::drop, reason, {}};
 }
 
+static bool is_marked(const Frame &frame, int family) {
+    const uint8_t *ip = frame.data() + sizeof(ether_header);
+    return ((family == 4 ? ip[1] : ip[1] >> 4) & IPTOS_ECN_MASK) == IPTOS_ECN_CE;
+}
+
 Answer ReferenceSwitch::receive(const Frame &frame) {
     const auto envelope = open_envelope(frame);
     if (!envelope)
@@ -302,6 +307,9 @@ Answer ReferenceSwitch::receive(const Frame &frame) {
     std::copy_n(frame.begin(), 6, packet.target_mac.begin());
     std::copy_n(frame.begin() + 6, 6, packet.source_mac.begin());
     read_header(h, packet);
+    if (const auto job = jobs.find(packet.job); job != jobs.end() && job->second.algorithm == INAGG_ATP &&
+                                                is_marked(frame, packet.family))
+        packet.flags |= INAGG_F_CONGESTION;
     const auto body = frame.begin() + static_cast<long>(header_offset(packet.family) + sizeof h);
     packet.payload.assign(body, frame.end());
     switch (packet.type) {

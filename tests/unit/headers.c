@@ -2,12 +2,14 @@
 /* The shared headers are C first: this file compiles them as C11 and runs one block through them. */
 #include <inagg/core/aggregator.h>
 #include <inagg/core/checksum.h>
+#include <inagg/core/congestion.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/guess.h>
 #include <inagg/core/job.h>
 #include <inagg/core/packet.h>
 #include <inagg/core/combiner.h>
 #include <inagg/core/presence.h>
+#include <inagg/core/queue.h>
 #include <inagg/core/slot.h>
 #include <inagg/core/tensor.h>
 #include <inagg/core/types.h>

@@ -63,13 +63,14 @@ LinkSpace::LinkSpace(const Impairments &impairments)
 
 LinkSpace::~LinkSpace() = default;
 
-void LinkSpace::join(const std::string &host_end, const std::string &switch_end) {
+void LinkSpace::join(const std::string &host_end, const std::string &switch_end, bool lossy) {
     const Inside inside(space_);
-    connect(host_end, switch_end, to_switch_);
-    connect(switch_end, host_end, to_hosts_);
+    connect(host_end, switch_end, lossy, to_switch_);
+    connect(switch_end, host_end, lossy, to_hosts_);
 }
 
-void LinkSpace::connect(const std::string &from, const std::string &to, std::vector<Direction> &directions) {
+void LinkSpace::connect(const std::string &from, const std::string &to, bool lossy,
+                        std::vector<Direction> &directions) {
     Direction direction{.from = index_of(from)};
     impair_link link = {};
     link.target = index_of(to);
@@ -79,10 +80,16 @@ void LinkSpace::connect(const std::string &from, const std::string &to, std::vec
     }
     link.corrupt_offset = impairments_.corrupt_offset;
     link.corrupt_bits = impairments_.corrupt_bits;
-    link.drop = threshold(impairments_.loss);
-    link.duplicate = threshold(impairments_.duplicate);
-    link.corrupt = threshold(impairments_.corrupt);
+    if (lossy) {
+        link.drop = threshold(impairments_.loss);
+        link.duplicate = threshold(impairments_.duplicate);
+        link.corrupt = threshold(impairments_.corrupt);
+    }
     link.random = seeds_();
+    if (impairments_.rate > 0 && impairments_.ecn.count() > 0) {
+        link.queue.unit_ns = inagg_queue_unit(impairments_.rate);
+        link.queue.mark_ns = static_cast<uint32_t>(impairments_.ecn.count());
+    }
     if (bpf_map__update_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link,
                              BPF_ANY) != 0) {
         fail("cannot describe a link to the program that impairs it");

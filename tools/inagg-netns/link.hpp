@@ -32,8 +32,9 @@ public:
 
     const Namespace &space() const { return space_; }
 
-    // Frames that come in by one of two devices in the namespace leave by the other, impaired.
-    void join(const std::string &host_end, const std::string &switch_end);
+    // Frames that come in by one of two devices in the namespace leave by the other, impaired; not `lossy`: none is lost,
+    // doubled or damaged.
+    void join(const std::string &host_end, const std::string &switch_end, bool lossy);
 
     // Starts the process that delays and reorders, after the last join(); 0 if it is not needed.
     pid_t start_relay();
@@ -48,7 +49,7 @@ private:
         size_t relay = 0; // index in the relay's directions
     };
 
-    void connect(const std::string &from, const std::string &to, std::vector<Direction> &directions);
+    void connect(const std::string &from, const std::string &to, bool lossy, std::vector<Direction> &directions);
     unsigned through_relay(unsigned to);
     void limit_rate(const std::string &device);
     Counters counters(const std::vector<Direction> &directions) const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 namespace netns {
 namespace {
@@ -67,6 +68,10 @@ Network::Network(const Options &options) : options_(options) {
             leaf_of_.push_back(root);
             build_host_behind(between_[0], "rack0", fmt::format("w{}", host));
         }
+    } else if (options.topology == "rack") {
+        build_tree(add_switch(root, "leaf0"), 1, options.hosts());
+    } else if (options.topology == "three-racks") {
+        build_racks(add_switch(root, "spine0"), options.hosts());
     } else {
         build_tree(root, levels_of(options.topology), options.hosts());
     }
@@ -96,6 +101,15 @@ void Network::build_tree(unsigned at, unsigned levels, unsigned hosts) {
     }
 }
 
+// Two racks behind that of the root (ATP, Figure 9).
+void Network::build_racks(unsigned at, unsigned hosts) {
+    const unsigned third = hosts / 3;
+    for (const char *leaf : {"leaf0", "leaf1"}) {
+        build_tree(add_switch(at, leaf), 1, third);
+    }
+    build_tree(at, 1, hosts - 2 * third);
+}
+
 unsigned Network::add_switch(std::optional<unsigned> parent, const std::string &name) {
     const auto index = static_cast<unsigned>(switches_.size());
     switches_.push_back({{.space = parent ? Namespace::create() : Namespace::current(),
@@ -112,7 +126,7 @@ unsigned Network::add_switch(std::optional<unsigned> parent, const std::string &
     if (parent) {
         Switch &above = switches_[*parent];
         const std::string port = fmt::format("p{}", above.ports.size());
-        link(above.space, port, added.space, "uplink", name);
+        link(above.space, port, added.space, "uplink", name, !options_.impairments.only_host);
         ip_batch(above.space, fmt::format("link set {} master br0\n", port));
         ip_batch(added.space, "link set uplink master br0\n");
         above.ports.push_back(port);
@@ -144,7 +158,7 @@ void Network::connect(const Namespace &here, const std::string &device, const Na
 
 // A link that may be bad, from `device` here to `peer` there; `name` tells it from others.
 void Network::link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
-                   const std::string &name) {
+                   const std::string &name, bool lossy) {
     if (!links_) {
         connect(here, device, there, peer);
         return;
@@ -152,7 +166,7 @@ void Network::link(const Namespace &here, const std::string &device, const Names
     const std::string far_end = name + "-far", near_end = name + "-near";
     connect(here, device, links_->space(), near_end);
     connect(links_->space(), far_end, there, peer);
-    links_->join(far_end, near_end);
+    links_->join(far_end, near_end, lossy);
     accept_xdp_tx(links_->space(), far_end);
     accept_xdp_tx(links_->space(), near_end);
 }
@@ -169,13 +183,17 @@ void Network::build_host_behind(const Namespace &fabric, const std::string &brid
     const auto index = static_cast<unsigned>(hosts_.size());
     hosts_.push_back({.space = Namespace::create(), .number = first_host + index, .device = "eth0"});
     const Node &host = hosts_.back();
-    link(fabric, port, host.space, host.device, fmt::format("host{}", index));
+    link(fabric, port, host.space, host.device, fmt::format("host{}", index),
+         options_.impairments.only_host.value_or(index) == index);
     if (!links_ && bridge != "br0") {
         accept_xdp_tx(fabric, port);
     }
     ip_batch(fabric, fmt::format("link set {} master {}\n", port, bridge));
     give_addresses(host);
     set_offloads(host.space);
+    if (options_.impairments.ecn.count() > 0) {
+        let_tcp_use_ecn(host.space);
+    }
 }
 
 // On bad links everybody knows everybody's hardware address from the start: a lost ARP request costs a second
@@ -203,6 +221,11 @@ void Network::accept_xdp_tx(const Namespace &space, const std::string &device) {
         const Inside inside(space);
         pass_->attach(device);
     }
+}
+
+void Network::let_tcp_use_ecn(const Namespace &space) {
+    const Inside inside(space);
+    std::ofstream("/proc/sys/net/ipv4/tcp_ecn") << 1;
 }
 
 void Network::set_offloads(const Namespace &space) {

@@ -41,6 +41,8 @@ struct Switch : Node {
 //                host 1: eth0 -- p1 -- br0 (leaf0) -- uplink -- p0 \                                      .
 //                host 2: eth0 -- p0 -- br0 (leaf1) -- uplink -- p1 -- br0 (switch)
 //   three-level  likewise, with spines between leaves and root; each switch has about as many below it
+//   rack         host 0: eth0 -- p0 -- br0 (leaf0) -- uplink -- p0 -- br0 (switch)
+//   three-racks  ATP's Figure 9: leaf0, leaf1 and hosts -- br0 (spine0) -- uplink -- p0 -- br0 (switch)
 //
 // With impairments each link passes through the LinkSpace.
 class Network {
@@ -61,13 +63,15 @@ private:
     void build_bridge(const Namespace &space, const std::string &name);
     unsigned add_switch(std::optional<unsigned> parent, const std::string &name);
     void build_tree(unsigned at, unsigned levels, unsigned hosts);
+    void build_racks(unsigned at, unsigned hosts);
     void build_host(unsigned leaf);
     void build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port);
     void link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
-              const std::string &name);
+              const std::string &name, bool lossy);
     void introduce_neighbours();
     void accept_xdp_tx(const Namespace &space, const std::string &device);
     void set_offloads(const Namespace &space);
+    void let_tcp_use_ecn(const Namespace &space);
     void connect(const Namespace &here, const std::string &device, const Namespace &there,
                  const std::string &peer);
 

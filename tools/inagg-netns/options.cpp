@@ -9,6 +9,11 @@
 #include <iostream>
 
 namespace netns {
+
+using inagg::parse_duration;
+using inagg::parse_fraction;
+using inagg::parse_rate;
+
 namespace {
 
 constexpr int usage_error = 2;
@@ -53,6 +58,10 @@ void add_impairments(CLI::App &run, Impairments &impairments) {
     const std::string group = "Impairments, each way between a host and its port, and between switches";
     run.option_defaults()->group(group);
     add_unit(run, "--rate", impairments.rate, parse_rate, "Limit of the link, like 1gbit");
+    add_unit(run, "--ecn", impairments.ecn, parse_duration,
+             "With --rate: mark ECN-capable frames that wait longer than this, like 1ms; TCP then uses ECN");
+    run.add_option("--only-host", impairments.only_host,
+                   "The only host (from 0) whose frames --loss, --dup and --corrupt concern");
     add_unit(run, "--loss", impairments.loss, parse_fraction, "Fraction of frames that are dropped");
     add_unit(run, "--dup", impairments.duplicate, parse_fraction, "Fraction of frames that are doubled");
     add_unit(run, "--reorder", impairments.reorder, parse_fraction, "Fraction of frames that are overtaken");
@@ -103,8 +112,9 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option(
            "--topology", options.topology,
            "star: each host has a port of the switch; bridge: all are behind a plain bridge on one port; two-level, "
-           "three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its leaves")
-        ->check(CLI::IsMember({"star", "bridge", "two-level", "three-level"}))
+           "three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its leaves; rack: all at leaf0; three-racks: "
+           "a third each at leaf0, leaf1 and, between them and the root, spine0")
+        ->check(CLI::IsMember({"star", "bridge", "two-level", "three-level", "rack", "three-racks"}))
         ->capture_default_str();
     run.add_option("--workers,-n", options.workers, "Number of ranks")->required()->check(CLI::Range(1, 64));
     run.add_option("--ranks-per-host", options.ranks_per_host,
@@ -154,6 +164,20 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option("command", options.command, "Command and arguments, after --")->required();
 }
 
+void check_impairments(const Options &options) {
+    const Impairments &links = options.impairments;
+    if (links.ecn.count() > 0 && links.rate == 0) {
+        throw CLI::ValidationError("--ecn", "only a limited link has a queue: give --rate, too");
+    }
+    if (links.ecn > std::chrono::seconds(1)) {
+        throw CLI::ValidationError("--ecn", "no link queues for more than a second");
+    }
+    if (links.only_host && *links.only_host >= options.hosts()) {
+        throw CLI::ValidationError("--only-host", fmt::format("there is no host {}: give one from 0 to {}",
+                                                              *links.only_host, options.hosts() - 1));
+    }
+}
+
 void check_ranks(const Options &options) {
     for (const auto &[rank, when] : options.kill) {
         if (rank >= options.workers) {
@@ -180,6 +204,7 @@ Options parse_options(int argc, char **argv) {
     try {
         app.parse(argc, argv);
         check_ranks(options);
+        check_impairments(options);
     } catch (const CLI::ParseError &error) {
         std::exit(app.exit(error, std::cout, std::cerr) == 0 ? 0 : usage_error);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #pragma once
 
-#include "units.hpp"
+#include "common/units.hpp"
 
 #include <optional>
 #include <string>
@@ -9,6 +9,8 @@
 #include <vector>
 
 namespace netns {
+
+using inagg::Nanoseconds;
 
 // What happens to frames between a host and its port, in both directions.
 struct Impairments {
@@ -20,6 +22,8 @@ struct Impairments {
     unsigned corrupt_offset = 0; // first byte of a frame that may be damaged
     unsigned corrupt_bits = 4;   // at most so many flipped bits
     Nanoseconds delay{0};
+    Nanoseconds ecn{0}; // frames that wait longer at a limited link are marked; 0: none
+    std::optional<unsigned> only_host; // whose frames alone are dropped, doubled and damaged
     uint64_t seed = 1;
 
     bool any() const { return rate > 0 || loss > 0 || duplicate > 0 || corrupt > 0 || needs_relay(); }

@@ -110,7 +110,8 @@ void Report::counters(const std::vector<uint64_t> &totals, uint64_t wrong) const
 std::vector<uint64_t> counters_of(const inagg_stats_t &stats) {
     return {stats.blocks,   stats.contributions, stats.retransmissions, stats.requests,
             stats.restores, stats.duplicates,    stats.rejected,        stats.reboots,
-            stats.degraded, stats.skipped,       stats.abstained,       stats.refused};
+            stats.degraded, stats.skipped,       stats.abstained,       stats.refused,
+            stats.cuts};
 }
 
 } // namespace perf

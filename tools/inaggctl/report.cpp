@@ -98,6 +98,14 @@ json sweeps_json(const SwitchMaps &maps) {
             {"busy", done.busy}};
 }
 
+json port_json(const SwitchMaps &maps, const AttachedPort &port) {
+    const auto queue = maps.queue(port.ifindex);
+    return {{"port", port.name},
+            {"ifindex", port.ifindex},
+            {"present", port.ifindex != 0},
+            {"marked", queue ? json(queue->marked) : json(nullptr)}};
+}
+
 json member_json(uint16_t rank, const inagg_member &member, bool is_here) {
     return {{"rank", rank},
             {"state", !is_here                                  ? "elsewhere"
@@ -144,7 +152,7 @@ json read_status(const Where &where) {
 
     json ports = json::array();
     for (const AttachedPort &port : attached_ports(where.bpffs))
-        ports.push_back({{"port", port.name}, {"ifindex", port.ifindex}, {"present", port.ifindex != 0}});
+        ports.push_back(port_json(maps, port));
     auto jobs = maps.jobs();
     uint32_t used = 0;
     for (const auto &[number, job] : jobs)
@@ -214,7 +222,8 @@ void print_status(const json &status) {
                text(status["udp_port"]));
     fmt::print("boot id    {:#06x}\n", status["boot"].get<unsigned>());
     for (const json &port : status["ports"])
-        fmt::print("port       {}{}\n", text(port["port"]), port["present"].get<bool>() ? "" : " (gone)");
+        fmt::print("port       {}{}{}\n", text(port["port"]), port["present"].get<bool>() ? "" : " (gone)",
+                   port["marked"].is_null() ? "" : fmt::format(", {} frames met a long queue", text(port["marked"])));
     fmt::print("jobs       {}\n", text(status["jobs"]));
     fmt::print("slots      {} of {} in use\n", text(status["slots_used"]), text(status["slots"]));
     const json &sweeps = status["sweeps"];

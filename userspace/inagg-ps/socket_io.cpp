@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "socket_io.hpp"
 
+#include "common/ecn.hpp"
 #include "error.hpp"
 
 #include <arpa/inet.h>
@@ -27,12 +28,11 @@ constexpr unsigned frames = 64, messages = 256, submission_entries = 512, comple
 constexpr unsigned buffers = 2048; // a power of two
 constexpr int buffer_group = 0;
 constexpr int socket_buffer_bytes = 64 << 20;                  // windows of all ranks of several jobs
-constexpr std::size_t control_bytes = CMSG_SPACE(sizeof(int)); // the type of service
 // One word more than a packet: a longer one shows by its length.
 constexpr std::size_t buffer_stride =
-    (sizeof(io_uring_recvmsg_out) + sizeof(sockaddr_storage) + control_bytes + max_packet + 8 + alignment - 1) /
+    (sizeof(io_uring_recvmsg_out) + sizeof(sockaddr_storage) + inagg::ecn_control_bytes + max_packet + 8 + alignment - 1) /
     alignment * alignment;
-static_assert((sizeof(io_uring_recvmsg_out) + sizeof(sockaddr_storage) + control_bytes) % 8 == 0);
+static_assert((sizeof(io_uring_recvmsg_out) + sizeof(sockaddr_storage) + inagg::ecn_control_bytes) % 8 == 0);
 constexpr uint64_t send_tag = ~uint64_t{0}, watch_tag = send_tag - 1; // others: a socket's index
 
 void set_option(int fd, int level, int option, int value, const char *text) {
@@ -60,15 +60,6 @@ Endpoint to_endpoint(const sockaddr_storage &storage) {
         std::memcpy(endpoint.address.bytes.data(), &in6.sin6_addr, sizeof in6.sin6_addr);
     }
     return endpoint;
-}
-
-// Did a router on the way mark the packet "congestion experienced"?
-bool is_congested(io_uring_recvmsg_out *out, msghdr *shape) {
-    for (cmsghdr *c = io_uring_recvmsg_cmsg_firsthdr(out, shape); c; c = io_uring_recvmsg_cmsg_nexthdr(out, shape, c))
-        if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
-            (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS))
-            return (*reinterpret_cast<const uint8_t *>(CMSG_DATA(c)) & IPTOS_ECN_MASK) == IPTOS_ECN_CE;
-    return false;
 }
 
 Error ring_error(int error) {
@@ -150,7 +141,7 @@ void SocketIo::open_ring() {
     for (unsigned id = 0; id < buffers; id++)
         give_buffer(id);
     arrival_.msg_namelen = sizeof(sockaddr_storage);
-    arrival_.msg_controllen = control_bytes;
+    arrival_.msg_controllen = inagg::ecn_control_bytes;
 }
 
 io_uring_sqe *SocketIo::next_sqe() {
@@ -274,7 +265,7 @@ void SocketIo::hand_over(std::byte *buffer, int bytes, const Receiver &receiver)
     std::memcpy(&from, io_uring_recvmsg_name(out), sizeof from);
     const auto *payload = static_cast<const std::byte *>(io_uring_recvmsg_payload(out, &arrival_));
     receiver({payload, io_uring_recvmsg_payload_length(out, bytes, &arrival_)}, to_endpoint(from),
-             is_congested(out, &arrival_));
+             inagg::is_congested(out, &arrival_));
 }
 
 } // namespace ps

@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 constexpr std::array state_maps = {
     "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
     "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due",
-    "uplinks",  "subtrees",     "attendance", "stragglers", "aggregators"};
+    "uplinks",  "subtrees",     "attendance", "stragglers", "aggregators", "queues"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
                                  "inagg_sweep_once"};
@@ -231,6 +231,7 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
     }
     skeleton_->rodata->bucket_count = bpf_map__max_entries(skeleton_->maps.buckets);
     skeleton_->rodata->aggregator_count = bpf_map__max_entries(skeleton_->maps.aggregators);
+    skeleton_->rodata->has_queues = sizes.queues;
 }
 
 void Loader::pin_new_maps() {

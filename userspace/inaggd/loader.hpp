@@ -24,6 +24,7 @@ struct SwitchSizes {
     uint32_t slots;   // pairs
     uint32_t buckets; // of trio's records, a power of two
     uint32_t aggregators; // of atp, likewise
+    bool queues;          // some port's rate is known
 };
 
 class Loader {

@@ -2,12 +2,15 @@
 // inaggd: the agent of an XDP switch. Loads and attaches the switch, creates and removes jobs, decides
 // joins. Packets do not need it: they go on while it is away.
 #include "agent.hpp"
+#include "common/units.hpp"
 #include "control.hpp"
 #include "error.hpp"
 #include "links.hpp"
 #include "loader.hpp"
 #include "power_of_two.hpp"
 #include "ring.hpp"
+
+#include <inagg/core/queue.h>
 
 #include <CLI/CLI.hpp>
 #include <bpf/libbpf.h>
@@ -25,7 +28,9 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <map>
 #include <set>
+#include <stdexcept>
 
 namespace inaggd {
 namespace {
@@ -33,7 +38,8 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-    std::vector<std::string> ports, jobs, children;
+    std::vector<std::string> ports, jobs, children, port_rates;
+    std::string mark_after = "1ms";
     std::string parent;
     std::string address4, address6;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
@@ -48,6 +54,11 @@ struct Options {
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
     app.add_option("-p,--port", o.ports, "interface to serve; repeat for more")->required()->take_all();
+    app.add_option("--port-rate", o.port_rates,
+                   "PORT=RATE, like p0=10gbit: what its link carries; atp then learns when frames would wait; repeat for more")
+        ->take_all();
+    app.add_option("--mark-after", o.mark_after, "how long at a port with a rate is too long, like 500us")
+        ->capture_default_str();
     app.add_option("--address4", o.address4, "IPv4 address of the switch [that of the port or its bridge]");
     app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");
     app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
@@ -164,6 +175,8 @@ struct Plan {
         need_free_ports(o.bpffs, o.ports);
         for (const std::string &job : o.jobs)
             jobs.push_back(parse_job_spec(job));
+        for (const std::string &rate : o.port_rates)
+            add_queue(rate, o);
         if (!o.parent.empty())
             parent = other_switch("--parent", o.parent, o.ports);
         for (const std::string &child : o.children)
@@ -175,6 +188,25 @@ struct Plan {
         for (const std::string &port : ports)
             mtu = std::min(mtu, mtu_of(port));
         return mtu;
+    }
+
+    // "PORT=RATE"
+    void add_queue(const std::string &text, const Options &o) {
+        const size_t equals = text.find('=');
+        const std::string port = text.substr(0, equals);
+        if (equals == std::string::npos || std::find(o.ports.begin(), o.ports.end(), port) == o.ports.end())
+            throw Error("--port-rate {}: write it as PORT=RATE, with one of {}", text, fmt::join(o.ports, ", "));
+        try {
+            const inagg::Nanoseconds longest = inagg::parse_duration(o.mark_after);
+            if (longest.count() < 1000 || longest > std::chrono::seconds(1))
+                throw Error("--mark-after {}: it must be 1us to 1s", o.mark_after);
+            inagg_queue queue{};
+            queue.unit_ns = inagg_queue_unit(inagg::parse_rate(text.substr(equals + 1)));
+            queue.mark_ns = static_cast<uint32_t>(longest.count());
+            queues[port] = queue;
+        } catch (const std::invalid_argument &error) {
+            throw Error("--port-rate {}, --mark-after {}: {}", text, o.mark_after, error.what());
+        }
     }
 
     // A switch above or below this one in a tree.
@@ -198,6 +230,7 @@ struct Plan {
     std::vector<JobSpec> jobs;
     Neighbour parent{};
     std::set<Neighbour> children{};
+    std::map<std::string, inagg_queue> queues{}; // by port
 };
 
 Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
@@ -274,7 +307,8 @@ class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
         : o_(options), arguments_(std::move(arguments)), plan_(o_), run_dir_(o_.run_dir), signals_(signals()),
-          loader_(o_.bpffs, {.slots = o_.slots, .buckets = o_.buckets, .aggregators = o_.aggregators}, o_.fresh) {}
+          loader_(o_.bpffs, {.slots = o_.slots, .buckets = o_.buckets, .aggregators = o_.aggregators,
+                             .queues = !plan_.queues.empty()}, o_.fresh) {}
 
     void start() {
         SwitchMaps maps = SwitchMaps::open(o_.bpffs);
@@ -391,6 +425,10 @@ private:
     void attach(const std::string &port) {
         uint32_t ifindex = loader_.attach(port);
         attached_[ifindex] = port;
+        if (const auto queue = plan_.queues.find(port); queue != plan_.queues.end())
+            agent_->maps().put_queue(ifindex, queue->second);
+        else
+            agent_->maps().delete_queue(ifindex);
         spdlog::info("port {}: attached, MTU {}", port, mtu_of(port));
     }
 
@@ -400,6 +438,7 @@ private:
             spdlog::warn("port {}: the interface has gone; its ranks are forgotten", port->second);
             loader_.detach(port->second);
             attached_.erase(port);
+            agent_->maps().delete_queue(ifindex);
             agent_->port_gone(ifindex);
         } else if (!gone && port == attached_.end() &&
                    std::find(o_.ports.begin(), o_.ports.end(), name) != o_.ports.end()) {

@@ -86,6 +86,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.forget_ = open_pin(dir, "inagg_forget_job");
     maps.uplinks_ = open_pin(dir, "uplinks");
     maps.subtrees_ = open_pin(dir, "subtrees");
+    maps.queues_ = open_pin(dir, "queues");
 
     const bpf_map_info info = info_of(maps.slots_, "slots");
     if (info.value_size != sizeof(inagg_slot_memory))
@@ -229,6 +230,24 @@ void SwitchMaps::clear_stats(uint32_t index) const {
     std::vector<inagg_attendance> nobody(libbpf_num_possible_cpus());
     check(bpf_map_update_elem(attendance_.get(), &index, nobody.data(), BPF_ANY), "attendance");
     put_stragglers(index, {});
+}
+
+void SwitchMaps::put_queue(uint32_t ifindex, const inagg_queue &queue) const {
+    check(bpf_map_update_elem(queues_.get(), &ifindex, &queue, BPF_ANY), "queues");
+}
+
+void SwitchMaps::delete_queue(uint32_t ifindex) const {
+    if (const int result = bpf_map_delete_elem(queues_.get(), &ifindex); result != -ENOENT)
+        check(result, "queues");
+}
+
+std::optional<inagg_queue> SwitchMaps::queue(uint32_t ifindex) const {
+    inagg_queue queue{};
+    const int result = bpf_map_lookup_elem(queues_.get(), &ifindex, &queue);
+    if (result == -ENOENT)
+        return std::nullopt;
+    check(result, "queues");
+    return queue;
 }
 
 void SwitchMaps::put_policy(uint32_t index, const inagg_job_policy &policy) const {

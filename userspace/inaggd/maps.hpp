@@ -5,11 +5,13 @@
 #include "common/fd.hpp"
 #include "names.hpp"
 
+#include <inagg/core/queue.h>
 #include <switch_maps.h>
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +71,11 @@ public:
     // Also who was heard.
     void clear_stats(uint32_t index) const;
 
+    // Of a port whose link's rate is known.
+    void put_queue(uint32_t ifindex, const inagg_queue &queue) const;
+    void delete_queue(uint32_t ifindex) const;
+    std::optional<inagg_queue> queue(uint32_t ifindex) const;
+
     // Of a job with trio: before it is put, forget_job() and then its policy.
     void put_policy(uint32_t index, const inagg_job_policy &policy) const;
     inagg_job_policy policy(uint32_t index) const;
@@ -96,7 +103,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_;
+    Fd uplinks_, subtrees_, queues_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0;
 };
 

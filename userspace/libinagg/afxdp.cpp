@@ -234,7 +234,7 @@ void AfxdpIo::deliver(PacketReceiver &receiver, const xdp_desc &descriptor) cons
                                                      std::to_integer<unsigned>(frame[header_.size - 3]));
     if (udp_length < 8 || udp_length - 8 > descriptor.len - header_.size)
         return;
-    receiver.packet({frame + header_.size, udp_length - 8});
+    receiver.packet({frame + header_.size, udp_length - 8}, false); // atp, which asks for marks, is not for afxdp
 }
 
 uint32_t AfxdpIo::reap(PacketReceiver &receiver) {
@@ -286,7 +286,7 @@ std::unique_ptr<Transport> make_afxdp(const inagg_options &options, BlockClient 
             throw;
         name = "udp"; // to join once more would look like a restart to the switch: go on as this member
     }
-    return std::make_unique<Engine>(name, std::move(io), membership, client, options.history_mib);
+    return std::make_unique<Engine>(name, std::move(io), membership, client, options);
 }
 
 } // namespace inagg

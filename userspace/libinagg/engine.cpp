@@ -32,9 +32,10 @@ static uint32_t history_blocks(const JobConfig &job, uint32_t slots, uint32_t mi
 }
 
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
-               BlockClient &client, uint32_t history_mib, Owned owned)
+               BlockClient &client, const inagg_options &options, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
-      boots_{membership.config.boot, 0}, history_mib_(history_mib) {
+      boots_{membership.config.boot, 0}, history_mib_(options.history_mib),
+      controls_congestion_(options.congestion_control) {
     const unsigned owners[stream_count] = {own_data, own_control};
     for (int i = 0; i < stream_count; i++)
         streams_[i].owned = owned & owners[i];
@@ -56,6 +57,8 @@ void Engine::start_streams() {
             s.payload_bytes = std::size_t{job.elements} * 4;
         first_slot += counts[i];
         inagg_worker_init(&s.worker, counts[i], 0);
+        s.controlled = atp() && controls_congestion_ && s.stream == Stream::data;
+        inagg_congestion_init(&s.congestion, counts[i]);
         if (!s.owned)
             continue;
         s.slots.resize(counts[i]);
@@ -75,6 +78,8 @@ void Engine::extend(Stream stream, uint32_t limit) {
     now_ = monotonic_ns();
     const uint32_t from = s.worker.limit;
     s.worker.limit = limit;
+    if (s.controlled)
+        return open_in_order(s);
     open(s, from, from + std::min(limit - from, s.worker.slots));
 }
 
@@ -167,6 +172,7 @@ inagg_stats_t Engine::stats() const {
     inagg_stats_t stats = stats_;
     const StreamState &busiest = streams_[streams_[0].worker.srtt_ns ? 0 : 1];
     stats.srtt_ns = busiest.worker.srtt_ns;
+    stats.cuts = streams_[0].congestion.cuts;
     return stats;
 }
 
@@ -174,7 +180,7 @@ void Engine::leave() { inagg::leave(*io_, membership_); }
 
 // Receiving.
 
-void Engine::packet(std::span<const std::byte> payload) noexcept {
+void Engine::packet(std::span<const std::byte> payload, bool congested) noexcept {
     packets_++;
     now_ = monotonic_ns();
     inagg_hdr header;
@@ -188,6 +194,7 @@ void Engine::packet(std::span<const std::byte> payload) noexcept {
         stats_.rejected++;
         return;
     }
+    congested_ = congested;
     switch (inagg_hdr_type(&header)) {
     case INAGG_RESULT:
     case INAGG_WAIT:
@@ -263,6 +270,9 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         stats_.blocks++;
         if (atp())
             s.records[index].aggregator = inagg_swap16(header.window_cap);
+        if (s.controlled)
+            inagg_congestion_result(&s.congestion, block,
+                                    congested_ || inagg_swap16(header.level_flags) & INAGG_F_CONGESTION);
         deliver(s, s.history.keep(block, meta, body));
     } else if (believed && is_ahead(s, slot, block)) {
         stats_.blocks++;
@@ -271,6 +281,8 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         stats_.duplicates++;
         return;
     }
+    if (s.controlled)
+        return open_in_order(s);
     open(s, slot);
     open_capped(s);
 }
@@ -369,7 +381,10 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 // Answers came: what was sent before what they answer may be lost.
 void Engine::detect_overtaken(StreamState &s) {
     for (inagg_wslot &other : s.slots) {
-        if (inagg_worker_overtaken(&s.worker, &other, now_))
+        const bool lost = inagg_worker_overtaken(&s.worker, &other, now_);
+        if (lost && s.controlled)
+            inagg_congestion_cut(&s.congestion, other.block);
+        if (lost)
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
         else if (other.overtaken)
             s.earliest_due = std::min<uint64_t>(s.earliest_due, other.due_ns);
@@ -408,6 +423,17 @@ void Engine::open_capped(StreamState &s) {
         return;
     for (inagg_wslot &slot : s.slots)
         open(s, slot);
+}
+
+// As far as the network has room.
+void Engine::open_in_order(StreamState &s) {
+    while (inagg_congestion_has_room(&s.congestion)) {
+        inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, s.congestion.next)];
+        if (slot.block != s.congestion.next || inagg_worker_open(&s.worker, &slot, now_) != INAGG_W_SEND)
+            return;
+        inagg_congestion_sent(&s.congestion);
+        act(s, slot, INAGG_W_SEND);
+    }
 }
 
 // Takes the results of blocks that were decided without this rank. To store one may move the limit and open slots,

@@ -8,6 +8,7 @@
 #include "packet_io.hpp"
 #include "transport.hpp"
 
+#include <inagg/core/congestion.h>
 #include <inagg/core/worker.h>
 
 #include <array>
@@ -25,9 +26,10 @@ public:
     enum Owned : unsigned { own_data = 1, own_control = 2, own_both = own_data | own_control };
 
     // `name` is the transport's. Streams that are not owned belong to someone else who shares the
-    // membership (the XDP worker's data): their packets are ignored. With trio, `history_mib` of results are kept.
+    // membership (the XDP worker's data): their packets are ignored. Of `options` how much trio keeps and whether atp
+    // controls congestion count here.
     Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership, BlockClient &client,
-           uint32_t history_mib, Owned owned = own_both);
+           const inagg_options &options, Owned owned = own_both);
     ~Engine() override;
 
     std::string_view name() const override { return name_; }
@@ -63,13 +65,15 @@ private:
         bool answered = false;              // RACK has something new to look at
         uint64_t earliest_due = UINT64_MAX; // no timer is due before this
         inagg_worker worker{};
+        bool controlled = false; // by congestion
+        inagg_congestion congestion{};
         std::vector<inagg_wslot> slots;
         std::vector<SlotRecord> records;
         History history;
         uint32_t beyond = 0; // the block after the last one that has a result anywhere
     };
 
-    void packet(std::span<const std::byte> payload) noexcept override;
+    void packet(std::span<const std::byte> payload, bool congested) noexcept override;
     bool admits(const StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) const;
     void on_block(StreamState &s, const inagg_hdr &header, std::span<const std::byte> body);
     void on_boot(uint16_t boot);
@@ -91,6 +95,7 @@ private:
     void open(StreamState &s, inagg_wslot &slot);
     void open(StreamState &s, uint32_t from, uint32_t to);
     void open_capped(StreamState &s);
+    void open_in_order(StreamState &s);
     void skip_decided(StreamState &s, inagg_wslot &slot);
     void act(StreamState &s, const inagg_wslot &slot, int action);
     void send_contribution(StreamState &s, const inagg_wslot &slot, bool resend);
@@ -107,11 +112,13 @@ private:
     Membership membership_;
     BlockClient &client_;
     uint64_t now_ = 0;
+    bool congested_ = false; // the packet that is handled met a long queue
     inagg_boots boots_;
     std::array<StreamState, stream_count> streams_;
     uint64_t packets_ = 0;
     inagg_stats_t stats_{};
     const uint32_t history_mib_;
+    const bool controls_congestion_;
     uint64_t present_ns_ = 0; // when the switch was last told that this rank is there
     uint64_t excluded_ = 0;   // ranks, as it last said
     uint64_t next_nonce_ = 0; // of this rank in the next generation, while it asks to be in it

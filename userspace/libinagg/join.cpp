@@ -24,7 +24,7 @@ class JoinReceiver : public PacketReceiver {
 public:
     JoinReceiver(const JobConfig &job, uint64_t nonce) : job_(job), nonce_(nonce) {}
 
-    void packet(std::span<const std::byte> payload) noexcept override {
+    void packet(std::span<const std::byte> payload, bool) noexcept override {
         inagg_hdr header;
         if (payload.size() < sizeof(header))
             return;

@@ -157,6 +157,7 @@ inagg_options default_options() {
     options.timeout_ms = 30000;
     options.scale = INAGG_SCALE_AUTO;
     options.history_mib = 64;
+    options.congestion_control = 1;
     return options;
 }
 
@@ -181,6 +182,7 @@ inagg_options options_from_env() {
     if (const auto quorum = first_set({"INAGG_QUORUM"}))
         options.quorum = parse_quorum(*quorum, options.size);
     read_number({"INAGG_HISTORY"}, options.history_mib, 1, 1 << 20);
+    read_number({"INAGG_CONGESTION_CONTROL"}, options.congestion_control, 0, 1);
     validate(options);
     return options;
 }

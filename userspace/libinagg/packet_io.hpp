@@ -19,9 +19,9 @@ inline constexpr std::size_t max_packet = sizeof(inagg_hdr) + INAGG_MAX_PAYLOAD;
 class PacketReceiver {
 public:
     virtual ~PacketReceiver() = default;
-    // One UDP payload from the switch, at least 4-byte aligned, gone after the call. May reserve and
-    // commit packets. Must not throw.
-    virtual void packet(std::span<const std::byte> payload) noexcept = 0;
+    // One UDP payload from the switch, at least 4-byte aligned, gone after the call; `congested`: a router on its way
+    // marked it so. May reserve and commit packets. Must not throw.
+    virtual void packet(std::span<const std::byte> payload, bool congested) noexcept = 0;
 };
 
 // Datagrams to and from one switch, port INAGG_PORT. Used by one thread at a time, not always the same.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "udp_io.hpp"
 
+#include "common/ecn.hpp"
 #include "engine.hpp"
 #include "errors.hpp"
+#include "options.hpp"
 #include "transports.hpp"
 
 #include <arpa/inet.h>
@@ -119,7 +121,9 @@ sockaddr_storage switch_address(const inagg_options &options) {
 
 UdpIo::UdpIo(const inagg_options &options)
     : options_(options), peer_(switch_address(options)),
-      peer_length_(peer_.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)) {
+      peer_length_(peer_.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)),
+      marks_(algorithm_number(options.algorithm) == INAGG_ATP) {
+    arrival_.msg_controllen = ecn_control_bytes;
     open_socket();
     open_ring();
 }
@@ -136,6 +140,8 @@ void UdpIo::open_socket() {
     const bool ipv4 = peer_.ss_family == AF_INET;
     unicast_.socket = udp_socket(peer_.ss_family);
     const int fd = unicast_.socket.get();
+    if (marks_)
+        set_option(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1, "IP_RECVTOS");
     if (connect(fd, reinterpret_cast<const sockaddr *>(&peer_), peer_length_))
         throw no_route(options_, errno);
     sockaddr_storage local{};
@@ -179,8 +185,9 @@ void UdpIo::open_ring() {
 
     const std::size_t packet = std::min(path_payload_, max_packet);
     // One word more than a packet: a longer one shows by its length.
-    rx_stride_ = frame_stride_ = (packet + 8 + alignment - 1) / alignment * alignment;
-    frame_stride_ = std::max(frame_stride_, (max_packet + alignment - 1) / alignment * alignment);
+    const std::size_t before = marks_ ? sizeof(io_uring_recvmsg_out) + ecn_control_bytes : 0;
+    rx_stride_ = (before + packet + 8 + alignment - 1) / alignment * alignment;
+    frame_stride_ = (std::max(packet + 8, max_packet) + alignment - 1) / alignment * alignment;
     tx_frames_ = allocate(tx_frames * frame_stride_);
     rx_buffers_ = allocate(rx_buffers * rx_stride_);
 
@@ -287,7 +294,9 @@ void UdpIo::arm(Listener &listener) {
     io_uring_sqe *sqe = next_sqe();
     if (!sqe)
         return;
-    if (multishot_)
+    if (multishot_ && marks_)
+        io_uring_prep_recvmsg_multishot(sqe, listener.socket.get(), &arrival_, 0);
+    else if (multishot_)
         io_uring_prep_recv_multishot(sqe, listener.socket.get(), nullptr, 0, 0);
     else
         io_uring_prep_recv(sqe, listener.socket.get(), nullptr, rx_stride_, 0);
@@ -331,7 +340,7 @@ void UdpIo::on_received(const io_uring_cqe &cqe, PacketReceiver &receiver) {
     if (cqe.flags & IORING_CQE_F_BUFFER) {
         const unsigned id = cqe.flags >> IORING_CQE_BUFFER_SHIFT;
         if (cqe.res > 0)
-            receiver.packet({rx_buffers_.get() + id * rx_stride_, static_cast<std::size_t>(cqe.res)});
+            hand_over(rx_buffers_.get() + id * rx_stride_, cqe.res, receiver);
         give_buffer(id);
     }
     if (cqe.res == -EINVAL)
@@ -340,6 +349,16 @@ void UdpIo::on_received(const io_uring_cqe &cqe, PacketReceiver &receiver) {
         for (Listener *listener : {&unicast_, &group_})
             if (listener->tag == io_uring_cqe_get_data64(&cqe))
                 listener->armed = false;
+}
+
+void UdpIo::hand_over(std::byte *buffer, int bytes, PacketReceiver &receiver) {
+    if (!marks_ || !multishot_)
+        return receiver.packet({buffer, static_cast<std::size_t>(bytes)}, false);
+    io_uring_recvmsg_out *out = io_uring_recvmsg_validate(buffer, bytes, &arrival_);
+    if (!out)
+        return;
+    const auto *payload = static_cast<const std::byte *>(io_uring_recvmsg_payload(out, &arrival_));
+    receiver.packet({payload, io_uring_recvmsg_payload_length(out, bytes, &arrival_)}, is_congested(out, &arrival_));
 }
 
 void UdpIo::give_buffer(unsigned id) {
@@ -396,7 +415,7 @@ std::unique_ptr<Transport> make_udp(const inagg_options &options, BlockClient &c
     auto io = std::make_unique<UdpIo>(options);
     const Membership membership = join(*io, options);
     io->expect(membership.config.slots + membership.config.control_slots);
-    return std::make_unique<Engine>("udp", std::move(io), membership, client, options.history_mib);
+    return std::make_unique<Engine>("udp", std::move(io), membership, client, options);
 }
 
 } // namespace inagg

@@ -56,6 +56,7 @@ private:
     void wait_for_events(std::chrono::nanoseconds wait);
     unsigned reap(PacketReceiver &receiver);
     void on_received(const io_uring_cqe &cqe, PacketReceiver &receiver);
+    void hand_over(std::byte *buffer, int bytes, PacketReceiver &receiver);
     void on_send_failed(int error);
 
     const inagg_options options_;
@@ -69,6 +70,8 @@ private:
     Listener unicast_, group_;
     uint64_t last_tag_ = 0;
     bool multishot_ = true;
+    const bool marks_;  // are asked for: whether routers marked packets
+    msghdr arrival_{};  // their shape then
     int failure_ = 0; // errno of a send that cannot succeed later
 
     Buffers tx_frames_;

@@ -138,7 +138,7 @@ private:
     bool set_alarm(const Ring &ring);
     void sleep(std::chrono::nanoseconds wait);
     void check_socket();
-    void packet(std::span<const std::byte> payload) noexcept override;
+    void packet(std::span<const std::byte> payload, bool congested) noexcept override;
 
     std::unique_ptr<XdpDevice> device_;
     std::unique_ptr<PacketIo> io_;
@@ -497,7 +497,7 @@ void XdpTransport::check_socket() {
         throw job_ended(membership_.config.job, ended_);
 }
 
-void XdpTransport::packet(std::span<const std::byte> payload) noexcept {
+void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
     inagg_hdr header;
     struct inagg_join asked;
     if (payload.size() != sizeof(header) + sizeof(asked))
@@ -599,7 +599,7 @@ std::unique_ptr<Transport> make_xdp(const inagg_options &options, BlockClient &c
         if (std::string_view(options.transport) != "auto")
             throw;
         // To join once more would look like a restart to the switch: go on as this member.
-        return std::make_unique<Engine>("udp", std::move(io), membership, client, options.history_mib);
+        return std::make_unique<Engine>("udp", std::move(io), membership, client, options);
     }
 }
 

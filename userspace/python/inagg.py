@@ -56,6 +56,7 @@ class _Options(ctypes.Structure):
         ("quorum", ctypes.c_uint16),
         ("history_mib", ctypes.c_uint32),
         ("exclude_ms", ctypes.c_uint32),
+        ("congestion_control", ctypes.c_int),
     ]
 
 
@@ -64,7 +65,7 @@ class _Stats(ctypes.Structure):
         (name, ctypes.c_uint64)
         for name in (
             "blocks", "contributions", "retransmissions", "requests", "restores", "duplicates", "rejected",
-            "reboots", "srtt_ns", "degraded", "skipped", "abstained", "refused",
+            "reboots", "srtt_ns", "degraded", "skipped", "abstained", "refused", "cuts",
         )
     ]
 
@@ -252,12 +253,12 @@ class Communicator:
 
     The arguments default to the environment: INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE (or torchrun's,
     Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED,
-    INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY.
+    INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY, INAGG_CONGESTION_CONTROL.
     """
 
     def __init__(self, **options):
         """Options are the fields of inagg_options: switch_address, job, rank, size, algorithm, transport,
-        timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms."""
+        timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms, congestion_control."""
         self._comm = None
         self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)

@@ -115,6 +115,21 @@ INAGG_INLINE void inagg_hdr_seal_checked(struct inagg_hdr *h, __u32 payload)
 	inagg_hdr_seal(h);
 }
 
+/** The payload's part of a sealed header's checksums, for inagg_hdr_reseal(); 0: the job has none. */
+INAGG_INLINE __u32 inagg_hdr_payload_part(const struct inagg_hdr *h)
+{
+	return h->level_flags & inagg_swap16(INAGG_F_CHECKED) ? h->payload_checksum - inagg_hdr_digest(h) : 0;
+}
+
+/** Finish a header anew that was changed since: other flags than CHECKED, say. */
+INAGG_INLINE void inagg_hdr_reseal(struct inagg_hdr *h, __u32 payload)
+{
+	if (h->level_flags & inagg_swap16(INAGG_F_CHECKED))
+		inagg_hdr_seal_checked(h, payload);
+	else
+		inagg_hdr_seal(h);
+}
+
 /** Does the payload checksum hold?  Not for a packet without one. */
 INAGG_INLINE int inagg_packet_intact(const struct inagg_hdr *h, __u32 payload)
 {

@@ -20,6 +20,7 @@ constexpr const char *known[] = {"INAGG_SWITCH",         "INAGG_JOB",
                                  "INAGG_TIMEOUT_MS",     "INAGG_SCALE",
                                  "INAGG_CHECKED",        "INAGG_EXPIRY",
                                  "INAGG_QUORUM",         "INAGG_HISTORY",
+                                 "INAGG_CONGESTION_CONTROL",
                                  "RANK",
                                  "WORLD_SIZE",           "OMPI_COMM_WORLD_RANK",
                                  "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
@@ -98,6 +99,7 @@ TEST(Environment, NamesWhatIsWrong) {
     with("INAGG_SCALE", "1e3");
     with("INAGG_CHECKED", "yes");
     with("INAGG_HISTORY", "0");
+    with("INAGG_CONGESTION_CONTROL", "2");
     for (const char *value : {"soon", "-1ms", "10min", "1e3", "ms", "5000s"})
         with("INAGG_EXPIRY", value);
     for (const char *value : {"2", "-1", "1.5", "0.0", "0.5x", "half"})
@@ -117,6 +119,8 @@ TEST(Environment, TimesAndQuorums) {
     EXPECT_EQ(with("INAGG_EXCLUDE_AFTER", "0").exclude_ms, 0U);
     EXPECT_EQ(with("INAGG_HISTORY", "5").history_mib, 5U);
     EXPECT_EQ(with("INAGG_JOB", "5").history_mib, 64U);
+    EXPECT_EQ(with("INAGG_CONGESTION_CONTROL", "0").congestion_control, 0);
+    EXPECT_EQ(with("INAGG_JOB", "5").congestion_control, 1);
 }
 
 // Who asks for something that does not exist hears what does.

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace netns {
+namespace inagg {
 
 using Nanoseconds = std::chrono::nanoseconds;
 
@@ -19,4 +19,4 @@ Nanoseconds parse_duration(const std::string &text);
 // 0 .. 1. Throws std::invalid_argument.
 double parse_fraction(const std::string &text);
 
-} // namespace netns
+} // namespace inagg

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace netns {
+namespace inagg {
 namespace {
 
 using Units = std::vector<std::pair<std::string_view, double>>;
@@ -60,4 +60,4 @@ double parse_fraction(const std::string &text) {
     return fraction;
 }
 
-} // namespace netns
+} // namespace inagg

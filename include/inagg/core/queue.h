@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Virtual queues: how long a link's queue is, or would be, told from what is sent over it.  XDP frames pass the queues of the
+ * kernel, and those of a network card cannot be asked (cf. AVQ, Kunniyur and Srikant, SIGCOMM 2001; HULL, NSDI 2012).
+ *
+ * A queue is the time at which its link will have sent all that was given to it.  Calls that race lose some bytes: it is an
+ * estimate.
+ */
+#ifndef INAGG_CORE_QUEUE_H
+#define INAGG_CORE_QUEUE_H
+
+#include <inagg/core/types.h>
+#include <inagg/wire.h>
+
+#define INAGG_QUEUE_SHIFT	10	/* a link's rate is given in ns for 2^10 bytes: 100 Gbit/s are 82, 8 kbit/s fit */
+#define INAGG_QUEUE_BOUND	8	/* marks' worth of queue at most: what is longer, the link has dropped */
+
+struct inagg_queue {
+	__u64	empty_ns;	/* when the link will be idle */
+	__u64	marked;		/* frames for which the queue was long */
+	__u32	unit_ns;	/* for 2^INAGG_QUEUE_SHIFT bytes; 0: no link is as fast */
+	__u32	mark_ns;	/* a longer queue is a long one */
+};
+
+INAGG_ASSERT(sizeof(struct inagg_queue) == 24);
+
+/** unit_ns of a link of @bits_per_second, at least 8000; 0: faster than can be told. */
+INAGG_INLINE __u32 inagg_queue_unit(__u64 bits_per_second)
+{
+	return (__u32)((8000000000ULL << INAGG_QUEUE_SHIFT) / bits_per_second);
+}
+
+/** A frame of @bytes is given to the link at @now (ns).  Is it to be marked, because it has to wait for long? */
+INAGG_INLINE int inagg_queue_add(struct inagg_queue *q, __u32 bytes, __u64 now)
+{
+	__u64 empty = q->empty_ns, wait;
+
+	if ((__s64)(empty - now) < 0)
+		empty = now;
+	wait = empty - now;
+	if (wait < (__u64)q->mark_ns * INAGG_QUEUE_BOUND)
+		q->empty_ns = empty + ((__u64)bytes * q->unit_ns >> INAGG_QUEUE_SHIFT);
+	if (wait <= q->mark_ns)
+		return 0;
+	q->marked++;
+	return 1;
+}
+
+#endif /* INAGG_CORE_QUEUE_H */
