@@ -53,7 +53,7 @@ static __always_inline void atp_move(const struct place *at, const struct packet
 
 	if (INAGG_VERDICT(verdict) <= INAGG_COUNT)
 		fused = fold(at, p, payload, end, verdict);
-	if (!fused && (verdict & (INAGG_COMPLETES | INAGG_FREES)))
+	if (!fused && (verdict == INAGG_SEND_UP || (verdict & INAGG_COMPLETES)))
 		result_to_packet(at->lanes, payload, end, p->payload / 64);
 }
 
@@ -147,8 +147,8 @@ int inagg_atp(struct xdp_md *ctx)
 }
 
 /*
- * What the server says goes to ranks as if from here: its RESULT, which frees its aggregator, to all of them, its WAIT to the
- * rank that asked, or to all.
+ * What the server says goes to ranks as if from here: its RESULT, which frees its aggregator, and its WAIT, to all of
+ * them or to the one that asked.
  */
 static __always_inline int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
@@ -175,7 +175,7 @@ static __always_inline int atp_from_parent(struct xdp_md *ctx, struct packet *p,
 	h->boot = bpf_htons(p->boot);	/* ranks know one switch, and would take another's for a restart of theirs */
 	inagg_hdr_reseal(h, payload);
 	b->count->replies++;
-	return multicast(ctx, p->payload, b->job, b->count);
+	return send_down(ctx, p, b);
 }
 
 #endif /* INAGG_ATP_H */

@@ -247,23 +247,16 @@ int inagg_tree(struct xdp_md *ctx)
 	}
 }
 
-/*
- * The parent's WAIT, to the rank that asked or to all; as if from here, since ranks know one switch, and would take
- * another's boot id for a restart of theirs.
- */
-static __always_inline int send_wait_down(struct xdp_md *ctx, const struct packet *p, const struct branch *b,
-					  const struct report *r)
+/* The finished frame of the parent, to the rank in it or to all. */
+static __always_inline int send_down(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
 	__u32 row = b->job->index * INAGG_MAX_RANKS + p->block.rank, family;
 	void *data, *end;
 	struct inagg_member *m;
 	struct endpoint to;
 
-	answer(ctx, p, b->job, INAGG_WAIT, r);
-	if (p->flags & INAGG_F_MULTICAST) {
-		b->count->waits++;
+	if (p->flags & INAGG_F_MULTICAST)
 		return multicast(ctx, p->payload, b->job, b->count);
-	}
 	m = bpf_map_lookup_elem(&members, &row);
 	data = frame_data(ctx);
 	end = frame_end(ctx);
@@ -275,8 +268,19 @@ static __always_inline int send_wait_down(struct xdp_md *ctx, const struct packe
 	if (m->family != family ||
 	    write_headers(data, end, family, p->payload, destination_of(data, family), to, m->receive_port))
 		return drop(b->count, -INAGG_R_ADDRESS);
-	b->count->waits++;
 	return bpf_redirect(m->ifindex, 0);
+}
+
+/*
+ * The parent's WAIT, as if from here, since ranks know one switch, and would take another's boot id for a restart of
+ * theirs.
+ */
+static __always_inline int send_wait_down(struct xdp_md *ctx, const struct packet *p, const struct branch *b,
+					  const struct report *r)
+{
+	answer(ctx, p, b->job, INAGG_WAIT, r);
+	b->count->waits++;
+	return send_down(ctx, p, b);
 }
 
 #endif /* INAGG_BPF_TREE_H */

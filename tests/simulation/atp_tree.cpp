@@ -50,10 +50,9 @@ public:
             return tree.send_up(n, packet);
         case INAGG_RESULT:
             inagg_aggregator_result(&aggregator_of(n, packet.block.block).state, &nodes[n].job, &arrived.block, tick());
-            return tree.send_down_to_all(n, from(n, packet));
+            return pass_down(n, packet);
         case INAGG_WAIT:
-            return packet.everyone ? tree.send_down_to_all(n, from(n, packet))
-                                   : tree.send_down(n, packet.block.rank, from(n, packet));
+            return pass_down(n, packet);
         default: // a RESTORE: nobody needs it
             return;
         }
@@ -96,15 +95,19 @@ private:
         return packet;
     }
 
+    void pass_down(uint32_t n, const Packet &packet) {
+        packet.everyone ? tree.send_down_to_all(n, from(n, packet)) : tree.send_down(n, packet.block.rank, from(n, packet));
+    }
+
     void aggregate(uint32_t n, const Packet &packet) {
         Aggregator &a = aggregator_of(n, packet.block.block);
         const uint64_t ranks = ranks_in(packet);
         const bool repeated = packet.repeated && !world.broken(Mutation::keep_repeats);
         if (world.broken(Mutation::merge_overlaps))
-            a.state.slot.seen &= ~ranks;
+            a.state.slot.seen &= ~ranks, a.state.gone &= ~ranks;
         const int verdict = inagg_aggregator_contribute(&a.state, &nodes[n].job, ranks, &packet.block,
                                                         repeated ? INAGG_F_RESEND : 0, tick());
-        const int action = verdict < 0 ? verdict : verdict & ~(INAGG_COMPLETES | INAGG_FREES);
+        const int action = verdict < 0 ? verdict : verdict & ~INAGG_COMPLETES;
         world.trace("switch {}: {:#x} contribute block {:#x}: verdict {}", n, ranks, packet.block.block, verdict);
         if (verdict < 0)
             return;
@@ -128,7 +131,7 @@ private:
             return;
         const int verdict = inagg_slot_request(&copy.state, &packet.block, packet.everyone);
         if (verdict == INAGG_REPLY)
-            tree.send_down(0, packet.block.rank, from(0, result(copy.state, copy.sum, packet)));
+            reply(copy, packet, false);
         else if (verdict > 0)
             tell(copy, packet, verdict == INAGG_TELL_ALL);
     }
@@ -147,15 +150,24 @@ private:
         fold(verdict & ~INAGG_COMPLETES, copy.sum, packet);
         check("server", copy.state, copy.sum);
         if (verdict == INAGG_REPLY)
-            tree.send_down(0, packet.block.rank, from(0, result(copy.state, copy.sum, packet)));
+            reply(copy, packet, false);
         else if (verdict == INAGG_TELL)
             tell(copy, packet, false);
         else if (verdict & INAGG_COMPLETES)
-            tree.send_down_to_all(0, from(0, result(copy.state, copy.sum, packet)));
+            reply(copy, packet, true);
     }
 
     void tell(const Copy &copy, const Packet &packet, bool everyone) {
-        Packet answer = from(0, wait(inagg_slot_seen(&copy.state, &packet.block), packet));
+        send(wait(inagg_slot_seen(&copy.state, &packet.block), packet), everyone);
+    }
+
+    void reply(const Copy &copy, const Packet &packet, bool everyone) {
+        send(result(copy.state, copy.sum, packet), everyone);
+    }
+
+    // From the server.
+    void send(const Packet &packet, bool everyone) {
+        Packet answer = from(0, packet);
         answer.everyone = everyone;
         everyone ? tree.send_down_to_all(0, answer) : tree.send_down(0, packet.block.rank, answer);
     }

@@ -990,7 +990,12 @@ Answer ReferenceSwitch::from_server(Request &request) {
     out.target = {};
     out.target_mac = {};
     out.target_port = 0;
-    return {Action::multicast, 0, build(out)};
+    if (out.flags & INAGG_F_MULTICAST)
+        return {Action::multicast, 0, build(out)};
+    out.target = worker_address(request.spec.family, request.spec.index, request.block.rank);
+    out.target_mac = worker_mac(request.spec.index, request.block.rank);
+    out.target_port = worker_port(request.block.rank);
+    return {Action::reply, 0, build(out)};
 }
 
 // Answers

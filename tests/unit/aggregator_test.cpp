@@ -97,19 +97,33 @@ TEST_F(Aggregator, WhatIsAbandonedIsTaken) {
 
 TEST_F(Aggregator, WhatIsSentAgainTakesAlongAllThatIsHere) {
     contribute(1);
-    EXPECT_EQ(contribute(2, again), INAGG_ADD | INAGG_COMPLETES | INAGG_FREES);
+    EXPECT_EQ(contribute(2, again), INAGG_ADD | INAGG_COMPLETES);
     EXPECT_EQ(a.slot.seen, 3U);
-    EXPECT_FALSE(in_use());
-    EXPECT_EQ(contribute(4, again), INAGG_PASS_UP) << "and leaves nothing behind";
-    EXPECT_FALSE(in_use());
+    EXPECT_TRUE(in_use()) << "for who is not here yet";
 }
 
-TEST_F(Aggregator, WhatIsInAlreadyIsSentOnOnce) {
+TEST_F(Aggregator, WhoComesAfterwardsIsWaitedForStill) {
+    job.all = 0b1111;
+    contribute(1);
+    contribute(2, again);
+    EXPECT_EQ(contribute(4), INAGG_STORE) << "a sum of its own";
+    EXPECT_EQ(a.slot.seen, 4U);
+    EXPECT_EQ(contribute(1), -INAGG_R_DUPLICATE);
+    EXPECT_EQ(contribute(1, again), INAGG_PASS_UP) << "what it was in may be lost";
+    EXPECT_EQ(a.slot.seen, 4U);
+    EXPECT_EQ(contribute(8), INAGG_ADD | INAGG_COMPLETES) << "all are in or have gone on";
+    EXPECT_EQ(a.slot.seen, 12U);
+}
+
+TEST_F(Aggregator, WhatIsInAlreadyIsSentOnTwice) {
     contribute(1);
     contribute(2);
-    EXPECT_EQ(contribute(1, again), INAGG_SEND_UP | INAGG_FREES);
+    EXPECT_EQ(contribute(1, again), INAGG_SEND_UP);
     EXPECT_EQ(a.slot.seen, 3U);
     EXPECT_EQ(contribute(1, again), INAGG_PASS_UP);
+    EXPECT_EQ(contribute(4), INAGG_STORE | INAGG_COMPLETES);
+    EXPECT_EQ(contribute(4, again), INAGG_SEND_UP) << "the sum may have been lost";
+    EXPECT_EQ(contribute(4, again), INAGG_PASS_UP) << "the server may have some of it";
 }
 
 // A switch below has merged other ranks than this one since.

@@ -33,6 +33,9 @@ void give_addresses(const Node &node) {
                                      node.device, node.mac(), node.address4(), node.address6()));
 }
 
+// p0, p1, ... beside the uplink.
+std::string next_port(const Switch &at) { return fmt::format("p{}", at.ports.size() - (at.parent ? 1 : 0)); }
+
 unsigned levels_of(const std::string &topology) {
     return topology == "three-level" ? 3 : topology == "two-level" ? 2 : 1;
 }
@@ -125,7 +128,7 @@ unsigned Network::add_switch(std::optional<unsigned> parent, const std::string &
     give_addresses(added);
     if (parent) {
         Switch &above = switches_[*parent];
-        const std::string port = fmt::format("p{}", above.ports.size());
+        const std::string port = next_port(above);
         link(above.space, port, added.space, "uplink", name, !options_.impairments.only_host);
         ip_batch(above.space, fmt::format("link set {} master br0\n", port));
         ip_batch(added.space, "link set uplink master br0\n");
@@ -173,7 +176,7 @@ void Network::link(const Namespace &here, const std::string &device, const Names
 
 void Network::build_host(unsigned leaf) {
     Switch &at = switches_[leaf];
-    const std::string port = fmt::format("p{}", at.ports.size() - (at.parent ? 1 : 0));
+    const std::string port = next_port(at);
     at.ports.push_back(port);
     leaf_of_.push_back(leaf);
     build_host_behind(at.space, "br0", port);

@@ -167,7 +167,7 @@ int Server::contribute(Job &job, Slot &slot, const Packet &packet) {
     if (action == INAGG_REPLY) {
         job.stats.duplicates++;
         job.stats.replies++;
-        send_result(job, slot, packet, {&job.at[block.rank], 1});
+        send_result(job, slot, packet, false);
         return 0;
     }
     slot.marks =
@@ -196,7 +196,7 @@ void Server::complete(Job &job, Slot &slot, const Packet &packet) {
         job.moves[position]++;
     slot.next = inagg_aggregator_index(job.number, position, job.moves[position]);
     job.stats.completions++;
-    send_result(job, slot, packet, job.everyone);
+    send_result(job, slot, packet, true);
 }
 
 int Server::request(Job &job, const Slot &slot, const Packet &packet) {
@@ -205,7 +205,7 @@ int Server::request(Job &job, const Slot &slot, const Packet &packet) {
         return verdict;
     if (verdict == INAGG_REPLY) {
         job.stats.replies++;
-        send_result(job, slot, packet, {&job.at[packet.block.rank], 1});
+        send_result(job, slot, packet, false);
     } else {
         send_wait(job, inagg_slot_seen(&slot.state, &packet.block), packet, verdict == INAGG_TELL_ALL);
     }
@@ -230,9 +230,11 @@ inagg_hdr Server::answer(const inagg_hdr &asked, inagg_type type) const {
 }
 
 // The same about the packet's block.
-inagg_hdr Server::answer(const Job &job, const Packet &packet, inagg_type type) const {
+inagg_hdr Server::answer(const Job &job, const Packet &packet, inagg_type type, bool everyone) const {
     inagg_hdr header = answer(packet.header, type);
     header.level_flags = inagg_swap16(packet.flags & INAGG_F_VERSION);
+    if (everyone) // switches below pass it on likewise
+        header.level_flags |= inagg_swap16(INAGG_F_MULTICAST);
     header.block = packet.header.block;
     header.slot = packet.header.slot;
     header.fan_in = inagg_swap16(job.record.size);
@@ -241,8 +243,8 @@ inagg_hdr Server::answer(const Job &job, const Packet &packet, inagg_type type) 
     return header;
 }
 
-void Server::send_result(const Job &job, const Slot &slot, const Packet &packet, std::span<const Endpoint> to) {
-    inagg_hdr header = answer(job, packet, INAGG_RESULT);
+void Server::send_result(const Job &job, const Slot &slot, const Packet &packet, bool everyone) {
+    inagg_hdr header = answer(job, packet, INAGG_RESULT, everyone);
     const unsigned flags = (packet.flags & INAGG_F_RESEND) | (slot.marks & INAGG_F_CONGESTION) |
                            (slot.state.flags & INAGG_SLOT_SATURATED ? INAGG_F_SATURATED : 0);
     header.level_flags |= inagg_swap16(static_cast<uint16_t>(flags));
@@ -255,26 +257,24 @@ void Server::send_result(const Job &job, const Slot &slot, const Packet &packet,
     if (job.record.algorithm == INAGG_ATP)
         header.window_cap = inagg_swap16(slot.next);
     const std::span lanes(lanes_of(job, slot), slot.state.elements);
-    send_block(job, header, std::as_bytes(lanes), to);
+    send_block(job, header, std::as_bytes(lanes), everyone);
 }
 
 void Server::send_wait(Job &job, uint64_t seen, const Packet &packet, bool everyone) {
-    inagg_hdr header = answer(job, packet, INAGG_WAIT);
-    if (everyone) // switches below pass it on likewise
-        header.level_flags |= inagg_swap16(INAGG_F_MULTICAST);
+    inagg_hdr header = answer(job, packet, INAGG_WAIT, everyone);
     header.contributors = inagg_swap64(seen);
     job.stats.waits++;
-    const std::span<const Endpoint> one(&job.at[packet.block.rank], 1);
-    send_block(job, header, {}, everyone ? std::span<const Endpoint>(job.everyone) : one);
+    send_block(job, header, {}, everyone);
 }
 
-void Server::send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload,
-                        std::span<const Endpoint> to) {
+// To the rank in the header, or to all.
+void Server::send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload, bool everyone) {
     if (is_flagged(job.record, INAGG_JOIN_CHECKED))
         inagg_hdr_seal_checked(&header, inagg_payload_checksum(payload.data(), static_cast<uint32_t>(payload.size())));
     else
         inagg_hdr_seal(&header);
-    outbox_.send(header, payload, to);
+    const std::span<const Endpoint> one(&job.at[inagg_swap16(header.source)], 1);
+    outbox_.send(header, payload, everyone ? std::span<const Endpoint>(job.everyone) : one);
 }
 
 void Server::refuse(const inagg_hdr &asked, const struct inagg_join &join, inagg_reason reason, const Endpoint &to) {

@@ -97,12 +97,11 @@ private:
     int request(Job &job, const Slot &slot, const Packet &packet);
     void complete(Job &job, Slot &slot, const Packet &packet);
     uint32_t *lanes_of(const Job &job, const Slot &slot) const;
-    void send_result(const Job &job, const Slot &slot, const Packet &packet, std::span<const Endpoint> to);
+    void send_result(const Job &job, const Slot &slot, const Packet &packet, bool everyone);
     void send_wait(Job &job, uint64_t seen, const Packet &packet, bool everyone);
-    void send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload,
-                    std::span<const Endpoint> to);
+    void send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload, bool everyone);
     inagg_hdr answer(const inagg_hdr &asked, inagg_type type) const;
-    inagg_hdr answer(const Job &job, const Packet &packet, inagg_type type) const;
+    inagg_hdr answer(const Job &job, const Packet &packet, inagg_type type, bool everyone) const;
     Job *find(uint16_t number);
 
     inaggd::JobBook book_;

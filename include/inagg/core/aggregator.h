@@ -9,8 +9,10 @@
  * the ranks that wait.  No packet is added twice: every sum names its ranks, and the server adds what does not overlap.
  *
  * Unlike in the paper, bitmaps name ranks at every level.  So a switch of any level can tell what it has, and the rule
- * for what is sent again is one: it is merged if it does not overlap, goes on with all that was here, and frees the
- * aggregator; afterwards it passes.
+ * for what is sent again is one: it is merged if it does not overlap, and goes on with all that was here.  The aggregator
+ * remembers who has gone on and waits for the others, whose sum goes on when they are in: one rank that is impatient costs
+ * one packet, not the aggregation of all.  (In the paper it frees the aggregator, and what comes later then waits there
+ * for nobody, until it is sent again, too.)
  *
  * A block to which some ranks bring no elements (INAGG_F_WHOLE: broadcasts and barriers) goes to the server directly: a
  * packet without elements has no room for what it would complete.
@@ -33,19 +35,18 @@ struct inagg_aggregator {
 	__u8	job;		/* row */
 	__u8	stream;
 	__u16	marks;		/* INAGG_AGGREGATED_FLAGS of what was folded in */
+	__u64	gone;		/* ranks whose elements have gone on; slot.seen are those of the sum that is here, or was last */
 };
 
 /* What a sum has if one of its packets had it. */
 #define INAGG_AGGREGATED_FLAGS	(INAGG_F_RESEND | INAGG_F_COLLISION | INAGG_F_CONGESTION)
 
-INAGG_ASSERT(sizeof(struct inagg_aggregator) == 32);
+INAGG_ASSERT(sizeof(struct inagg_aggregator) == 40);
 
 /* Beside those of slot.h and tree.h. */
 enum inagg_aggregator_verdict {
 	INAGG_COLLIDES = INAGG_PASS_UP + 1,	/* as PASS_UP, with INAGG_F_COLLISION: another block is there */
 };
-/* Beside INAGG_COMPLETES, and instead of it with SEND_UP: the aggregator has been freed. */
-#define INAGG_FREES	0x40
 
 /** The index that packets of slot @position of job number @job name, after @moves collisions that the server acted on. */
 INAGG_INLINE __u16 inagg_aggregator_index(__u32 job, __u32 position, __u32 moves)
@@ -96,24 +97,55 @@ INAGG_INLINE void inagg_aggregator_take(struct inagg_aggregator *a, const struct
 	a->job = (__u8)job->index;
 	a->stream = b->stream;
 	a->marks = 0;
+	a->gone = 0;
 }
 
-/* What was sent again finds its block: all that is here goes on, with it if it is not in, and leaves room. */
-INAGG_INLINE int inagg_aggregator_flush(struct inagg_aggregator *a, __u64 ranks, const struct inagg_block *b)
+/* As inagg_slot_fold().  What has gone on makes room for a sum of those who come after it. */
+INAGG_INLINE int inagg_aggregator_fold(struct inagg_aggregator *a, __u64 ranks, const struct inagg_block *b, __u16 marks)
+{
+	__u64 gone = a->gone;
+
+	if (a->slot.seen & gone) {
+		inagg_slot_take(&a->slot, b);
+		a->marks = 0;
+	}
+	a->marks |= marks;
+	return inagg_slot_fold(&a->slot, ranks, b);
+}
+
+/* The sum goes on when all ranks of @all are in, or have gone on. */
+INAGG_INLINE int inagg_aggregator_add(struct inagg_aggregator *a, __u64 all, __u64 ranks, const struct inagg_block *b,
+				      __u16 marks)
+{
+	int verdict = inagg_aggregator_fold(a, ranks, b, marks);
+
+	if ((a->slot.seen | a->gone) != all)
+		return verdict;
+	a->gone |= a->slot.seen;
+	return verdict | INAGG_COMPLETES;
+}
+
+/*
+ * What was sent again finds its block: all that is here goes on, with it if it is not in.  So does once more a sum that has gone
+ * already and may be lost; after that its ranks' packets pass by themselves, as the server may have some of them.
+ */
+INAGG_INLINE int inagg_aggregator_flush(struct inagg_aggregator *a, __u64 ranks, const struct inagg_block *b, __u16 marks)
 {
 	int verdict;
 
-	if (!inagg_slot_agrees(&a->slot, b))
-		return INAGG_PASS_UP;	/* the server's to refuse */
 	if (!(ranks & ~a->slot.seen)) {
-		a->slot.flags &= ~INAGG_SLOT_LIVE;
-		return INAGG_SEND_UP | INAGG_FREES;
+		if (a->slot.flags & INAGG_SLOT_SENT)
+			return INAGG_PASS_UP;
+		a->slot.flags |= INAGG_SLOT_SENT;
+		a->gone |= a->slot.seen;
+		a->marks |= marks;
+		return INAGG_SEND_UP;
 	}
-	if (ranks & a->slot.seen)
+	if (ranks & (a->slot.seen | a->gone))
 		return INAGG_PASS_UP;
-	verdict = inagg_slot_fold(&a->slot, ranks, b);
-	a->slot.flags &= ~INAGG_SLOT_LIVE;
-	return verdict | INAGG_COMPLETES | INAGG_FREES;
+	verdict = inagg_aggregator_fold(a, ranks, b, marks);
+	a->gone |= a->slot.seen;
+	return verdict | INAGG_COMPLETES;
 }
 
 /* @b is what ranks here may sum: their packets are all of one length, that of the sum. */
@@ -127,12 +159,12 @@ INAGG_INLINE int inagg_aggregator_takes(const struct inagg_block *b)
  *
  * STORE, ADD or COUNT: folded in; with INAGG_COMPLETES what is there goes on to the server, as a PARTIAL of slot.seen.
  * SEND_UP: likewise, and nothing is folded in.  PASS_UP, COLLIDES: the packet itself goes on.  Or a negative reason.
- * With INAGG_FREES the aggregator is free, and what it has is to be copied before anybody else may take it.
  */
 INAGG_INLINE int inagg_aggregator_contribute(struct inagg_aggregator *a, const struct inagg_job *job, __u64 ranks,
 					     const struct inagg_block *b, __u16 flags, __u32 now)
 {
 	int resend = flags & INAGG_F_RESEND, verdict;
+	__u16 marks = flags & INAGG_AGGREGATED_FLAGS;
 
 	if (!inagg_aggregator_takes(b))
 		return INAGG_PASS_UP;
@@ -143,17 +175,16 @@ INAGG_INLINE int inagg_aggregator_contribute(struct inagg_aggregator *a, const s
 			return INAGG_COLLIDES;
 		inagg_aggregator_take(a, job, b);
 	}
-	a->marks |= flags & INAGG_AGGREGATED_FLAGS;
+	if (!inagg_slot_agrees(&a->slot, b))
+		return INAGG_PASS_UP;	/* the server's to refuse */
 	if (resend)
-		return inagg_aggregator_flush(a, ranks, b);
-	if (a->slot.seen & ranks)
-		return -INAGG_R_DUPLICATE;
-	verdict = inagg_slot_fold(&a->slot, ranks, b);
-	if (verdict < 0)
-		return INAGG_PASS_UP;
-	a->touched = now;
-	if (a->slot.seen == job->all)
-		verdict |= INAGG_COMPLETES;
+		verdict = inagg_aggregator_flush(a, ranks, b, marks);
+	else if (ranks & (a->slot.seen | a->gone))
+		verdict = -INAGG_R_DUPLICATE;
+	else
+		verdict = inagg_aggregator_add(a, job->all, ranks, b, marks);
+	if (verdict > 0 && (verdict & ~INAGG_COMPLETES) <= INAGG_COUNT)
+		a->touched = now;
 	return verdict;
 }
 

@@ -236,7 +236,7 @@ TEST_F(ServerTest, SumsAndTellsAll) {
         const Sent &result = sent[rank];
         EXPECT_EQ(result.to, host_of(rank));
         EXPECT_EQ(result.type(), INAGG_RESULT);
-        EXPECT_EQ(result.flags(), 0);
+        EXPECT_EQ(result.flags(), INAGG_F_MULTICAST);
         EXPECT_EQ(inagg_swap16(result.header.count), 3);
         EXPECT_EQ(inagg_swap64(result.header.contributors), 0b111u);
         EXPECT_EQ(inagg_swap16(result.header.switch_id), 99);
@@ -387,18 +387,18 @@ TEST_F(ServerTest, OneCollisionOrMarkOfABlockIsEnough) {
     deliver(marked, host_of(1));
     deliver(contribution(2, 0, {1}), host_of(2));
     Sent result = mail.take().at(0);
-    EXPECT_EQ(result.flags(), INAGG_F_CONGESTION);
+    EXPECT_EQ(result.flags(), INAGG_F_MULTICAST | INAGG_F_CONGESTION);
     EXPECT_EQ(inagg_swap16(result.header.window_cap), inagg_aggregator_index(job_number, 0, 1));
 
     contribute_all(2 * slots); // the next one in its place is unmarked
     result = mail.take().at(0);
-    EXPECT_EQ(result.flags(), 0);
+    EXPECT_EQ(result.flags(), INAGG_F_MULTICAST);
     EXPECT_EQ(inagg_swap16(result.header.window_cap), inagg_aggregator_index(job_number, 0, 1));
 
     deliver(contribution(0, 4 * slots, {1}), host_of(0), true); // marked by a router
     deliver(contribution(1, 4 * slots, {1}), host_of(1));
     deliver(contribution(2, 4 * slots, {1}), host_of(2));
-    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_CONGESTION);
+    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_MULTICAST | INAGG_F_CONGESTION);
 }
 
 TEST_F(ServerTest, SwitchmlHasNoAggregators) {
