@@ -20,7 +20,7 @@ import time
 from contenders import (CONTENDERS, PEERS, RINGS, TRANSPORTS, Failed, Network, Runner, size_of_text, text_of_size)
 
 HEADER_BYTES = {"ethernet": 14, "ip": 20, "udp": 8, "inagg": 64}
-PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training")
+PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training", "tenants")
 # Iterations that take about a second with eight workers on two cores.
 ITERATIONS = {4 << 10: 200, 256 << 10: 50, 4 << 20: 12, 64 << 20: 3}
 
@@ -41,12 +41,14 @@ class Plan:
     tcp_seconds: int = 5
     straggler_options: tuple = ("--sweeps", 1, 4)
     training_options: tuple = ()
+    tenants_options: tuple = ()
 
 
 QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("100mbit",), limited_workers=(8,),
              limited_size=4 << 20, losses=(0.01,), loss_sizes=(4 << 20,), tcp_seconds=2,
              straggler_options=("--expiries", 10, "--blocks", 400, "--least-calls", 5),
-             training_options=("--probabilities", 0, 0.16, "--epochs", 3))
+             training_options=("--probabilities", 0, 0.16, "--epochs", 3),
+             tenants_options=("--jobs", 4, "--losses", 0.01, "--ecn", "5ms", "--seconds", 3))
 
 
 def busy_fraction(seconds=0.2):
@@ -356,6 +358,33 @@ class Bench:
                 self.add(f"training_p{percent}_vs_{versus[0]}", ours["iteration_ms"], "ms an iteration",
                          f"{versus[0]}: {versus[1]['iteration_ms']:.4g} ms",
                          versus[1]["iteration_ms"] / ours["iteration_ms"], command)
+
+    def tenants(self):
+        print("\n== atp: jobs that share slots, with a server behind")
+        rows, command = self.script("tenants", "--rounds", self.plan.rounds, *self.plan.tenants_options)
+        goodput = {(row["jobs"], row["fraction"], row["scheme"]): row["goodput_mbit"]
+                   for row in rows if row["name"] == "tenants_slots"}
+        for row in rows:
+            name, value, unit, peer, ratio = self.tenants_figure(row, goodput)
+            print(f"{name:>40} {value:>9.4g} {unit:<34} {peer}", flush=True)
+            self.add(name, value, unit, peer, ratio, command, ratio_is="ours over the peer's", row=row)
+
+    @staticmethod
+    def tenants_figure(row, goodput):
+        """Name, value, unit, peer (the paper's figure, where it gives one) and ratio."""
+        kind = row["name"]
+        if kind == "tenants_slots":
+            other = goodput.get((row["jobs"], row["fraction"], "partitioned"))
+            return (f"{kind}_{row['scheme']}_n{row['jobs']}_{row['fraction']:g}", row["goodput_mbit"],
+                    f"Mbit/s, Jain {row['jain']}", f"partitioned: {other} Mbit/s", row["goodput_mbit"] / other if other else None)
+        if kind == "tenants_racks":
+            return kind, row["ratio"], "of rack-only packets", "the paper's: 0.333", row["ratio"] * 3
+        if kind == "tenants_loss":
+            return f"{kind}_{row['algorithm']}_{row['loss']:g}", row["normalized"], "of the rate without loss", "", None
+        if kind == "tenants_windows":
+            control = "with" if row["control"] else "without"
+            return f"{kind}_{control}_control", row["goodput_mbit"], "Mbit/s", "the paper's: 2.9 times as fast with", None
+        return f"{kind}_{row['ecn']}", row["tcp_share"], f"TCP's share of {row['link_mbit']} Mbit/s", "the paper's: about half", None
 
     def write(self):
         """results.json, and the figures that others rely on."""

@@ -18,6 +18,7 @@
 #include <csignal>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <random>
 
@@ -34,9 +35,13 @@ struct Options {
     uint64_t memory = uint64_t{256} << 20;
     uint32_t idle_seconds = 600, join_seconds = 60;
     bool no_auto_jobs = false, verbose = false;
+    Indices indices = Indices::hashed;
     std::string stats;
     int ready_fd = -1;
 };
+
+const std::map<std::string, Indices> index_names = {
+    {"hashed", Indices::hashed}, {"linear", Indices::linear}, {"partitioned", Indices::partitioned}};
 
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
@@ -56,6 +61,8 @@ void describe(CLI::App &app, Options &o) {
         ->check(inaggd::power_of_two)
         ->capture_default_str();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
+    app.add_option("--aggregators", o.indices, "atp: which ones blocks use; others than hashed are for comparison")
+        ->transform(CLI::CheckedTransformer(index_names));
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=atp,checked,"
                    "member=0@any/10.77.0.10,...")
@@ -154,7 +161,8 @@ public:
     explicit Daemon(const Options &options)
         : o_(options), addresses_(own_addresses(o_)), signals_(open_signals()), io_(addresses_),
           server_(
-              policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_) {
+              policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_,
+              o_.indices) {
         for (const std::string &job : o_.jobs)
             server_.add_job(parse_job_spec(job), Clock::now());
         if (!o_.stats.empty())

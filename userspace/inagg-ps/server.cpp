@@ -68,8 +68,9 @@ void add(inagg_stats &sum, const inagg_stats &more) {
 
 } // namespace
 
-Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox)
-    : book_(policy, std::move(random)), boot_(boot), outbox_(outbox), strangers_(strangers_per_second, strangers_burst),
+Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox,
+               Indices indices)
+    : book_(policy, std::move(random)), boot_(boot), outbox_(outbox), indices_(indices), strangers_(strangers_per_second, strangers_burst),
       joins_(joins_per_second, joins_burst) {}
 
 Server::Job *Server::find(uint16_t number) {
@@ -189,12 +190,23 @@ int Server::contribute(Job &job, Slot &slot, const Packet &packet) {
     return 0;
 }
 
+uint16_t Server::next_aggregator(const Job &job, uint32_t position) const {
+    switch (indices_) {
+    case Indices::linear:
+        return static_cast<uint16_t>(position);
+    case Indices::partitioned:
+        return static_cast<uint16_t>(job.record.first_slot + position);
+    default:
+        return inagg_aggregator_index(job.number, position, job.moves[position]);
+    }
+}
+
 // Where the position's next block goes is decided here, once, so that all copies of the result say the same.
 void Server::complete(Job &job, Slot &slot, const Packet &packet) {
     const uint32_t position = inagg_swap32(packet.header.slot);
     if (slot.marks & INAGG_F_COLLISION)
         job.moves[position]++;
-    slot.next = inagg_aggregator_index(job.number, position, job.moves[position]);
+    slot.next = next_aggregator(job, position);
     job.stats.completions++;
     send_result(job, slot, packet, true);
 }

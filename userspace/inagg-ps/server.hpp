@@ -24,13 +24,18 @@ using inaggd::Time;
 // Bytes of memory that a slot of a job takes, in both copies.
 inline constexpr uint32_t slot_bytes = 2 * (INAGG_MAX_ELEMENTS * 4 + 32);
 
+// Which aggregators of the switches atp's blocks use: a hash's, moved after collisions; those with the numbers of their
+// positions, of every job; those with the numbers of their slots, which no other job's are.
+enum class Indices { hashed, linear, partitioned };
+
 class Server {
 public:
     // To the book everybody is behind this one.
     static constexpr uint32_t only_port = 1;
 
     // `policy.server` is set. `boot` names this incarnation, not 0; `random` gives first generations.
-    Server(const inaggd::Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox);
+    Server(const inaggd::Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox,
+           Indices indices = Indices::hashed);
 
     // A UDP payload, 4-byte aligned. `congested`: a router on its way marked it so.
     void receive(std::span<const std::byte> packet, const Endpoint &from, bool congested, Time now);
@@ -96,6 +101,7 @@ private:
     int contribute(Job &job, Slot &slot, const Packet &packet);
     int request(Job &job, const Slot &slot, const Packet &packet);
     void complete(Job &job, Slot &slot, const Packet &packet);
+    uint16_t next_aggregator(const Job &job, uint32_t position) const;
     uint32_t *lanes_of(const Job &job, const Slot &slot) const;
     void send_result(const Job &job, const Slot &slot, const Packet &packet, bool everyone);
     void send_wait(Job &job, uint64_t seen, const Packet &packet, bool everyone);
@@ -107,6 +113,7 @@ private:
     inaggd::JobBook book_;
     const uint16_t boot_;
     Outbox &outbox_;
+    const Indices indices_;
     std::unordered_map<uint16_t, Job> jobs_;
     inagg_stats past_{}, no_job_{};
     inaggd::TokenBucket strangers_, joins_;
