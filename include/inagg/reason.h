@@ -23,7 +23,7 @@
 	X(13, MISMATCH, "type, operator, scale or length differs from the block's other contributions") \
 	X(14, ELEMENTS, "element count above the job's, no multiple of a chunk, or zero")                   \
 	X(15, DTYPE, "unknown data type or operator")                                                 \
-	X(16, UNSOLICITED, "restore that nobody waits for")                                           \
+	X(16, UNSOLICITED, "restore or floats that nobody waits for")                                 \
 	X(17, RESIZE, "frame cannot hold the answer")                                                 \
 	X(18, DUPLICATE, "contribution is already in")                                                \
 	X(19, ALGORITHM, "algorithm not available, or not the job's")                                 \

@@ -70,7 +70,7 @@ enum inagg_flag {
 	INAGG_F_VERSION		= 1 << 0,	/* pool version: which of the slot's two copies */
 	INAGG_F_RESEND		= 1 << 1,	/* not the first of its kind for this block */
 	INAGG_F_MULTICAST	= 1 << 2,	/* REQUEST: tell everyone what is missing; from a parent: for all ranks */
-	INAGG_F_SATURATED	= 1 << 3,	/* an element did not fit the scale; ORed into the result */
+	INAGG_F_SATURATED	= 1 << 3,	/* an element did not fit; ORed into the result; atp, in WAIT: send floats */
 	INAGG_F_CHECKED		= 1 << 4,	/* payload checksum is present */
 	INAGG_F_DEGRADED	= 1 << 5,	/* trio: `contributors` are not all ranks */
 	INAGG_F_FINAL		= 1 << 6,

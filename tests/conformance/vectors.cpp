@@ -358,7 +358,7 @@ void check_counters(json expected, const inagg_stats &got) {
         {"restores", got.restores},     {"joins", got.joins},         {"elements", got.elements},
         {"degraded", got.degraded},     {"late", got.late},           {"recoveries", got.recoveries},
         {"expired", got.expired},       {"relayed", got.relayed},
-        {"collisions", got.collisions}, {"partials", got.partials},
+        {"collisions", got.collisions}, {"partials", got.partials}, {"saturated", got.saturated},
     };
     const json drops = expected.value("drops", json::object());
     expected.erase("drops");

@@ -159,6 +159,16 @@ TEST_F(Aggregator, WhatHasNoRoomForASumIsTheServers) {
     EXPECT_EQ(contribute(job, b), INAGG_COUNT) << "a control block has none at all";
 }
 
+TEST_F(Aggregator, FloatsGoToTheServerWhateverIsHere) {
+    inagg_block b = block(0);
+    b.dtype_op = INAGG_WIRE_FLOAT32 << 4;
+    EXPECT_EQ(contribute(job, b), INAGG_PASS_UP);
+    EXPECT_FALSE(in_use());
+    contribute(1);
+    EXPECT_EQ(inagg_aggregator_contribute(&a, &job, 1, &b, again, now), INAGG_PASS_UP);
+    EXPECT_EQ(a.slot.seen, 1u);
+}
+
 TEST_F(Aggregator, MarksAddUp) {
     contribute(1, INAGG_F_VERSION | INAGG_F_CONGESTION);
     EXPECT_EQ(a.marks, INAGG_F_CONGESTION);

@@ -10,6 +10,7 @@
 #include <inagg/core/combiner.h>
 #include <inagg/core/presence.h>
 #include <inagg/core/queue.h>
+#include <inagg/core/raw.h>
 #include <inagg/core/slot.h>
 #include <inagg/core/tensor.h>
 #include <inagg/core/types.h>

@@ -59,6 +59,17 @@ TEST(Job, AdmitsWhatItShould) {
     EXPECT_EQ(admits(b, 128), 0);
 }
 
+TEST(Job, FloatsAreForAtp) {
+    inagg_job job = example_job();
+    inagg_block b = example_block();
+    b.dtype_op = type_of(INAGG_WIRE_FLOAT32);
+    EXPECT_EQ(inagg_job_admits(&job, &b, 0, 4U * b.elements), -INAGG_R_DTYPE);
+    job.algorithm = INAGG_ATP;
+    EXPECT_EQ(inagg_job_admits(&job, &b, 0, 4U * b.elements), 0);
+    b.dtype_op = type_of(INAGG_WIRE_FLOAT32, INAGG_WIRE_MAX);
+    EXPECT_EQ(inagg_job_admits(&job, &b, 0, 4U * b.elements), -INAGG_R_DTYPE);
+}
+
 TEST(Job, Generation) {
     inagg_block b = example_block();
     for (__u16 generation : {6, 8, 0, 0xffff}) {

@@ -460,6 +460,28 @@ TEST_F(Worker, ARecoveredBlockIsSentAgainOnceAnEpoch) {
     EXPECT_EQ(s.epoch, 0) << "of the next block";
 }
 
+TEST_F(Worker, SendsFloatsFromWhenItIsAskedTo) {
+    const auto wait = [&](__u64 contributors, int raw, __u64 at) {
+        return inagg_worker_wait_raw(&w, &s, 1, contributors, 0, raw, at);
+    };
+    open(0);
+    EXPECT_EQ(wait(1, 0, 1), INAGG_W_NOTHING);
+    EXPECT_TRUE(s.acked);
+    EXPECT_EQ(wait(0, 1, 2), INAGG_W_RESEND) << "at once, nothing crosses it, and nobody need be asked";
+    EXPECT_TRUE(s.raw);
+    EXPECT_FALSE(s.acked);
+    EXPECT_EQ(wait(0, 1, 3), INAGG_W_NOTHING) << "crossed by the floats";
+    EXPECT_EQ(wait(1, 0, 20 * ms), INAGG_W_NOTHING) << "from before";
+    EXPECT_FALSE(s.acked);
+    EXPECT_EQ(wait(0, 1, 20 * ms), INAGG_W_RESEND) << "they are lost";
+    EXPECT_EQ(wait(1, 1, 21 * ms), INAGG_W_NOTHING);
+    EXPECT_TRUE(s.acked);
+    EXPECT_EQ(inagg_worker_result(&w, &s, 1, 1, 22 * ms), INAGG_W_ACCEPT);
+    EXPECT_EQ(wait(0, 1, 23 * ms), INAGG_W_NOTHING) << "a late copy";
+    open(24 * ms);
+    EXPECT_FALSE(s.raw) << "the next block";
+}
+
 TEST_F(Worker, EpochsWrapAndNoneIsTheEarliest) {
     EXPECT_TRUE(inagg_epoch_before(0, 1));
     EXPECT_TRUE(inagg_epoch_before(0, 0xffff));

@@ -20,6 +20,7 @@ constexpr Counter counters[] = {
     {"late", &inagg_stats::late},               {"recoveries", &inagg_stats::recoveries},
     {"expired", &inagg_stats::expired},         {"relayed", &inagg_stats::relayed},
     {"collisions", &inagg_stats::collisions},   {"partials", &inagg_stats::partials},
+    {"saturated", &inagg_stats::saturated},
 };
 
 } // namespace

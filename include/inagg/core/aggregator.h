@@ -148,10 +148,12 @@ INAGG_INLINE int inagg_aggregator_flush(struct inagg_aggregator *a, __u64 ranks,
 	return verdict | INAGG_COMPLETES;
 }
 
-/* @b is what ranks here may sum: their packets are all of one length, that of the sum. */
+/* @b is what ranks here may sum: their packets are all of one length, that of the sum.  Floats are the server's. */
 INAGG_INLINE int inagg_aggregator_takes(const struct inagg_block *b)
 {
-	return !b->whole && (b->elements || b->dtype_op >> 4 == INAGG_WIRE_NONE);
+	__u8 dtype = b->dtype_op >> 4;
+
+	return !b->whole && dtype != INAGG_WIRE_FLOAT32 && (b->elements || dtype == INAGG_WIRE_NONE);
 }
 
 /**

@@ -74,6 +74,7 @@ struct inagg_stats {
 	__u64	relayed;	/* in a tree: passed to the parent, or results passed down */
 	__u64	collisions;	/* atp: contributions whose aggregator another block had */
 	__u64	partials;	/* atp: sums sent on before all ranks here were in */
+	__u64	saturated;	/* atp, the server: blocks that all ranks were asked for as floats */
 	__u64	drops[INAGG_R_CAPACITY];	/* by enum inagg_reason */
 };
 
@@ -131,6 +132,8 @@ INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op
 		return op == INAGG_WIRE_SUM;
 	case INAGG_WIRE_INT32:
 		return op < INAGG_WIRE_OPS;
+	case INAGG_WIRE_FLOAT32:	/* by the server alone: switches on the way pass it on */
+		return op == INAGG_WIRE_SUM && job->algorithm == INAGG_ATP;
 	default:
 		return 0;
 	}

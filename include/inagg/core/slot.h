@@ -28,6 +28,7 @@ enum inagg_slot_flag {
 	INAGG_SLOT_COMPLETE	= 1 << 1,	/* elements are the result */
 	INAGG_SLOT_SATURATED	= 1 << 2,
 	INAGG_SLOT_SENT		= 1 << 3,	/* elements are the sum of all ranks here; the parent has it: tree.h */
+	INAGG_SLOT_RAW		= 1 << 4,	/* the ranks have been asked for floats: raw.h */
 };
 
 struct inagg_slot {

@@ -51,6 +51,7 @@ struct inagg_wslot {
 	__u8	overtaken : 1;	/* due_ns is loss detection's, no time-out */
 	__u8	forgotten : 1;	/* the switch had our elements and has lost them */
 	__u8	refused : 1;	/* trio: the switch has no room; only time helps */
+	__u8	raw : 1;	/* atp: the server has asked for the elements as floats */
 	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no */
 	__u16	reserved[3];
 };
@@ -118,6 +119,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->overtaken = 0;
 	s->forgotten = 0;
 	s->refused = 0;
+	s->raw = 0;
 	s->epoch = 0;
 }
 
@@ -174,6 +176,7 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->overtaken = 0;
 	s->forgotten = 0;
 	s->refused = 0;
+	s->raw = 0;
 	s->epoch = 0;
 	return INAGG_W_SEND;
 }
@@ -359,22 +362,46 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 	return INAGG_W_NOTHING;
 }
 
+/*
+ * The switch wants the block again from all ranks, and no answer to this can be taken for one to what was sent before:
+ * it is as if the block were sent for the first time.
+ */
+INAGG_INLINE int inagg_wslot_send_anew(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	int action;
+
+	s->overtaken = 1;	/* nobody needs to be asked: all have heard */
+	action = inagg_wslot_resend(w, s, now);
+	s->resent = 0;
+	s->tries = 0;
+	return action;
+}
+
+/**
+ * A WAIT of a server that, if @raw, asks for the elements as floats (raw.h): as inagg_worker_wait(), and RESEND of what
+ * slot->raw says if this is news.
+ */
+INAGG_INLINE int inagg_worker_wait_raw(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u64 contributors,
+				       __u32 rank, int raw, __u64 now)
+{
+	if (s->state != INAGG_WSLOT_SENT || s->block != block || s->raw == raw)
+		return inagg_worker_wait(w, s, block, contributors, rank, now);
+	if (!raw)
+		return INAGG_W_NOTHING;	/* from before it asked */
+	s->raw = 1;
+	return inagg_wslot_send_anew(w, s, now);
+}
+
 /**
  * A WAIT for @block says that it is recovered in @epoch.  RESEND, which carries slot->epoch, if this rank
  * had not heard so and waits for the block; who holds its result answers RESTORE instead.
  */
 INAGG_INLINE int inagg_worker_recovers(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u16 epoch, __u64 now)
 {
-	int action;
-
 	if (s->state != INAGG_WSLOT_SENT || s->block != block || !inagg_epoch_before(s->epoch, epoch))
 		return INAGG_W_NOTHING;
 	s->epoch = epoch;
-	s->overtaken = 1;	/* nobody needs to be asked: all have heard */
-	action = inagg_wslot_resend(w, s, now);
-	s->resent = 0;		/* no answer to this can be taken for one to what was sent before: it has the epoch */
-	s->tries = 0;
-	return action;
+	return inagg_wslot_send_anew(w, s, now);
 }
 
 /*

@@ -487,7 +487,7 @@ TEST_F(ServerTest, DropsWhatItMustNotTake) {
     for (const uint32_t slot : {beyond, UINT32_MAX})
         expect(INAGG_R_SLOT, [&](Packet &p) { p.header.slot = inagg_swap32(slot); });
     for (const inagg_wire_dtype dtype :
-         {INAGG_WIRE_FLOAT16, INAGG_WIRE_BFLOAT16, INAGG_WIRE_FLOAT32, INAGG_WIRE_DTYPES})
+         {INAGG_WIRE_FLOAT16, INAGG_WIRE_BFLOAT16, INAGG_WIRE_DTYPES})
         expect(INAGG_R_DTYPE, [&](Packet &p) { p.header.dtype_op = static_cast<uint8_t>(dtype << 4); });
     expect(INAGG_R_DTYPE, [](Packet &p) { p.header.dtype_op = INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_MIN; });
     expect(INAGG_R_ELEMENTS, [](Packet &p) { p.header.elements = inagg_swap16(33); });
