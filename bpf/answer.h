@@ -20,7 +20,7 @@ struct report {
 	struct inagg_slot state;	/* of ranks that are in: `seen` */
 	__u64	absent;			/* of a WAIT: ranks that it names beside them */
 	__u16	count;			/* of a result: how many */
-	__u16	flags;			/* of a result: enum inagg_flag */
+	__u16	flags;			/* enum inagg_flag; of a WAIT only MULTICAST and SATURATED count */
 	__u16	epoch;
 	__u16	cap;
 };
@@ -61,7 +61,7 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct packet
 		if (!h)
 			return;
 	}
-	flags |= sum ? r->flags | (p->flags & INAGG_F_RESEND) : r->flags & INAGG_F_MULTICAST;
+	flags |= sum ? r->flags | (p->flags & INAGG_F_RESEND) : r->flags & (INAGG_F_MULTICAST | INAGG_F_SATURATED);
 	if (sum && (r->state.flags & INAGG_SLOT_SATURATED))
 		flags |= INAGG_F_SATURATED;
 	h->payload_checksum = 0;

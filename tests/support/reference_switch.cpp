@@ -116,6 +116,7 @@ struct ReferenceSwitch::Report {
     uint64_t absent = 0; // of a WAIT
     uint16_t epoch = 0, cap = 0;
     bool degraded = false, whole = false;
+    bool raw = false; // of a WAIT: the server asks for floats
 
     Report(const inagg_slot &slot, const Lanes &sums) : state(slot), lanes(&sums) {}
     Report(const inagg_record &record, const Lanes &sums)
@@ -578,7 +579,8 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
 }
 
 // The parent's WAIT, to the rank that asked or to all.
-Answer ReferenceSwitch::pass_down(Request &request, const Report &report) {
+Answer ReferenceSwitch::pass_down(Request &request, Report report) {
+    report.raw = request.block.saturated;
     request.packet.source = worker_address(request.spec.family, request.spec.index, request.block.rank);
     request.packet.source_mac = worker_mac(request.spec.index, request.block.rank);
     return tell(request, report, request.packet.flags & INAGG_F_MULTICAST);
@@ -1008,6 +1010,8 @@ Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, const Re
         out.flags |= INAGG_F_CHECKED;
     if (request.spec.here && everyone && type == INAGG_WAIT)
         out.flags |= INAGG_F_MULTICAST; // switches below pass it on likewise
+    if (report.raw)
+        out.flags |= INAGG_F_SATURATED;
     out.generation = request.block.generation;
     out.block = request.block.block;
     out.dtype = request.block.dtype_op >> 4;

@@ -54,7 +54,7 @@ private:
     Answer from_parent(const Frame &frame, const Packet &packet);
     Answer partial(const Request &request, const Report &report);
     Answer pass_up(const Request &request);
-    Answer pass_down(Request &request, const Report &report);
+    Answer pass_down(Request &request, Report report);
     Answer serve_record(Request &request);
     Answer contribute_record(Request &request, uint64_t ranks);
     Answer restore_record(Request &request);
