@@ -36,7 +36,7 @@ typedef enum inagg_error {
 	INAGG_ENOSWITCH = -2, /* no switch answers at that address */
 	INAGG_EREFUSED = -3,  /* the switch refuses the join: the message has its reason */
 	INAGG_EDEADLINE = -4, /* a block did not complete in time: job, block and missing ranks in the message */
-	INAGG_ERANGE = -5,    /* a value does not fit the scale fixed by hand; all ranks get this error */
+	INAGG_ERANGE = -5,    /* a value does not fit the scale fixed by hand; all ranks get this error; not with atp */
 	INAGG_ESYSTEM = -6,   /* a system call failed */
 	INAGG_EPRIVILEGE = -7,/* the transport needs privileges that the process lacks */
 	INAGG_ECLOSED = -8,   /* the job was ended or restarted, or an earlier error broke this communicator */

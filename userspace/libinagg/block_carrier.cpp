@@ -200,6 +200,13 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
     return meta;
 }
 
+BlockMeta BlockCarrier::load_raw(uint32_t block, std::byte *payload) {
+    const Segment &segment = segment_of(block);
+    BlockMeta meta = segment.encoding->load_raw(block - segment.first, payload);
+    meta.whole = segment.whole;
+    return meta;
+}
+
 void BlockCarrier::store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) {
     if (stream == Stream::control)
         store_control(block, meta, payload);

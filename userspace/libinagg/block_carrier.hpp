@@ -49,6 +49,7 @@ private:
     };
 
     BlockMeta load(Stream stream, uint32_t block, std::byte *payload) override;
+    BlockMeta load_raw(uint32_t block, std::byte *payload) override;
     void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) override;
 
     void choose_scale(BlockOperation &operation) const;

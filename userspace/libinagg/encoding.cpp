@@ -3,6 +3,8 @@
 
 #include "convert.hpp"
 
+#include <inagg/core/raw.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -116,15 +118,27 @@ public:
         return meta_of(dtype_op_, scale_, r.padded, saturated);
     }
 
+    BlockMeta load_raw(uint32_t index, std::byte *payload) const override {
+        if constexpr (sizeof(Float) != 4)
+            return load(index, payload);
+        const Range r = range(index);
+        pad_bytes(reinterpret_cast<const std::byte *>(send_ + r.first), r.count * sizeof(Float), payload,
+                  r.padded * sizeof(Float));
+        return meta_of(INAGG_RAW_DTYPE_OP, scale_, r.padded);
+    }
+
     bool store(uint32_t index, const BlockMeta &meta, const std::byte *payload) override {
         const Range r = range(index);
-        if (meta.dtype_op != dtype_op_ || meta.scale != scale_ || meta.elements != r.padded)
+        const bool raw = sizeof(Float) == 4 && meta.dtype_op == INAGG_RAW_DTYPE_OP;
+        if ((meta.dtype_op != dtype_op_ && !raw) || meta.scale != scale_ || meta.elements != r.padded)
             return false;
         if (!recv_)
             return true;
         Float *out = recv_ + r.first;
         const uint32_t ranks = inagg_count_ranks(meta.contributors);
-        if constexpr (sizeof(Float) == 4)
+        if (raw)
+            std::memcpy(out, payload, r.count * sizeof(Float));
+        else if constexpr (sizeof(Float) == 4)
             cut_in<uint32_t>(payload, out, r.count, [&](const uint32_t *in, float *to, std::size_t n) {
                 from_fixed(in, to, n, coding_.point, coding_.bias * ranks);
             });

@@ -24,6 +24,8 @@ public:
     uint32_t blocks() const { return inagg_blocks_of(count_, per_block_); }
     // Write this rank's part of block `index` to `payload`.
     virtual BlockMeta load(uint32_t index, std::byte *payload) const = 0;
+    // The same as floats, if that is what they are. Others always fit.
+    virtual BlockMeta load_raw(uint32_t index, std::byte *payload) const { return load(index, payload); }
     // Take the result of block `index`. False if it is not what this rank expects there.
     virtual bool store(uint32_t index, const BlockMeta &meta, const std::byte *payload) = 0;
 

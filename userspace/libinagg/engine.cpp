@@ -311,17 +311,20 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
         record.contributors = contributors;
     }
     s.answered = true;
-    const int action = heed(s, slot, block, contributors, inagg_swap16(header.switch_id));
+    const int action = heed(s, slot, block, header);
     if (action == INAGG_W_RESTORE)
         send_restore(s, block);
     else
         act(s, slot, action);
 }
 
-int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t contributors, uint16_t epoch) {
-    const uint16_t rank = membership_.config.rank;
-    if (!trio())
-        return inagg_worker_wait(&s.worker, &slot, block, contributors, rank, now_);
+int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_hdr &header) {
+    const uint64_t contributors = inagg_swap64(header.contributors);
+    const uint16_t rank = membership_.config.rank, epoch = inagg_swap16(header.switch_id);
+    if (!trio()) {
+        const bool raw = atp() && s.stream == Stream::data && header.level_flags & inagg_swap16(INAGG_F_SATURATED);
+        return inagg_worker_wait_raw(&s.worker, &slot, block, contributors, rank, raw, now_);
+    }
     if (s.history.find(block)) // a block that is not recovering needs no result: this is old news
         return epoch ? INAGG_W_RESTORE : INAGG_W_NOTHING;
     if (inagg_epoch_before(slot.epoch, epoch))
@@ -481,7 +484,8 @@ inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, 
 
 void Engine::send_contribution(StreamState &s, const inagg_wslot &slot, bool resend) {
     std::byte *frame = io_->reserve();
-    BlockMeta meta = client_.load(s.stream, slot.block, frame + sizeof(inagg_hdr));
+    std::byte *payload = frame + sizeof(inagg_hdr);
+    BlockMeta meta = slot.raw ? client_.load_raw(slot.block, payload) : client_.load(s.stream, slot.block, payload);
     // both are `switch_id`
     meta.epoch = atp() ? s.records[inagg_slot_index(&s.worker, slot.block)].aggregator : slot.epoch;
     if (!resend)

@@ -81,7 +81,7 @@ private:
     bool is_ahead(const StreamState &s, const inagg_wslot &slot, uint32_t block) const;
     void deliver(StreamState &s, const History::Result &result);
     void on_wait(StreamState &s, uint32_t block, const inagg_hdr &header);
-    int heed(StreamState &s, inagg_wslot &slot, uint32_t block, uint64_t contributors, uint16_t epoch);
+    int heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_hdr &header);
     void on_full(StreamState &s, uint32_t block, uint16_t cap);
     void on_config(const inagg_hdr &header, std::span<const std::byte> body);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);

@@ -33,6 +33,8 @@ public:
     // Write this rank's elements of `block` to `payload` (room for INAGG_MAX_PAYLOAD bytes, any
     // alignment). May be called again for a retransmission, only until the block's result is stored.
     virtual BlockMeta load(Stream stream, uint32_t block, std::byte *payload) = 0;
+    // The same of a data block whose elements do not fit their scale: as floats, where the encoding has them.
+    virtual BlockMeta load_raw(uint32_t block, std::byte *payload) = 0;
     // The block's result; once per block, in any order. `payload` is gone after the call.
     virtual void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) = 0;
 };
