@@ -8,6 +8,8 @@
 
 #include <inagg/wire.h>
 
+#include <bit>
+
 HWY_BEFORE_NAMESPACE();
 namespace ps::HWY_NAMESPACE {
 
@@ -56,6 +58,15 @@ void fold_lanes(uint32_t *into, const uint32_t *from, std::size_t count, uint8_t
         return HWY_DYNAMIC_DISPATCH(MaxLanes)(into, from, count);
     default:
         return HWY_DYNAMIC_DISPATCH(AddLanes)(into, from, count);
+    }
+}
+
+void sum_floats(uint32_t *sums, const float *elements, std::size_t count, std::size_t ranks) {
+    for (std::size_t i = 0; i < count; i++) {
+        double sum = elements[i];
+        for (std::size_t rank = 1; rank < ranks; rank++)
+            sum += elements[rank * count + i];
+        sums[i] = std::bit_cast<uint32_t>(static_cast<float>(sum));
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include <inagg/core/aggregator.h>
 #include <inagg/core/checksum.h>
+#include <inagg/core/raw.h>
 
 #include <spdlog/spdlog.h>
 
@@ -149,21 +150,34 @@ int Server::handle_block(Job &job, const Packet &arrived) {
         packet.block.elements = 0;
     if (const int verdict = admit(job, packet))
         return verdict;
+    packet.block.stream = inagg_stream_of(&job.record, inagg_swap32(packet.header.slot));
     Slot &slot = job.slots[inagg_swap32(packet.header.slot) * 2 + (packet.flags & INAGG_F_VERSION ? 1 : 0)];
     return asks ? request(job, slot, packet) : contribute(job, slot, packet);
 }
 
+// The ranks whose sum the packet is; 0: its sender may not speak for them.
+uint64_t Server::ranks_of(const Job &job, const Packet &packet) {
+    const inagg_block &block = packet.block;
+    if (inagg_hdr_type(&packet.header) != INAGG_PARTIAL)
+        return inagg_rank_bit(block.rank);
+    return block.contributors & ~job.subtree[block.rank] ? 0 : block.contributors;
+}
+
 int Server::contribute(Job &job, Slot &slot, const Packet &packet) {
     const inagg_block &block = packet.block;
-    uint64_t ranks = inagg_rank_bit(block.rank);
-    if (inagg_hdr_type(&packet.header) == INAGG_PARTIAL)
-        ranks = block.contributors & ~job.subtree[block.rank] ? 0 : block.contributors;
+    const uint64_t ranks = ranks_of(job, packet);
     if (!ranks)
         return -INAGG_R_RANK;
+    if (block.dtype_op == INAGG_RAW_DTYPE_OP && ranks != inagg_rank_bit(block.rank))
+        return -INAGG_R_DTYPE; // floats come by rank
+    if (!reserve_raw(job, slot, block))
+        return -INAGG_R_FULL;
     const bool is_new = !inagg_slot_holds(&slot.state, &block);
-    const int verdict = inagg_slot_contribute_ranks(&slot.state, job.record.all, ranks, &block);
+    const int verdict = decide(job, slot, ranks, block);
     if (verdict < 0)
         return verdict;
+    if (is_new)
+        job.raw.erase(index_of(job, slot)); // of a block that was not completed
     const int action = verdict & ~INAGG_COMPLETES;
     if (action == INAGG_REPLY) {
         job.stats.duplicates++;
@@ -175,16 +189,17 @@ int Server::contribute(Job &job, Slot &slot, const Packet &packet) {
         static_cast<uint16_t>((is_new ? 0 : slot.marks) | (packet.flags & (INAGG_F_COLLISION | INAGG_F_CONGESTION)));
     if (action == INAGG_TELL) {
         job.stats.duplicates++;
-        send_wait(job, slot.state.seen, packet, false);
+        send_wait(job, slot, packet, false);
         return 0;
     }
     job.stats.additions++;
     job.stats.elements += block.elements;
-    uint32_t *lanes = lanes_of(job, slot);
-    if (action == INAGG_STORE)
-        std::memcpy(lanes, packet.body.data(), packet.body.size());
-    else if (action == INAGG_ADD)
-        fold_lanes(lanes, reinterpret_cast<const uint32_t *>(packet.body.data()), block.elements, block.dtype_op & 0xf);
+    if (action == INAGG_TELL_ALL) {
+        job.stats.saturated++;
+        send_wait(job, slot, packet, true);
+        return 0;
+    }
+    fold(job, slot, packet, action);
     if (verdict & INAGG_COMPLETES)
         complete(job, slot, packet);
     return 0;
@@ -201,8 +216,51 @@ uint16_t Server::next_aggregator(const Job &job, uint32_t position) const {
     }
 }
 
+int Server::decide(const Job &job, Slot &slot, uint64_t ranks, const inagg_block &block) const {
+    if (job.record.algorithm == INAGG_ATP)
+        return inagg_raw_contribute(&slot.state, job.record.all, ranks, &block);
+    return inagg_slot_contribute_ranks(&slot.state, job.record.all, ranks, &block);
+}
+
+// What is folded in of floats is kept by rank: in which order packets come must not show in their sum.
+void Server::fold(Job &job, const Slot &slot, const Packet &packet, int action) {
+    const inagg_block &block = packet.block;
+    if (inagg_raw_holds(&slot.state, &block))
+        std::memcpy(&job.raw.at(index_of(job, slot))[std::size_t{block.rank} * block.elements], packet.body.data(),
+                    packet.body.size());
+    else if (action == INAGG_STORE)
+        std::memcpy(lanes_of(job, slot), packet.body.data(), packet.body.size());
+    else if (action == INAGG_ADD)
+        fold_lanes(lanes_of(job, slot), reinterpret_cast<const uint32_t *>(packet.body.data()), block.elements,
+                   block.dtype_op & 0xf);
+}
+
+// False if `block` brings floats that were asked for and there is no memory for them.
+bool Server::reserve_raw(Job &job, const Slot &slot, const inagg_block &block) {
+    const bool asked = inagg_raw_holds(&slot.state, &block) && !(slot.state.flags & INAGG_SLOT_COMPLETE);
+    if (block.dtype_op != INAGG_RAW_DTYPE_OP || !asked || job.raw.contains(index_of(job, slot)))
+        return true;
+    const std::size_t floats = std::size_t{job.record.size} * slot.state.elements, used = raw_bytes();
+    if (used && used + floats * sizeof(float) > std::size_t{book_.policy().slots} * slot_bytes)
+        return false; // it comes again
+    job.raw.emplace(index_of(job, slot), std::make_unique_for_overwrite<float[]>(floats));
+    return true;
+}
+
+// At most: the last block of a tensor is shorter.
+std::size_t Server::raw_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto &[number, job] : jobs_)
+        bytes += job.raw.size() * job.record.size * job.record.elements * sizeof(float);
+    return bytes;
+}
+
 // Where the position's next block goes is decided here, once, so that all copies of the result say the same.
 void Server::complete(Job &job, Slot &slot, const Packet &packet) {
+    if (const auto raw = job.raw.find(index_of(job, slot)); raw != job.raw.end()) {
+        sum_floats(lanes_of(job, slot), raw->second.get(), slot.state.elements, job.record.size);
+        job.raw.erase(raw);
+    }
     const uint32_t position = inagg_swap32(packet.header.slot);
     if (slot.marks & INAGG_F_COLLISION)
         job.moves[position]++;
@@ -219,13 +277,13 @@ int Server::request(Job &job, const Slot &slot, const Packet &packet) {
         job.stats.replies++;
         send_result(job, slot, packet, false);
     } else {
-        send_wait(job, inagg_slot_seen(&slot.state, &packet.block), packet, verdict == INAGG_TELL_ALL);
+        send_wait(job, slot, packet, verdict == INAGG_TELL_ALL);
     }
     return 0;
 }
 
 uint32_t *Server::lanes_of(const Job &job, const Slot &slot) const {
-    return job.lanes.get() + static_cast<std::size_t>(&slot - job.slots.data()) * job.record.elements;
+    return job.lanes.get() + index_of(job, slot) * job.record.elements;
 }
 
 // Answers.
@@ -272,9 +330,11 @@ void Server::send_result(const Job &job, const Slot &slot, const Packet &packet,
     send_block(job, header, std::as_bytes(lanes), everyone);
 }
 
-void Server::send_wait(Job &job, uint64_t seen, const Packet &packet, bool everyone) {
+void Server::send_wait(Job &job, const Slot &slot, const Packet &packet, bool everyone) {
     inagg_hdr header = answer(job, packet, INAGG_WAIT, everyone);
-    header.contributors = inagg_swap64(seen);
+    if (inagg_raw_holds(&slot.state, &packet.block))
+        header.level_flags |= inagg_swap16(INAGG_F_SATURATED);
+    header.contributors = inagg_swap64(inagg_slot_seen(&slot.state, &packet.block));
     job.stats.waits++;
     send_block(job, header, {}, everyone);
 }
@@ -413,6 +473,7 @@ void Server::renew(uint16_t number) {
     job.slots.assign(2 * positions, {});
     job.lanes = std::make_unique_for_overwrite<uint32_t[]>(2 * positions * record.elements);
     job.moves.assign(positions, 0);
+    job.raw.clear();
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots, {} elements per packet{}", number,
                  record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
                  record.elements, is_flagged(record, INAGG_JOIN_CHECKED) ? ", payloads checked" : "");

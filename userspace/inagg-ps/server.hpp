@@ -3,7 +3,8 @@
 //
 // core/slot.h decides about blocks, inaggd's JobBook about who may join. Its slots are a job's own, two copies of each,
 // so what is complete stays until all ranks have it, and the server never forgets while it runs: no RESTORE. With atp
-// the switches in front of it are best effort, and it tells the ranks which of their aggregators to use next.
+// the switches in front of it are best effort, and it tells the ranks which of their aggregators to use next; what does
+// not fit a scale it asks for as floats, and adds these.
 #pragma once
 
 #include "endpoint.hpp"
@@ -21,7 +22,7 @@ namespace ps {
 
 using inaggd::Time;
 
-// Bytes of memory that a slot of a job takes, in both copies.
+// Bytes of memory that a slot of a job takes, in both copies. Raw floats may take as much as all slots of the policy.
 inline constexpr uint32_t slot_bytes = 2 * (INAGG_MAX_ELEMENTS * 4 + 32);
 
 // Which aggregators of the switches atp's blocks use: a hash's, moved after collisions; those with the numbers of their
@@ -71,6 +72,8 @@ private:
         std::array<Endpoint, INAGG_MAX_RANKS> at{};      // where each rank has joined from
         std::array<uint64_t, INAGG_MAX_RANKS> subtree{}; // ranks behind its switch; 0: it is behind none
         std::vector<Endpoint> everyone;                  // ranks, and switches once each
+        // By index of the slot: the floats that each rank has sent, until all have.
+        std::unordered_map<std::size_t, std::unique_ptr<float[]>> raw;
         inagg_stats stats{};
         uint64_t heard_packets = 0; // stats.packets when tick() last looked
     };
@@ -98,13 +101,19 @@ private:
 
     int admit(const Job &job, const Packet &packet) const;
     int handle_block(Job &job, const Packet &packet);
+    static uint64_t ranks_of(const Job &job, const Packet &packet);
     int contribute(Job &job, Slot &slot, const Packet &packet);
+    int decide(const Job &job, Slot &slot, uint64_t ranks, const inagg_block &block) const;
+    void fold(Job &job, const Slot &slot, const Packet &packet, int action);
     int request(Job &job, const Slot &slot, const Packet &packet);
+    bool reserve_raw(Job &job, const Slot &slot, const inagg_block &block);
+    std::size_t raw_bytes() const;
     void complete(Job &job, Slot &slot, const Packet &packet);
     uint16_t next_aggregator(const Job &job, uint32_t position) const;
+    std::size_t index_of(const Job &job, const Slot &slot) const { return &slot - job.slots.data(); }
     uint32_t *lanes_of(const Job &job, const Slot &slot) const;
     void send_result(const Job &job, const Slot &slot, const Packet &packet, bool everyone);
-    void send_wait(Job &job, uint64_t seen, const Packet &packet, bool everyone);
+    void send_wait(Job &job, const Slot &slot, const Packet &packet, bool everyone);
     void send_block(const Job &job, inagg_hdr &header, std::span<const std::byte> payload, bool everyone);
     inagg_hdr answer(const inagg_hdr &asked, inagg_type type) const;
     inagg_hdr answer(const Job &job, const Packet &packet, inagg_type type, bool everyone) const;

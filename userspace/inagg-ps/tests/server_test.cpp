@@ -7,13 +7,17 @@
 #include <inagg/core/aggregator.h>
 #include <inagg/core/checksum.h>
 #include <inagg/core/packet.h>
+#include <inagg/core/raw.h>
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 namespace ps {
@@ -408,6 +412,194 @@ TEST_F(ServerTest, SwitchmlHasNoAggregators) {
     const Sent result = mail.take().at(0);
     EXPECT_EQ(result.header.window_cap, 0);
     EXPECT_EQ(result.header.switch_id, 0);
+}
+
+// Blocks with an element that does not fit the scale.
+class SaturationTest : public ServerTest {
+protected:
+    Packet fixed(uint16_t rank, uint32_t block = 0) const {
+        Packet p = contribution(rank, block, {rank + 1u}, INAGG_WIRE_FIXED32);
+        if (rank == 1)
+            p.flag(INAGG_F_SATURATED);
+        return p;
+    }
+    Packet floats(uint16_t rank, const std::vector<float> &values, uint32_t block = 0) const {
+        std::vector<uint32_t> bits;
+        for (const float value : values)
+            bits.push_back(std::bit_cast<uint32_t>(value));
+        Packet p = contribution(rank, block, bits, INAGG_WIRE_FLOAT32);
+        p.flag(INAGG_F_RESEND);
+        return p;
+    }
+    void saturate(uint32_t block = 0) {
+        for (uint16_t rank = 0; rank < size; rank++)
+            deliver(fixed(rank, block), host_of(rank));
+    }
+    // Answered by the demand for floats, to one rank.
+    void expect_demand(const Packet &p, uint16_t rank, uint64_t contributors) {
+        deliver(p, host_of(rank));
+        const Sent wait = only();
+        EXPECT_EQ(wait.type(), INAGG_WAIT);
+        EXPECT_EQ(wait.flags() & ~INAGG_F_VERSION, INAGG_F_SATURATED);
+        EXPECT_EQ(wait.to, host_of(rank));
+        EXPECT_EQ(inagg_swap64(wait.header.contributors), contributors);
+    }
+    static float value(const Sent &result, std::size_t i) { return std::bit_cast<float>(result.lane(i)); }
+};
+
+TEST_F(SaturationTest, AllRanksAreAskedForFloats) {
+    join_all();
+    saturate();
+    const auto sent = mail.take();
+    ASSERT_EQ(sent.size(), 3u);
+    for (uint16_t rank = 0; rank < size; rank++) {
+        EXPECT_EQ(sent[rank].to, host_of(rank));
+        EXPECT_EQ(sent[rank].type(), INAGG_WAIT);
+        EXPECT_EQ(sent[rank].flags(), INAGG_F_MULTICAST | INAGG_F_SATURATED);
+        EXPECT_EQ(sent[rank].header.contributors, 0u);
+    }
+    EXPECT_EQ(stats().saturated, 1u);
+    EXPECT_EQ(stats().completions, 0u);
+
+    deliver(floats(2, {1e10f}), host_of(2));
+    deliver(floats(0, {0.5f}), host_of(0));
+    EXPECT_TRUE(mail.sent.empty());
+    deliver(floats(1, {-1e10f}), host_of(1));
+    const Sent result = mail.take().at(2);
+    EXPECT_EQ(result.type(), INAGG_RESULT);
+    EXPECT_EQ(result.flags(), INAGG_F_RESEND);
+    EXPECT_EQ(result.header.dtype_op, INAGG_RAW_DTYPE_OP);
+    EXPECT_EQ(inagg_swap64(result.header.contributors), 0b111u);
+    EXPECT_EQ(inagg_swap16(result.header.count), 3);
+    EXPECT_EQ(value(result, 0), 0.5f);
+    EXPECT_EQ(result.lane(31), 0u);
+    EXPECT_EQ(stats().completions, 1u);
+
+    contribute_all(2 * slots); // the next block there
+    EXPECT_EQ(mail.take().at(0).lane(0), 6u);
+}
+
+TEST_F(SaturationTest, TheOrderOfArrivalDoesNotShow) {
+    constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> values[ranks] = {
+        {1e30f, 0x1p53f, 3e38f, infinity, infinity, nan, -0.0f, 1e-45f, 1e-30f},
+        {1, 1, 3e38f, 1, -infinity, 1, -0.0f, 1e-45f, 1},
+        {-1e30f, -0x1p53f, 1, 1, 1, infinity, -0.0f, 0, -1},
+    };
+    join_all();
+    std::array<uint16_t, ranks> order{0, 1, 2};
+    std::vector<std::byte> first;
+    uint32_t block = 0;
+    do {
+        saturate(block);
+        for (const uint16_t rank : order)
+            deliver(floats(rank, values[rank], block), host_of(rank));
+        const Sent result = mail.take().back();
+        ASSERT_EQ(result.type(), INAGG_RESULT);
+        for (std::size_t i = 0; i < values[0].size(); i++) {
+            const auto sum = static_cast<float>(double{values[0][i]} + values[1][i] + values[2][i]);
+            if (std::isnan(sum))
+                EXPECT_TRUE(std::isnan(value(result, i))) << i;
+            else
+                EXPECT_EQ(result.lane(i), std::bit_cast<uint32_t>(sum)) << i;
+        }
+        if (first.empty())
+            first = result.payload;
+        EXPECT_EQ(result.payload, first);
+        block++;
+    } while (std::next_permutation(order.begin(), order.end()));
+    EXPECT_EQ(block, 6u);
+}
+
+TEST_F(SaturationTest, WhateverIsLostIsAskedForAgain) {
+    join_all();
+    saturate();
+    mail.take(); // lost
+    expect_demand(fixed(0), 0, 0);
+    expect_demand(packet(INAGG_REQUEST, 2), 2, 0);
+    deliver(floats(1, {1}), host_of(1));
+    expect_demand(floats(1, {1}), 1, 0b010);
+    expect_demand(fixed(1), 1, 0b010);
+    expect_demand(packet(INAGG_REQUEST, 0), 0, 0b010);
+    Packet everyone = packet(INAGG_REQUEST, 1);
+    everyone.flag(INAGG_F_MULTICAST);
+    deliver(everyone, host_of(1));
+    for (const Sent &wait : mail.take())
+        EXPECT_EQ(wait.flags(), INAGG_F_MULTICAST | INAGG_F_SATURATED);
+    deliver(floats(0, {2}), host_of(0));
+    deliver(floats(2, {4}), host_of(2));
+    const Sent result = mail.take().at(0);
+    EXPECT_EQ(value(result, 0), 7);
+    EXPECT_EQ(stats().saturated, 1u);
+    for (const Packet &again : {floats(0, {2}), fixed(0), packet(INAGG_REQUEST, 0)}) {
+        deliver(again, host_of(0));
+        const Sent copy = only();
+        EXPECT_EQ(copy.type(), INAGG_RESULT);
+        EXPECT_EQ(copy.header.dtype_op, INAGG_RAW_DTYPE_OP);
+        EXPECT_EQ(copy.payload, result.payload);
+    }
+}
+
+TEST_F(SaturationTest, FloatsThatItDidNotAskForDoNoHarm) {
+    join_tree();
+    expect_dropped(floats(1, {1}), INAGG_R_UNSOLICITED, host_of(1));
+    deliver(fixed(1), host_of(1));
+    expect_dropped(floats(1, {1}), INAGG_R_UNSOLICITED, host_of(1));
+    Packet partial = fixed(2);
+    partial.header.version_type = INAGG_WIRE_VERSION << 4 | INAGG_PARTIAL;
+    partial.header.contributors = inagg_swap64(0b101);
+    deliver(partial, child());
+    ASSERT_EQ(mail.take().size(), 2u) << "to the switch once";
+    Packet sum = floats(2, {1});
+    sum.header.version_type = INAGG_WIRE_VERSION << 4 | INAGG_PARTIAL;
+    sum.header.contributors = inagg_swap64(0b101);
+    expect_dropped(sum, INAGG_R_DTYPE, child());
+    deliver(partial, child()); // late
+    EXPECT_EQ(only().flags(), INAGG_F_SATURATED);
+    Packet longer = floats(1, {1});
+    longer.header.elements = inagg_swap16(elements);
+    longer.body.resize(elements);
+    expect_dropped(longer, INAGG_R_MISMATCH, host_of(1));
+    deliver(floats(0, {1}), child());
+    deliver(floats(2, {2}), child());
+    deliver(floats(1, {4}), host_of(1));
+    EXPECT_EQ(value(mail.take().at(0), 0), 7);
+}
+
+TEST_F(SaturationTest, SwitchmlAndControlBlocksSayItInTheResult) {
+    join_all();
+    for (uint16_t rank = 0; rank < size; rank++) {
+        Packet p = fixed(rank);
+        p.header.slot = inagg_swap32(slots);
+        deliver(p, host_of(rank));
+    }
+    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_SATURATED);
+
+    start({});
+    algorithm = INAGG_SWITCHML;
+    join_all();
+    saturate();
+    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_SATURATED);
+    expect_dropped(floats(0, {1}), INAGG_R_DTYPE, host_of(0));
+}
+
+TEST_F(SaturationTest, ItsMemoryIsBounded) {
+    start({.slots = beyond}); // 40 KB; a block of 64 ranks takes 16
+    size = 64;
+    join_all();
+    for (uint32_t block = 0; block < 3; block++) {
+        saturate(block);
+        mail.take();
+        for (uint16_t rank = 0; rank < size - 1; rank++)
+            deliver(floats(rank, {1}, block), host_of(rank));
+    }
+    EXPECT_EQ(stats().drops[INAGG_R_FULL], 63u);
+    EXPECT_TRUE(mail.take().empty());
+    deliver(floats(63, {1}, 0), host_of(63));
+    EXPECT_EQ(value(mail.take().at(0), 0), 64);
+    for (uint16_t rank = 0; rank < size; rank++) // now there is room
+        deliver(floats(rank, {1}, 2), host_of(rank));
+    EXPECT_EQ(value(mail.take().at(0), 0), 64);
 }
 
 TEST_F(ServerTest, TellsASwitchWhoIsBehindIt) {

@@ -10,8 +10,10 @@
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <random>
 
@@ -166,6 +168,114 @@ INSTANTIATE_TEST_SUITE_P(All, OverSockets,
                              return fmt::format("{}{}ranks{}percent", info.param.algorithm, info.param.ranks,
                                                 info.param.loss * 100);
                          });
+
+// Every 3000th element, and the last one, is far beyond the scale; some are not finite.
+std::vector<float> with_outliers(unsigned rank, std::size_t count) {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; i++)
+        values[i] = value(rank, i);
+    for (std::size_t i = 7; i < count; i += 3000)
+        values[i] = 1e20f / static_cast<float>(rank + 1);
+    values[count - 1] = 3e38f;
+    values[5000] = rank == 1 ? INFINITY : 1;
+    values[9000] = rank == 1 ? NAN : 1;
+    return values;
+}
+
+std::vector<float> float_sum(unsigned ranks, std::size_t count, float divisor = 1) {
+    std::vector<double> sum(count);
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        const std::vector<float> values = with_outliers(rank, count);
+        std::transform(values.begin(), values.end(), sum.begin(), sum.begin(), [](float a, double b) { return b + a; });
+    }
+    std::vector<float> rounded(count);
+    std::transform(sum.begin(), sum.end(), rounded.begin(),
+                   [divisor](double value) { return static_cast<float>(value) / divisor; });
+    return rounded;
+}
+
+void expect_same(const std::vector<float> &got, const std::vector<float> &expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); i++)
+        ASSERT_TRUE(got[i] == expected[i] || (std::isnan(got[i]) && std::isnan(expected[i])))
+            << i << ": " << got[i] << ", not " << expected[i];
+}
+
+// Out of place and in place, averages, at one rank only.
+void expect_float_sums(inagg::Communicator &c, unsigned ranks, std::size_t count) {
+    const std::vector<float> mine = with_outliers(c.rank(), count), expected = float_sum(ranks, count);
+    std::vector<float> sum(count), in_place = mine, average = mine;
+    const auto first = c.allreduce(mine.data(), sum.data(), count, INAGG_FLOAT32, INAGG_SUM);
+    const auto second = c.allreduce(in_place.data(), in_place.data(), count, INAGG_FLOAT32, INAGG_SUM);
+    c.wait(*c.allreduce(average.data(), average.data(), count, INAGG_FLOAT32, INAGG_AVG));
+    c.wait(*first);
+    c.wait(*second);
+    expect_same(sum, expected);
+    expect_same(in_place, expected);
+    expect_same(average, float_sum(ranks, count, static_cast<float>(ranks)));
+    std::vector<float> at_root(count);
+    c.wait(*c.reduce(mine.data(), c.rank() == 1 ? at_root.data() : nullptr, count, INAGG_FLOAT32, INAGG_SUM, 1));
+    expect_same(at_root, c.rank() == 1 ? expected : std::vector<float>(count));
+}
+
+TEST(OverSockets, WhatDoesNotFitTheScaleIsSummedAsFloats) {
+    constexpr unsigned ranks = 3;
+    for (const double loss : {0.0, 0.05}) {
+        RunningServer server(loss);
+        inagg::run_ranks(
+            server.address(), ranks,
+            [&](inagg::Communicator &c) {
+                expect_float_sums(c, ranks, 20001);
+                const std::vector<uint16_t> most(1000, 0x7bff); // 65504: the scale is for float32 only
+                std::vector<uint16_t> halves(1000);
+                c.wait(*c.allreduce(most.data(), halves.data(), halves.size(), INAGG_FLOAT16, INAGG_SUM));
+                EXPECT_EQ(halves, std::vector<uint16_t>(1000, 0x7c00)) << "infinity";
+                expect_exact<float>(c, ranks, 20000, INAGG_FLOAT32);
+            },
+            [](inagg_options &options) {
+                with("atp")(options);
+                options.scale = 24;
+            });
+        EXPECT_EQ(server.stats().saturated, 4 * 9u); // of 25 blocks
+        EXPECT_EQ(server.stats().drops[INAGG_R_UNSOLICITED], 0u);
+    }
+}
+
+TEST(OverSockets, SwitchmlFailsThenOnAllRanks) {
+    RunningServer server;
+    inagg::run_ranks(
+        server.address(), 3,
+        [](inagg::Communicator &c) {
+            std::vector<float> values = with_outliers(c.rank(), 10000);
+            try {
+                c.wait(*c.allreduce(values.data(), values.data(), values.size(), INAGG_FLOAT32, INAGG_SUM));
+                ADD_FAILURE() << "it does not fit";
+            } catch (const inagg::Error &error) {
+                EXPECT_EQ(error.code(), INAGG_ERANGE);
+            }
+        },
+        [](inagg_options &options) {
+            with("switchml")(options);
+            options.scale = 24;
+        });
+}
+
+TEST(OverSockets, AnAgreedScaleNeverSaturates) {
+    RunningServer server;
+    inagg::run_ranks(
+        server.address(), 3,
+        [](inagg::Communicator &c) {
+            for (const float magnitude : {1.0f, 1e20f, 1e-20f, 3e37f}) {
+                std::vector<float> values(20000, magnitude);
+                values[77] *= 2;
+                c.wait(*c.allreduce(values.data(), values.data(), values.size(), INAGG_FLOAT32, INAGG_SUM));
+                EXPECT_NEAR(values[77] / magnitude, 6, 1e-6);
+                EXPECT_NEAR(values[78] / magnitude, 3, 1e-6);
+            }
+        },
+        with("atp"));
+    EXPECT_EQ(server.stats().saturated, 0u);
+}
 
 // What arrives at a SocketIo from a plain socket that marks its packets with `tos`.
 struct Arrival {
