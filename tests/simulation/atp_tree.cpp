@@ -3,6 +3,7 @@
 #include "switch.hpp"
 
 #include <inagg/core/aggregator.h>
+#include <inagg/core/raw.h>
 
 #include <algorithm>
 
@@ -140,25 +141,34 @@ private:
         const uint64_t ranks = ranks_in(packet);
         if (world.broken(Mutation::ignore_seen) && !(copy.state.flags & INAGG_SLOT_COMPLETE))
             copy.state.seen &= ~ranks;
-        const int verdict = inagg_slot_contribute_ranks(&copy.state, job.all, ranks, &packet.block);
+        inagg_block block = packet.block;
+        if (world.broken(Mutation::count_fixed) && inagg_raw_holds(&copy.state, &block))
+            block.dtype_op = INAGG_RAW_DTYPE_OP;
+        const int verdict = inagg_raw_contribute(&copy.state, job.all, ranks, &block);
         world.trace("server: {:#x} contribute block {:#x}: verdict {}, seen {:#x}", ranks, packet.block.block, verdict,
                     copy.state.seen);
         world.require(verdict != -INAGG_R_MISMATCH, "block {:#x} of {:#x} disagrees with the others", packet.block.block,
                       ranks);
+        world.require(verdict != -INAGG_R_UNSOLICITED, "floats of block {:#x} that nobody has asked for",
+                      packet.block.block);
         if (verdict < 0)
             return;
         fold(verdict & ~INAGG_COMPLETES, copy.sum, packet);
+        if (verdict == INAGG_TELL_ALL)
+            copy.sum = {};
         check("server", copy.state, copy.sum);
         if (verdict == INAGG_REPLY)
             reply(copy, packet, false);
-        else if (verdict == INAGG_TELL)
-            tell(copy, packet, false);
+        else if (verdict == INAGG_TELL || verdict == INAGG_TELL_ALL)
+            tell(copy, packet, verdict == INAGG_TELL_ALL);
         else if (verdict & INAGG_COMPLETES)
             reply(copy, packet, true);
     }
 
     void tell(const Copy &copy, const Packet &packet, bool everyone) {
-        send(wait(inagg_slot_seen(&copy.state, &packet.block), packet), everyone);
+        Packet answer = wait(inagg_slot_seen(&copy.state, &packet.block), packet);
+        answer.raw = inagg_raw_holds(&copy.state, &packet.block);
+        send(answer, everyone);
     }
 
     void reply(const Copy &copy, const Packet &packet, bool everyone) {
@@ -174,7 +184,8 @@ private:
 
     // What is there is the sum of the ranks that it names, each once.
     void check(const std::string &who, const inagg_slot &slot, const Payload &sum) {
-        world.require((slot.elements ? sum : Payload{}) == world.content.sum_of(slot.block, slot.seen),
+        world.require((slot.elements ? sum : Payload{}) ==
+                          world.content.sum_of(slot.block, slot.seen, slot.flags & INAGG_SLOT_RAW),
                       "{}: block {:#x}: this is not the sum of {:#x}", who, slot.block, slot.seen);
     }
 };

@@ -34,10 +34,14 @@ public:
     bool absent(uint32_t block, uint32_t rank) const;
     uint64_t absent_from(uint32_t block) const;
     inagg_block meta_of(uint32_t block, uint32_t rank) const;
-    Payload contribution(uint32_t block, uint32_t rank) const;
+    // With `raw` what it sends once the server has asked for floats (atp).
+    inagg_block raw_meta_of(uint32_t block, uint32_t rank) const;
+    Payload contribution(uint32_t block, uint32_t rank, bool raw = false) const;
+    // Does some rank's contribution not fit its scale?
+    bool is_raw(uint32_t block) const;
     // The exact result of the ranks in `seen`: header and sum.
     inagg_block result_meta(uint32_t block, uint64_t seen) const;
-    Payload sum_of(uint32_t block, uint64_t seen) const;
+    Payload sum_of(uint32_t block, uint64_t seen, bool raw = false) const;
 
 private:
     enum class Use { sum, broadcast, barrier };

@@ -33,6 +33,7 @@ const std::map<std::string, Mutation> mutations = {
     {"hide-whole", Mutation::hide_whole},
     {"merge-overlaps", Mutation::merge_overlaps},
     {"keep-repeats", Mutation::keep_repeats},
+    {"count-fixed", Mutation::count_fixed},
     {"all-fresh", Mutation::all_fresh},
     {"ignore-epoch", Mutation::ignore_epoch},
     {"believe-anything", Mutation::believe_anything},

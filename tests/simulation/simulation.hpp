@@ -11,6 +11,7 @@
 // behind the same switch as the one that was killed. With trio nobody is excluded then.
 //
 // Of atp the root of the tree is a server, which never forgets, and the others have aggregators, fewer than are needed.
+// Some ranks' elements do not fit their scale: then the block is the sum of all ranks' floats.
 //
 // Of trio: a record is the sum of the ranks that it names; the first result of a block that any rank accepts
 // is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
@@ -50,6 +51,7 @@ enum class Mutation {
     // of atp
     merge_overlaps, // an aggregator adds what it has already
     keep_repeats,   // it takes repeats for first packets, and waits on
+    count_fixed,    // the server takes what comes as fixed point for floats
     // of trio
     all_fresh,        // the switch takes every block for one that was never sent before
     ignore_epoch,     // contributions of any epoch count

@@ -37,6 +37,7 @@ Packet Switch::result(const inagg_slot &slot, const Payload &sum, const Packet &
     packet.type = INAGG_RESULT;
     packet.boot = boot;
     packet.contributors = slot.seen;
+    packet.block.dtype_op = slot.dtype_op;
     packet.block.elements = slot.elements;
     packet.block.next_scale = slot.next_scale;
     packet.block.saturated = (slot.flags & INAGG_SLOT_SATURATED) != 0;

@@ -49,10 +49,11 @@ private:
         const inagg_block expected = world.content.result_meta(block, job.all);
         world.require(packet.contributors == job.all, "rank {}: the result of block {:#x} names only {:#x}",
                       r, block, packet.contributors);
-        world.require(packet.payload == world.content.sum_of(block, job.all),
+        world.require(packet.payload == world.content.sum_of(block, job.all, world.content.is_raw(block)),
                       "rank {}: wrong sum of block {:#x}", r, block);
         world.require(
-            packet.block.elements == expected.elements && packet.block.next_scale == expected.next_scale &&
+            packet.block.elements == expected.elements && packet.block.dtype_op == expected.dtype_op &&
+                packet.block.next_scale == expected.next_scale &&
                 packet.block.saturated == expected.saturated && packet.block.scale == expected.scale,
             "rank {}: wrong header in the result of block {:#x}", r, block);
     }

@@ -151,12 +151,20 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool
         packet.block.epoch = slot.epoch;
     if (type == INAGG_REQUEST)
         packet.block.elements = 0;
+    else if (type == INAGG_CONTRIBUTION && slot.raw)
+        load_raw(r, packet);
     else if (type == INAGG_CONTRIBUTION)
         packet.payload = world.content.contribution(block, r);
     else
         load_held(r, packet);
     world.trace("rank {} sends type {} block {:#x} epoch {}", r, type, block, packet.block.epoch);
     world.transmit(sc.leaf_of.empty() ? the_switch : switch_target(sc.leaf_of[r]), packet);
+}
+
+void Workers::load_raw(uint32_t r, Packet &packet) const {
+    const uint32_t block = packet.block.block;
+    packet.block = world.content.raw_meta_of(block, r);
+    packet.payload = world.content.contribution(block, r, true);
 }
 
 void Workers::receive(uint32_t r, const Packet &packet) {
@@ -177,7 +185,7 @@ void Workers::receive_wait(uint32_t r, inagg_wslot &slot, const Packet &packet) 
     if (slot.state == INAGG_WSLOT_SENT && slot.block == block)
         rank.heard[index_of(block)] = packet.contributors;
     const Time due = slot.due_ns;
-    const int action = inagg_worker_wait(&rank.worker, &slot, block, packet.contributors, r, world.now);
+    const int action = inagg_worker_wait_raw(&rank.worker, &slot, block, packet.contributors, r, packet.raw, world.now);
     if (world.broken(Mutation::no_put_off) && action == INAGG_W_NOTHING)
         slot.due_ns = due;
     if (action == INAGG_W_RESTORE && world.broken(Mutation::no_restore))

@@ -75,6 +75,7 @@ protected:
     std::vector<Rank> ranks;
 
 private:
+    void load_raw(uint32_t r, Packet &packet) const;
     void receive(uint32_t r, const Packet &packet);
     void expire(uint32_t r, inagg_wslot &slot);
     void arm(uint32_t r);

@@ -24,6 +24,7 @@ struct Packet {
     bool everyone; // REQUEST: answer all; WAIT: is for all
     bool degraded; // RESULT, RESTORE: not all ranks are in
     bool repeated; // no first contribution; RESULT: nor was made from one
+    bool raw;      // WAIT: the server asks for floats
     uint16_t boot;
     uint16_t window_cap; // WAIT: the block was refused
     uint32_t slot;
