@@ -55,6 +55,21 @@ def test_same_bits_as_one_switch(tmp_path):
         assert atp(tmp_path, 4, *perf).hashes() == allreduce(tmp_path, 4, *perf).hashes()
 
 
+# In place only the check has data.
+@pytest.mark.parametrize("perf, rounds", [((), 6), (("--op", "avg", "--in-place"), 2)])
+@pytest.mark.parametrize("loss", [0, 0.01])
+def test_what_does_not_fit_the_scale_is_summed_as_floats(tmp_path, loss, perf, rounds):
+    """13 of 205 blocks have an element that is far too large."""
+    result = atp(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, "--outliers", 5000, *perf, options=("--loss", loss),
+                 environment={"INAGG_SCALE": "8"})
+    assert result.switch["saturated"] == 13 * rounds
+
+
+def test_an_agreed_scale_never_saturates(tmp_path):
+    result = atp(tmp_path, 4, "-b", "4K", "-e", "256K", "-f", 4, *QUICK)
+    assert result.switch["saturated"] == 0
+
+
 def test_a_rack_forgets_many_times(tmp_path):
     clear = f"while inaggctl {LEAF0} slots clear; do echo cleared; sleep 0.05; done"
     result = atp(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 40, "-w", 1, options=("--also-in-switch", clear))

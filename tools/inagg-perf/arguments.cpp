@@ -159,6 +159,8 @@ Arguments parse_arguments(int argc, char **argv) {
     app.add_option("--check-iterations", args.check_iterations, "Rounds of the check; default 2")
         ->check(CLI::PositiveNumber);
     app.add_option("--seed", args.seed, "Of the random data; default 1");
+    app.add_option("--outliers", args.outliers,
+                   "N: each Nth element of a float32 sum does not fit the INAGG_SCALE that is set");
     app.add_option_function<std::string>(
            "--straggle", [&args](const std::string &text) { args.straggler = parse_straggler(text); },
            "RANK:TIME[:EVERY]: that rank sleeps so long before each EVERYth iteration, 2:10ms:5");

@@ -32,6 +32,7 @@ struct Arguments {
     int check_iterations = 2;
     int inflight = 1;
     uint64_t seed = 1;
+    size_t outliers = 0; // each so many elements one is far larger; 0: none
     std::optional<Straggler> straggler;
     bool check = false;
     bool in_place = false;

@@ -92,8 +92,10 @@ Pattern::Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t 
     limit_ = std::max(1, (1 << format.significand_bits) / static_cast<int>(ranks));
     int span = format.last_exponent - format.first_exponent + 1;
     int exponent = format.first_exponent + static_cast<int>(mix64(key_) % span);
-    if (dtype_ == INAGG_FLOAT32 && scale != INAGG_SCALE_AUTO)
+    if (dtype_ == INAGG_FLOAT32 && scale != INAGG_SCALE_AUTO) {
         exponent = -scale;
+        outliers_ = args.outliers;
+    }
     unit_ = std::ldexp(1.0f, exponent);
     if (element_bytes(dtype_) == 2)
         build_table(exponent, limit_ * static_cast<int>(ranks));
@@ -150,13 +152,19 @@ void Pattern::combine(size_t first, size_t count, uint64_t from, int32_t *out) c
     }
 }
 
-void Pattern::encode(const int32_t *values, size_t count, std::byte *out) const {
+// Exact in float32 as all others, but any of more than a few bits is too large for the scale.
+float Pattern::unit_of(size_t element) const {
+    constexpr float much = 0x1p30f;
+    return outliers_ && element % outliers_ == outliers_ - 1 ? unit_ * much : unit_;
+}
+
+void Pattern::encode(const int32_t *values, size_t first, size_t count, std::byte *out) const {
     bool half = element_bytes(dtype_) == 2;
     for (size_t i = 0; i < count; i++) {
         int32_t bits = values[i];
         if (domain_ == Domain::exact)
             bits = half ? table_[values[i] + largest_]
-                        : std::bit_cast<int32_t>(static_cast<float>(values[i]) * unit_);
+                        : std::bit_cast<int32_t>(static_cast<float>(values[i]) * unit_of(first + i));
         else if (domain_ == Domain::ordered)
             bits = ordered(values[i], half ? 0x7fff : 0x7fffffff);
         std::memcpy(out + i * (half ? 2 : 4), &bits, half ? 2 : 4); // little-endian: the low half
@@ -168,7 +176,7 @@ void Pattern::fill(unsigned rank, size_t count, std::byte *out) const {
     for (size_t first = 0; first < count; first += chunk) {
         size_t n = std::min(chunk, count - first);
         values(rank, first, n, block);
-        encode(block, n, out + first * element_bytes(dtype_));
+        encode(block, first, n, out + first * element_bytes(dtype_));
     }
 }
 
@@ -199,7 +207,7 @@ size_t Pattern::wrong(size_t begin, size_t count, const std::byte *result, uint6
         size_t n = std::min(chunk, count - first);
         const std::byte *at = result + first * bytes;
         combine(begin + first, n, from, block);
-        encode(block, n, expected);
+        encode(block, begin + first, n, expected);
         if (average_)
             divide(n, static_cast<unsigned>(std::popcount(from)), expected);
         if (!std::memcmp(at, expected, n * bytes))

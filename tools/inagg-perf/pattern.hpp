@@ -36,7 +36,9 @@ private:
 
     void values(unsigned rank, size_t first, size_t count, int32_t *out) const;
     void combine(size_t first, size_t count, uint64_t from, int32_t *out) const;
-    void encode(const int32_t *values, size_t count, std::byte *out) const;
+    // `values` are of the elements from `first` on.
+    void encode(const int32_t *values, size_t first, size_t count, std::byte *out) const;
+    float unit_of(size_t element) const;
     void divide(size_t count, unsigned ranks, std::byte *data) const;
     void build_table(int exponent, int32_t largest);
 
@@ -49,6 +51,7 @@ private:
     Domain domain_;
     int32_t limit_ = 0;           // terms of exact sums lie in -limit .. limit
     float unit_ = 1;              // what an exact float32 term of 1 stands for
+    size_t outliers_ = 0;         // but in each so many elements, if not 0
     std::vector<uint16_t> table_; // encodings of exact 16-bit sums -largest .. largest
     int32_t largest_ = 0;
 };

@@ -154,6 +154,26 @@ TEST(Pattern, DependsOnSeedRankAndIteration) {
     EXPECT_NE(data, base);
 }
 
+TEST(Pattern, OutliersDoNotFitTheScaleAndTheirSumsAreExact) {
+    constexpr int scale = 10;
+    Arguments args;
+    args.outliers = 100;
+    Pattern pattern(args, 8, scale, 1);
+    const auto result = reduce(pattern, INAGG_FLOAT32, INAGG_SUM, 8);
+    EXPECT_EQ(pattern.wrong(count, result.data()), 0U);
+    EXPECT_EQ(pattern.wrong(50, count - 50, result.data() + 50 * 4, 0xff), 0U);
+    size_t large = 0;
+    for (size_t i = 0; i < count; i++) {
+        const bool fits = std::fabs(std::ldexp(decode(INAGG_FLOAT32, &result[i * 4]), scale)) < 0x1p31;
+        EXPECT_TRUE(fits || i % 100 == 99) << i;
+        large += !fits;
+    }
+    EXPECT_GT(large, 45U);
+    const auto usual = reduce(Pattern(args, 8, INAGG_SCALE_AUTO, 1), INAGG_FLOAT32, INAGG_SUM, 8);
+    args.outliers = 0;
+    EXPECT_EQ(usual, reduce(Pattern(args, 8, INAGG_SCALE_AUTO, 1), INAGG_FLOAT32, INAGG_SUM, 8));
+}
+
 TEST(Pattern, KeepsToAScaleFixedByHand) {
     constexpr int scale = 10;
     Arguments args;
