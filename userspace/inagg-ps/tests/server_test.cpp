@@ -467,7 +467,7 @@ TEST_F(SaturationTest, AllRanksAreAskedForFloats) {
     deliver(floats(1, {-1e10f}), host_of(1));
     const Sent result = mail.take().at(2);
     EXPECT_EQ(result.type(), INAGG_RESULT);
-    EXPECT_EQ(result.flags(), INAGG_F_RESEND);
+    EXPECT_EQ(result.flags(), INAGG_F_MULTICAST | INAGG_F_RESEND);
     EXPECT_EQ(result.header.dtype_op, INAGG_RAW_DTYPE_OP);
     EXPECT_EQ(inagg_swap64(result.header.contributors), 0b111u);
     EXPECT_EQ(inagg_swap16(result.header.count), 3);
@@ -573,13 +573,13 @@ TEST_F(SaturationTest, SwitchmlAndControlBlocksSayItInTheResult) {
         p.header.slot = inagg_swap32(slots);
         deliver(p, host_of(rank));
     }
-    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_SATURATED);
+    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_MULTICAST | INAGG_F_SATURATED);
 
     start({});
     algorithm = INAGG_SWITCHML;
     join_all();
     saturate();
-    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_SATURATED);
+    EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_MULTICAST | INAGG_F_SATURATED);
     expect_dropped(floats(0, {1}), INAGG_R_DTYPE, host_of(0));
 }
 
