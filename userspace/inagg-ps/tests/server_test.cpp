@@ -88,7 +88,7 @@ protected:
         start({});
     }
 
-    void start(Policy policy) {
+    void start(Policy policy, Indices indices = Indices::hashed) {
         policy.server = true;
         policy.job_slots = slots;
         policy.job_control = control_slots;
@@ -96,7 +96,7 @@ protected:
         policy.port_forming = INAGG_MAX_JOBS;
         policy.children = {{Server::only_port, child().address}};
         server = std::make_unique<Server>(
-            policy, boot, [] { return uint16_t{41}; }, mail);
+            policy, boot, [] { return uint16_t{41}; }, mail, indices);
     }
 
     void deliver(Packet packet, const Endpoint &from, bool congested = false) {
@@ -403,6 +403,23 @@ TEST_F(ServerTest, OneCollisionOrMarkOfABlockIsEnough) {
     deliver(contribution(1, 4 * slots, {1}), host_of(1));
     deliver(contribution(2, 4 * slots, {1}), host_of(2));
     EXPECT_EQ(mail.take().at(0).flags(), INAGG_F_MULTICAST | INAGG_F_CONGESTION);
+}
+
+TEST_F(ServerTest, OtherAggregatorsAreForComparison) {
+    const auto next = [this] {
+        join_all();
+        Packet collided = contribution(0, 3, {1});
+        collided.flag(INAGG_F_COLLISION);
+        deliver(collided, host_of(0));
+        deliver(contribution(1, 3, {1}), host_of(1));
+        deliver(contribution(2, 3, {1}), host_of(2));
+        return inagg_swap16(mail.take().at(0).header.window_cap);
+    };
+    start({}, Indices::linear);
+    EXPECT_EQ(next(), 3) << "as in every job";
+    start({}, Indices::partitioned);
+    const uint32_t own = next();
+    EXPECT_EQ(own, server->book().jobs().at(job_number).record.first_slot + 3);
 }
 
 TEST_F(ServerTest, SwitchmlHasNoAggregators) {
