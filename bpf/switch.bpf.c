@@ -297,8 +297,11 @@ const volatile __u32 has_queues;
 /* A frame leaves by that port; does it have to wait there for long? */
 static __always_inline int is_queue_long(__u32 ifindex, __u32 bytes)
 {
-	struct inagg_queue *queue = bpf_map_lookup_elem(&queues, &ifindex);
+	struct inagg_queue *queue;
 
+	if (!has_queues)
+		return 0;
+	queue = bpf_map_lookup_elem(&queues, &ifindex);
 	return queue && inagg_queue_add(queue, bytes, bpf_ktime_get_ns());
 }
 
@@ -661,7 +664,7 @@ int inagg_egress(struct xdp_md *ctx)
 	rank.address = m->address;
 	if (write_headers(data, end, family, payload, source_of(data, family), rank, m->receive_port))
 		return XDP_ABORTED;
-	if (has_queues && is_queue_long(ctx->egress_ifindex, end - data) && inagg_hdr_type(h) == INAGG_RESULT)
+	if (is_queue_long(ctx->egress_ifindex, end - data) && inagg_hdr_type(h) == INAGG_RESULT)
 		flag_header(h, INAGG_F_CONGESTION);
 	return XDP_PASS;
 }

@@ -47,7 +47,7 @@ static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, c
 
 	if (!b->uplink->ifindex)
 		return drop(b->count, -INAGG_R_PARENT);
-	if (has_queues && is_queue_long(b->uplink->ifindex, end - data)) {
+	if (is_queue_long(b->uplink->ifindex, end - data)) {
 		if (add_flag(ctx, INAGG_F_CONGESTION))
 			return XDP_ABORTED;
 		data = frame_data(ctx);

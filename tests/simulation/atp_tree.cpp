@@ -104,8 +104,10 @@ private:
         Aggregator &a = aggregator_of(n, packet.block.block);
         const uint64_t ranks = ranks_in(packet);
         const bool repeated = packet.repeated && !world.broken(Mutation::keep_repeats);
-        if (world.broken(Mutation::merge_overlaps))
-            a.state.slot.seen &= ~ranks, a.state.gone &= ~ranks;
+        if (world.broken(Mutation::merge_overlaps)) {
+            a.state.slot.seen &= ~ranks;
+            a.state.gone &= ~ranks;
+        }
         const int verdict = inagg_aggregator_contribute(&a.state, &nodes[n].job, ranks, &packet.block,
                                                         repeated ? INAGG_F_RESEND : 0, tick());
         const int action = verdict < 0 ? verdict : verdict & ~INAGG_COMPLETES;

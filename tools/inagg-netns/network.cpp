@@ -19,6 +19,11 @@ void enable_gro(const Namespace &space, const std::string &device) {
     run_checked(space, {"ethtool", "-K", device, "gro", "on"});
 }
 
+void let_tcp_use_ecn(const Namespace &space) {
+    const Inside inside(space);
+    std::ofstream("/proc/sys/net/ipv4/tcp_ecn") << 1;
+}
+
 // Numbers that addresses end in: the root is 1, hosts count from 10, other switches from 128.
 constexpr unsigned root_number = 1, first_host = 10, first_switch = 128;
 
@@ -224,11 +229,6 @@ void Network::accept_xdp_tx(const Namespace &space, const std::string &device) {
         const Inside inside(space);
         pass_->attach(device);
     }
-}
-
-void Network::let_tcp_use_ecn(const Namespace &space) {
-    const Inside inside(space);
-    std::ofstream("/proc/sys/net/ipv4/tcp_ecn") << 1;
 }
 
 void Network::set_offloads(const Namespace &space) {

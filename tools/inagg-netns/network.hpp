@@ -71,7 +71,6 @@ private:
     void introduce_neighbours();
     void accept_xdp_tx(const Namespace &space, const std::string &device);
     void set_offloads(const Namespace &space);
-    void let_tcp_use_ecn(const Namespace &space);
     void connect(const Namespace &here, const std::string &device, const Namespace &there,
                  const std::string &peer);
 

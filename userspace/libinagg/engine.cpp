@@ -264,15 +264,15 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
     if (inagg_before(s.beyond, block + 1))
         s.beyond = block + 1;
     const bool believed = inagg_wslot_believes(&slot, block, meta.epoch);
-    const bool repaired = inagg_swap16(header.level_flags) & INAGG_F_RESEND;
+    const unsigned flags = inagg_swap16(header.level_flags);
+    const bool repaired = flags & INAGG_F_RESEND;
     if (believed && inagg_worker_result(&s.worker, &slot, block, repaired, now_) == INAGG_W_ACCEPT) {
         s.answered = true;
         stats_.blocks++;
         if (atp())
             s.records[index].aggregator = inagg_swap16(header.window_cap);
         if (s.controlled)
-            inagg_congestion_result(&s.congestion, block,
-                                    congested_ || inagg_swap16(header.level_flags) & INAGG_F_CONGESTION);
+            inagg_congestion_result(&s.congestion, block, congested_ || flags & INAGG_F_CONGESTION);
         deliver(s, s.history.keep(block, meta, body));
     } else if (believed && is_ahead(s, slot, block)) {
         stats_.blocks++;

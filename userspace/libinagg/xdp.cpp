@@ -380,7 +380,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
         if (shared_word(const_cast<uint32_t &>(slot.state.block)).load() != block)
             return;
         unsigned flags = inagg_swap16(h.level_flags);
-        const uint32_t payload = whole ? h.payload_checksum - inagg_hdr_digest(&h) : 0;
+        const uint32_t payload = whole ? inagg_hdr_payload_part(&h) : 0;
         if (whole) {
             flags |= INAGG_F_RESEND;
             shared_word(counters.retransmissions).fetch_add(1);
@@ -419,7 +419,7 @@ void XdpTransport::send_restore(uint32_t index) {
     h.level_flags &= inagg_swap16(INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED);
     h.level_flags |= inagg_swap16(INAGG_F_RESEND);
     h.boot = shared_word(shared_->boots.latest).load();
-    seal(h, membership_.config, from.hdr.payload_checksum - inagg_hdr_digest(&from.hdr));
+    seal(h, membership_.config, inagg_hdr_payload_part(&from.hdr));
     std::memcpy(to, &h, sizeof(h));
     out_->commit(sizeof(h) + bytes);
     shared_word(shared_->counters.restores).fetch_add(1);

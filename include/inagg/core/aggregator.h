@@ -103,9 +103,7 @@ INAGG_INLINE void inagg_aggregator_take(struct inagg_aggregator *a, const struct
 /* As inagg_slot_fold().  What has gone on makes room for a sum of those who come after it. */
 INAGG_INLINE int inagg_aggregator_fold(struct inagg_aggregator *a, __u64 ranks, const struct inagg_block *b, __u16 marks)
 {
-	__u64 gone = a->gone;
-
-	if (a->slot.seen & gone) {
+	if (a->slot.seen & a->gone) {
 		inagg_slot_take(&a->slot, b);
 		a->marks = 0;
 	}
