@@ -354,11 +354,12 @@ void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, 
 // For a rank behind this switch, which its answers come back to.
 void Agent::ask_parent(const inagg_event &event) {
     const Policy &policy = book_.policy();
+    const Address &parent = policy.parent_of(event.job).address;
     inagg_join join = event.join;
     join.flags |= INAGG_JOIN_TREE;
     join.receive_port = htons(INAGG_PORT);
-    join.elements = htons(std::min(ntohs(join.elements), elements_for_mtu(policy.mtu, policy.parent.address.family)));
-    send(policy.parent.address, htons(INAGG_PORT),
+    join.elements = htons(std::min(ntohs(join.elements), elements_for_mtu(policy.mtu, parent.family)));
+    send(parent, htons(INAGG_PORT),
          header_of(static_cast<inagg_type>(event.type), event.job, event.rank, event.generation), join);
 }
 

@@ -72,7 +72,7 @@ std::string objection(const Policy &policy, int algorithm) {
         return fmt::format("algorithm {} is not available, only switchml, trio and atp are", algorithm_name(algorithm));
     if (algorithm == INAGG_TRIO && policy.server)
         return "trio does not work with a server yet, switchml and atp do";
-    if (algorithm == INAGG_ATP && !policy.server && !policy.parent.port)
+    if (algorithm == INAGG_ATP && !policy.server && !policy.has_parent())
         return "atp needs a server behind the switch: inagg-ps, and inaggd --parent PORT/ADDRESS";
     return "";
 }
@@ -247,7 +247,7 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
 Outcome JobBook::join(const inagg_event &event, Time now) {
     if (std::optional<Outcome> no = unfit(event))
         return *no;
-    if (policy_.parent.port)
+    if (policy_.has_parent())
         return ask_parent(event, now);
     auto job = jobs_.find(event.job);
     if (job == jobs_.end())
@@ -285,10 +285,15 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
     return {.verdict = Verdict::asked};
 }
 
+// From the root of the job's tree: others have no say about it.
+bool JobBook::from_parent(const inagg_event &event) const {
+    return policy_.has_parent() && neighbour_of(event) == policy_.parent_of(event.job);
+}
+
 // Without a nonce that was asked for, whoever sends this is not the parent.
 Outcome JobBook::configured(const inagg_event &event, Time now) {
     auto asked = asked_.find({event.job, event.rank});
-    if (neighbour_of(event) != policy_.parent || asked == asked_.end() ||
+    if (!from_parent(event) || asked == asked_.end() ||
         asked->second.event.join.nonce != event.join.nonce)
         return ignored("answers nothing that was asked of the parent");
     const inagg_event join = asked->second.event;
@@ -342,7 +347,7 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
 
 Outcome JobBook::refused_above(const inagg_event &event) {
     const auto reason = static_cast<inagg_reason>(event.reason);
-    if (neighbour_of(event) != policy_.parent)
+    if (!from_parent(event))
         return ignored("not from the parent");
     auto asked = asked_.find({event.job, event.rank});
     if (asked != asked_.end() && asked->second.event.join.nonce == event.join.nonce) {
@@ -630,7 +635,7 @@ Outcome JobBook::leave(const inagg_event &event, Time now) {
         return ignored("leaves another generation");
     if (!has_joined(member) || member.nonce != event.join.nonce || !same_place(member, event))
         return ignored("not from the rank's own port, address and nonce");
-    Outcome outcome{.verdict = policy_.parent.port ? Verdict::asked : Verdict::done};
+    Outcome outcome{.verdict = policy_.has_parent() ? Verdict::asked : Verdict::done};
     job.heard = now;
     vacate(event.job, job, event.rank, outcome);
     return outcome;
@@ -663,7 +668,7 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : policy_.job_slots,
                                   spec.control ? spec.control : policy_.job_control, elements,
                                   spec.checked ? INAGG_JOIN_CHECKED : 0);
-    if (policy_.parent.port)
+    if (policy_.has_parent())
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
     if (policy_.in_tree() && spec.stragglers.exclude_ms)
         throw Error("job {}: no rank is excluded in a tree of switches", spec.number);
@@ -812,7 +817,7 @@ std::optional<uint32_t> JobBook::free_index() const {
 }
 
 // With a server behind this switch, the job's slots are there.
-bool JobBook::needs_no_slots(const inagg_job &record) const { return shares_slots(record) && policy_.parent.port; }
+bool JobBook::needs_no_slots(const inagg_job &record) const { return shares_slots(record) && policy_.has_parent(); }
 
 // Slots with memory of their own and slots that are only numbers come from two pools.
 std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {

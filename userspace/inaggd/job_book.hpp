@@ -40,12 +40,15 @@ struct Policy {
     std::chrono::seconds idle{600};
     std::chrono::seconds join{60};  // for the next rank of a job that was not configured
     uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
-    Neighbour parent{};               // the switch that sums what this one has summed; port 0: none
+    std::vector<Neighbour> parents{}; // switches that sum what this one has summed, each the jobs of its turn; none: a root
     std::set<Neighbour> children{};   // switches that may join for the ranks behind them
     bool server = false;              // inagg-ps: the root of a tree, without ports; its ranks may be on its own machine
 
     // Jobs are summed by more than one switch.
-    bool in_tree() const { return parent.port || !children.empty() || server; }
+    bool in_tree() const { return has_parent() || !children.empty() || server; }
+    bool has_parent() const { return !parents.empty(); }
+    // A job has one tree, and its number says which; whoever wants several trees has several jobs.
+    const Neighbour &parent_of(uint16_t job) const { return parents[job % parents.size()]; }
 };
 
 // How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept
@@ -148,6 +151,7 @@ private:
 
     std::optional<Outcome> unfit(const inagg_event &event) const;
     Outcome ask_parent(const inagg_event &event, Time now);
+    bool from_parent(const inagg_event &event) const;
     Outcome join_new(const inagg_event &event, Outcome so_far, Time now);
     Outcome join_empty(JobState &job, const inagg_event &event, Time now);
     Outcome join_held(JobState &job, const inagg_event &event, Time now);

@@ -38,9 +38,8 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-    std::vector<std::string> ports, jobs, children, port_rates;
+    std::vector<std::string> ports, jobs, parents, children, port_rates;
     std::string mark_after = "1ms";
-    std::string parent;
     std::string address4, address6;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
@@ -85,8 +84,10 @@ void describe(CLI::App &app, Options &o) {
                    "with k, a block is decided without stragglers after 1 to 1 + 1/k expiries")
         ->check(CLI::Range(1u, 64u))
         ->capture_default_str();
-    app.add_option("--parent", o.parent,
-                   "PORT/ADDRESS of the switch that sums what this one has summed; it decides about all jobs");
+    app.add_option("--parent", o.parents,
+                   "PORT/ADDRESS of the switch that sums what this one has summed; it decides about all jobs; repeat for more: "
+                   "of n, the first has jobs 0, n, 2n, ...")
+        ->take_all();
     app.add_option("--child", o.children, "PORT/ADDRESS of a switch that has this one as its parent; repeat for more")
         ->take_all();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
@@ -177,8 +178,8 @@ struct Plan {
             jobs.push_back(parse_job_spec(job));
         for (const std::string &rate : o.port_rates)
             add_queue(rate, o);
-        if (!o.parent.empty())
-            parent = other_switch("--parent", o.parent, o.ports);
+        for (const std::string &parent : o.parents)
+            parents.push_back(other_switch("--parent", parent, o.ports));
         for (const std::string &child : o.children)
             children.insert(other_switch("--child", child, o.ports));
     }
@@ -228,7 +229,7 @@ struct Plan {
     Address four, six;
     uint32_t mtu;
     std::vector<JobSpec> jobs;
-    Neighbour parent{};
+    std::vector<Neighbour> parents{};
     std::set<Neighbour> children{};
     std::map<std::string, inagg_queue> queues{}; // by port
 };
@@ -243,7 +244,7 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
             .idle = std::chrono::seconds(o.idle_seconds),
             .join = std::chrono::seconds(o.join_seconds),
             .port_forming = o.port_forming,
-            .parent = plan.parent,
+            .parents = plan.parents,
             .children = plan.children};
 }
 
@@ -416,7 +417,7 @@ private:
         inagg_switch_settings settings = maps.settings();
         std::memcpy(&settings.address4, plan_.four.bytes.data(), 4);
         std::memcpy(settings.address6, plan_.six.bytes.data(), 16);
-        settings.flags = plan_.parent.port ? INAGG_SWITCH_HAS_PARENT : 0;
+        settings.flags = !plan_.parents.empty() ? INAGG_SWITCH_HAS_PARENT : 0;
         if (!settings.boot) // kept slots keep their boot id
             settings.boot = random_boot();
         return settings;

@@ -795,7 +795,7 @@ TEST_F(Root, ARestartedRankBehindASwitchRestartsTheJob) {
 // A switch whose parent is 10.77.0.1, behind port 99.
 class Leaf : public Book {
 protected:
-    Leaf() { book.policy().parent = {99, *Address::parse("10.77.0.1")}; }
+    Leaf() { book.policy().parents = {{99, *Address::parse("10.77.0.1")}}; }
 
     // The parent's answer to what `w` has asked.
     static inagg_event answer(const Worker &w, uint8_t type, uint16_t generation, uint64_t ranks = 0,
@@ -879,6 +879,18 @@ TEST_F(Leaf, BelievesOnlyAnswersToItsQuestions) {
     forged.type = INAGG_REFUSED;
     expect_ignored(book.refused_above(forged));
     EXPECT_FALSE(has(7));
+}
+
+TEST_F(Leaf, EachOfItsParentsHasTheJobsOfItsTurn) {
+    const Neighbour second{99, *Address::parse("10.77.0.2")};
+    book.policy().parents.insert(book.policy().parents.begin(), second); // the first parent has the odd numbers now
+    EXPECT_EQ(book.policy().parent_of(6), second);
+    const Worker zero = Worker::of(0, 4); // of job 7
+    expect_asked(join(zero));
+    inagg_event answer_of_second = answer(zero, INAGG_CONFIG, 500, 1);
+    answer_of_second.address[3] = 2;
+    expect_ignored(book.configured(answer_of_second, now));
+    expect_done(configure(zero, 500, 1));
 }
 
 TEST_F(Leaf, RefusesWhatNoParentWouldSay) {
