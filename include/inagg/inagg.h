@@ -45,8 +45,8 @@ typedef enum inagg_error {
 /** How to join.  Fill it with inagg_options_init() or inagg_options_from_env(), then change fields. */
 typedef struct inagg_options {
 	size_t struct_size;     /* sizeof(inagg_options): later versions append fields */
-	char switch_address[64];/* IPv4 or IPv6 address of the switch, in text */
-	uint16_t job;
+	char switch_address[256];/* IPv4 or IPv6 address of the switch, in text; of several trees: one, or each one's, with commas */
+	uint16_t job;           /* its number; with several trees the first of so many */
 	uint16_t rank;
 	uint16_t size;          /* 1 .. 64 */
 	char algorithm[16];     /* "switchml", or "trio", which does not wait for stragglers */
@@ -59,6 +59,7 @@ typedef struct inagg_options {
 	uint32_t history_mib;   /* trio: MiB of results kept for and from stragglers; default 64 */
 	uint32_t exclude_ms;    /* trio: milliseconds of a rank's silence, from 1000, after which the others go on without; 0: never */
 	int congestion_control; /* atp: 1, the default: send less when queues on the way are long; 0: a full window always */
+	uint16_t trees;         /* 1 .. 64: jobs, each with a switch or server of its own, that share each tensor; default 1 */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -93,15 +94,15 @@ typedef struct inagg_outcome {
 	uint16_t fewest;          /* ranks in the block that has the fewest */
 } inagg_outcome;
 
-/** Defaults: algorithm switchml, transport auto, 30 s, automatic scale, no payload checksum, no rank left out. */
+/** Defaults: algorithm switchml, transport auto, one tree, 30 s, automatic scale, no payload checksum, no rank left out. */
 void inagg_options_init(inagg_options *options);
 
 /**
  * inagg_options_init(), then INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,
  * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
- * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1).  Rank and
- * size come from torchrun, Open MPI or Slurm when those two are absent.
+ * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1), INAGG_TREES.
+ * Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
  * INAGG_EINVAL names the variable that is missing or wrong.
  */
 int inagg_options_from_env(inagg_options *options);

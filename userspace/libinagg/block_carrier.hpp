@@ -27,6 +27,7 @@ public:
     bool renew() override;
     uint16_t elements() const override { return transport_->config().elements; }
     bool tree() const override { return transport_->config().tree; }
+    int descriptor() const override { return transport_->descriptor(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return transport_->stats(); }
     void leave() override { transport_->leave(); }

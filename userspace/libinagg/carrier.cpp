@@ -2,6 +2,7 @@
 #include "carrier.hpp"
 
 #include "block_carrier.hpp"
+#include "forest.hpp"
 #include "options.hpp"
 #include "transports.hpp"
 
@@ -44,6 +45,7 @@ struct Choice {
     std::string_view name;
     std::unique_ptr<Carrier> (*make)(const inagg_options &);
     unsigned algorithms; // bitmap of enum inagg_algorithm
+    bool many_trees;     // several in one process, and they tell when something has come
 };
 
 constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP;
@@ -51,11 +53,11 @@ constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp =
 // The fastest first.
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
-    {"xdp", over<make_xdp>, switchml},
-    {"afxdp", over<make_afxdp>, switchml | trio},
+    {"xdp", over<make_xdp>, switchml, false},
+    {"afxdp", over<make_afxdp>, switchml | trio, false},
 #endif
-    {"kernel", make_kernel, switchml},
-    {"udp", over<make_udp>, switchml | trio | atp},
+    {"kernel", make_kernel, switchml, true},
+    {"udp", over<make_udp>, switchml | trio | atp, true},
 };
 
 // An error that says something about this machine and not about the job or the switch.
@@ -63,20 +65,24 @@ bool is_local(const Error &error) {
     return error.code() == INAGG_EPRIVILEGE || error.code() == INAGG_ESYSTEM;
 }
 
-bool does(const Choice &choice, std::string_view algorithm) {
-    return choice.algorithms >> algorithm_number(algorithm) & 1;
+// Why it cannot do what the options ask for; empty if it can.
+std::string objection(const Choice &choice, const inagg_options &options) {
+    if (!(choice.algorithms >> algorithm_number(options.algorithm) & 1))
+        return fmt::format("does not do algorithm '{}'", options.algorithm);
+    if (options.trees > 1 && !choice.many_trees)
+        return "carries one tree only";
+    return {};
 }
 
-// Names those that have it.
-Error no_algorithm(std::string_view transport, std::string_view algorithm) {
+Error no_choice(const inagg_options &options, const std::string &why) {
     std::string others;
     for (const Choice &choice : choices)
-        if (does(choice, algorithm))
+        if (objection(choice, options).empty())
             others += fmt::format("{}, ", choice.name);
     if (others.empty())
-        return {INAGG_EINVAL, "algorithm '{}' is not in this version", algorithm};
-    return {INAGG_EINVAL, "transport '{}' does not do algorithm '{}': use {} or auto", transport, algorithm,
-            others.substr(0, others.size() - 2)};
+        return {INAGG_EINVAL, "algorithm '{}' is not in this version", options.algorithm};
+    return {INAGG_EINVAL, "transport '{}' {}: use {}auto", options.transport, why,
+            others.replace(others.size() - 2, 2, " or ")};
 }
 
 void add_note(std::string &note, const Choice &choice, std::string_view why) {
@@ -85,33 +91,41 @@ void add_note(std::string &note, const Choice &choice, std::string_view why) {
 
 std::unique_ptr<Carrier> make_best(const inagg_options &options, std::string &note) {
     for (const Choice &choice : choices) {
-        if (!does(choice, options.algorithm)) {
-            add_note(note, choice, fmt::format("does not do algorithm {}", options.algorithm));
+        if (const std::string why = objection(choice, options); !why.empty()) {
+            add_note(note, choice, why);
             continue;
         }
         try {
-            return choice.make(options);
+            return choice.make(options_of_tree(options, 0));
         } catch (const Error &error) {
             if (!is_local(error) || &choice == std::end(choices) - 1)
                 throw;
             add_note(note, choice, error.what());
         }
     }
-    throw no_algorithm("auto", options.algorithm);
+    throw no_choice(options, "");
+}
+
+std::unique_ptr<Carrier> make_named(std::string_view name, const inagg_options &options, uint16_t tree) {
+    const auto choice = std::ranges::find(choices, name, &Choice::name);
+    if (choice == std::end(choices))
+        throw Error(INAGG_EINVAL, "transport '{}' is not in this build of libinagg", name);
+    if (const std::string why = objection(*choice, options); !why.empty())
+        throw no_choice(options, why);
+    return choice->make(options_of_tree(options, tree));
 }
 
 } // namespace
 
 std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string &note) {
-    const std::string_view name = options.transport;
-    if (name == "auto")
-        return make_best(options, note);
-    const auto choice = std::ranges::find(choices, name, &Choice::name);
-    if (choice == std::end(choices))
-        throw Error(INAGG_EINVAL, "transport '{}' is not in this build of libinagg", name);
-    if (!does(*choice, options.algorithm))
-        throw no_algorithm(name, options.algorithm);
-    return choice->make(options);
+    const std::string_view asked = options.transport;
+    std::vector<std::unique_ptr<Carrier>> trees;
+    trees.push_back(asked == "auto" ? make_best(options, note) : make_named(asked, options, 0));
+    while (trees.size() < options.trees)
+        trees.push_back(make_named(trees[0]->name(), options, static_cast<uint16_t>(trees.size())));
+    if (trees.size() == 1)
+        return std::move(trees[0]);
+    return std::make_unique<Forest>(options, std::move(trees));
 }
 
 } // namespace inagg

@@ -5,6 +5,7 @@
 //   Carrier                           moves tensors
 //     BlockCarrier                    cuts them into blocks for a Transport: xdp, afxdp, udp
 //     KernelCarrier (kernel.cpp)      gives them to an AF_INAGG socket: kernel
+//     Forest (forest.cpp)             shares them out to carriers, each with a tree of switches of its own
 #pragma once
 
 #include "error.hpp"
@@ -100,6 +101,8 @@ public:
     virtual uint16_t elements() const = 0;
     // Switches in a tree add the job's blocks.
     virtual bool tree() const { return false; }
+    // Readable when something has come for progress(); -1 if nothing tells.
+    virtual int descriptor() const { return -1; }
     // What the oldest operation waits for, for the message of a deadline that has passed. Nothing: whatever
     // carries the tensors has deadlines of its own.
     virtual std::optional<std::string> stall() const = 0;

@@ -36,6 +36,7 @@ public:
     const JobConfig &config() const override { return membership_.config; }
     void extend(Stream stream, uint32_t limit) override;
     bool progress(std::chrono::nanoseconds wait) override;
+    int descriptor() const override { return io_->descriptor(); }
     bool stalled(Stalled &out) const override;
     uint32_t decided(uint32_t block) const override { return streams_[0].history.run(block); }
     uint64_t excluded() const override { return excluded_; }

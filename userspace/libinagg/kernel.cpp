@@ -108,6 +108,7 @@ public:
     Handle prepare(const Call &call) override;
     void start(const Handle &operation) override;
     bool progress(std::chrono::nanoseconds wait) override;
+    int descriptor() const override { return socket_.get(); }
     std::optional<std::string> stall() const override { return std::nullopt; }
     uint16_t elements() const override { return elements_; }
     inagg_stats_t stats() const override;

@@ -15,7 +15,9 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
+#include <ranges>
 #include <utility>
+#include <vector>
 
 namespace inagg {
 
@@ -23,6 +25,7 @@ namespace {
 
 constexpr std::array<std::string_view, INAGG_ALGORITHMS> algorithms = {"switchml", "trio", "atp", "panama",
                                                                        "canary"};
+constexpr uint16_t max_trees = 64;
 constexpr uint32_t least_exclude_ms = 1000; // ranks say that they are there four times in it
 constexpr std::array<std::string_view, 5> transports = {"udp", "kernel", "afxdp", "xdp", "auto"};
 
@@ -106,6 +109,29 @@ void validate_straggling(const inagg_options &options) {
                     least_exclude_ms);
 }
 
+// Each tree's, or one for all.
+std::vector<std::string_view> switch_addresses(const inagg_options &options) {
+    std::vector<std::string_view> addresses;
+    for (const auto &part : std::views::split(std::string_view(options.switch_address), ','))
+        addresses.emplace_back(part.begin(), part.end());
+    return addresses;
+}
+
+void validate_trees(const inagg_options &options) {
+    const std::size_t addresses = switch_addresses(options).size();
+    if (options.trees < 1 || options.trees > max_trees)
+        throw Error(INAGG_EINVAL, "{} trees: a job has 1 to {}", options.trees, max_trees);
+    if (addresses != 1 && addresses != options.trees)
+        throw Error(INAGG_EINVAL, "'{}' are {} switches for {} tree{}: set INAGG_TREES={}, or give one address",
+                    options.switch_address, addresses, options.trees, options.trees == 1 ? "" : "s", addresses);
+    if (options.job + options.trees - 1 > UINT16_MAX)
+        throw Error(INAGG_EINVAL, "job {} with {} trees: they are jobs {} to {}, and {} is the last number", options.job,
+                    options.trees, options.job, options.job + options.trees - 1, UINT16_MAX);
+    if (options.trees > 1 && options.exclude_ms)
+        throw Error(INAGG_EINVAL, "exclusion after {} ms with {} trees: no rank is excluded there; set INAGG_EXCLUDE_AFTER=0",
+                    options.exclude_ms, options.trees);
+}
+
 template <std::size_t size> void read_text(const char *name, char (&text)[size]) {
     const auto variable = first_set({name});
     if (!variable)
@@ -158,6 +184,7 @@ inagg_options default_options() {
     options.scale = INAGG_SCALE_AUTO;
     options.history_mib = 64;
     options.congestion_control = 1;
+    options.trees = 1;
     return options;
 }
 
@@ -183,8 +210,19 @@ inagg_options options_from_env() {
         options.quorum = parse_quorum(*quorum, options.size);
     read_number({"INAGG_HISTORY"}, options.history_mib, 1, 1 << 20);
     read_number({"INAGG_CONGESTION_CONTROL"}, options.congestion_control, 0, 1);
+    read_number({"INAGG_TREES"}, options.trees, 1, max_trees);
     validate(options);
     return options;
+}
+
+inagg_options options_of_tree(const inagg_options &options, uint16_t index) {
+    const auto addresses = switch_addresses(options);
+    inagg_options own = options;
+    own.job = static_cast<uint16_t>(options.job + index);
+    own.trees = 1;
+    std::fill(std::begin(own.switch_address), std::end(own.switch_address), '\0');
+    addresses[index % addresses.size()].copy(own.switch_address, sizeof(own.switch_address) - 1);
+    return own;
 }
 
 void validate(const inagg_options &options) {
@@ -205,6 +243,7 @@ void validate(const inagg_options &options) {
     if (options.timeout_ms == 0)
         throw Error(INAGG_EINVAL, "timeout 0 ms: set at least 1");
     validate_straggling(options);
+    validate_trees(options);
     const std::string_view transport = options.transport;
     if (std::find(transports.begin(), transports.end(), transport) == transports.end())
         throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));

@@ -15,6 +15,9 @@ inagg_options default_options();
 // default_options() changed by the environment; throws INAGG_EINVAL naming the variable and the fix.
 inagg_options options_from_env();
 
+// A job's trees are options.trees jobs: these are the options of the `index`th.
+inagg_options options_of_tree(const inagg_options &options, uint16_t index);
+
 // Throws INAGG_EINVAL for values that no job can have.
 void validate(const inagg_options &options);
 

@@ -40,6 +40,8 @@ public:
     // `wait` for one. What the receiver queues may stay queued until the next receive() or flush().
     // Throws inagg::Error if the system fails.
     virtual void receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) = 0;
+    // Readable when a packet has come; -1 if nothing tells.
+    virtual int descriptor() const { return -1; }
     // Results of this job come to this group address (network byte order, IPv4 in the first 4 bytes)
     // and UDP port (host byte order) instead of receive_port().
     virtual void join_group(std::span<const uint8_t, 16> group, uint16_t port) = 0;

@@ -59,6 +59,8 @@ public:
     // True if something had arrived: there may be more. Throws inagg::Error when the job has ended (REFUSED) or the
     // system fails.
     virtual bool progress(std::chrono::nanoseconds wait) = 0;
+    // As Carrier's.
+    virtual int descriptor() const { return -1; }
     // The oldest block in flight; false if there is none.
     virtual bool stalled(Stalled &out) const = 0;
     // Data blocks from `block` on, without a gap, whose results are here though nobody has asked for them.

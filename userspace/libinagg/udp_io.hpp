@@ -27,6 +27,7 @@ public:
     void commit(std::size_t bytes) noexcept override;
     void flush() override;
     void receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) override;
+    int descriptor() const override { return ring_.ring_fd; }
     void join_group(std::span<const uint8_t, 16> group, uint16_t port) override;
     uint16_t receive_port() const override { return receive_port_; }
     std::size_t path_payload() const override { return path_payload_; }

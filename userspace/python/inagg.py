@@ -43,7 +43,7 @@ class Error(RuntimeError):
 class _Options(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
-        ("switch_address", ctypes.c_char * 64),
+        ("switch_address", ctypes.c_char * 256),
         ("job", ctypes.c_uint16),
         ("rank", ctypes.c_uint16),
         ("size", ctypes.c_uint16),
@@ -57,6 +57,7 @@ class _Options(ctypes.Structure):
         ("history_mib", ctypes.c_uint32),
         ("exclude_ms", ctypes.c_uint32),
         ("congestion_control", ctypes.c_int),
+        ("trees", ctypes.c_uint16),
     ]
 
 
@@ -253,12 +254,12 @@ class Communicator:
 
     The arguments default to the environment: INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE (or torchrun's,
     Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED,
-    INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY, INAGG_CONGESTION_CONTROL.
+    INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY, INAGG_CONGESTION_CONTROL, INAGG_TREES.
     """
 
     def __init__(self, **options):
         """Options are the fields of inagg_options: switch_address, job, rank, size, algorithm, transport,
-        timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms, congestion_control."""
+        timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms, congestion_control, trees."""
         self._comm = None
         self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)

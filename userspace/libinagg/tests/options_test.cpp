@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -20,7 +21,7 @@ constexpr const char *known[] = {"INAGG_SWITCH",         "INAGG_JOB",
                                  "INAGG_TIMEOUT_MS",     "INAGG_SCALE",
                                  "INAGG_CHECKED",        "INAGG_EXPIRY",
                                  "INAGG_QUORUM",         "INAGG_HISTORY",
-                                 "INAGG_CONGESTION_CONTROL",
+                                 "INAGG_CONGESTION_CONTROL", "INAGG_TREES",
                                  "RANK",
                                  "WORLD_SIZE",           "OMPI_COMM_WORLD_RANK",
                                  "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
@@ -147,6 +148,32 @@ TEST(Validation, OnlyTrioLeavesRanksOut) {
     validate(options);
     std::string("switchml").copy(options.algorithm, sizeof(options.algorithm));
     expect_refused(options, {"expiry 1000 us", "quorum 3", "INAGG_ALGORITHM=trio", "INAGG_EXPIRY", "INAGG_QUORUM"});
+}
+
+TEST(Validation, TreesAreJobsWithAddresses) {
+    const inagg_options options = from({{"INAGG_SWITCH", "10.0.0.1,fd77::2"}, {"INAGG_TREES", "2"}, {"INAGG_JOB", "7"},
+                                        {"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}});
+    EXPECT_EQ(options_of_tree(options, 1).job, 8);
+    EXPECT_EQ(options_of_tree(options, 1).trees, 1);
+    EXPECT_STREQ(options_of_tree(options, 0).switch_address, "10.0.0.1");
+    EXPECT_STREQ(options_of_tree(options, 1).switch_address, "fd77::2");
+    const inagg_options alike = from({{"INAGG_TREES", "64"}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}});
+    EXPECT_STREQ(options_of_tree(alike, 63).switch_address, "10.0.0.1");
+
+    inagg_options wrong = options;
+    wrong.trees = 3;
+    expect_refused(wrong, {"10.0.0.1,fd77::2", "2 switches for 3 trees", "INAGG_TREES=2"});
+    wrong.trees = 1;
+    expect_refused(wrong, {"2 switches for 1 tree:"});
+    wrong.trees = 0;
+    expect_refused(wrong, {"0 trees", "1 to 64"});
+    wrong = options;
+    wrong.job = 65535;
+    expect_refused(wrong, {"job 65535 with 2 trees"});
+    wrong = options;
+    std::strcpy(wrong.algorithm, "trio");
+    wrong.exclude_ms = 5000;
+    expect_refused(wrong, {"5000 ms", "2 trees", "INAGG_EXCLUDE_AFTER=0"});
 }
 
 TEST(Validation, ListsTheChoices) {

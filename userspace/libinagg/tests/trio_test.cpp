@@ -383,7 +383,7 @@ TEST(Trio, OnlySomeTransportsDoIt) {
     use_trio(options, 1000, 0);
     options.transport[std::string("auto").copy(options.transport, sizeof(options.transport) - 1)] = '\0';
     Communicator communicator(options);
-    EXPECT_NE(std::string(communicator.transport_note()).find("kernel: does not do algorithm trio"), std::string::npos)
+    EXPECT_NE(std::string(communicator.transport_note()).find("kernel: does not do algorithm 'trio'"), std::string::npos)
         << communicator.transport_note();
 }
 

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// One carrier made of several: each is a job of its own, with a switch or server of its own, and carries a share of
+// each tensor. ATP's several servers (§3.2) and PANAMA's aggregation trees (§4.3) are this.
+#pragma once
+
+#include "carrier.hpp"
+
+#include <deque>
+
+namespace inagg {
+
+class Forest final : public Carrier {
+public:
+    // `trees`: jobs options.job, options.job + 1, ..., two at least. Throws INAGG_EREFUSED if their switches do not
+    // agree on the size of a block.
+    Forest(const inagg_options &options, std::vector<std::unique_ptr<Carrier>> trees);
+
+    std::string_view name() const override { return trees_[0]->name(); }
+    Handle prepare(const Call &call) override;
+    void start(const Handle &operation) override;
+    bool progress(std::chrono::nanoseconds wait) override;
+    uint32_t blocks_ahead() const override;
+    uint16_t elements() const override { return trees_[0]->elements(); }
+    bool tree() const override { return trees_[0]->tree(); }
+    int descriptor() const override { return -1; } // there is no forest of forests
+    std::optional<std::string> stall() const override;
+    inagg_stats_t stats() const override;
+    void leave() override;
+
+private:
+    struct SharedOperation;
+
+    std::size_t turn(std::size_t i) const { return (turn_ + i) % trees_.size(); }
+    void share_out(SharedOperation &operation);
+    bool move_trees();
+    void finish_done();
+    static void finish(SharedOperation &operation);
+    void sleep(std::chrono::nanoseconds wait) const;
+
+    const inagg_options options_;
+    std::vector<std::unique_ptr<Carrier>> trees_;
+    std::size_t turn_ = 0; // the tree that has the next tensor's first blocks
+    std::deque<std::shared_ptr<SharedOperation>> operations_; // started, in call order
+};
+
+} // namespace inagg
