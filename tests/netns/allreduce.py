@@ -3,6 +3,7 @@
 
 import json
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 
 from netns import RUN_LIMIT, Run, netns
@@ -17,7 +18,7 @@ class Result:
     run: Run
     sizes: list  # one object for each size
     counters: dict  # of all ranks together
-    switch: dict  # the job's counters in the switch
+    switch: dict  # the job's counters in the switch, or in the servers
 
     def hashes(self):
         return [entry["hash"] for entry in self.sizes]
@@ -40,32 +41,42 @@ def with_counters(command, server=False):
 
 
 def server_options(tmp_path):
-    return ("--switch", "inagg-ps", "--root-arg", "--stats", "--root-arg", tmp_path / "server.json")
+    return ("--switch", "inagg-ps", "--root-arg", "--stats", "--root-arg", tmp_path / "{}.json")
 
 
-def server_stats(tmp_path):
-    return json.loads((tmp_path / "server.json").read_text())
+def server_stats(tmp_path, name="switch"):
+    return json.loads((tmp_path / f"{name}.json").read_text())
+
+
+def total(rows):
+    """Counters of several jobs together."""
+    numbers = [key for key, value in rows[0].items() if isinstance(value, int)]
+    return {**{key: sum(row[key] for row in rows) for key in numbers},
+            "reasons": dict(sum((Counter(row["reasons"]) for row in rows), Counter()))}
 
 
 def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switchml", options=(), environment=None,
-              restarts=False, stragglers="", sources=None, server=False, command="{}", limit=RUN_LIMIT):
+              restarts=False, stragglers="", sources=None, server=False, trees=1, command="{}", limit=RUN_LIMIT):
     """Run a checked allreduce; assert that every element is right, that all ranks have the same bits and that the switch
     made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again. `stragglers`:
     settings of a trio job that decides blocks without them. `sources`: what the root of a tree of switches adds for each
-    block, ranks and switches, instead of one contribution a rank. `server`: inagg-ps in the place of the root."""
+    block, ranks and switches, instead of one contribution a rank. `server`: inagg-ps in the place of the root, and for each
+    of the other `trees`."""
+    jobs = range(job, job + trees)
     perf = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
-    configured = f"{job}:size={workers},algorithm={algorithm}{stragglers}"  # keeps its counters at the end
-    configured += ",checked" if "--corrupt" in options else ""
+    wanted = f"size={workers},algorithm={algorithm}{stragglers}{',checked' if '--corrupt' in options else ''}"
+    configured = [word for number in jobs  # keep their counters at the end
+                  for word in ("--root-arg", "--job", "--root-arg", f"{number}:{wanted}")]
     run = netns(tmp_path, "--workers", workers, "--algorithm", algorithm, "--transport", transport, "--job", job,
-                "--root-arg", "--job", "--root-arg", configured, *(server_options(tmp_path) if server else ()), *options, "--",
+                "--trees", trees, *configured, *(server_options(tmp_path) if server else ()), *options, "--",
                 *with_counters(command.format(perf), server), environment=environment, limit=limit)
     assert run.status == 0
     values = objects("\n".join(run.lines(0)) + "\n")
     if server:
-        values.append(server_stats(tmp_path))
+        values += [server_stats(tmp_path, name) for name in ("switch", *(f"server{tree}" for tree in range(1, trees)))]
     sizes = [value for value in values if "size" in value]
     counters = next(value["counters"] for value in values if "counters" in value)
-    switch = next(row for value in values if isinstance(value, list) for row in value if row["job"] == job)
+    switch = total([row for value in values if isinstance(value, list) for row in value if row["job"] in jobs])
     assert sizes
     for entry in sizes:
         assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == workers and entry["transport"] == transport

@@ -3,7 +3,7 @@
 
 import pytest
 
-from allreduce import DTYPES, QUICK, allreduce, assert_lossy
+from allreduce import DTYPES, QUICK, allreduce, assert_lossy, server_stats
 
 LEAF0 = "--bpffs /sys/fs/bpf/inagg-leaf0"
 
@@ -36,6 +36,16 @@ def test_bad_links_and_damage(tmp_path):
     assert_lossy(atp(tmp_path, 4, "-b", "64K", "-e", "64K", *QUICK, options=("--corrupt", 0.01)))
 
 
+@pytest.mark.parametrize("topology, options", [
+    ("star", ()), ("rack", ("--inaggd-arg=--aggregators=16", "--loss", 0.01)), ("two-level", ("--ipv6",))])
+def test_servers_share_a_job(tmp_path, topology, options):
+    """Each is the root of a tree of its own and has half of the blocks."""
+    atp(tmp_path, 4, "-b", "4K", "-e", "256K", "-f", 8, *QUICK, topology=topology, options=options, trees=2)
+    first, second = (next(row["completions"] for row in server_stats(tmp_path, name) if row["job"] == job)
+                     for name, job in (("switch", 1), ("server1", 2)))
+    assert 0.8 < first / second < 1.25
+
+
 def test_far_too_few_aggregators(tmp_path):
     """136 positions meet in 16; what finds no place is the server's."""
     result = atp(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, options=("--inaggd-arg=--aggregators=16",))
@@ -47,6 +57,16 @@ def test_positions_that_meet_move_apart(tmp_path):
     perf = ("-b", "256K", "-e", "256K", "-n", 40, "-w", 1)
     result = atp(tmp_path, 4, *perf, options=("--inaggd-arg=--aggregators=256",))
     assert additions_a_block(result) < 2.3
+
+
+@pytest.mark.parametrize("pause, free", [(0, False), (3, True)])
+def test_what_the_dead_held_is_free_after_a_while(tmp_path, pause, free):
+    """Job 1 has the 8 aggregators that job 2 will use when its ranks are killed, the first of them in mid-block. Two racks."""
+    killed = "INAGG_JOB=1 timeout -s KILL $((2 - (INAGG_RANK == 0))) inagg-perf allreduce -b 1M -e 1M -n 100000 >&2"
+    result = atp(tmp_path, 4, "-b", "16K", "-e", "16K", "-n", 40, "-w", 1, job=2, command=f"{killed}; sleep {pause}; {{}}",
+                 options=("--inaggd-arg=--aggregators=16", "--root-arg=--aggregators=linear", "--root-arg=--job-slots=8",
+                          "--root-arg=--control-slots=8"))
+    assert (additions_a_block(result) < 2.7) == free
 
 
 def test_same_bits_as_one_switch(tmp_path):

@@ -79,7 +79,7 @@ def test_restarted_server(tmp_path, topology, complaint):
 
 def test_ended_server(tmp_path):
     """Asked to end it tells the ranks; asked for its counters it writes them and goes on."""
-    side = f"sleep 1; kill -USR1 $(pidof inagg-ps); sleep 0.5; cat {tmp_path}/server.json; kill $(pidof inagg-ps)"
+    side = f"sleep 1; kill -USR1 $(pidof inagg-ps); sleep 0.5; cat {tmp_path}/switch.json; kill $(pidof inagg-ps)"
     run = netns(tmp_path, "--workers", 2, "--transport", "udp", *server_options(tmp_path), "--also-in-switch", side,
                 "--", "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
     assert run.status not in (0, 124)

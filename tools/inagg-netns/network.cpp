@@ -24,7 +24,7 @@ void let_tcp_use_ecn(const Namespace &space) {
     std::ofstream("/proc/sys/net/ipv4/tcp_ecn") << 1;
 }
 
-// Numbers that addresses end in: the root is 1, hosts count from 10, other switches from 128.
+// Numbers that addresses end in: the root is 1, further servers follow, hosts count from 10, other switches from 128.
 constexpr unsigned root_number = 1, first_host = 10, first_switch = 128;
 
 std::string neighbour(const Node &node, const std::string &device) {
@@ -83,9 +83,40 @@ Network::Network(const Options &options) : options_(options) {
     } else {
         build_tree(root, levels_of(options.topology), options.hosts());
     }
+    if (options.with_server()) {
+        servers_at_ = switches_[root].children.size() == 1 ? switches_[root].children[0] : root;
+        for (unsigned tree = 1; tree < options.trees; ++tree) {
+            add_server(tree);
+        }
+    }
     if (links_) {
         introduce_neighbours();
     }
+}
+
+std::vector<std::string> Network::parents(const Switch &node) const {
+    if (!node.parent) {
+        return {};
+    }
+    std::vector<std::string> found = {"uplink/" + address(switches_[*node.parent])};
+    for (const Switch &server : switches_) {
+        if (is_further_server(server) && *node.parent == 0) {
+            found.push_back((&node == &switches_[servers_at_] ? server.name : "uplink") + "/" + address(server));
+        }
+    }
+    // A job's number modulo theirs says which is its: that of the first tree is the root's.
+    std::rotate(found.begin(), found.end() - options_.job % found.size(), found.end());
+    return found;
+}
+
+std::string Network::switch_addresses(unsigned host) const {
+    std::string addresses = address(switches_[leaf_of_[host]]);
+    for (const Switch &server : switches_) {
+        if (is_further_server(server) && leaf_of_[host] == 0) {
+            addresses += "," + address(server);
+        }
+    }
+    return addresses;
 }
 
 // The hosts behind a switch, through as many further levels of switches.
@@ -143,6 +174,24 @@ unsigned Network::add_switch(std::optional<unsigned> parent, const std::string &
         added.ports.push_back("uplink");
     }
     return index;
+}
+
+// Ranks and switches reach it as they reach the root, over a link of its own.
+void Network::add_server(unsigned tree) {
+    const std::string name = fmt::format("server{}", tree);
+    switches_.push_back({{.space = Namespace::create(), .number = root_number + tree, .device = "eth0"},
+                         name,
+                         {},
+                         {},
+                         name,
+                         switches_[0].children});
+    const Switch &added = switches_.back();
+    Switch &at = switches_[servers_at_];
+    link(at.space, name, added.space, added.device, name, !options_.impairments.only_host);
+    ip_batch(at.space, fmt::format("link set {} master br0\n", name));
+    give_addresses(added);
+    set_offloads(added.space);
+    at.ports.push_back(name);
 }
 
 void Network::build_bridge(const Namespace &space, const std::string &name) {

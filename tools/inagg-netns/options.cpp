@@ -139,6 +139,10 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option("--job", options.job, "INAGG_JOB of the ranks")
         ->check(CLI::Range(0, 65535))
         ->capture_default_str();
+    run.add_option("--trees", options.trees,
+                   "INAGG_TREES of the ranks: so many jobs share each tensor; with --switch inagg-ps each has a server of its own")
+        ->check(CLI::Range(1, 8))
+        ->capture_default_str();
     run.add_option("--switch", options.switch_kind,
                    "inagg-ps: a server in user space in the place of the switch, or of a tree's root; none: a plain bridge, "
                    "for peers that do not use the switch")
@@ -148,7 +152,8 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option("--inaggd-arg", options.inaggd_arguments, "Argument passed on to inaggd, on every switch")
         ->allow_extra_args(false);
     run.add_option("--root-arg", options.root_arguments,
-                   "The same, on the root of a tree only, which decides about jobs; or passed on to inagg-ps")
+                   "The same, on the root of a tree only, which decides about jobs; or passed on to inagg-ps; {} in it stands for "
+                   "the root's name")
         ->allow_extra_args(false);
     run.add_option("--also-in-switch", options.also_in_switch,
                    "Shell command that runs beside the ranks in the switch's namespace")

@@ -42,6 +42,7 @@ struct Options {
     std::string transport = "auto";
     std::string expiry, quorum; // as libinagg reads them; empty: not set
     unsigned job = 1;
+    unsigned trees = 1;
     std::string switch_kind = "inaggd";
     bool checked = false;
     Nanoseconds timeout{0}; // 0: none

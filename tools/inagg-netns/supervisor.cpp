@@ -187,10 +187,12 @@ std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
         command.insert(command.end(), {"--port", port});
     }
     command.insert(command.end(), {"--address4", node.address4(), "--address6", node.address6()});
+    for (const std::string &parent : network_.parents(node)) {
+        command.insert(command.end(), {"--parent", parent});
+    }
     if (node.parent) {
         command.insert(command.end(),
-                       {"--parent", "uplink/" + network_.address(network_.switches()[*node.parent]), "--bpffs",
-                        "/sys/fs/bpf/inagg-" + node.name, "--run-dir", "/run/inagg-" + node.name});
+                       {"--bpffs", "/sys/fs/bpf/inagg-" + node.name, "--run-dir", "/run/inagg-" + node.name});
     }
     for (const unsigned child : node.children) {
         const Switch &below = network_.switches()[child];
@@ -198,9 +200,18 @@ std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
     }
     command.insert(command.end(), options_.inaggd_arguments.begin(), options_.inaggd_arguments.end());
     if (!node.parent) {
-        command.insert(command.end(), options_.root_arguments.begin(), options_.root_arguments.end());
+        add_root_arguments(node, command);
     }
     return command;
+}
+
+void Supervisor::add_root_arguments(const Switch &node, std::vector<std::string> &command) const {
+    for (std::string argument : options_.root_arguments) {
+        if (const size_t at = argument.find("{}"); at != std::string::npos) {
+            argument.replace(at, 2, node.name);
+        }
+        command.push_back(argument);
+    }
 }
 
 std::vector<std::string> Supervisor::server_command(const Switch &node) const {
@@ -208,14 +219,15 @@ std::vector<std::string> Supervisor::server_command(const Switch &node) const {
     for (const unsigned child : node.children) {
         command.insert(command.end(), {"--child", network_.address(network_.switches()[child])});
     }
-    command.insert(command.end(), options_.root_arguments.begin(), options_.root_arguments.end());
+    add_root_arguments(node, command);
     return command;
 }
 
 bool Supervisor::is_server(const Switch &node) const { return options_.with_server() && !node.parent; }
 
 std::string Supervisor::agent_name(const Switch &node) const {
-    return node.parent ? node.name : is_server(node) ? "inagg-ps" : "inaggd";
+    const bool named = node.parent || network_.is_further_server(node);
+    return named ? node.name : options_.with_server() ? "inagg-ps" : "inaggd";
 }
 
 const Switch &Supervisor::find_switch(const std::string &name) const {
@@ -261,13 +273,14 @@ std::vector<std::string> Supervisor::rank_environment(unsigned rank) const {
         fmt::format("MASTER_ADDR={}", network_.host_address(0)),
         "MASTER_PORT=29500",
         fmt::format("INAGG_JOB={}", options_.job),
+        fmt::format("INAGG_TREES={}", options_.trees),
         fmt::format("INAGG_RANK={}", rank),
         fmt::format("INAGG_SIZE={}", options_.workers),
         fmt::format("INAGG_ALGORITHM={}", options_.algorithm),
         fmt::format("INAGG_TRANSPORT={}", options_.transport),
     };
     if (options_.with_switch()) {
-        variables.push_back(fmt::format("INAGG_SWITCH={}", network_.address(network_.switch_of(host))));
+        variables.push_back(fmt::format("INAGG_SWITCH={}", network_.switch_addresses(host)));
     }
     if (options_.checked) {
         variables.push_back("INAGG_CHECKED=1");

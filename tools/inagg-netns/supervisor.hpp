@@ -51,6 +51,7 @@ private:
     void start_agent(const Switch &node);
     std::vector<std::string> agent_command(const Switch &node) const;
     std::vector<std::string> server_command(const Switch &node) const;
+    void add_root_arguments(const Switch &node, std::vector<std::string> &command) const;
     bool is_server(const Switch &node) const;
     std::string agent_name(const Switch &node) const;
     const Switch &find_switch(const std::string &name) const;
