@@ -114,40 +114,12 @@ struct {
 	__type(value, struct turn);
 } turns SEC(".maps");
 
-int inagg_trio(struct xdp_md *ctx);
-int inagg_atp(struct xdp_md *ctx);
-int inagg_tick(struct xdp_md *ctx);
-int inagg_tree(struct xdp_md *ctx);
-int inagg_parent(struct xdp_md *ctx);
-int inagg_combine(struct xdp_md *ctx);
-int inagg_combined(struct xdp_md *ctx);
-
-enum inagg_call {
-	INAGG_CALL_TICK		= INAGG_ALGORITHMS,
-	INAGG_CALL_TREE,
-	INAGG_CALL_PARENT,
-	INAGG_CALL_COMBINE,
-	INAGG_CALL_COMBINED,
-	INAGG_CALLS
-};
-
-/* What the root program calls: algorithms other than SwitchML, what live frames become, and trees of switches. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, INAGG_CALLS);
-	__uint(key_size, sizeof(__u32));
-	__array(values, int(struct xdp_md *));
-} algorithms SEC(".maps") = {
-	.values = {
-		[INAGG_TRIO] = (void *)&inagg_trio,
-		[INAGG_ATP] = (void *)&inagg_atp,
-		[INAGG_CALL_TICK] = (void *)&inagg_tick,
-		[INAGG_CALL_TREE] = (void *)&inagg_tree,
-		[INAGG_CALL_PARENT] = (void *)&inagg_parent,
-		[INAGG_CALL_COMBINE] = (void *)&inagg_combine,
-		[INAGG_CALL_COMBINED] = (void *)&inagg_combined,
-	},
-};
+	__type(key, __u32);
+	__type(value, __u32);
+} algorithms SEC(".maps");
 
 static __always_inline struct inagg_stats *get_stats(__u32 row)
 {
@@ -506,14 +478,6 @@ static __always_inline void hand_over(const struct packet *p)
 		*to = *p;
 }
 
-/* The program for a job that is not SwitchML's on a switch that stands alone. */
-static __always_inline __u32 program_of(const struct inagg_job *job)
-{
-	if (!(job->flags & INAGG_JOIN_TREE) || job->algorithm == INAGG_ATP)
-		return job->algorithm;
-	return job->algorithm == INAGG_TRIO ? INAGG_CALL_COMBINE : INAGG_CALL_TREE;
-}
-
 SEC("xdp.frags")
 int inagg_switch(struct xdp_md *ctx)
 {
@@ -584,10 +548,10 @@ int inagg_switch(struct xdp_md *ctx)
 	if (verdict)
 		return drop(count, verdict);
 
-	if (program_of(job) != INAGG_SWITCHML) {
+	if (inagg_call_of(job) != INAGG_SWITCHML) {
 		p.block.stream = inagg_stream_of(job, bpf_ntohl(h->slot));
 		hand_over(&p);
-		bpf_tail_call(ctx, &algorithms, program_of(job));
+		bpf_tail_call(ctx, &algorithms, inagg_call_of(job));
 		return drop(count, -INAGG_R_ALGORITHM);
 	}
 	m = bpf_map_lookup_elem(&slots, &p.slot_key);

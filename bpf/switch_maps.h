@@ -39,6 +39,30 @@ enum inagg_switch_flag {
  */
 #define INAGG_JOB_NUMBERS	65536
 
+/*
+ * `algorithms`: what the root program calls: algorithms other than SwitchML on a switch that stands alone, what live frames
+ * become, and trees of switches.  Verifying the programs of all algorithms takes seconds, so whoever loads the switch
+ * puts here what its jobs need (switch_programs.h).
+ */
+enum inagg_call {
+	INAGG_CALL_TRIO		= INAGG_TRIO,
+	INAGG_CALL_ATP		= INAGG_ATP,
+	INAGG_CALL_TICK		= INAGG_ALGORITHMS,
+	INAGG_CALL_TREE,
+	INAGG_CALL_PARENT,
+	INAGG_CALL_COMBINE,
+	INAGG_CALL_COMBINED,
+	INAGG_CALLS
+};
+
+/** What handles the packets of @job's ranks: an enum inagg_call, or INAGG_SWITCHML: the root program itself. */
+static inline __u32 inagg_call_of(const struct inagg_job *job)
+{
+	if (!(job->flags & INAGG_JOIN_TREE) || job->algorithm == INAGG_ATP)
+		return job->algorithm;
+	return job->algorithm == INAGG_TRIO ? INAGG_CALL_COMBINE : INAGG_CALL_TREE;
+}
+
 /* `members`: index job.index * INAGG_MAX_RANKS + rank, value struct inagg_member. */
 
 /*

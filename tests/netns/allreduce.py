@@ -52,7 +52,7 @@ def total(rows):
     """Counters of several jobs together."""
     numbers = [key for key, value in rows[0].items() if isinstance(value, int)]
     return {**{key: sum(row[key] for row in rows) for key in numbers},
-            "reasons": dict(sum((Counter(row["reasons"]) for row in rows), Counter()))}
+            "reasons": dict(sum((Counter(row.get("reasons")) for row in rows), Counter()))}
 
 
 def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switchml", options=(), environment=None,

@@ -2,6 +2,7 @@
 #include "support/xdp_plane.hpp"
 
 #include "switch_maps.h"
+#include "switch_programs.h"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -76,7 +77,7 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     skeleton->rodata->bucket_count = switch_buckets;
     bpf_map__set_max_entries(skeleton->maps.aggregators, switch_aggregators);
     skeleton->rodata->aggregator_count = switch_aggregators;
-    if (switch_bpf__load(skeleton)) {
+    if (switch_bpf__load(skeleton) || inagg_link_programs(skeleton->obj)) {
         const int error = errno;
         switch_bpf__destroy(skeleton);
         throw std::runtime_error(fmt::format("loading switch.bpf.o: {}", std::strerror(error)));
@@ -93,7 +94,7 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings, BPF_ANY),
           "writing `settings`");
     // Frames of a test run seem to come from the loopback device, and so do those that become ticks: here they do not.
-    const uint32_t call_tick = INAGG_ALGORITHMS;
+    const uint32_t call_tick = INAGG_CALL_TICK;
     check(bpf_map_delete_elem(bpf_map__fd(skeleton->maps.algorithms), &call_tick), "clearing `algorithms`");
     inagg_sweep_settings sweeps{};
     const Mac mac = tick_mac();

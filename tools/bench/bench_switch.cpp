@@ -9,6 +9,7 @@
 #include "bench.skel.h"
 #include "switch.skel.h"
 #include "switch_maps.h"
+#include "switch_programs.h"
 
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
@@ -154,6 +155,7 @@ public:
         : switch_(switch_bpf__open_and_load()), driver_(bench_bpf__open_and_load()) {
         if (!switch_ || !driver_)
             fail("cannot load the BPF programs (root is needed)");
+        require(inagg_link_programs(switch_->obj), "cannot fill the switch's table of algorithms");
         const int programs[BENCH_TARGETS] = {bpf_program__fd(driver_->progs.inagg_bench_nothing),
                                              bpf_program__fd(driver_->progs.inagg_bench_copy),
                                              find_program(program)};

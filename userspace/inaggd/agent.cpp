@@ -120,9 +120,9 @@ void try_jobs(JobBook book, const std::vector<JobSpec> &specs) {
         book.add(spec, port_index, Clock::now());
 }
 
-Agent::Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings,
+Agent::Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)> provide, const Policy &policy, const inagg_switch_settings &settings,
              const Sweeping &sweeping)
-    : maps_(std::move(maps)), egress_(egress), book_(policy, random_generation), sweeping_(sweeping),
+    : maps_(std::move(maps)), egress_(egress), provide_(std::move(provide)), book_(policy, random_generation), sweeping_(sweeping),
       sweeper_(sweeping.bpffs, sweeping.mac), watch_(maps_) {
     Address four{.family = 4}, six{.family = 6};
     std::memcpy(four.bytes.data(), &settings.address4, 4);
@@ -137,6 +137,7 @@ Agent::Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_swit
 void Agent::take_over() {
     restore_jobs(book_, maps_);
     for (const auto &[number, job] : book_.jobs()) {
+        provide(number, job.record);
         if (!job.record.group_port) // a group's devmap was filled by hand
             write_ports(job);
         spdlog::info("job {}: taken over, {} of {} ranks", number, joined_count(job.members), job.record.size);
@@ -260,9 +261,19 @@ void Agent::apply_remove(const Outcome::Change &change) {
     spdlog::info("job {}: removed", change.job);
 }
 
+// Without its programs the switch drops the job's packets, and counts them.
+void Agent::provide(uint16_t number, const inagg_job &record) {
+    try {
+        provide_(record);
+    } catch (const Error &error) {
+        spdlog::error("job {}: {}", number, error.what());
+    }
+}
+
 // A packet of the new generation must find empty slots, and none of the old one may find a member.
 void Agent::apply_renew(const Outcome::Change &change) {
     const JobState &job = book_.jobs().at(change.job);
+    provide(change.job, job.record);
     bool is_new = !devmaps_.contains(job.record.index);
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         maps_.put_member(job.record.index, rank, {});

@@ -9,6 +9,7 @@
 #include "token_bucket.hpp"
 #include "watch.hpp"
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -31,8 +32,9 @@ struct Sweeping {
 
 class Agent {
 public:
-    // Knows the jobs, and changes nothing yet. `egress` is the program of devmap entries.
-    Agent(SwitchMaps maps, int egress, const Policy &policy, const inagg_switch_settings &settings,
+    // Knows the jobs, and changes nothing yet. `egress` is the program of devmap entries; `provide` sees to the programs of
+    // such a job and throws Error.
+    Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)> provide, const Policy &policy, const inagg_switch_settings &settings,
           const Sweeping &sweeping);
 
     // Reads all jobs again and makes them this agent's.
@@ -58,6 +60,7 @@ private:
     void apply(const Outcome &outcome);
     void sweep();
     void apply_remove(const Outcome::Change &change);
+    void provide(uint16_t number, const inagg_job &record);
     void apply_renew(const Outcome::Change &change);
     void apply_state(const Outcome::Change &change);
     void write_members(const JobState &job);
@@ -71,6 +74,7 @@ private:
 
     SwitchMaps maps_;
     int egress_;
+    std::function<void(const inagg_job &)> provide_;
     JobBook book_;
     Sweeping sweeping_;
     Sweeper sweeper_;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <switch.skel.h>
+#include <switch_programs.h>
 
 namespace inaggd {
 namespace {
@@ -164,6 +165,19 @@ Error port_taken(const std::string &port) {
     return Error("port {}: another XDP program is attached; remove it: ip link set dev {} xdp off", port, port);
 }
 
+bpf_program *program_of(const bpf_object *object, const char *name) {
+    return bpf_object__find_program_by_name(object, name);
+}
+
+// `error` is what loading returned. Whoever calls a program finds it from now on.
+void need_loaded(const switch_bpf *skeleton, int error) {
+    if (error)
+        throw Error("the kernel refuses the switch program: {}{}", system_text(error),
+                    error == -EPERM ? "; run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" : "");
+    if (int unlinked = inagg_link_programs(skeleton->obj))
+        throw Error("algorithms: {}", system_text(unlinked));
+}
+
 int create_link(int program, uint32_t ifindex, uint32_t mode) {
     LIBBPF_OPTS(bpf_link_create_opts, options, .flags = mode);
     return bpf_link_create(program, static_cast<int>(ifindex), BPF_XDP, &options);
@@ -194,11 +208,40 @@ void Loader::load(const SwitchSizes &sizes) {
     if (!skeleton_)
         throw Error("switch program: {}", system_text(errno));
     reuse_or_create(sizes);
-    if (int error = switch_bpf__load(skeleton_))
-        throw Error("the kernel refuses the switch program: {}{}", system_text(error),
-                    error == -EPERM ? "; run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" : "");
+    for (const inagg_program &program : inagg_programs)
+        if (program.by_job)
+            bpf_program__set_autoload(program_of(skeleton_->obj, program.name), false);
+    need_loaded(skeleton_, switch_bpf__load(skeleton_));
     pin_new_maps();
     pin_programs();
+}
+
+void Loader::provide(const inagg_job &job) {
+    const uint32_t call = inagg_call_of(&job);
+    if (call == INAGG_SWITCHML || provided_.contains(call))
+        return;
+    load_further(call);
+    provided_.insert(call);
+}
+
+// One more of the programs, over the maps of those that are there.
+void Loader::load_further(uint32_t call) {
+    const std::unique_ptr<switch_bpf, void (*)(switch_bpf *)> further(switch_bpf__open(), switch_bpf__destroy);
+    if (!further)
+        throw Error("switch program: {}", system_text(errno));
+    *further->rodata = *skeleton_->rodata;
+    bpf_map *map;
+    bpf_object__for_each_map(map, further->obj) {
+        const bpf_map *present = bpf_object__find_map_by_name(skeleton_->obj, bpf_map__name(map));
+        if (!bpf_map__is_internal(map) && bpf_map__reuse_fd(map, bpf_map__fd(present)))
+            throw Error("map {}: {}", bpf_map__name(map), system_text(errno));
+    }
+    bpf_program *program;
+    bpf_object__for_each_program(program, further->obj) bpf_program__set_autoload(program, false);
+    for (const inagg_program &wanted : inagg_programs)
+        if (wanted.call == call)
+            bpf_program__set_autoload(program_of(further->obj, wanted.name), true);
+    need_loaded(further.get(), switch_bpf__load(further.get()));
 }
 
 Loader::~Loader() { switch_bpf__destroy(skeleton_); }
@@ -309,7 +352,7 @@ void Loader::replace_pin(const char *name, int fd) const {
 
 void Loader::pin_programs() const {
     for (const char *name : programs)
-        replace_pin(name, bpf_program__fd(bpf_object__find_program_by_name(skeleton_->obj, name)));
+        replace_pin(name, bpf_program__fd(program_of(skeleton_->obj, name)));
 }
 
 void Loader::publish() { replace_pin(algorithms, bpf_map__fd(skeleton_->maps.algorithms)); }

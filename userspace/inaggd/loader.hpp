@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+struct inagg_job;
 struct switch_bpf;
 
 namespace inaggd {
@@ -37,6 +39,8 @@ public:
     Loader(const Loader &) = delete;
     Loader &operator=(const Loader &) = delete;
 
+    // Loads what handles packets of such a job, unless it is there. Throws Error.
+    void provide(const inagg_job &job);
     // Attaches the switch to those ports that it does not serve yet: to all or, with Error, to none.
     void attach_new(const std::vector<std::string> &ports);
     // Attaches the switch to a port, or gives it the new program if an earlier agent attached it.
@@ -54,6 +58,7 @@ public:
 
 private:
     void load(const SwitchSizes &sizes);
+    void load_further(uint32_t call);
     void reuse_or_create(const SwitchSizes &sizes);
     void pin_new_maps();
     void pin_programs() const;
@@ -64,6 +69,7 @@ private:
     Fd lock_;
     switch_bpf *skeleton_ = nullptr;
     bool resumed_ = false;
+    std::set<uint32_t> provided_; // enum inagg_call
 };
 
 } // namespace inaggd

@@ -316,7 +316,7 @@ public:
         Policy policy = policy_of(o_, plan_, maps.slot_count());
         inagg_switch_settings settings = settings_for(maps);
         agent_ = std::make_unique<Agent>(
-            std::move(maps), loader_.egress(), policy, settings,
+            std::move(maps), loader_.egress(), [this](const inagg_job &job) { loader_.provide(job); }, policy, settings,
             Sweeping{.bpffs = o_.bpffs, .mac = mac_of(o_.ports.front()), .sweepers = o_.sweepers,
                      .per_expiry = o_.sweeps_per_expiry});
         try_jobs(agent_->book(), plan_.jobs);
