@@ -271,6 +271,9 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
             return ignored("has joined already");
     }
+    if (const uint8_t family = policy_.parent_of(event.job).address.family; family != event.family)
+        return refused(INAGG_R_PARENT, fmt::format("it uses IPv{}, and the parent has an IPv{} address: give ranks and parents "
+                                                   "addresses of one family", event.family, family));
     if (elements_for_mtu(policy_.mtu, event.family) < INAGG_CHUNK)
         return refused(INAGG_R_MTU, fmt::format("an MTU of {}: less than one chunk a packet", policy_.mtu));
     const std::pair rank{event.job, event.rank};

@@ -53,10 +53,12 @@ struct Options {
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
     app.add_option("-p,--port", o.ports, "interface to serve; repeat for more")->required()->take_all();
-    app.add_option("--port-rate", o.port_rates,
-                   "PORT=RATE, like p0=10gbit: what its link carries; atp then learns when frames would wait; repeat for more")
-        ->take_all();
+    const auto rates =
+        app.add_option("--port-rate", o.port_rates,
+                       "PORT=RATE, like p0=10gbit: what its link carries; atp then learns when frames would wait; repeat for more")
+            ->take_all();
     app.add_option("--mark-after", o.mark_after, "how long at a port with a rate is too long, like 500us")
+        ->needs(rates)
         ->capture_default_str();
     app.add_option("--address4", o.address4, "IPv4 address of the switch [that of the port or its bridge]");
     app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");

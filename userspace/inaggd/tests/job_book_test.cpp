@@ -881,6 +881,16 @@ TEST_F(Leaf, BelievesOnlyAnswersToItsQuestions) {
     EXPECT_FALSE(has(7));
 }
 
+TEST_F(Leaf, RanksMustHaveAddressesOfItsParentsFamily) {
+    inagg_event event = Worker::of(0, 4).event(INAGG_JOIN);
+    const Address six = *Address::parse("fd77::10");
+    event.family = 6;
+    std::copy(six.bytes.begin(), six.bytes.end(), event.address);
+    const Outcome outcome = book.join(event, now);
+    EXPECT_EQ(outcome.reason, INAGG_R_PARENT);
+    EXPECT_NE(outcome.detail.find("IPv4"), std::string::npos) << outcome.detail;
+}
+
 TEST_F(Leaf, EachOfItsParentsHasTheJobsOfItsTurn) {
     const Neighbour second{99, *Address::parse("10.77.0.2")};
     book.policy().parents.insert(book.policy().parents.begin(), second); // the first parent has the odd numbers now
