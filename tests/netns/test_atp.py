@@ -25,9 +25,10 @@ def test_racks_save_the_server_work(tmp_path, dtype):
     assert additions_a_block(result) < 4  # three racks; six ranks without them
 
 
-def test_three_levels_with_loss(tmp_path):
+@pytest.mark.parametrize("transport", ["udp", "afxdp"])
+def test_three_levels_with_loss(tmp_path, transport):
     assert_lossy(atp(tmp_path, 8, "-b", "64K", "-e", "256K", "-f", 4, *QUICK, topology="three-level",
-                     options=("--loss", 0.01)))
+                     options=("--loss", 0.01), transport=transport))
 
 
 def test_bad_links_and_damage(tmp_path):

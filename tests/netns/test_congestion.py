@@ -30,8 +30,10 @@ def test_the_switch_marks_for_its_own_ports(tmp_path):
     assert result.counters["cuts"] > 0
 
 
-def test_ipv6(tmp_path):
-    result = rack(tmp_path, "--rate", "200mbit", "--ecn", "1ms", "--ipv6")
+@pytest.mark.parametrize("options", [(), ("--ipv6",)])
+@pytest.mark.parametrize("transport", ["udp", "afxdp"])
+def test_every_transport_and_family(tmp_path, transport, options):
+    result = rack(tmp_path, "--rate", "200mbit", "--ecn", "1ms", *options, transport=transport)
     assert result.counters["cuts"] > 0
 
 

@@ -8,6 +8,7 @@
 #include "xdp_device.hpp"
 
 #include <bpf/bpf.h>
+#include <linux/if_ether.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <xdp/xsk.h>
@@ -67,6 +68,7 @@ private:
     uint32_t reap(PacketReceiver &receiver);
     void deliver(PacketReceiver &receiver, const xdp_desc &descriptor) const;
     bool from_switch(const std::byte *frame) const;
+    bool is_marked(const std::byte *frame) const;
 
     std::unique_ptr<XdpDevice> device_;
     std::unique_ptr<PacketIo> udp_;
@@ -226,6 +228,12 @@ bool AfxdpIo::from_switch(const std::byte *frame) const {
     return std::memcmp(frame + header_.size - 8 - 2 * address, device_->switch_address().data(), address) == 0;
 }
 
+// Has a router on the way marked it because of its queue (RFC 3168)?
+bool AfxdpIo::is_marked(const std::byte *frame) const {
+    const auto second = std::to_integer<unsigned>(frame[sizeof(ethhdr) + 1]); // of the IP header
+    return ((device_->family() == 4 ? second : second >> 4) & 3) == 3;
+}
+
 void AfxdpIo::deliver(PacketReceiver &receiver, const xdp_desc &descriptor) const {
     const std::byte *frame = memory_.get() + descriptor.addr;
     if (descriptor.len < header_.size || !from_switch(frame))
@@ -234,7 +242,7 @@ void AfxdpIo::deliver(PacketReceiver &receiver, const xdp_desc &descriptor) cons
                                                      std::to_integer<unsigned>(frame[header_.size - 3]));
     if (udp_length < 8 || udp_length - 8 > descriptor.len - header_.size)
         return;
-    receiver.packet({frame + header_.size, udp_length - 8}, false); // atp, which asks for marks, is not for afxdp
+    receiver.packet({frame + header_.size, udp_length - 8}, is_marked(frame));
 }
 
 uint32_t AfxdpIo::reap(PacketReceiver &receiver) {

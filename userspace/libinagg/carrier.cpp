@@ -54,7 +54,7 @@ constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp =
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
     {"xdp", over<make_xdp>, switchml, false},
-    {"afxdp", over<make_afxdp>, switchml | trio, false},
+    {"afxdp", over<make_afxdp>, switchml | trio | atp, false},
 #endif
     {"kernel", make_kernel, switchml, true},
     {"udp", over<make_udp>, switchml | trio | atp, true},

@@ -11,8 +11,8 @@ namespace inagg {
 
 Error no_switch(const inagg_options &options) {
     return {INAGG_ENOSWITCH,
-            "no switch answers for job {} at {} port {} within {} ms: check INAGG_SWITCH, that inaggd "
-            "runs there, and that this port of the switch is given to it",
+            "no switch answers for job {} at {} port {} within {} ms: check INAGG_SWITCH, that inaggd runs there, that this "
+            "port of the switch is given to it and, if it has a parent, that all ranks have been started",
             options.job,
             options.switch_address,
             INAGG_PORT,
