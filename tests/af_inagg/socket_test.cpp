@@ -634,11 +634,13 @@ TEST(Info, TellsTheJob) {
     EXPECT_GT(info.slots, 0u);
     EXPECT_EQ(info.blocks, 2 * ((1000 + info.elements - 1u) / info.elements)); // the first guess is wrong
     EXPECT_EQ(info.contributions, info.blocks);
-    EXPECT_GT(info.srtt_ns, 0u);
+    EXPECT_TRUE(info.srtt_ns > 0 || info.retransmissions + info.requests > 0); // what is repeated is not timed
 }
 
 TEST(Fault, DeadlineNamesWhoIsMissing) {
-    const auto ranks = join(3, [](int fd) { set(fd, INAGG_DEADLINE, 500); });
+    const auto ranks = join(3);
+    for (const Fd &rank : ranks)
+        ASSERT_EQ(set(rank.get(), INAGG_DEADLINE, 500), 0);
     ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
     ASSERT_EQ(send_all(ranks[2].get(), ramp<float>(10, 0)), 40);
     float sum[10];
