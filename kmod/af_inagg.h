@@ -119,7 +119,6 @@ struct inagg_stream {
 	u32	first_slot;	/* in the job's pool */
 	u32	done;		/* blocks before this one have their results */
 	u64	earliest_due;
-	u64	slowest_ns;	/* the largest SRTT since its window started from rest */
 	bool	answered;	/* loss detection has something new to look at */
 };
 

@@ -221,18 +221,6 @@ static void open_range(struct inagg_sock *isk, int stream, u32 from, u32 to, str
 	}
 }
 
-/*
- * Blocks that are sent together wait for one another.  So the round trip of a window that starts from rest is that of
- * the last one that did, and not that of its last blocks, which had the way to themselves.
- */
-static void restart_window(struct inagg_stream *s)
-{
-	s->worker.srtt_ns = max(s->worker.srtt_ns, s->slowest_ns);
-	s->slowest_ns = 0;
-	if (s->worker.srtt_ns)
-		inagg_worker_set_rto(&s->worker);
-}
-
 /**
  * inagg_extend() - blocks of a stream before @limit may be sent
  * @isk: the socket, locked
@@ -250,7 +238,7 @@ void inagg_extend(struct inagg_sock *isk, int stream, u32 limit, struct inagg_bu
 	if (!inagg_in_flight(isk))
 		isk->progress = burst->now;
 	if (s->done == from)
-		restart_window(s);
+		inagg_worker_restart(&s->worker);
 	s->worker.limit = limit;
 	open_range(isk, stream, from, limit, burst);
 }
@@ -299,7 +287,6 @@ static void on_result(struct inagg_sock *isk, int stream, const struct inagg_hdr
 		isk->info.duplicates++;
 		return;
 	}
-	s->slowest_ns = max(s->slowest_ns, s->worker.srtt_ns);
 	record->kept = true;
 	record->meta = inagg_hdr_meta(h);
 	if (bytes)

@@ -164,6 +164,30 @@ TEST_F(Worker, RtoHasAFloorAndACeiling) {
     EXPECT_EQ(w.rto_ns, INAGG_RTO_CEILING_NS);
 }
 
+TEST_F(Worker, AWindowFromRestExpectsTheSlowestRoundTripOfTheLastOne) {
+    w.limit = 10000;
+    inagg_worker_restart(&w);
+    EXPECT_EQ(w.rto_ns, INAGG_RTO_START_NS) << "without a sample";
+    for (int i = 0; i < 20; i++)
+        round_trip(i * 100 * ms, 20 * ms); // in the middle of a tensor
+    const __u64 slow = w.srtt_ns;
+    for (int i = 20; i < 60; i++)
+        round_trip(i * 100 * ms, 2 * ms); // at its end
+    EXPECT_LT(w.srtt_ns, 3 * ms);
+    inagg_worker_restart(&w);
+    EXPECT_GE(w.srtt_ns, slow);
+    EXPECT_GE(w.rto_ns, slow);
+    for (int i = 60; i < 100; i++)
+        round_trip(i * 100 * ms, 2 * ms);
+    inagg_worker_restart(&w);
+    round_trip(100 * 100 * ms, 2 * ms);
+    for (int i = 101; i < 140; i++)
+        round_trip(i * 100 * ms, 2 * ms);
+    const __u64 last = w.slowest_ns;
+    inagg_worker_restart(&w);
+    EXPECT_EQ(w.srtt_ns, last) << "what is longer ago is forgotten";
+}
+
 TEST_F(Worker, TimerBacksOffToTheCeiling) {
     open(0);
     __u64 now = 0, wait = INAGG_RTO_START_NS;

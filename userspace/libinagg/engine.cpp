@@ -77,6 +77,8 @@ void Engine::extend(Stream stream, uint32_t limit) {
     StreamState &s = streams_[static_cast<int>(stream)];
     now_ = monotonic_ns();
     const uint32_t from = s.worker.limit;
+    if (std::ranges::none_of(s.slots, [](const inagg_wslot &slot) { return slot.state == INAGG_WSLOT_SENT; }))
+        inagg_worker_restart(&s.worker);
     s.worker.limit = limit;
     if (s.controlled)
         return open_in_order(s);

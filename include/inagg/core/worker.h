@@ -64,6 +64,7 @@ struct inagg_worker {
 	__u64	srtt_ns;	/* 0: no sample yet */
 	__u64	rttvar_ns;
 	__u64	rto_ns;		/* before back-off */
+	__u64	slowest_ns;	/* the largest SRTT since the window last started from rest */
 	__u64	floor_ns;
 	__u64	backed_off_ns;	/* when `doublings` last grew */
 	/* Evidence for RACK: the latest transmission that was answered, of blocks sent once and again. */
@@ -96,6 +97,7 @@ INAGG_INLINE void inagg_worker_init(struct inagg_worker *w, __u32 slots, __u64 f
 	w->rttvar_ns = 0;
 	w->floor_ns = floor_ns ? floor_ns : INAGG_RTO_FLOOR_NS;
 	w->rto_ns = INAGG_RTO_START_NS;
+	w->slowest_ns = 0;
 	w->backed_off_ns = 0;
 	w->delivered_ns = 0;
 	w->answered_ns = 0;
@@ -250,8 +252,23 @@ INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 	}
 	w->srtt_ns = srtt;
 	w->rttvar_ns = var;
+	if (w->slowest_ns < srtt)
+		w->slowest_ns = srtt;
 	inagg_worker_set_rto(w);
 	w->doublings = 0;
+}
+
+/**
+ * Nothing is in flight, and a window of blocks is about to be.  They will wait for one another, so their round trip is that
+ * of the last window that started so, and not that of its last blocks, which had the way to themselves.
+ */
+INAGG_INLINE void inagg_worker_restart(struct inagg_worker *w)
+{
+	if (w->srtt_ns < w->slowest_ns) {
+		w->srtt_ns = w->slowest_ns;
+		inagg_worker_set_rto(w);
+	}
+	w->slowest_ns = 0;
 }
 
 /* Slot @s has an answer: what RACK may conclude from it about others. */
