@@ -19,7 +19,7 @@
  *
  * Locks, outermost first.  lock_sock(): bind, connect, options.  send_lock and recv_lock: one sender and
  * one receiver at a time, who sleep with nothing else held.  `lock`, with softirqs off: everything that
- * packets and timers touch; it is never held over copies from and to user space, which go to ring cells
+ * packets and timers touch, and sk_shutdown; it is never held over copies from and to user space, which go to ring cells
  * that only the sender or only the receiver owns, nor while packets are handed to IP.
  */
 #ifndef _AF_INAGG_H
@@ -185,7 +185,10 @@ struct inagg_sock {
 	struct hrtimer timer;
 	struct inagg_info info;		/* its counters */
 	atomic64_t charged;	/* bytes of inagg_memory */
-	struct delayed_work linger;
+	struct delayed_work linger;	/* what is left to do after close() */
+	u64	linger_until, linger_pause;	/* ns; jiffies */
+	struct sock *wire;	/* link.udp's, from when it is closed until its packets have gone */
+	u64	wire_limit;	/* bytes of packets below us; charged */
 	struct work_struct split;
 	bool	bound;
 	bool	has_memory;
@@ -193,6 +196,7 @@ struct inagg_sock {
 	bool	readable;	/* recv() would return something worth returning; read without the lock */
 	bool	discard;	/* nobody will read: results are thrown away as they come */
 	bool	lingering;	/* closed by its user, contributions under way */
+	bool	left;		/* the job, and nobody finds it any more */
 };
 
 static inline struct inagg_sock *inagg_sk(const struct sock *sk)
@@ -248,6 +252,13 @@ int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, 
 int inagg_getsockopt(struct socket *sock, int level, int name, char __user *value, int __user *length);
 int inagg_check_tensor_type(const struct inagg_tensor_type *type);
 
+/* Nothing will come any more: everything sent is read, and no more may be sent. */
+static inline bool inagg_at_end(const struct inagg_sock *isk)
+{
+	return isk->sk.sk_shutdown & RCV_SHUTDOWN ||
+	       (isk->sk.sk_shutdown & SEND_SHUTDOWN && !READ_ONCE(isk->tensor_count));
+}
+
 /* The lock of a call that may not wait for another one that does. */
 static inline int inagg_lock_call(struct mutex *lock, bool nonblock)
 {
@@ -290,6 +301,7 @@ void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *faul
 int inagg_link_open(struct inagg_sock *isk);
 void inagg_link_close(struct inagg_sock *isk);
 u32 inagg_path_payload(struct inagg_sock *isk, int *error);
+u64 inagg_wire_bytes(const struct inagg_sock *isk);
 struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload);
 void inagg_packet_queue(struct inagg_sock *isk, struct sk_buff *skb, struct inagg_burst *burst);
 void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *burst);

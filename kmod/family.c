@@ -18,7 +18,10 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
-#define LINGER_LOOK	(HZ / 100 ?: 1)
+#define LINGER_LOOK	(HZ / 100 ?: 1)	/* and then less and less often */
+#define LINGER_LOOK_MAX	(HZ / 2)
+#define LINGER_MOST	(60000ULL * NSEC_PER_MSEC)
+#define WIRE_BEFORE_JOIN	(64 << 10)
 
 int inagg_family = AF_INAGG;
 module_param_named(family, inagg_family, int, 0444);
@@ -88,6 +91,24 @@ static void destruct(struct sock *sk)
 	skb_queue_purge(&sk->sk_error_queue);
 }
 
+static void look_later(struct inagg_sock *isk)
+{
+	isk->linger_pause = clamp_t(u64, 2 * isk->linger_pause, LINGER_LOOK, LINGER_LOOK_MAX);
+	queue_delayed_work(inagg_workqueue, &isk->linger, isk->linger_pause);
+}
+
+/* What waits below us is charged to the socket, which therefore stays until it has gone. */
+static void free_when_drained(struct inagg_sock *isk)
+{
+	if (isk->wire && refcount_read(&isk->wire->sk_wmem_alloc) > 1) {
+		look_later(isk);
+		return;
+	}
+	if (isk->wire)
+		sock_put(isk->wire);
+	sock_put(&isk->sk);
+}
+
 /* Nobody can reach the socket any more: leave the job, and free it. */
 static void destroy(struct inagg_sock *isk)
 {
@@ -108,11 +129,17 @@ static void destroy(struct inagg_sock *isk)
 	if (cancel_work_sync(&isk->split))
 		__sock_put(&isk->sk);
 	inagg_group_cancel(isk);
+	if (isk->link.udp) {
+		isk->wire = isk->link.udp->sk;
+		sock_hold(isk->wire);
+	}
 	inagg_link_close(isk);
 	mutex_lock(&in->lock);
 	list_del(&isk->node);
 	mutex_unlock(&in->lock);
-	sock_put(&isk->sk);
+	isk->left = true;
+	isk->linger_pause = 0;
+	free_when_drained(isk);
 }
 
 /* Are there contributions that other ranks wait for? */
@@ -131,8 +158,10 @@ static void linger(struct work_struct *work)
 {
 	struct inagg_sock *isk = container_of(to_delayed_work(work), struct inagg_sock, linger);
 
-	if (has_unfinished(isk))
-		queue_delayed_work(inagg_workqueue, &isk->linger, LINGER_LOOK);
+	if (isk->left)
+		free_when_drained(isk);
+	else if (has_unfinished(isk) && ktime_get_ns() < isk->linger_until)
+		look_later(isk);
 	else
 		destroy(isk);
 }
@@ -154,7 +183,8 @@ static int inagg_release(struct socket *sock)
 	sock->sk = NULL;
 	if (patient && has_unfinished(isk)) {
 		isk->lingering = true;
-		queue_delayed_work(inagg_workqueue, &isk->linger, LINGER_LOOK);
+		isk->linger_until = ktime_get_ns() + LINGER_MOST;
+		look_later(isk);
 	} else {
 		destroy(isk);
 	}
@@ -202,6 +232,7 @@ static int init_sock(struct inagg_sock *isk)
 	INIT_WORK(&isk->group.work, inagg_group_work);
 	init_settings(isk);
 	inagg_timer_init(isk);
+	isk->wire_limit = WIRE_BEFORE_JOIN;
 	isk->sk.sk_destruct = destruct;
 	isk->sk.sk_write_space = write_space;
 	isk->sk.sk_state = TCP_CLOSE;
@@ -351,6 +382,7 @@ static void start_join(struct inagg_sock *isk)
 {
 	u64 now = ktime_get_ns();
 
+	skb_queue_purge(&isk->sk.sk_error_queue);	/* of an earlier attempt */
 	spin_lock_bh(&isk->lock);
 	isk->nonce = get_random_u64() ?: 1;	/* 0 means "any" in a switch's tables */
 	isk->sk.sk_state = TCP_SYN_SENT;
@@ -468,7 +500,7 @@ static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *w
 		mask |= EPOLLERR;
 	if (sk->sk_shutdown == SHUTDOWN_MASK || (isk->joined && sk->sk_state == TCP_CLOSE))
 		mask |= EPOLLHUP;
-	if (sk->sk_shutdown & RCV_SHUTDOWN)
+	if (inagg_at_end(isk))
 		mask |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (sk->sk_err || READ_ONCE(isk->readable))
 		mask |= EPOLLIN | EPOLLRDNORM;
@@ -493,8 +525,8 @@ static int inagg_ioctl(struct socket *sock, unsigned int command, unsigned long 
 /* In the middle of a tensor that is the end: its rest will never come. */
 static void stop_sending(struct inagg_sock *isk)
 {
-	isk->sk.sk_shutdown |= SEND_SHUTDOWN;
 	spin_lock_bh(&isk->lock);
+	isk->sk.sk_shutdown |= SEND_SHUTDOWN;
 	if (READ_ONCE(isk->sending))
 		inagg_fail(isk, ECONNABORTED, 0);
 	spin_unlock_bh(&isk->lock);

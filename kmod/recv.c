@@ -61,6 +61,8 @@ static void end_tensor(struct inagg_sock *isk, struct inagg_tensor *t)
 	inagg_unlink_tensor(isk, t);
 	spin_unlock_bh(&isk->lock);
 	isk->sk.sk_write_space(&isk->sk);
+	if (inagg_at_end(isk))
+		isk->sk.sk_state_change(&isk->sk);
 }
 
 static void put_result(struct inagg_sock *isk, struct msghdr *msg)
@@ -89,16 +91,9 @@ static struct inagg_tensor *oldest(struct inagg_sock *isk, u32 *done, bool *comp
 	return t;
 }
 
-/* Nothing will come any more: everything sent is read, and no more may be sent. */
-static bool at_end(struct inagg_sock *isk)
-{
-	return isk->sk.sk_shutdown & RCV_SHUTDOWN ||
-	       (isk->sk.sk_shutdown & SEND_SHUTDOWN && !READ_ONCE(isk->tensor_count));
-}
-
 static bool recv_ready(struct inagg_sock *isk)
 {
-	return isk->sk.sk_err || isk->sk.sk_state == TCP_CLOSE || at_end(isk) || READ_ONCE(isk->readable);
+	return isk->sk.sk_err || isk->sk.sk_state == TCP_CLOSE || inagg_at_end(isk) || READ_ONCE(isk->readable);
 }
 
 static int recv_error(struct inagg_sock *isk)
@@ -150,7 +145,7 @@ static int recv_step(struct inagg_sock *isk, struct msghdr *msg, int flags, bool
 	error = read_tensor(isk, t, done, msg, flags);
 	*read += t->read - before;
 	if (error)
-		return error;
+		return *read ? 1 : error;	/* what is in the user's hands counts */
 	if (t->read == t->bytes && complete) {
 		end_tensor(isk, t);
 		put_result(isk, msg);
@@ -165,7 +160,7 @@ static ssize_t recv_locked(struct inagg_sock *isk, struct msghdr *msg, int flags
 	u64 read = 0;
 	int result;
 
-	while (!at_end(isk)) {
+	while (!inagg_at_end(isk)) {
 		result = recv_step(isk, msg, flags, timeout, &read);
 		if (result)
 			return result < 0 ? result : read;

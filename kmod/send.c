@@ -334,7 +334,10 @@ int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length)
 	struct inagg_sock *isk = inagg_sk(sock->sk);
 	int result;
 
-	if (msg->msg_flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR | MSG_WAITALL | MSG_CMSG_COMPAT))
+	if (msg->msg_flags & MSG_OOB)
+		return -EOPNOTSUPP;
+	/* sendmmsg() says MSG_BATCH of all messages but the last */
+	if (msg->msg_flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR | MSG_WAITALL | MSG_BATCH | MSG_CMSG_COMPAT))
 		return -EINVAL;
 	if (msg->msg_name)
 		return -EISCONN;

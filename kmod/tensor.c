@@ -34,14 +34,14 @@ void inagg_uncharge(struct inagg_sock *isk, u64 bytes)
 int inagg_alloc_memory(struct inagg_sock *isk)
 {
 	struct inagg_ring *ring = &isk->ring;
-	u64 bytes;
+	u64 bytes, wire = inagg_wire_bytes(isk);
 	int error;
 
 	if (isk->has_memory)
 		return 0;
 	ring->cell_bytes = isk->job.elements * 4;
 	ring->cells = rounddown_pow_of_two(max(isk->set.buffer / ring->cell_bytes, 4U));
-	bytes = (u64)ring->cells * ring->cell_bytes +
+	bytes = sizeof(*isk) + wire + (u64)ring->cells * ring->cell_bytes +
 		(u64)(isk->job.slots + isk->job.control_slots) *
 			(ring->cell_bytes + sizeof(struct inagg_wslot) + sizeof(struct inagg_record));
 	error = inagg_charge(isk, bytes);
@@ -50,8 +50,10 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 	ring->memory = __vmalloc((size_t)ring->cells * ring->cell_bytes, GFP_KERNEL_ACCOUNT);
 	if (ring->memory)
 		error = inagg_streams_alloc(isk);
-	if (ring->memory && !error)
+	if (ring->memory && !error) {
+		isk->wire_limit = wire;
 		return 0;
+	}
 	vfree(ring->memory);
 	ring->memory = NULL;
 	inagg_uncharge(isk, atomic64_read(&isk->charged));
@@ -369,7 +371,9 @@ static void discard_done(struct inagg_sock *isk)
  */
 void inagg_discard_results(struct inagg_sock *isk)
 {
+	spin_lock_bh(&isk->lock);
 	isk->sk.sk_shutdown |= RCV_SHUTDOWN;
+	spin_unlock_bh(&isk->lock);
 	isk->sk.sk_state_change(&isk->sk);
 	mutex_lock(&isk->recv_lock);
 	spin_lock_bh(&isk->lock);

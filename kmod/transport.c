@@ -14,7 +14,7 @@
 #define TTL		64
 /* With this, in a page fragment, a veth hands a packet to its peer's XDP program without a copy. */
 #define HEADROOM	(XDP_PACKET_HEADROOM + MAX_HEADER + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
-#define WIRE_SNDBUF	(16 << 20)	/* packets below us; the window bounds them first */
+#define PACKET_OVERHEAD	1024	/* of an sk_buff, its shared info and rounding */
 
 static bool is_ipv4(const struct inagg_link *link)
 {
@@ -35,6 +35,8 @@ static struct dst_entry *route4(struct inagg_sock *isk, struct in_addr *source)
 		.daddr = link->peer.v4.s_addr,
 		.saddr = link->local.v4.s_addr,
 		.flowi4_oif = isk->sk.sk_bound_dev_if,
+		.flowi4_uid = READ_ONCE(isk->sk.sk_uid),
+		.flowi4_mark = READ_ONCE(isk->sk.sk_mark),
 		.flowi4_proto = IPPROTO_UDP,
 		.fl4_sport = link->port,
 		.fl4_dport = link->peer_port,
@@ -59,6 +61,8 @@ static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
 		.daddr = link->peer.v6,
 		.saddr = link->local.v6,
 		.flowi6_oif = link->ifindex ?: isk->sk.sk_bound_dev_if,
+		.flowi6_uid = READ_ONCE(isk->sk.sk_uid),
+		.flowi6_mark = READ_ONCE(isk->sk.sk_mark),
 		.flowi6_proto = IPPROTO_UDP,
 		.fl6_sport = link->port,
 		.fl6_dport = link->peer_port,
@@ -127,6 +131,14 @@ int inagg_path_interface(struct inagg_sock *isk)
 	return index;
 }
 
+/** inagg_wire_bytes() - most memory of packets below a joined socket: each block of its windows twice */
+u64 inagg_wire_bytes(const struct inagg_sock *isk)
+{
+	u64 packet = PACKET_OVERHEAD + HEADROOM + sizeof(struct inagg_hdr) + isk->job.elements * 4;
+
+	return 2 * packet * (isk->job.slots + isk->job.control_slots);
+}
+
 /**
  * inagg_packet_alloc() - an empty packet
  * @isk: the socket
@@ -139,13 +151,15 @@ struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload)
 	struct sock *udp = isk->link.udp->sk;
 	struct sk_buff *skb;
 
-	if (refcount_read(&udp->sk_wmem_alloc) > WIRE_SNDBUF)
+	if (refcount_read(&udp->sk_wmem_alloc) > isk->wire_limit)
 		return NULL;
 	skb = __netdev_alloc_skb(NULL, HEADROOM + sizeof(struct inagg_hdr) + payload, GFP_ATOMIC | __GFP_NOWARN);
 	if (!skb)
 		return NULL;
 	skb_reserve(skb, HEADROOM);
 	skb_set_owner_w(skb, udp);
+	skb->mark = READ_ONCE(isk->sk.sk_mark);
+	skb->priority = READ_ONCE(isk->sk.sk_priority);
 	return skb;
 }
 
@@ -406,7 +420,7 @@ int inagg_link_open(struct inagg_sock *isk)
 	return 0;
 }
 
-/** inagg_link_close() - when it returns nothing is received any more; may sleep */
+/** inagg_link_close() - when it returns nothing is received any more; may sleep.  What was sent may still be on its way */
 void inagg_link_close(struct inagg_sock *isk)
 {
 	struct inagg_link *link = &isk->link;

@@ -259,6 +259,8 @@ TEST_F(CallsTest, FailedJoinShowsWithoutWaitingToo) {
     world->run(10 * ms);
     EXPECT_TRUE(mock_poll(other.sock) & EPOLLERR);
     EXPECT_EQ(other.connect(3, true), -EINVAL) << "SIZE";
+    EXPECT_EQ(other.connect(2, true), -EINPROGRESS);
+    EXPECT_FALSE(mock_poll(other.sock) & EPOLLERR) << "that was the first attempt's";
     EXPECT_EQ(other.connect(2), 0);
 }
 
@@ -309,8 +311,8 @@ TEST_F(CallsTest, UnknownFlagsAreRefused) {
     Bytes data(64);
     for (int bit = 0; bit < 31; bit++) {
         const int flag = 1 << bit;
-        const bool sends = flag & (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR | MSG_WAITALL);
-        EXPECT_EQ(ranks[0].send(data, flag), sends ? 64 : -EINVAL) << std::hex << flag;
+        const bool sends = flag & (MSG_DONTWAIT | MSG_NOSIGNAL | MSG_EOR | MSG_WAITALL | MSG_BATCH);
+        EXPECT_EQ(ranks[0].send(data, flag), sends ? 64 : flag == MSG_OOB ? -EOPNOTSUPP : -EINVAL) << std::hex << flag;
         int flags = flag | MSG_DONTWAIT;
         const int got = ranks[0].recv(data, flags);
         if (flag == MSG_PEEK)
@@ -482,7 +484,9 @@ TEST_F(CallsTest, ShutdownOfSending) {
     EXPECT_EQ(mock_sigpipes(), 1);
     ASSERT_EQ(ranks[1].send(data), 64);
     Bytes got(64);
+    EXPECT_FALSE(mock_poll(ranks[0].sock) & EPOLLRDHUP);
     EXPECT_EQ(ranks[0].recv(got), 64);
+    EXPECT_EQ(mock_poll(ranks[0].sock) & (EPOLLIN | EPOLLRDHUP), EPOLLIN | EPOLLRDHUP);
     EXPECT_EQ(ranks[0].recv(got), 0) << "all results have been received";
 }
 
@@ -532,6 +536,49 @@ TEST_F(CallsTest, CloseFinishesWhatOthersWaitFor) {
     world->run(1 * s);
     EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos)
         << "gone with the last result";
+}
+
+TEST_F(CallsTest, CloseFinishesInAMinuteOrNotAtAll) {
+    join(2);
+    ASSERT_EQ(ranks[0].set(INAGG_DEADLINE, INT_MAX), 0);
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    EXPECT_EQ(ranks[0].close(), 0);
+    world->run(50 * s);
+    EXPECT_NE(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+    world->run(12 * s);
+    EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+}
+
+TEST_F(CallsTest, PacketsOnTheirWayAreChargedUntilTheyHaveGone) {
+    join(2);
+    mock_hold_packets(true);
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    mock_set_linger(ranks[0].sock, true, 0);
+    const long charged = mock_charged();
+    EXPECT_EQ(ranks[0].close(), 0);
+    world->run(10 * s);
+    EXPECT_EQ(mock_charged(), charged);
+    mock_hold_packets(false);
+    world->run(1 * s);
+    EXPECT_EQ(mock_charged(), 0);
+}
+
+TEST_F(CallsTest, NoMoreThanItsWindowsTwiceIsOnItsWay) {
+    join(2);
+    mock_hold_packets(true);
+    int contributions = 0;
+    world->filter = [&](const mock_packet &packet) {
+        const auto *h = reinterpret_cast<const inagg_hdr *>(packet.data);
+        contributions += inagg_hdr_type(h) == INAGG_CONTRIBUTION;
+        return true; // all are lost, and repeated for half a minute
+    };
+    const inagg_info info = ranks[0].info();
+    ASSERT_GT(ranks[0].send(Bytes(info.slots * info.elements * 4UL), MSG_DONTWAIT), 0);
+    world->run(20 * s);
+    EXPECT_GT(contributions, static_cast<int>(info.slots));
+    EXPECT_LE(contributions, static_cast<int>(3 * (info.slots + 8)));
+    mock_hold_packets(false);
+    world->filter = {};
 }
 
 TEST_F(CallsTest, CloseLingersForTensorsAndBarriers) {

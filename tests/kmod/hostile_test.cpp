@@ -430,6 +430,7 @@ TEST_F(JoinTest, CloseWhileTheGroupIsBeingJoined) {
 TEST_F(JoinTest, SlotsBeyondTheMemoryLimitAreRefused) {
     answer_with([](auto &c) { c.slots = c.control_slots = inagg_swap32(INAGG_MAX_SLOTS); });
     ASSERT_EQ(ranks[0].connect(2), 0);
+    mock_set_memory_limit(32 << 20);
     EXPECT_EQ(ranks[0].send(Bytes(64)), -ENOBUFS);
     EXPECT_EQ(mock_charged(), 0);
 }

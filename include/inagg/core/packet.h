@@ -11,7 +11,7 @@
 #include <inagg/reason.h>
 #include <inagg/wire.h>
 
-#define INAGG_MAX_SLOTS	(1U << 20)	/* of a stream: more no sane switch offers */
+#define INAGG_MAX_SLOTS	(1U << 13)	/* of a stream: timers look at all of them, in interrupts too */
 
 /* A worker's membership, host byte order: what it asked for, then struct inagg_config's answer. */
 struct inagg_job_config {

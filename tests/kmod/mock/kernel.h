@@ -360,6 +360,7 @@ int mock_copy(const char *what, void *to, const void *from, size_t bytes);
 #define get_user(x, p)				mock_copy("get_user", &(x), p, sizeof(x))
 #define put_user(x, p)				({ __typeof__(*(p)) _x = (x); mock_copy("put_user", p, &_x, sizeof(_x)); })
 
+#define MSG_OOB			0x1
 #define MSG_PEEK		0x2
 #define MSG_TRUNC		0x20
 #define MSG_DONTWAIT		0x40
@@ -367,6 +368,7 @@ int mock_copy(const char *what, void *to, const void *from, size_t bytes);
 #define MSG_WAITALL		0x100
 #define MSG_ERRQUEUE		0x2000
 #define MSG_NOSIGNAL		0x4000
+#define MSG_BATCH		0x40000
 #define MSG_CTRUNC		0x8
 #define MSG_CMSG_CLOEXEC	0x40000000
 #define MSG_CMSG_COMPAT		0x80000000
@@ -402,7 +404,7 @@ struct sk_buff {
 	struct sock *sk;
 	void (*destructor)(struct sk_buff *skb);
 	char cb[48] __attribute__((aligned(8)));
-	unsigned int len, truesize;
+	unsigned int len, truesize, mark, priority;
 	__be16 protocol;
 	u8 *head, *data, *tail, *end, *network_header;
 	u8 *fragment;		/* what is behind `tail`, until skb_linearize() */
@@ -488,7 +490,7 @@ struct proto {
 
 struct sock {
 	int sk_state, sk_err, sk_shutdown;
-	unsigned int sk_uid;
+	unsigned int sk_uid, sk_mark, sk_priority;
 	struct net *sk_net;
 	struct proto *sk_prot;
 	struct socket *sk_socket;
@@ -630,12 +632,14 @@ struct rtable { struct dst_entry dst; };
 struct flowi4 {
 	__be32 daddr, saddr;
 	int flowi4_oif;
+	unsigned int flowi4_uid, flowi4_mark;
 	u8 flowi4_proto;
 	__be16 fl4_sport, fl4_dport;
 };
 struct flowi6 {
 	struct in6_addr daddr, saddr;
 	int flowi6_oif;
+	unsigned int flowi6_uid, flowi6_mark;
 	u8 flowi6_proto;
 	__be16 fl6_sport, fl6_dport;
 };

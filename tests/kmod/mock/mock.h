@@ -61,6 +61,8 @@ void mock_take_family(bool taken);
 void mock_set_vectors(bool usable);	/* the vector unit; it is by default */
 /* Errors that the network below gives, negative errno or 0. */
 void mock_set_route_error(int error);
+/* Packets keep their memory when they are on their way, as in a queue: until this is called with false. */
+void mock_hold_packets(bool hold);
 /* Called wherever user memory is copied and softirqs are turned on again: others get a turn there. */
 void mock_set_preemption(void (*function)(void));
 

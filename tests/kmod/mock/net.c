@@ -12,6 +12,8 @@ struct module mock_module;
 
 static struct {
 	long skbs;
+	struct sk_buff *held;	/* on their way */
+	bool holds;
 	struct inet_sock *udp;
 	u16 next_port;
 	struct rtable route;
@@ -196,10 +198,16 @@ void sock_init_data(struct socket *sock, struct sock *sk)
 	__skb_queue_head_init(&sk->sk_error_queue);
 }
 
+static void free_udp(struct sock *sk);
+
 void sock_put(struct sock *sk)
 {
 	if (--sk->sk_refcnt.refs)
 		return;
+	if (!sk->sk_prot) {
+		free_udp(sk);
+		return;
+	}
 	sk->sk_destruct(sk);
 	if (sk->sk_error_queue.first)
 		mock_complain("a socket is freed with errors in its queue");
@@ -405,6 +413,13 @@ struct udp_pair {
 	struct inet_sock inet;
 };
 
+static void free_udp(struct sock *sk)
+{
+	if (sk->sk_wmem_alloc.refs != 1)
+		mock_complain("a UDP socket is freed with packets of its own");
+	mock_free(container_of(inet_sk(sk), struct udp_pair, inet), MOCK_OBJECT);
+}
+
 static void map_v4(u8 *to, const void *v4)
 {
 	memset(to, 0, 10);
@@ -542,9 +557,7 @@ void udp_tunnel_sock_release(struct socket *sock)
 	for (at = &n.udp; *at != inet_sk(sock->sk); at = &(*at)->next)
 		;
 	*at = (*at)->next;
-	if (sock->sk->sk_wmem_alloc.refs != 1)
-		mock_complain("a UDP socket is released with packets of its own");
-	mock_free(container_of(sock, struct udp_pair, socket), MOCK_OBJECT);
+	sock_put(sock->sk);
 }
 
 static void transmit(struct dst_entry *dst, struct sk_buff *skb, struct mock_packet *packet, __be16 from, __be16 to)
@@ -559,7 +572,23 @@ static void transmit(struct dst_entry *dst, struct sk_buff *skb, struct mock_pac
 		mock_complain("a packet is longer than the path allows");
 	mock_the_world->transmit(packet);
 	dst_release(dst);
-	kfree_skb(skb);
+	if (n.holds) {
+		skb->next = n.held;
+		n.held = skb;
+	} else {
+		kfree_skb(skb);
+	}
+}
+
+void mock_hold_packets(bool hold)
+{
+	struct sk_buff *skb;
+
+	n.holds = hold;
+	while (!hold && (skb = n.held)) {
+		n.held = skb->next;
+		kfree_skb(skb);
+	}
 }
 
 void udp_tunnel_xmit_skb(struct rtable *route, struct sock *sk, struct sk_buff *skb, __be32 source, __be32 target,
