@@ -440,9 +440,23 @@ TEST(Receive, RefusesFlags) {
     char byte;
     EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_PEEK), EOPNOTSUPP);
     EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_OOB), EINVAL);
-    EXPECT_ERRNO(send(ranks[0].get(), &byte, 1, MSG_OOB), EINVAL);
+    EXPECT_ERRNO(send(ranks[0].get(), &byte, 1, MSG_OOB), EOPNOTSUPP);
     EXPECT_ERRNO(send(ranks[0].get(), &byte, 1, MSG_CONFIRM), EINVAL);
     EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_ERRQUEUE), EAGAIN);
+}
+
+TEST(Send, ManyTensorsInOneCall) {
+    const auto ranks = join(1);
+    std::vector<float> a = ramp<float>(100, 1), b = ramp<float>(200, 2);
+    iovec parts[2] = {{a.data(), 400}, {b.data(), 800}};
+    mmsghdr messages[2]{};
+    for (int i = 0; i < 2; i++) {
+        messages[i].msg_hdr.msg_iov = &parts[i];
+        messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    ASSERT_EQ(sendmmsg(ranks[0].get(), messages, 2, 0), 2);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 100), a);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 200), b);
 }
 
 TEST(Receive, WaitsNoLongerThanItsTimeout) {
