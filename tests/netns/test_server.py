@@ -96,7 +96,7 @@ def test_ended_server(tmp_path):
     (("--address", "here"), "--address here: not"),
     (("--address", "127.0.0.1", "--address", "127.0.0.2"), "same family"),
     (("--memory", "512KiB"), "--memory 524288: a job"),
-    (("--job-slots", "100"), "power of two, not 100"),
+    (("--job-slots", "100"), "power of two up to 8192, not 100"),
     (("--job", "7:size=2,algorithm=trio"), "trio does not work"),
     (("--child", "p0/10.77.0.2"), "--child p0/10.77.0.2: not"),
     (("--stats", "/no/such/file"), "--stats /no/such/file"),

@@ -8,6 +8,8 @@
 #include "socket_io.hpp"
 #include "statistics.hpp"
 
+#include <inagg/core/packet.h>
+
 #include <CLI/CLI.hpp>
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -55,10 +57,10 @@ void describe(CLI::App &app, Options &o) {
         ->transform(CLI::AsSizeValue(false))
         ->default_str("256MiB");
     app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")
-        ->check(inaggd::power_of_two)
+        ->check(inaggd::power_of_two(INAGG_MAX_SLOTS))
         ->capture_default_str();
     app.add_option("--control-slots", o.control_slots, "control slots, likewise")
-        ->check(inaggd::power_of_two)
+        ->check(inaggd::power_of_two(INAGG_MAX_SLOTS))
         ->capture_default_str();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--aggregators", o.indices, "atp: which ones blocks use; others than hashed are for comparison")

@@ -4,6 +4,8 @@
 #include "error.hpp"
 #include "slot_pool.hpp"
 
+#include <inagg/core/packet.h>
+
 #include <charconv>
 #include <map>
 #include <set>
@@ -12,7 +14,7 @@
 namespace inaggd {
 namespace {
 
-constexpr uint32_t max_pool = 1u << 20;
+constexpr uint32_t max_pool = INAGG_MAX_SLOTS; // workers take no more
 constexpr uint32_t least_expiry_us = 100, most_expiry_us = 60'000'000;
 constexpr uint32_t least_exclude_us = least_exclude_ms * 1000, most_exclude_us = 3600'000'000;
 

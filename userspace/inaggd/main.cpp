@@ -10,6 +10,7 @@
 #include "power_of_two.hpp"
 #include "ring.hpp"
 
+#include <inagg/core/packet.h>
 #include <inagg/core/queue.h>
 
 #include <CLI/CLI.hpp>
@@ -68,16 +69,16 @@ void describe(CLI::App &app, Options &o) {
         ->check(CLI::Range(16u, 1u << 20))
         ->capture_default_str();
     app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")
-        ->check(power_of_two)
+        ->check(power_of_two(INAGG_MAX_SLOTS))
         ->capture_default_str();
     app.add_option("--control-slots", o.control_slots, "control slots, likewise")
-        ->check(power_of_two)
+        ->check(power_of_two(INAGG_MAX_SLOTS))
         ->capture_default_str();
     app.add_option("--buckets", o.buckets, "of four trio blocks each (13.5 KB a bucket)")
-        ->check(power_of_two)
+        ->check(power_of_two(1u << 20))
         ->capture_default_str();
     app.add_option("--aggregators", o.aggregators, "slots that all atp jobs share (3.4 KB each)")
-        ->check(power_of_two)
+        ->check(power_of_two(1u << 20))
         ->capture_default_str();
     app.add_option("--sweepers", o.sweepers, "timers that look for trio blocks whose ranks do not come")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))

@@ -10,12 +10,13 @@
 
 namespace inaggd {
 
-inline const CLI::Validator power_of_two(
-    [](const std::string &text) {
-        uint32_t value = 0;
-        const bool ok = CLI::detail::lexical_cast(text, value) && value <= (1u << 20) && std::has_single_bit(value);
-        return ok ? std::string() : "must be a power of two, not " + text;
-    },
-    "POWER OF TWO");
+inline CLI::Validator power_of_two(uint32_t most) {
+    return {[most](const std::string &text) {
+                uint32_t value = 0;
+                const bool ok = CLI::detail::lexical_cast(text, value) && value <= most && std::has_single_bit(value);
+                return ok ? std::string() : "must be a power of two up to " + std::to_string(most) + ", not " + text;
+            },
+            "POWER OF TWO"};
+}
 
 } // namespace inaggd
