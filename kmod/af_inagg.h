@@ -196,7 +196,6 @@ struct inagg_sock {
 	bool	readable;	/* recv() would return something worth returning; read without the lock */
 	bool	discard;	/* nobody will read: results are thrown away as they come */
 	bool	lingering;	/* closed by its user, contributions under way */
-	bool	left;		/* the job, and nobody finds it any more */
 };
 
 static inline struct inagg_sock *inagg_sk(const struct sock *sk)

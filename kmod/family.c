@@ -137,7 +137,6 @@ static void destroy(struct inagg_sock *isk)
 	mutex_lock(&in->lock);
 	list_del(&isk->node);
 	mutex_unlock(&in->lock);
-	isk->left = true;
 	isk->linger_pause = 0;
 	free_when_drained(isk);
 }
@@ -158,7 +157,7 @@ static void linger(struct work_struct *work)
 {
 	struct inagg_sock *isk = container_of(to_delayed_work(work), struct inagg_sock, linger);
 
-	if (isk->left)
+	if (isk->wire)
 		free_when_drained(isk);
 	else if (has_unfinished(isk) && ktime_get_ns() < isk->linger_until)
 		look_later(isk);

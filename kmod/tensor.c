@@ -34,13 +34,14 @@ void inagg_uncharge(struct inagg_sock *isk, u64 bytes)
 int inagg_alloc_memory(struct inagg_sock *isk)
 {
 	struct inagg_ring *ring = &isk->ring;
-	u64 bytes, wire = inagg_wire_bytes(isk);
+	u64 bytes, wire;
 	int error;
 
 	if (isk->has_memory)
 		return 0;
 	ring->cell_bytes = isk->job.elements * 4;
 	ring->cells = rounddown_pow_of_two(max(isk->set.buffer / ring->cell_bytes, 4U));
+	wire = inagg_wire_bytes(isk);
 	bytes = sizeof(*isk) + wire + (u64)ring->cells * ring->cell_bytes +
 		(u64)(isk->job.slots + isk->job.control_slots) *
 			(ring->cell_bytes + sizeof(struct inagg_wslot) + sizeof(struct inagg_record));

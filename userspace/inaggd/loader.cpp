@@ -218,10 +218,9 @@ void Loader::load(const SwitchSizes &sizes) {
 
 void Loader::provide(const inagg_job &job) {
     const uint32_t call = inagg_call_of(&job);
-    if (call == INAGG_SWITCHML || provided_.contains(call))
-        return;
-    load_further(call);
-    provided_.insert(call);
+    uint32_t id = 0; // of the program that is there
+    if (call != INAGG_SWITCHML && bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.algorithms), &call, &id))
+        load_further(call);
 }
 
 // One more of the programs, over the maps of those that are there.

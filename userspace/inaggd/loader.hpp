@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -69,7 +68,6 @@ private:
     Fd lock_;
     switch_bpf *skeleton_ = nullptr;
     bool resumed_ = false;
-    std::set<uint32_t> provided_; // enum inagg_call
 };
 
 } // namespace inaggd

@@ -9,7 +9,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <span>
 
 namespace inagg {
 

@@ -22,7 +22,6 @@ public:
     uint32_t blocks_ahead() const override;
     uint16_t elements() const override { return trees_[0]->elements(); }
     bool tree() const override { return trees_[0]->tree(); }
-    int descriptor() const override { return -1; } // there is no forest of forests
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override;
     void leave() override;
