@@ -22,7 +22,7 @@ struct report {
 	__u16	count;			/* of a result: how many */
 	__u16	flags;			/* enum inagg_flag; of a WAIT only MULTICAST and SATURATED count */
 	__u16	epoch;
-	__u16	cap;
+	__u16	cap;			/* of a WAIT: the block was refused */
 };
 
 static __always_inline int is_half(__u8 dtype_op)
@@ -30,6 +30,11 @@ static __always_inline int is_half(__u8 dtype_op)
 	__u8 dtype = dtype_op >> 4;
 
 	return dtype == INAGG_WIRE_FLOAT16 || dtype == INAGG_WIRE_BFLOAT16;
+}
+
+static __always_inline int is_float(__u8 dtype_op)
+{
+	return dtype_op >> 4 == INAGG_WIRE_FLOAT32;
 }
 
 static __always_inline __u32 mantissa_bits(__u8 dtype_op)
@@ -61,7 +66,7 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct packet
 		if (!h)
 			return;
 	}
-	flags |= sum ? r->flags | (p->flags & INAGG_F_RESEND) : r->flags & (INAGG_F_MULTICAST | INAGG_F_SATURATED);
+	flags |= sum ? r->flags | r->state.marks | (p->flags & INAGG_F_RESEND) : r->flags & (INAGG_F_MULTICAST | INAGG_F_SATURATED);
 	if (sum && (r->state.flags & INAGG_SLOT_SATURATED))
 		flags |= INAGG_F_SATURATED;
 	h->payload_checksum = 0;
@@ -71,7 +76,7 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct packet
 	h->fan_in = bpf_htons(job->size);
 	h->count = sum ? bpf_htons(r->count) : 0;
 	h->contributors = bpf_cpu_to_be64(sum ? r->state.seen : r->state.seen | r->absent);
-	h->window_cap = bpf_htons(r->cap);
+	h->window_cap = bpf_htons(sum ? r->state.cap : r->cap);
 	h->switch_id = bpf_htons(r->epoch);
 	h->dtype_op = p->block.dtype_op;
 	h->scale = p->block.scale;

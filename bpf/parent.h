@@ -69,6 +69,7 @@ static __always_inline int from_parent(struct xdp_md *ctx, struct packet *p)
 	}
 	if (find_slot(&b, p))
 		return drop(b.count, -INAGG_R_SLOT);
+	note_mark(ctx, p);
 	return p->type == INAGG_WAIT ? pass_wait(ctx, p, &b) : tree_take(ctx, p, &b);
 }
 

@@ -9,6 +9,7 @@
  *   inagg_tree, inagg_parent  SwitchML in a tree of switches (tree.h): what comes from below, and from above
  *   inagg_combine, inagg_combined  likewise of Trio-ML (combine.h)
  *   inagg_atp       that of ATP (atp.h), with a server behind
+ *   inagg_panama    the float additions of PANAMA (panama.h), whose jobs are trees otherwise, also of one switch
  *   inagg_sweep, inagg_sweep_once, inagg_tick  run by the agent: its blocks that do not wait (sweep.h)
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
  *   inagg_clear     run by the agent: forgets slots, records and floors, safely beside traffic
@@ -96,7 +97,7 @@ struct packet {
 	__be16	reply_port;	/* the rank's */
 	__u16	job;		/* number */
 	__u8	type;		/* enum inagg_type */
-	__u8	reserved;
+	__u8	leaf;		/* the rank's, for panama */
 	__u32	way;		/* of its record, for trio */
 };
 
@@ -434,6 +435,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 }
 
 #include "tree.h"
+#include "panama.h"
 #include "atp.h"
 #include "combine.h"
 #include "parent.h"
@@ -465,6 +467,7 @@ static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, voi
 	    !inagg_packet_intact(h, payload_checksum((void *)(h + 1), end, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
 	p->reply_port = m->receive_port;
+	p->leaf = m->leaf;
 	p->slot_key = (job->first_slot + slot) * 2 + ((p->flags & INAGG_F_VERSION) != 0);
 	return 0;
 }
@@ -641,6 +644,7 @@ static int clear_slot(__u32 key)
 		return 0;
 	__builtin_memset(&m->state, 0, sizeof(m->state));
 	m->ready = 0;
+	begin_merge(m);
 	unlock_slot(m);
 	return 1;
 }

@@ -10,6 +10,7 @@
 
 #include <inagg/core/aggregator.h>
 #include <inagg/core/job.h>
+#include <inagg/core/merge.h>
 #include <inagg/core/presence.h>
 #include <inagg/core/record.h>
 
@@ -18,6 +19,7 @@
 #define INAGG_DEFAULT_SLOTS	4096	/* slot pairs of a switch; inaggd may choose another number */
 #define INAGG_DEFAULT_BUCKETS	1024	/* of block records, for jobs with INAGG_TRIO; likewise */
 #define INAGG_DEFAULT_AGGREGATORS	4096	/* slots shared by the jobs with INAGG_ATP; likewise */
+#define INAGG_DEFAULT_BUFFERS	4096	/* of floats that wait, for jobs with INAGG_PANAMA; likewise */
 #define INAGG_LOOPBACK		1	/* interface that live frames seem to come from; no port of a switch */
 #define INAGG_DEFAULT_FLOORS	65536	/* slots of jobs whose blocks have records: 12 bytes each */
 
@@ -47,6 +49,7 @@ enum inagg_switch_flag {
 enum inagg_call {
 	INAGG_CALL_TRIO		= INAGG_TRIO,
 	INAGG_CALL_ATP		= INAGG_ATP,
+	INAGG_CALL_PANAMA	= INAGG_PANAMA,	/* floats; what else these jobs have is the tree's */
 	INAGG_CALL_TICK		= INAGG_ALGORITHMS,
 	INAGG_CALL_TREE,
 	INAGG_CALL_PARENT,
@@ -58,9 +61,17 @@ enum inagg_call {
 /** What handles the packets of @job's ranks: an enum inagg_call, or INAGG_SWITCHML: the root program itself. */
 static inline __u32 inagg_call_of(const struct inagg_job *job)
 {
+	if (job->algorithm == INAGG_PANAMA)
+		return INAGG_CALL_TREE;
 	if (!(job->flags & INAGG_JOIN_TREE) || job->algorithm == INAGG_ATP)
 		return job->algorithm;
 	return job->algorithm == INAGG_TRIO ? INAGG_CALL_COMBINE : INAGG_CALL_TREE;
+}
+
+/** Does what handles them need @call, too? */
+static inline int inagg_also_calls(const struct inagg_job *job, __u32 call)
+{
+	return call == INAGG_CALL_PANAMA && job->algorithm == INAGG_PANAMA;
 }
 
 /* `members`: index job.index * INAGG_MAX_RANKS + rank, value struct inagg_member. */
@@ -89,9 +100,27 @@ struct inagg_slot_memory {
 	__u32	busy;			/* a CPU is in this slot: see lock_slot() */
 	__u32	ready;			/* lanes hold the result, as on the wire */
 	struct inagg_slot state;
-	__u64	reserved[4];
+	struct inagg_merge merge;	/* of floats: core/merge.h; its buffer 0 are the lanes */
+	__u32	turn;			/* counts the blocks that `merge` was begun for */
+	__u32	lost;			/* a climber could not go on: what it carried is gone */
+	__u64	reserved[2];
 	/* Until the block completes: 32-bit accumulators, two in a word.  Then: the result's payload. */
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
+	__u32	buffers[INAGG_MAX_RANKS / 2];	/* of `merge`: numbers in `float_buffers` from 1; 0: none */
+};
+
+/* `float_buffers`: what waits to be added to floats that are yet to come; index from 0. */
+struct inagg_float_buffer {
+	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
+};
+
+/* `free_buffers`: a queue of numbers in `float_buffers` that were given back; those above `used_buffers`[0] are new. */
+
+/* `shares`: index job.index; of jobs with INAGG_PANAMA. */
+struct inagg_share {
+	__u16	cap;		/* blocks that this switch has memory for, its window cap; 0: as many as it has slots */
+	__u8	children;	/* ranks and switches whose sums are added here */
+	__u8	reserved;
 };
 
 /* `buckets`: index inagg_bucket_of(). */

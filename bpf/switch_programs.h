@@ -11,12 +11,13 @@
 struct inagg_program {
 	__u32		call;	/* enum inagg_call: index in `algorithms` */
 	const char	*name;
-	int		by_job;	/* long to verify, and needed only by jobs of which inagg_call_of() says so */
+	int		by_job;	/* long to verify, and needed only by jobs of which inagg_call_of() says so, or inagg_also_calls() */
 };
 
 static const struct inagg_program inagg_programs[] = {
 	{ INAGG_CALL_TRIO, "inagg_trio", 1 },
 	{ INAGG_CALL_ATP, "inagg_atp", 1 },
+	{ INAGG_CALL_PANAMA, "inagg_panama", 1 },
 	{ INAGG_CALL_TICK, "inagg_tick", 0 },
 	{ INAGG_CALL_TREE, "inagg_tree", 1 },
 	{ INAGG_CALL_PARENT, "inagg_parent", 0 },

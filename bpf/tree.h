@@ -8,6 +8,15 @@
 
 #include <inagg/core/tree.h>
 
+/* What a router on the way said of its queue counts like the flag of a switch. */
+static __always_inline void note_mark(const struct xdp_md *ctx, struct packet *p)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+
+	if (data + INAGG_HDR4 <= end && is_marked(data, family_of(data)))
+		p->block.marks |= INAGG_F_CONGESTION;
+}
+
 /* What a packet of a job meets. */
 struct branch {
 	struct inagg_job *job;
@@ -30,6 +39,14 @@ static __always_inline int tree_lookup(struct branch *b, const struct packet *p)
 	b->uplink = bpf_map_lookup_elem(&uplinks, &row);
 	b->count = get_stats(row);
 	return b->uplink && b->count ? 0 : -1;
+}
+
+/* Floats of the slot's block were lost where they were added (panama.h): it begins anew.  The lock is held. */
+static __always_inline void forget_lost(struct inagg_slot_memory *m)
+{
+	if (m->lost)
+		m->state.flags = 0;
+	m->lost = 0;
 }
 
 static __always_inline int find_slot(struct branch *b, const struct packet *p)
@@ -105,6 +122,24 @@ static __always_inline __u64 ranks_of(const struct packet *p, const struct inagg
 	return behind && !(p->block.contributors & ~*behind) ? p->block.contributors : 0;
 }
 
+/* The packet's ranks are in already. */
+static __always_inline int tree_repeat(struct xdp_md *ctx, struct packet *p, const struct branch *b, const struct place *at,
+				       struct report *r, int action)
+{
+	b->count->duplicates++;
+	if (action == INAGG_REPLY) {
+		b->count->replies++;
+		return deliver(ctx, p, b->job, at, r, b->count, 0);
+	}
+	if (action == INAGG_SEND_UP) {
+		b->count->relayed++;
+		return send_partial(ctx, p, b, at, r);
+	}
+	b->count->waits++;
+	r->state.seen |= b->tree.everyone & ~b->tree.here;
+	return tell(ctx, p, b->job, b->count, r, 0);
+}
+
 static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
 	struct place at = switchml_place(b->memory);
@@ -132,22 +167,8 @@ static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p,
 
 	if (verdict < 0)
 		return drop(b->count, verdict);
-	if (action == INAGG_REPLY) {
-		b->count->duplicates++;
-		b->count->replies++;
-		return deliver(ctx, p, b->job, &at, &r, b->count, 0);
-	}
-	if (action == INAGG_SEND_UP) {
-		b->count->duplicates++;
-		b->count->relayed++;
-		return send_partial(ctx, p, b, &at, &r);
-	}
-	if (action == INAGG_TELL) {
-		b->count->duplicates++;
-		b->count->waits++;
-		r.state.seen |= b->tree.everyone & ~b->tree.here;
-		return tell(ctx, p, b->job, b->count, &r, 0);
-	}
+	if (action > INAGG_COUNT)
+		return tree_repeat(ctx, p, b, &at, &r, action);
 	b->count->additions++;
 	b->count->elements += p->block.elements;
 	if (!(verdict & INAGG_COMPLETES))
@@ -175,6 +196,7 @@ static __always_inline int tree_request(struct xdp_md *ctx, struct packet *p, co
 
 	if (!lock_slot(b->memory))
 		return drop(b->count, -INAGG_R_BUSY);
+	forget_lost(b->memory);
 	verdict = inagg_tree_request(&b->memory->state, &p->block, p->flags & INAGG_F_MULTICAST);
 	r = switchml_report(&b->memory->state, b->job);
 	r.state.seen = inagg_tree_seen(&b->memory->state, &b->tree, &p->block);
@@ -236,10 +258,14 @@ int inagg_tree(struct xdp_md *ctx)
 
 	if (!p || tree_lookup(&b, p) || find_slot(&b, p))
 		return XDP_ABORTED;
+	note_mark(ctx, p);
 	switch (p->type) {
 	case INAGG_CONTRIBUTION:
 	case INAGG_PARTIAL:
-		return tree_contribute(ctx, p, &b);
+		if (!is_float(p->block.dtype_op))
+			return tree_contribute(ctx, p, &b);
+		bpf_tail_call(ctx, &algorithms, INAGG_CALL_PANAMA);
+		return drop(b.count, -INAGG_R_ALGORITHM);
 	case INAGG_RESTORE:
 		return tree_take(ctx, p, &b);
 	default:

@@ -92,7 +92,7 @@ std::vector<uint32_t> values_of(const json &object, uint8_t dtype) {
 JobSpec job_of(const json &object) {
     check_keys(object, {"number", "index", "ranks", "first_slot", "slots", "control_slots", "generation",
                         "elements", "checked", "algorithm", "family", "ports", "expiry_sweeps", "quorum",
-                        "most_open", "here", "subtrees"});
+                        "most_open", "here", "subtrees", "cap"});
     JobSpec spec;
     spec.number = number(object, "number", spec.number);
     spec.index = number(object, "index", spec.index);
@@ -108,6 +108,7 @@ JobSpec job_of(const json &object) {
     spec.expiry_sweeps = number(object, "expiry_sweeps", spec.expiry_sweeps);
     spec.quorum = number(object, "quorum", spec.quorum);
     spec.most_open = number(object, "most_open", spec.most_open);
+    spec.cap = number(object, "cap", spec.cap);
     spec.here = number<uint64_t>(object, "here", 0);
     spec.subtrees = object.value("subtrees", std::vector<uint64_t>{});
     spec.ports = object.value("ports", std::vector<uint32_t>{});

@@ -48,6 +48,8 @@ Packet Frames::plausible() {
         straggle(p);
     if (job.algorithm == INAGG_ATP)
         aggregate(p);
+    if (job.algorithm == INAGG_PANAMA)
+        add_floats(p);
     if (job.here)
         climb(p);
     return p;
@@ -82,6 +84,17 @@ void Frames::aggregate(Packet &p) {
     for (const uint16_t flag : {INAGG_F_RESEND, INAGG_F_COLLISION, INAGG_F_CONGESTION, INAGG_F_WHOLE})
         if (chance(5))
             p.flags |= flag;
+    p.marked = chance(5);
+}
+
+// What only panama adds, and what it passes on.
+void Frames::add_floats(Packet &p) {
+    if (p.dtype != INAGG_WIRE_NONE && p.dtype != INAGG_WIRE_INT32)
+        p.dtype = INAGG_WIRE_FLOAT32;
+    p.scale = p.next_scale = 0;
+    p.window_cap = chance(3) ? static_cast<uint16_t>(below(9)) : 0;
+    if (chance(5))
+        p.flags |= INAGG_F_CONGESTION;
     p.marked = chance(5);
 }
 

@@ -22,6 +22,7 @@ private:
     uint32_t below(uint32_t n) { return static_cast<uint32_t>(random() % n); }
     bool chance(uint32_t one_in) { return below(one_in) == 0; }
     support::Packet plausible();
+    void add_floats(support::Packet &p);
     void aggregate(support::Packet &p);
     void straggle(support::Packet &packet);
     void climb(support::Packet &packet);

@@ -60,6 +60,14 @@ JobSpec attacker(uint64_t round) {
         spec.here = 0b011;
         spec.subtrees = {round / 5 % 2 ? 0b01UL : 0, 0, 0};
     }
+    if (round % 5 == 1) {
+        spec.algorithm = INAGG_PANAMA;
+        spec.cap = round / 5 % 2 ? 3 : 0;
+        if (spec.here == 0b111) // a rack, and a rank
+            spec.subtrees = {0b011, 0b011, 0};
+        else
+            spec.subtrees.clear();
+    }
     return spec;
 }
 

@@ -18,6 +18,8 @@ inline constexpr uint32_t the_port = 1;
 // Few enough that blocks collide.
 inline constexpr uint32_t switch_buckets = 8;
 inline constexpr uint32_t switch_aggregators = 8;
+// As many as all slots of a small switch may need.
+inline constexpr uint32_t switch_buffers = 256;
 
 struct JobSpec {
     uint32_t number = 7;
@@ -31,6 +33,7 @@ struct JobSpec {
     int family = 4;
     uint16_t expiry_sweeps = 0, quorum = 0; // trio
     uint32_t most_open = 64;
+    uint16_t cap = 0; // panama
     uint64_t here = 0;               // in a tree: the ranks behind this switch; 0: it stands alone
     std::vector<uint64_t> subtrees;  // in a tree: the ranks for which the switch at a rank's address may speak
     uint64_t excluded = 0;               // bitmap of ranks
@@ -42,6 +45,9 @@ struct JobSpec {
     inagg_policy policy() const;
     inagg_floor floor(uint32_t position) const;
     bool has_parent() const { return here && here != inagg_all_ranks(ranks); }
+    // Of the tree in which floats are added: where a rank's or its switch's enter, and how many do.
+    uint8_t leaf(uint32_t rank) const;
+    uint8_t children() const { return leaf(ranks); }
     uint64_t subtree(uint32_t rank) const { return rank < subtrees.size() ? subtrees[rank] : 0; }
 };
 

@@ -4,6 +4,7 @@
 #include <inagg/core/checksum.h>
 #include <inagg/core/combiner.h>
 #include <inagg/core/fixed.h>
+#include <inagg/core/merge.h>
 #include <inagg/core/slot.h>
 
 #include <arpa/inet.h>
@@ -14,8 +15,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 namespace support {
 namespace {
@@ -108,6 +111,9 @@ struct ReferenceSwitch::Request {
     inagg_block block;
     Copy &copy;
     inagg_tree tree{.here = job.all, .everyone = inagg_all_ranks(job.size)};
+
+    // By the rules of trees, also if it is one of this switch alone.
+    bool is_in_tree() const { return spec.here || spec.algorithm == INAGG_PANAMA; }
 };
 
 struct ReferenceSwitch::Report {
@@ -152,7 +158,22 @@ inagg_member JobSpec::member(uint32_t rank) const {
     const Address address = worker_address(family, index, rank);
     std::copy(mac.begin(), mac.end(), m.mac);
     std::copy(address.begin(), address.end(), m.address);
+    m.leaf = leaf(rank);
     return m;
+}
+
+uint8_t JobSpec::leaf(uint32_t rank) const {
+    const uint64_t all = job().all;
+    const uint64_t own = rank < ranks ? subtree(rank) : 0;
+    uint8_t before = 0;
+    for (uint32_t other = 0; other < rank; other++) {
+        const uint64_t others = subtree(other);
+        const bool first = !others || std::countr_zero(others) == static_cast<int>(other);
+        if (own && others == own)
+            break;
+        before += (all & inagg_rank_bit(other)) && first;
+    }
+    return before;
 }
 
 inagg_policy JobSpec::policy() const {
@@ -276,8 +297,13 @@ std::string ReferenceSwitch::pool(const JobSpec &spec) {
         }
         return bytes;
     }
-    const auto *first = &memory[2 * spec.first_slot];
-    return {reinterpret_cast<const char *>(first), 2 * (spec.slots + spec.control_slots) * sizeof *first};
+    std::string bytes;
+    for (uint32_t i = 0; i < 2 * (spec.slots + spec.control_slots); i++) {
+        const Copy &copy = memory[2 * spec.first_slot + i];
+        bytes.append(reinterpret_cast<const char *>(&copy.state), sizeof copy.state);
+        bytes.append(reinterpret_cast<const char *>(&copy.lanes), sizeof copy.lanes);
+    }
+    return bytes;
 }
 
 Answer ReferenceSwitch::drop(inagg_stats &row, uint32_t reason) {
@@ -308,9 +334,9 @@ Answer ReferenceSwitch::receive(const Frame &frame) {
     std::copy_n(frame.begin(), 6, packet.target_mac.begin());
     std::copy_n(frame.begin() + 6, 6, packet.source_mac.begin());
     read_header(h, packet);
-    if (const auto job = jobs.find(packet.job); job != jobs.end() && job->second.algorithm == INAGG_ATP &&
-                                                is_marked(frame, packet.family))
-        packet.flags |= INAGG_F_CONGESTION;
+    packet.marked = is_marked(frame, packet.family);
+    if (const auto job = jobs.find(packet.job); job != jobs.end() && job->second.algorithm == INAGG_ATP)
+        packet.flags |= std::exchange(packet.marked, false) ? INAGG_F_CONGESTION : 0;
     const auto body = frame.begin() + static_cast<long>(header_offset(packet.family) + sizeof h);
     packet.payload.assign(body, frame.end());
     switch (packet.type) {
@@ -347,6 +373,7 @@ Answer ReferenceSwitch::join(const Packet &packet) {
         return drop(rows[spec.index], INAGG_R_MTU);
     const inagg_job row = spec.job();
     Packet out = packet;
+    out.marked = false;
     out.flags = INAGG_F_CHECKED;
     out.boot = switch_boot;
     out.source = switch_address(spec.family);
@@ -404,7 +431,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
     if ((spec.flags & INAGG_JOIN_CHECKED) &&
         !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
-    if (spec.algorithm > INAGG_ATP)
+    if (spec.algorithm > INAGG_PANAMA)
         return drop(row, INAGG_R_ALGORITHM);
     const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
     Request request{spec, job, row, packet, block, memory[key]};
@@ -416,11 +443,14 @@ Answer ReferenceSwitch::serve(Request &request) {
         return serve_record(request);
     if (request.spec.algorithm == INAGG_ATP)
         return serve_aggregator(request);
+    if (request.packet.marked && request.is_in_tree())
+        request.block.marks |= INAGG_F_CONGESTION;
+    const bool floats = request.block.dtype_op >> 4 == INAGG_WIRE_FLOAT32;
     switch (request.packet.type) {
     case INAGG_CONTRIBUTION:
-        return contribute(request, inagg_rank_bit(request.block.rank));
+        return floats ? contribute_floats(request) : contribute(request, inagg_rank_bit(request.block.rank));
     case INAGG_PARTIAL:
-        return add_partial(request);
+        return floats ? contribute_floats(request) : add_partial(request);
     case INAGG_RESTORE:
         return take(request, inagg_tree_restore(&request.copy.state, &request.tree, &request.block));
     default:
@@ -465,19 +495,8 @@ Answer ReferenceSwitch::contribute(Request &request, uint64_t ranks) {
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     const int action = verdict & ~INAGG_COMPLETES;
-    if (action > INAGG_COUNT) {
-        request.row.duplicates++;
-        request.row.replies += action == INAGG_REPLY;
-        Report report(state, lanes);
-        if (action == INAGG_REPLY)
-            return result(request, report, false);
-        if (action == INAGG_SEND_UP) {
-            request.row.relayed++;
-            return partial(request, report);
-        }
-        report.state.seen = inagg_tree_seen(&state, &request.tree, &request.block);
-        return tell(request, report, false);
-    }
+    if (action > INAGG_COUNT)
+        return repeat(request, action);
     add_elements(lanes, request.packet, request.block, request.job, action);
     request.row.additions++;
     request.row.elements += request.block.elements;
@@ -490,10 +509,78 @@ Answer ReferenceSwitch::contribute(Request &request, uint64_t ranks) {
     return result(request, Report(state, lanes), true);
 }
 
+// What is in already.
+Answer ReferenceSwitch::repeat(Request &request, int verdict) {
+    request.row.duplicates++;
+    request.row.replies += verdict == INAGG_REPLY;
+    Report report(request.copy.state, request.copy.lanes);
+    if (verdict == INAGG_REPLY)
+        return result(request, report, false);
+    if (verdict == INAGG_SEND_UP) {
+        request.row.relayed++;
+        return partial(request, report);
+    }
+    report.state.seen = inagg_tree_seen(&request.copy.state, &request.tree, &request.block);
+    return tell(request, report, false);
+}
+
+namespace {
+
+// The sum of the leaves [first, first + 2^level) that there are, by the processor's own addition.
+std::vector<float> sum_of_leaves(const std::map<uint8_t, std::vector<float>> &leaves, uint32_t first, uint32_t level) {
+    if (level == 0)
+        return leaves.at(static_cast<uint8_t>(first));
+    std::vector<float> sum = sum_of_leaves(leaves, first, level - 1);
+    const uint32_t right = first + (1u << (level - 1));
+    if (right >= leaves.size())
+        return sum;
+    const std::vector<float> other = sum_of_leaves(leaves, right, level - 1);
+    for (size_t i = 0; i < sum.size(); i++) {
+        sum[i] += other[i];
+        if (std::isnan(sum[i])) // one for all of them
+            sum[i] = std::bit_cast<float>(0x7fc00000u);
+    }
+    return sum;
+}
+
+} // namespace
+
+// Leaves are kept apart until all are here.
+Answer ReferenceSwitch::contribute_floats(Request &request) {
+    const uint64_t subtree = request.spec.subtree(request.block.rank);
+    const uint64_t ranks = subtree ? subtree : inagg_rank_bit(request.block.rank);
+    inagg_slot &state = request.copy.state;
+    auto &leaves = request.copy.leaves;
+    if (request.packet.type != (subtree ? INAGG_PARTIAL : INAGG_CONTRIBUTION) ||
+        (subtree && request.block.contributors != subtree))
+        return drop(request.row, INAGG_R_RANK);
+    request.block.cap = inagg_smaller_cap(request.block.cap, request.spec.cap);
+    if (!inagg_slot_holds(&state, &request.block) && !inagg_slot_is_past(&state, &request.block))
+        leaves.clear();
+    const int verdict = inagg_tree_admit(&state, ranks, &request.block);
+    if (verdict < 0)
+        return drop(request.row, static_cast<uint32_t>(-verdict));
+    if (verdict > INAGG_COUNT)
+        return repeat(request, verdict);
+    std::vector<float> &leaf = leaves[request.spec.leaf(request.block.rank)];
+    for (const uint32_t bits : element_values(request.packet.payload, INAGG_WIRE_FLOAT32))
+        leaf.push_back(std::bit_cast<float>(bits));
+    request.row.additions++;
+    request.row.elements += request.block.elements;
+    if (leaves.size() < request.spec.children())
+        return {Action::absorb, 0, {}};
+    request.row.completions++;
+    const std::vector<float> sum = sum_of_leaves(leaves, 0, INAGG_MERGE_LEVELS);
+    std::transform(sum.begin(), sum.end(), request.copy.lanes.begin(), [](float x) { return std::bit_cast<uint32_t>(x); });
+    inagg_tree_added(&state, &request.tree);
+    const Report report(state, request.copy.lanes);
+    return state.flags & INAGG_SLOT_SENT ? partial(request, report) : result(request, report, true);
+}
+
 // From a switch below: only for the ranks behind it.
 Answer ReferenceSwitch::add_partial(Request &request) {
     const uint64_t named = request.block.contributors;
-    if (!request.spec.here)
+    if (!request.is_in_tree())
         return drop(request.row, INAGG_R_TYPE);
     if (!named || (named & ~request.spec.subtree(request.block.rank)))
         return drop(request.row, INAGG_R_RANK);
@@ -571,8 +658,10 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
         return from_server(request);
     if (spec.algorithm == INAGG_TRIO)
         return from_parent_of_records(request);
+    if (packet.marked)
+        request.block.marks |= INAGG_F_CONGESTION;
     if (packet.type == INAGG_RESULT)
-        return take(request, inagg_tree_result(&request.copy.state, &request.tree, &block));
+        return take(request, inagg_tree_result(&request.copy.state, &request.tree, &request.block));
     Report report(uint16_t{0});
     report.state.seen = inagg_tree_wait(&request.copy.state, &block, block.contributors);
     return pass_down(request, report);
@@ -589,6 +678,7 @@ Answer ReferenceSwitch::pass_down(Request &request, Report report) {
 // To the parent.
 Answer ReferenceSwitch::pass_up(const Request &request) {
     Packet out = request.packet;
+    out.marked = false;
     out.source = switch_address(request.spec.family);
     out.source_mac = switch_mac();
     out.source_port = INAGG_PORT;
@@ -1004,11 +1094,12 @@ Answer ReferenceSwitch::from_server(Request &request) {
 
 Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, const Report &report, bool everyone) const {
     Packet out = request.packet;
+    out.marked = false;
     out.type = type;
     out.flags &= type == INAGG_WAIT ? INAGG_F_VERSION : INAGG_F_VERSION | INAGG_F_RESEND;
     if (request.job.flags & INAGG_JOIN_CHECKED)
         out.flags |= INAGG_F_CHECKED;
-    if (request.spec.here && everyone && type == INAGG_WAIT)
+    if (request.is_in_tree() && everyone && type == INAGG_WAIT)
         out.flags |= INAGG_F_MULTICAST; // switches below pass it on likewise
     if (report.raw)
         out.flags |= INAGG_F_SATURATED;
@@ -1045,6 +1136,8 @@ Answer ReferenceSwitch::result(const Request &request, const Report &report, boo
     out.count = static_cast<uint16_t>(inagg_count_ranks(state.seen));
     out.elements = state.elements;
     out.payload = element_bytes({report.lanes->begin(), report.lanes->begin() + state.elements}, out.dtype);
+    out.flags |= state.marks;
+    out.window_cap = state.cap;
     if (state.flags & INAGG_SLOT_SATURATED)
         out.flags |= INAGG_F_SATURATED;
     if (report.degraded)

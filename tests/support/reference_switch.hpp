@@ -31,6 +31,7 @@ private:
     struct Copy {
         inagg_slot state;
         Lanes lanes;
+        std::map<uint8_t, std::vector<float>> leaves{}; // panama, until all are in
     };
     struct Aggregator {
         inagg_aggregator state;
@@ -48,6 +49,8 @@ private:
     Answer join(const Packet &packet);
     Answer serve(Request &request);
     Answer contribute(Request &request, uint64_t ranks);
+    Answer contribute_floats(Request &request);
+    Answer repeat(Request &request, int verdict);
     Answer add_partial(Request &request);
     Answer take(Request &request, int verdict);
     Answer ask(Request &request);

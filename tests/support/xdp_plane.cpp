@@ -77,6 +77,9 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     skeleton->rodata->bucket_count = switch_buckets;
     bpf_map__set_max_entries(skeleton->maps.aggregators, switch_aggregators);
     skeleton->rodata->aggregator_count = switch_aggregators;
+    bpf_map__set_max_entries(skeleton->maps.float_buffers, switch_buffers);
+    bpf_map__set_max_entries(skeleton->maps.free_buffers, switch_buffers);
+    skeleton->rodata->buffer_count = switch_buffers;
     if (switch_bpf__load(skeleton) || inagg_link_programs(skeleton->obj)) {
         const int error = errno;
         switch_bpf__destroy(skeleton);
@@ -168,6 +171,8 @@ void XdpPlane::add_job(const JobSpec &spec) {
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.subtrees), &key, &subtree, BPF_ANY),
               "writing `subtrees`");
     }
+    const inagg_share share{.cap = spec.cap, .children = spec.children(), .reserved = 0};
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.shares), &spec.index, &share, BPF_ANY), "writing `shares`");
     add_uplink(spec);
     add_ports(bpf_map__fd(skeleton->maps.ports), spec.index);
     rows[spec.number] = spec.index;

@@ -237,6 +237,7 @@ void Agent::apply(const Outcome &outcome) {
         write_ports(job);
         write_members(job);
     }
+    write_shares();
     sweep();
     for (const Displaced &gone : outcome.displaced) {
         inagg_join join{};
@@ -311,9 +312,25 @@ void Agent::apply_state(const Outcome::Change &change) {
 }
 
 void Agent::write_members(const JobState &job) {
+    write_shares(); // before anybody can be told that the job is complete
     for (uint32_t rank = 0; rank < job.record.size; rank++) {
+        inagg_member member = job.members[rank];
+        member.leaf = leaf_of(job, rank);
         maps_.put_subtree(job.record.index, rank, subtree_of(job, rank));
-        maps_.put_member(job.record.index, rank, job.members[rank]);
+        maps_.put_member(job.record.index, rank, member);
+    }
+}
+
+// Each job that adds floats has less when there is another.
+void Agent::write_shares() {
+    std::vector<const JobState *> adding;
+    for (const auto &[number, job] : book_.jobs())
+        if (adds_floats(job.record))
+            adding.push_back(&job);
+    for (const JobState *job : adding) {
+        const uint8_t children = children_of(*job);
+        const uint16_t cap = window_cap(maps_.buffer_count(), static_cast<uint32_t>(adding.size()), children);
+        maps_.put_share(job->record.index, {.cap = cap, .children = children, .reserved = 0});
     }
 }
 

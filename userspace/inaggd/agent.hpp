@@ -64,6 +64,7 @@ private:
     void apply_renew(const Outcome::Change &change);
     void apply_state(const Outcome::Change &change);
     void write_members(const JobState &job);
+    void write_shares();
     void write_ports(const JobState &job);
     Fd make_devmap() const;
     void tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,

@@ -69,9 +69,9 @@ Outcome refused(inagg_reason reason, std::string detail, Outcome so_far = {}) {
 // Why this policy leaves no room for the algorithm; empty: it does.
 std::string objection(const Policy &policy, int algorithm) {
     if (!is_available(algorithm))
-        return fmt::format("algorithm {} is not available, only switchml, trio and atp are", algorithm_name(algorithm));
-    if (algorithm == INAGG_TRIO && policy.server)
-        return "trio does not work with a server yet, switchml and atp do";
+        return fmt::format("algorithm {} is not available, only switchml, trio, atp and panama are", algorithm_name(algorithm));
+    if ((algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA) && policy.server)
+        return fmt::format("{} does not work with a server, switchml and atp do", algorithm_name(algorithm));
     if (algorithm == INAGG_ATP && !policy.server && !policy.has_parent())
         return "atp needs a server behind the switch: inagg-ps, and inaggd --parent PORT/ADDRESS";
     return "";
@@ -195,6 +195,27 @@ bool is_represented(const JobState &job, uint32_t rank) {
     auto before = std::span(job.members).first(rank);
     return std::any_of(before.begin(), before.end(),
                        [&](const inagg_member &other) { return same_switch(other, job.members[rank]); });
+}
+
+uint8_t leaf_of(const JobState &job, uint32_t rank) {
+    uint8_t leaf = 0;
+    for (uint32_t other = 0; other < rank && !same_switch(job.members[other], job.members[rank]); other++)
+        leaf += (job.record.all & inagg_rank_bit(other)) && !is_represented(job, other);
+    return leaf;
+}
+
+uint8_t children_of(const JobState &job) {
+    uint8_t children = 0;
+    for (uint32_t rank = 0; rank < job.record.size; rank++)
+        children += (job.record.all & inagg_rank_bit(rank)) && !is_represented(job, rank);
+    return children;
+}
+
+uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
+    const uint32_t of_a_block = inagg_merge_buffers(children) - 1; // the first is the slot's
+    if (!of_a_block)
+        return 0;
+    return static_cast<uint16_t>(std::min<uint32_t>(buffers / (jobs + 1) / of_a_block, UINT16_MAX));
 }
 
 uint64_t present_ranks(const JobState &job) {
@@ -771,7 +792,7 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers straggle
 
 // Also by removing jobs that nobody has used for long, the oldest first.
 bool JobBook::make_room(const inagg_job &record, Outcome &outcome, Time now) {
-    while (!free_index() || !free_slots(record)) {
+    while (!free_index() || !free_slots(record) || !has_buffers(record)) {
         auto oldest = jobs_.end();
         for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
             if (!job->second.record.keep && idle(job->second, now) &&
@@ -831,6 +852,19 @@ std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
         if (has_records(job.record) == has_records(record) && !needs_no_slots(job.record))
             taken.push_back({job.record.first_slot, pool_slots(job.record)});
     return first_fit(std::move(taken), pool_slots(record), pool_of(record));
+}
+
+// One block at least, for each job that adds floats; how many children the new one has here is not known yet.
+bool JobBook::has_buffers(const inagg_job &record) const {
+    if (!adds_floats(record))
+        return true;
+    uint32_t jobs = 1, widest = inagg_count_ranks(record.all);
+    for (const auto &[number, job] : jobs_)
+        if (adds_floats(job.record)) {
+            jobs++;
+            widest = std::max<uint32_t>(widest, children_of(job));
+        }
+    return inagg_merge_buffers(widest) == 1 || window_cap(policy_.buffers, jobs, widest);
 }
 
 uint32_t JobBook::pool_of(const inagg_job &record) const {

@@ -32,6 +32,7 @@ struct Neighbour {
 
 struct Policy {
     uint32_t slots = INAGG_DEFAULT_SLOTS;   // of the switch
+    uint32_t buffers = INAGG_DEFAULT_BUFFERS; // likewise, of floats that wait
     uint32_t floors = INAGG_DEFAULT_FLOORS; // likewise: slots of jobs whose blocks have records instead
     uint32_t job_slots = 128;             // of a job that names no number
     uint32_t job_control = 8;
@@ -175,6 +176,7 @@ private:
     bool idle(const JobState &job, Time now) const { return now - job.heard > policy_.idle; }
     std::optional<uint32_t> free_index() const;
     std::optional<uint32_t> free_slots(const inagg_job &record) const;
+    bool has_buffers(const inagg_job &record) const;
     uint32_t pool_of(const inagg_job &record) const;
     bool needs_no_slots(const inagg_job &record) const;
     uint16_t next_generation(uint16_t number);
@@ -206,5 +208,14 @@ uint64_t present_ranks(const JobState &job);
 uint64_t subtree_of(const JobState &job, uint32_t rank);
 // Another rank, before this one, stands for its switch.
 bool is_represented(const JobState &job, uint32_t rank);
+
+// Where sums of a rank, or of its switch, enter the tree in which floats are added: they are numbered in rank order.
+uint8_t leaf_of(const JobState &job, uint32_t rank);
+uint8_t children_of(const JobState &job);
+
+// Blocks whose floats each of `jobs` jobs may have waiting in a switch with so many buffers, if its children are so many
+// (PANAMA §4.2, "congestion window capping"): its part of all, less one that is left for the next job, which is there before
+// the others hear that they have less now. 0: blocks need no buffers.
+uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children);
 
 } // namespace inaggd

@@ -36,7 +36,8 @@ namespace fs = std::filesystem;
 constexpr std::array state_maps = {
     "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
     "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due",
-    "uplinks",  "subtrees",     "attendance", "stragglers", "aggregators", "queues"};
+    "uplinks",  "subtrees",     "attendance", "stragglers", "aggregators", "queues",
+    "float_buffers", "free_buffers", "used_buffers", "shares"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
                                  "inagg_sweep_once"};
@@ -217,14 +218,16 @@ void Loader::load(const SwitchSizes &sizes) {
 }
 
 void Loader::provide(const inagg_job &job) {
-    const uint32_t call = inagg_call_of(&job);
-    uint32_t id = 0; // of the program that is there
-    if (call != INAGG_SWITCHML && bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.algorithms), &call, &id))
-        load_further(call);
+    for (const inagg_program &program : inagg_programs) {
+        uint32_t id = 0; // of the program that is there
+        if ((program.call == inagg_call_of(&job) || inagg_also_calls(&job, program.call)) &&
+            bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.algorithms), &program.call, &id))
+            load_further(program);
+    }
 }
 
 // One more of the programs, over the maps of those that are there.
-void Loader::load_further(uint32_t call) {
+void Loader::load_further(const inagg_program &wanted) {
     const std::unique_ptr<switch_bpf, void (*)(switch_bpf *)> further(switch_bpf__open(), switch_bpf__destroy);
     if (!further)
         throw Error("switch program: {}", system_text(errno));
@@ -237,9 +240,7 @@ void Loader::load_further(uint32_t call) {
     }
     bpf_program *program;
     bpf_object__for_each_program(program, further->obj) bpf_program__set_autoload(program, false);
-    for (const inagg_program &wanted : inagg_programs)
-        if (wanted.call == call)
-            bpf_program__set_autoload(program_of(further->obj, wanted.name), true);
+    bpf_program__set_autoload(program_of(further->obj, wanted.name), true);
     need_loaded(further.get(), switch_bpf__load(further.get()));
 }
 
@@ -250,7 +251,9 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
         {skeleton_->maps.slots, {"slots", sizes.slots * 2}},
         {skeleton_->maps.buckets, {"buckets", sizes.buckets}},
         {skeleton_->maps.record_lanes, {"buckets", sizes.buckets * INAGG_WAYS}},
-        {skeleton_->maps.aggregators, {"aggregators", sizes.aggregators}}};
+        {skeleton_->maps.aggregators, {"aggregators", sizes.aggregators}},
+        {skeleton_->maps.float_buffers, {"buffers", sizes.buffers}},
+        {skeleton_->maps.free_buffers, {"buffers", sizes.buffers}}};
     for (const char *name : state_maps) {
         bpf_map *map = bpf_object__find_map_by_name(skeleton_->obj, name);
         fs::path path = fs::path(dir_) / name;
@@ -273,6 +276,7 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
     }
     skeleton_->rodata->bucket_count = bpf_map__max_entries(skeleton_->maps.buckets);
     skeleton_->rodata->aggregator_count = bpf_map__max_entries(skeleton_->maps.aggregators);
+    skeleton_->rodata->buffer_count = bpf_map__max_entries(skeleton_->maps.float_buffers);
     skeleton_->rodata->has_queues = sizes.queues;
 }
 

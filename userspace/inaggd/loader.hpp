@@ -11,6 +11,7 @@
 #include <vector>
 
 struct inagg_job;
+struct inagg_program;
 struct switch_bpf;
 
 namespace inaggd {
@@ -25,6 +26,7 @@ struct SwitchSizes {
     uint32_t slots;   // pairs
     uint32_t buckets; // of trio's records, a power of two
     uint32_t aggregators; // of atp, likewise
+    uint32_t buffers;     // of panama's floats
     bool queues;          // some port's rate is known
 };
 
@@ -57,7 +59,7 @@ public:
 
 private:
     void load(const SwitchSizes &sizes);
-    void load_further(uint32_t call);
+    void load_further(const inagg_program &wanted);
     void reuse_or_create(const SwitchSizes &sizes);
     void pin_new_maps();
     void pin_programs() const;

@@ -44,7 +44,7 @@ struct Options {
     std::string address4, address6;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
-    uint32_t aggregators = INAGG_DEFAULT_AGGREGATORS;
+    uint32_t aggregators = INAGG_DEFAULT_AGGREGATORS, buffers = INAGG_DEFAULT_BUFFERS;
     uint32_t buckets = INAGG_DEFAULT_BUCKETS, sweepers = 100, sweeps_per_expiry = 4;
     uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4;
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
@@ -56,7 +56,7 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("-p,--port", o.ports, "interface to serve; repeat for more")->required()->take_all();
     const auto rates =
         app.add_option("--port-rate", o.port_rates,
-                       "PORT=RATE, like p0=10gbit: what its link carries; atp then learns when frames would wait; repeat for more")
+                       "PORT=RATE, like p0=10gbit: what its link carries; atp and panama then learn when frames would wait; repeat for more")
             ->take_all();
     app.add_option("--mark-after", o.mark_after, "how long at a port with a rate is too long, like 500us")
         ->needs(rates)
@@ -79,6 +79,9 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_option("--aggregators", o.aggregators, "slots that all atp jobs share (3.4 KB each)")
         ->check(power_of_two(1u << 20))
+        ->capture_default_str();
+    app.add_option("--buffers", o.buffers, "for floats of panama jobs that wait to be added (3.3 KB each)")
+        ->check(CLI::Range(1u, 1u << 20))
         ->capture_default_str();
     app.add_option("--sweepers", o.sweepers, "timers that look for trio blocks whose ranks do not come")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))
@@ -237,8 +240,9 @@ struct Plan {
     std::map<std::string, inagg_queue> queues{}; // by port
 };
 
-Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
+Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t buffers) {
     return {.slots = slots,
+            .buffers = buffers,
             .floors = INAGG_DEFAULT_FLOORS,
             .job_slots = o.job_slots,
             .job_control = o.control_slots,
@@ -254,10 +258,11 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots) {
 // Throws what a start with these options would end with.
 void check_start(const Options &o) {
     Plan plan(o);
-    JobBook book(policy_of(o, plan, o.slots), [] { return uint16_t{0}; });
+    JobBook book(policy_of(o, plan, o.slots, o.buffers), [] { return uint16_t{0}; });
     if (std::filesystem::exists(o.bpffs + "/jobs") && !o.fresh) {
         SwitchMaps maps = SwitchMaps::open(o.bpffs);
         book.policy().slots = maps.slot_count();
+        book.policy().buffers = maps.buffer_count();
         restore_jobs(book, maps);
     }
     try_jobs(book, plan.jobs);
@@ -311,12 +316,12 @@ class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
         : o_(options), arguments_(std::move(arguments)), plan_(o_), run_dir_(o_.run_dir), signals_(signals()),
-          loader_(o_.bpffs, {.slots = o_.slots, .buckets = o_.buckets, .aggregators = o_.aggregators,
+          loader_(o_.bpffs, {.slots = o_.slots, .buckets = o_.buckets, .aggregators = o_.aggregators, .buffers = o_.buffers,
                              .queues = !plan_.queues.empty()}, o_.fresh) {}
 
     void start() {
         SwitchMaps maps = SwitchMaps::open(o_.bpffs);
-        Policy policy = policy_of(o_, plan_, maps.slot_count());
+        Policy policy = policy_of(o_, plan_, maps.slot_count(), maps.buffer_count());
         inagg_switch_settings settings = settings_for(maps);
         agent_ = std::make_unique<Agent>(
             std::move(maps), loader_.egress(), [this](const inagg_job &job) { loader_.provide(job); }, policy, settings,

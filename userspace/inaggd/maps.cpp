@@ -87,6 +87,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.uplinks_ = open_pin(dir, "uplinks");
     maps.subtrees_ = open_pin(dir, "subtrees");
     maps.queues_ = open_pin(dir, "queues");
+    maps.shares_ = open_pin(dir, "shares");
 
     const bpf_map_info info = info_of(maps.slots_, "slots");
     if (info.value_size != sizeof(inagg_slot_memory))
@@ -96,6 +97,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.slot_count_ = info.max_entries / 2;
     maps.bucket_count_ = info_of(open_pin(dir, "buckets"), "buckets").max_entries;
     maps.aggregator_count_ = info_of(open_pin(dir, "aggregators"), "aggregators").max_entries;
+    maps.buffer_count_ = info_of(open_pin(dir, "float_buffers"), "float_buffers").max_entries;
     maps.floor_count_ = info_of(open_pin(dir, "floors"), "floors").max_entries;
     return maps;
 }
@@ -248,6 +250,16 @@ std::optional<inagg_queue> SwitchMaps::queue(uint32_t ifindex) const {
         return std::nullopt;
     check(result, "queues");
     return queue;
+}
+
+void SwitchMaps::put_share(uint32_t index, const inagg_share &share) const {
+    check(bpf_map_update_elem(shares_.get(), &index, &share, BPF_ANY), "shares");
+}
+
+inagg_share SwitchMaps::share(uint32_t index) const {
+    inagg_share share{};
+    check(bpf_map_lookup_elem(shares_.get(), &index, &share), "shares");
+    return share;
 }
 
 void SwitchMaps::put_policy(uint32_t index, const inagg_job_policy &policy) const {

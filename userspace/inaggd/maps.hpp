@@ -76,6 +76,11 @@ public:
     void delete_queue(uint32_t ifindex) const;
     std::optional<inagg_queue> queue(uint32_t ifindex) const;
 
+    // Of a job with panama.
+    void put_share(uint32_t index, const inagg_share &share) const;
+    inagg_share share(uint32_t index) const;
+    uint32_t buffer_count() const { return buffer_count_; }
+
     // Of a job with trio: before it is put, forget_job() and then its policy.
     void put_policy(uint32_t index, const inagg_job_policy &policy) const;
     inagg_job_policy policy(uint32_t index) const;
@@ -103,8 +108,8 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_, queues_;
-    uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0;
+    Fd uplinks_, subtrees_, queues_, shares_;
+    uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0;
 };
 
 // A random boot id, never 0 and never `previous`.
@@ -122,6 +127,8 @@ std::vector<AttachedPort> attached_ports(const std::string &dir);
 inline bool has_records(const inagg_job &job) { return job.algorithm == INAGG_TRIO; }
 // Its sums are a server's, and it has no slots of its own in an XDP switch.
 inline bool shares_slots(const inagg_job &job) { return job.algorithm == INAGG_ATP; }
+// Floats are added in the switch, and wait in buffers for their turn.
+inline bool adds_floats(const inagg_job &job) { return job.algorithm == INAGG_PANAMA; }
 inline uint32_t pool_slots(const inagg_job &job) { return job.slots + job.control_slots; }
 
 } // namespace inaggd

@@ -43,7 +43,8 @@ struct inagg_member {
 	__u8	family;		/* 4 or 6 */
 	__u8	flags;		/* enum inagg_member_flag */
 	__u8	mac[6];
-	__u8	reserved[2];
+	__u8	leaf;		/* panama: of the tree in which floats are added, for this rank or its switch: core/merge.h */
+	__u8	reserved;
 	__u8	address[16];	/* IPv4 in the first 4 bytes */
 };
 
@@ -90,6 +91,8 @@ INAGG_INLINE struct inagg_block inagg_block_of(const struct inagg_hdr *h)
 		.scale = h->scale,
 		.next_scale = h->next_scale,
 		.saturated = (inagg_swap16(h->level_flags) & INAGG_F_SATURATED) != 0,
+		.marks = (__u16)(inagg_swap16(h->level_flags) & INAGG_KEPT_FLAGS),
+		.cap = inagg_swap16(h->window_cap),
 		.stream = 0,	/* inagg_stream_of(), which needs the job */
 		.whole = (inagg_swap16(h->level_flags) & INAGG_F_WHOLE) != 0,
 		.absent = (inagg_swap16(h->level_flags) & INAGG_F_ABSENT) != 0,
@@ -119,21 +122,22 @@ INAGG_INLINE __u32 inagg_job_era(const struct inagg_job *job)
 
 /*
  * May the switch fold this encoding?  A switch in a tree would have to send sums of 16-bit floats on at twice
- * their length, which a frame cannot grow to: there they travel as FIXED32.
+ * their length, which a frame cannot grow to: there they travel as FIXED32.  With panama all float sums are FLOAT32.
  */
 INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op)
 {
 	switch (dtype) {
 	case INAGG_WIRE_FLOAT16:
 	case INAGG_WIRE_BFLOAT16:
-		return op == INAGG_WIRE_SUM && !(job->flags & INAGG_JOIN_TREE);
-	case INAGG_WIRE_NONE:
+		return op == INAGG_WIRE_SUM && !(job->flags & INAGG_JOIN_TREE) && job->algorithm != INAGG_PANAMA;
 	case INAGG_WIRE_FIXED32:
+		return op == INAGG_WIRE_SUM && job->algorithm != INAGG_PANAMA;
+	case INAGG_WIRE_NONE:
 		return op == INAGG_WIRE_SUM;
 	case INAGG_WIRE_INT32:
 		return op < INAGG_WIRE_OPS;
-	case INAGG_WIRE_FLOAT32:	/* by the server alone: switches on the way pass it on */
-		return op == INAGG_WIRE_SUM && job->algorithm == INAGG_ATP;
+	case INAGG_WIRE_FLOAT32:	/* atp: by the server alone, switches on the way pass it on */
+		return op == INAGG_WIRE_SUM && (job->algorithm == INAGG_ATP || job->algorithm == INAGG_PANAMA);
 	default:
 		return 0;
 	}

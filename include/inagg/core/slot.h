@@ -40,8 +40,12 @@ struct inagg_slot {
 	__u8	scale;
 	__u8	next_scale;	/* maximum of what the ranks asked for */
 	__u8	flags;		/* enum inagg_slot_flag */
-	__u32	reserved;
+	__u16	marks;		/* INAGG_KEPT_FLAGS of what was folded in */
+	__u16	cap;		/* the smallest window cap of what was folded in; 0: none had one */
 };
+
+/* Flags that a sum has if one of its packets had them. */
+#define INAGG_KEPT_FLAGS	INAGG_F_CONGESTION
 
 INAGG_ASSERT(sizeof(struct inagg_slot) == 24);
 
@@ -55,6 +59,8 @@ struct inagg_block {
 	__u8	scale;
 	__u8	next_scale;
 	__u8	saturated;	/* 0 or 1 */
+	__u16	marks;		/* INAGG_KEPT_FLAGS of the header; a router's mark may be added */
+	__u16	cap;		/* window cap */
 	/* what only trio looks at */
 	__u8	stream;		/* 0: data, 1: control */
 	__u8	whole;		/* 0 or 1: no result without all ranks */
@@ -97,6 +103,14 @@ INAGG_INLINE void inagg_slot_take(struct inagg_slot *s, const struct inagg_block
 	s->scale = b->scale;
 	s->next_scale = 0;
 	s->flags = INAGG_SLOT_LIVE;
+	s->marks = 0;
+	s->cap = 0;
+}
+
+/** The smaller of two window caps; 0 is none. */
+INAGG_INLINE __u16 inagg_smaller_cap(__u16 a, __u16 b)
+{
+	return b && (!a || b < a) ? b : a;
 }
 
 /*
@@ -147,7 +161,25 @@ INAGG_INLINE int inagg_slot_fold(struct inagg_slot *s, __u64 ranks, const struct
 		s->next_scale = b->next_scale;
 	if (b->saturated)
 		s->flags |= INAGG_SLOT_SATURATED;
+	s->marks |= b->marks;
+	s->cap = inagg_smaller_cap(s->cap, b->cap);
 	return verdict;
+}
+
+/**
+ * The sum of @ranks arrives, for a slot that will be completed when it has been added: as inagg_slot_contribute_ranks(),
+ * without INAGG_COMPLETES.
+ */
+INAGG_INLINE int inagg_slot_admit_ranks(struct inagg_slot *s, __u64 ranks, const struct inagg_block *b)
+{
+	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
+		return -INAGG_R_ELEMENTS;
+	if (!inagg_slot_holds(s, b)) {
+		if (inagg_slot_is_past(s, b))
+			return -INAGG_R_STALE;
+		inagg_slot_take(s, b);
+	}
+	return inagg_slot_fold(s, ranks, b);
 }
 
 /**
@@ -156,16 +188,8 @@ INAGG_INLINE int inagg_slot_fold(struct inagg_slot *s, __u64 ranks, const struct
  */
 INAGG_INLINE int inagg_slot_contribute_ranks(struct inagg_slot *s, __u64 all, __u64 ranks, const struct inagg_block *b)
 {
-	int verdict;
+	int verdict = inagg_slot_admit_ranks(s, ranks, b);
 
-	if (!b->elements && !inagg_may_be_empty(b->dtype_op))
-		return -INAGG_R_ELEMENTS;
-	if (!inagg_slot_holds(s, b)) {
-		if (inagg_slot_is_past(s, b))
-			return -INAGG_R_STALE;
-		inagg_slot_take(s, b);
-	}
-	verdict = inagg_slot_fold(s, ranks, b);
 	if (verdict > 0 && verdict <= INAGG_COUNT && s->seen == all) {
 		s->flags |= INAGG_SLOT_COMPLETE;
 		verdict |= INAGG_COMPLETES;
@@ -206,6 +230,8 @@ INAGG_INLINE int inagg_slot_give_back(struct inagg_slot *s, __u64 contributors, 
 	s->seen = contributors;
 	s->elements = b->elements;
 	s->next_scale = b->next_scale;
+	s->marks = b->marks;
+	s->cap = b->cap;
 	/* exactly as it was, whatever the contributions that it replaces */
 	s->flags = INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE | (b->saturated ? INAGG_SLOT_SATURATED : 0);
 	return (b->elements ? INAGG_STORE : INAGG_COUNT) | INAGG_COMPLETES;

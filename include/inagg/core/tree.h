@@ -55,6 +55,28 @@ INAGG_INLINE int inagg_tree_contribute(struct inagg_slot *s, const struct inagg_
 	return verdict;
 }
 
+/**
+ * The same for elements that are added later, by core/merge.h: never with INAGG_COMPLETES.
+ */
+INAGG_INLINE int inagg_tree_admit(struct inagg_slot *s, __u64 ranks, const struct inagg_block *b)
+{
+	int verdict = inagg_slot_admit_ranks(s, ranks, b);
+
+	return verdict == INAGG_TELL && (s->flags & INAGG_SLOT_SENT) ? INAGG_SEND_UP : verdict;
+}
+
+/** ... and they have all been: the slot's elements are the sum of all ranks here. */
+INAGG_INLINE void inagg_tree_added(struct inagg_slot *s, const struct inagg_tree *t)
+{
+	s->flags |= inagg_tree_is_root(t) ? INAGG_SLOT_COMPLETE : INAGG_SLOT_SENT;
+}
+
+/** Is the slot's sum, of @b, still being made? */
+INAGG_INLINE int inagg_tree_is_adding(const struct inagg_slot *s, const struct inagg_block *b)
+{
+	return inagg_slot_holds(s, b) && !(s->flags & (INAGG_SLOT_COMPLETE | INAGG_SLOT_SENT));
+}
+
 /** A rank asks how its block is doing: as inagg_slot_request(), or PASS_UP if only the parent knows. */
 INAGG_INLINE int inagg_tree_request(const struct inagg_slot *s, const struct inagg_block *b, int everyone)
 {

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * PANAMA: floats are added in the order of core/merge.h.  Each packet carries its sum up as far as it gets; the slot's
+ * lock covers the decisions and what is left in buffers, not the additions.  All else is as in a tree: core/tree.h.
+ */
+#ifndef INAGG_PANAMA_H
+#define INAGG_PANAMA_H
+
+#include <inagg/core/float32.h>
+#include <inagg/core/merge.h>
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_DEFAULT_BUFFERS);
+	__type(key, __u32);
+	__type(value, struct inagg_float_buffer);
+} float_buffers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, INAGG_DEFAULT_BUFFERS);
+	__type(value, __u32);
+} free_buffers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} used_buffers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_share);
+} shares SEC(".maps");
+
+/* Buffers of this switch: as bucket_count. */
+const volatile __u32 buffer_count = INAGG_DEFAULT_BUFFERS;
+
+/* A number in `float_buffers`, from 1; 0: none is free. */
+static __always_inline __u32 take_buffer(void)
+{
+	__u32 zero = 0, number, *used;
+
+	if (!bpf_map_pop_elem(&free_buffers, &number))
+		return number;
+	used = bpf_map_lookup_elem(&used_buffers, &zero);
+	if (!used || *(volatile __u32 *)used >= buffer_count)
+		return 0;
+	number = __sync_fetch_and_add(used, 1);
+	return number < buffer_count ? number + 1 : 0;
+}
+
+static __always_inline void give_back_buffer(__u32 number)
+{
+	if (number)
+		bpf_map_push_elem(&free_buffers, &number, BPF_ANY);
+}
+
+/* The slot, whose lock is held, is another block's; what waits there for an earlier one waits in vain. */
+__attribute__((noinline)) int begin_merge(struct inagg_slot_memory *m)
+{
+	if (!m)
+		return -1;
+	if (m->merge.waiting)
+		for (int i = 0; i < INAGG_MAX_RANKS / 2; i++) {
+			give_back_buffer(m->buffers[i]);
+			m->buffers[i] = 0;
+		}
+	m->merge.waiting = 0;
+	m->lost = 0;
+	m->turn++;
+	return 0;
+}
+
+/* Not inlined: verified once instead of for each element, and as fast. */
+__attribute__((noinline)) __u32 add_float32(__u32 a, __u32 b)
+{
+	return inagg_float32_add(a, b);
+}
+
+static __always_inline __u64 add_floats(__u64 a, __u64 b)
+{
+	return add_float32(a, b) | (__u64)add_float32(a >> 32, b >> 32) << 32;
+}
+
+/* The packet's elements become the sum of them and the buffer's. */
+__attribute__((noinline)) int add_to_packet(struct xdp_md *ctx, struct inagg_float_buffer *from, __u32 chunks)
+{
+	struct inagg_hdr *h;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h || !from)
+		return -1;
+	FOR_EACH_WORD(h + 1, end, from->lanes, chunks, *p = add_floats(*p, *a))
+	return 0;
+}
+
+/* The packet's elements, into the buffer. */
+__attribute__((noinline)) int copy_packet(struct xdp_md *ctx, struct inagg_float_buffer *to, __u32 chunks)
+{
+	struct inagg_hdr *h;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h || !to)
+		return -1;
+	lanes_store(h + 1, end, to->lanes, chunks);
+	return 0;
+}
+
+/* The buffer of that number; 0: the slot's lanes. */
+static __always_inline struct inagg_float_buffer *find_buffer(struct inagg_slot_memory *m, __u32 number)
+{
+	__u32 key = number - 1;
+
+	if (!number)
+		return (struct inagg_float_buffer *)m->lanes;
+	return bpf_map_lookup_elem(&float_buffers, &key);
+}
+
+/* Change what the slot, whose lock is held, has as buffer @index.  Returns what that was. */
+static __always_inline __u32 exchange_buffer(struct inagg_slot_memory *m, __u32 index, __u32 number)
+{
+	__u32 *entry = &m->buffers[index & (INAGG_MAX_RANKS / 2 - 1)], before = *entry;
+
+	if (!index)
+		return 0;
+	*entry = number;
+	return before;
+}
+
+/* What a packet of floats carries up. */
+struct climb {
+	struct inagg_climber at;
+	__u32	turn;
+	__u32	children;
+	__u32	spare;		/* a buffer that is the packet's; it has one where it may have to wait outside the lanes */
+	__u32	taken;		/* the buffer that it adds next; 0: the slot's lanes */
+};
+
+/*
+ * The ranks whose sum the packet is, which must be all of its leaf's, and so come once; 0: it is not.
+ */
+static __always_inline __u64 ranks_of_leaf(const struct packet *p, const struct inagg_job *job)
+{
+	__u32 row = job->index * INAGG_MAX_RANKS + p->block.rank;
+	__u64 *behind = bpf_map_lookup_elem(&subtrees, &row);
+
+	if (!behind)
+		return 0;
+	if (!*behind)
+		return p->type == INAGG_CONTRIBUTION ? inagg_rank_bit(p->block.rank) : 0;
+	return p->type == INAGG_PARTIAL && p->block.contributors == *behind ? *behind : 0;
+}
+
+/* inagg_tree_admit() for the packet, in the slot whose lock is held.  A block whose sum was lost begins anew. */
+static __always_inline int panama_admit(struct inagg_slot_memory *m, const struct packet *p, __u64 ranks, struct climb *c)
+{
+	forget_lost(m);
+	if (!inagg_slot_holds(&m->state, &p->block) && !inagg_slot_is_past(&m->state, &p->block)) {
+		begin_merge(m);
+		m->ready = 0;
+	}
+	c->turn = m->turn;
+	return inagg_tree_admit(&m->state, ranks, &p->block);
+}
+
+/* Does the slot still wait for what climbs?  Its lock is held. */
+static __always_inline int is_awaited(const struct inagg_slot_memory *m, const struct packet *p, const struct climb *c)
+{
+	return m->turn == c->turn && inagg_tree_is_adding(&m->state, &p->block);
+}
+
+/* The packet's sum waits in buffer @index of the slot, whose lock is held. */
+static __always_inline int leave_sum(struct xdp_md *ctx, struct inagg_slot_memory *m, const struct packet *p, struct climb *c,
+				     __u32 index)
+{
+	if (copy_packet(ctx, find_buffer(m, index ? c->spare : 0), p->block.elements / INAGG_CHUNK))
+		return -1;
+	if (index) {
+		exchange_buffer(m, index, c->spare);
+		c->spare = 0;
+	}
+	return 0;
+}
+
+/* The sum that was taken joins the packet's.  No lock is held. */
+static __always_inline int add_taken(struct xdp_md *ctx, struct inagg_slot_memory *m, const struct packet *p, struct climb *c)
+{
+	int error = add_to_packet(ctx, find_buffer(m, c->taken), p->block.elements / INAGG_CHUNK);
+
+	if (c->taken) {
+		give_back_buffer(c->spare);
+		c->spare = c->taken;
+	}
+	return error;
+}
+
+/* The packet has the sum of all ranks here, which goes up or to all of them. */
+static __always_inline int panama_finish(struct xdp_md *ctx, struct packet *p, const struct branch *b)
+{
+	struct inagg_slot_memory *m = b->memory;
+	struct report r = switchml_report(&m->state, b->job);
+
+	unlock_slot(m);
+	r.count = inagg_count_ranks(r.state.seen);
+	b->count->completions++;
+	if (inagg_tree_is_root(&b->tree)) {
+		answer(ctx, p, b->job, INAGG_RESULT, &r);
+		return send(ctx, p, b->job, b->count, 1);
+	}
+	answer(ctx, p, b->job, INAGG_PARTIAL, &r);
+	return send_up(ctx, p, b);
+}
+
+/* One step up.  INAGG_CLIMB_ADD: there may be another; else the packet's fate is in *@action. */
+static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, const struct branch *b, struct climb *c, int *action)
+{
+	struct inagg_slot_memory *m = b->memory;
+	__u32 index = 0;
+	int step;
+
+	*action = XDP_DROP;
+	if (!lock_slot(m)) {
+		*(volatile __u32 *)&m->lost = 1;
+		*action = drop(b->count, -INAGG_R_BUSY);
+		return INAGG_CLIMB_WAIT;
+	}
+	if (!is_awaited(m, p, c)) {
+		unlock_slot(m);
+		*action = drop(b->count, -INAGG_R_STALE);
+		return INAGG_CLIMB_WAIT;
+	}
+	step = inagg_merge_climb(&m->merge, &c->at, c->children, &index);
+	if (step == INAGG_CLIMB_DONE) {
+		inagg_tree_added(&m->state, &b->tree);
+		m->ready = !copy_packet(ctx, find_buffer(m, 0), p->block.elements / INAGG_CHUNK);
+		*action = panama_finish(ctx, p, b);
+		return step;
+	}
+	if (step == INAGG_CLIMB_ADD)
+		c->taken = exchange_buffer(m, index, 0);
+	else if (leave_sum(ctx, m, p, c, index))
+		m->lost = 1;
+	unlock_slot(m);
+	if (step == INAGG_CLIMB_ADD && add_taken(ctx, m, p, c))
+		m->lost = 1;
+	return step;
+}
+
+static __always_inline int panama_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b, struct climb *c)
+{
+	struct place at = switchml_place(b->memory);
+	__u64 ranks = ranks_of_leaf(p, b->job);
+	struct report r;
+	int verdict, action = XDP_DROP;
+
+	if (!ranks)
+		return drop(b->count, -INAGG_R_RANK);
+	if (!lock_slot(b->memory))
+		return drop(b->count, -INAGG_R_BUSY);
+	verdict = panama_admit(b->memory, p, ranks, c);
+	r = switchml_report(&b->memory->state, b->job);
+	r.state.seen = inagg_slot_seen(&b->memory->state, &p->block);
+	r.count = inagg_count_ranks(r.state.seen);
+	unlock_slot(b->memory);
+
+	if (verdict < 0)
+		return drop(b->count, verdict);
+	if (verdict > INAGG_COUNT)
+		return tree_repeat(ctx, p, b, &at, &r, verdict);
+	b->count->additions++;
+	b->count->elements += p->block.elements;
+	for (int step = 0; step <= INAGG_MERGE_LEVELS; step++)
+		if (climb_once(ctx, p, b, c, &action) != INAGG_CLIMB_ADD)
+			break;
+	return action;
+}
+
+/* Floats from a rank, or from a switch below. */
+SEC("xdp.frags")
+int inagg_panama(struct xdp_md *ctx)
+{
+	struct packet *p = handed_over();
+	struct inagg_share *share;
+	struct climb c = {};
+	struct branch b;
+	__u32 row;
+	int action;
+
+	if (!p || tree_lookup(&b, p) || find_slot(&b, p))
+		return XDP_ABORTED;
+	row = b.job->index;
+	share = bpf_map_lookup_elem(&shares, &row);
+	if (!share || p->leaf >= share->children || share->children > INAGG_MAX_RANKS)
+		return drop(b.count, -INAGG_R_RANK);
+	c.children = share->children;
+	c.at.first = p->leaf;
+	p->block.cap = inagg_smaller_cap(p->block.cap, share->cap);
+	if (p->leaf > 1) {
+		c.spare = take_buffer();
+		if (!c.spare)
+			return drop(b.count, -INAGG_R_FULL);
+	}
+	action = panama_contribute(ctx, p, &b, &c);
+	give_back_buffer(c.spare);
+	return action;
+}
+
+#endif /* INAGG_PANAMA_H */
