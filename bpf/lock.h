@@ -13,12 +13,17 @@
 
 #define INAGG_LOCK_TRIES	32
 
-static __always_inline int lock_word(__u32 *busy)
+static __always_inline int lock_word_within(__u32 *busy, int tries)
 {
-	for (int i = 0; i < INAGG_LOCK_TRIES; i++)
+	for (int i = 0; i < tries; i++)
 		if (!__sync_val_compare_and_swap(busy, 0, 1))
 			return 1;
 	return 0;
+}
+
+static __always_inline int lock_word(__u32 *busy)
+{
+	return lock_word_within(busy, INAGG_LOCK_TRIES);
 }
 
 static __always_inline void unlock_word(__u32 *busy)

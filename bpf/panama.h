@@ -217,6 +217,12 @@ static __always_inline int panama_finish(struct xdp_md *ctx, struct packet *p, c
 	return send_up(ctx, p, b);
 }
 
+/* What climbs is more than its packet, so it waits longer: if it is lost, all ranks send the block again. */
+__attribute__((noinline)) int lock_patiently(struct inagg_slot_memory *m)
+{
+	return m && lock_word_within(&m->busy, 16 * INAGG_LOCK_TRIES);
+}
+
 /* One step up.  INAGG_CLIMB_ADD: there may be another; else the packet's fate is in *@action. */
 static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, const struct branch *b, struct climb *c, int *action)
 {
@@ -225,7 +231,7 @@ static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, cons
 	int step;
 
 	*action = XDP_DROP;
-	if (!lock_slot(m)) {
+	if (!lock_patiently(m)) {
 		*(volatile __u32 *)&m->lost = 1;
 		*action = drop(b->count, -INAGG_R_BUSY);
 		return INAGG_CLIMB_WAIT;

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""panama: floats are added in the switch, in an order that depends on nothing but who is where."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from allreduce import DTYPES, QUICK, TRANSPORTS, allreduce, assert_lossy, objects
+from netns import netns
+
+HERE = Path(__file__).parent
+
+
+def panama(tmp_path, workers, *perf, options=(), **more):
+    return allreduce(tmp_path, workers, *perf, algorithm="panama", options=options, **more)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transport", [name for name in TRANSPORTS if name != "xdp"])
+def test_types(tmp_path, transport, dtype):
+    panama(tmp_path, 4, "-b", "4K", "-e", "256K", "-f", 8, *QUICK, "-d", dtype, transport=transport)
+
+
+@pytest.mark.parametrize("op", ["min", "max", "avg"])
+def test_operators(tmp_path, op):
+    panama(tmp_path, 3, "-b", "64K", "-e", "64K", *QUICK, "-o", op, options=("--ipv6",))
+
+
+def test_bad_links_and_damage(tmp_path):
+    assert_lossy(panama(tmp_path, 5, "-b", "64K", "-e", "64K", *QUICK, options=("--loss", 0.02, "--dup", 0.05, "--reorder", 0.1)))
+    assert_lossy(panama(tmp_path, 4, "-b", "64K", "-e", "64K", *QUICK, options=("--corrupt", 0.01)))
+
+
+def test_switch_that_forgets(tmp_path):
+    panama(tmp_path, 4, "-b", "256K", "-e", "256K", "-n", 30, "-w", 1, restarts=True,
+           options=("--also-in-switch", "while inaggctl slots clear; do sleep 0.1; done"))
+
+
+def tree_sums(tmp_path, workers, *arguments, options=()):
+    run = netns(tmp_path, "--workers", workers, "--algorithm", "panama", "--transport", "udp", *options, "--",
+                HERE / "tree_sums.py", *arguments)
+    assert run.status == 0
+    uneven = re.search(r"(\d+) of \d+ elements depend on the order", "\n".join(run.lines(0)))
+    assert int(uneven[1]) > 0  # else the order would not matter
+
+
+@pytest.mark.parametrize("options", [(), ("--loss", 0.01, "--dup", 0.02, "--reorder", 0.1)])
+def test_same_bits_in_every_round(tmp_path, options):
+    tree_sums(tmp_path, 8, 100, 10_000, 8, options=options)
+
+
+def test_same_bits_in_a_tree_of_switches(tmp_path):
+    tree_sums(tmp_path, 7, 20, 10_000, 2, 2, 3, options=("--topology", "two-level", "--loss", 0.01))
+
+
+def test_caps_keep_memory_in_bounds(tmp_path):
+    """Eight jobs of 3 ranks share 72 buffers, one for each of their blocks in flight: eight each, with one job's part left
+    for the next. Who does not heed the caps is refused."""
+    def refused(environment):
+        run = netns(tmp_path, "--workers", 24, "--algorithm", "panama", "--transport", "udp", "--inaggd-arg=--buffers=72", "--",
+                    "sh", "-c", "export INAGG_JOB=$((INAGG_RANK / 3 + 1)) INAGG_RANK=$((INAGG_RANK % 3)) INAGG_SIZE=3; "
+                    "inagg-perf allreduce -b 128K -e 128K -n 5 -w 1 --check && "
+                    "{ test $INAGG_JOB$INAGG_RANK != 10 || { sleep 1; inaggctl --json stats; }; }", environment=environment)
+        assert run.status == 0
+        rows = next(value for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list))
+        return sum(row.get("reasons", {}).get("FULL", 0) for row in rows)
+    assert refused({}) == 0
+    assert refused({"INAGG_CONGESTION_CONTROL": "0"}) > 0
