@@ -2,9 +2,11 @@
 #include "network.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
+#include <stdexcept>
 
 namespace netns {
 namespace {
@@ -57,6 +59,35 @@ Network::Network(const Options &options) : options_(options) {
     build_topology();
     if (links_) {
         introduce_neighbours();
+    }
+    check_names();
+}
+
+const Switch &Network::find_switch(const std::string &name) const {
+    const auto found = std::find_if(switches_.begin(), switches_.end(),
+                                    [&](const Switch &node) { return name.empty() || node.name == name; });
+    if (found == switches_.end()) {
+        std::vector<std::string> names;
+        for (const Switch &node : switches_) {
+            names.push_back(node.name);
+        }
+        throw std::invalid_argument(
+            fmt::format("there is no switch {}: there are {}", name, fmt::join(names, ", ")));
+    }
+    return *found;
+}
+
+// Those that options give, before anything starts.
+void Network::check_names() const {
+    for (const auto &named : {options_.kill_inaggd, options_.restart_inaggd}) {
+        for (const auto &[name, when] : named) {
+            find_switch(name);
+        }
+    }
+    for (const auto &named : {options_.cut, options_.mend}) {
+        for (const auto &[name, when] : named) {
+            links_->find(name);
+        }
     }
 }
 

@@ -76,6 +76,8 @@ public:
 
     // The root comes first; it is the first tree's.
     const std::vector<Switch> &switches() const { return switches_; }
+    // The one of that name; the root if there is no name.
+    const Switch &find_switch(const std::string &name) const;
     // PORT/ADDRESS of those that sum what this one has summed, as --parent wants them; none: a root.
     std::vector<std::string> parents(const Switch &node) const;
     // Those whose sums this one sums, as --child wants them: PORT/ADDRESS, or ADDRESS for a server.
@@ -119,6 +121,7 @@ private:
               const std::string &peer, const std::string &name, LinkQuality quality);
     LinkQuality between_switches() const;
     void introduce_neighbours();
+    void check_names() const;
     void accept_xdp_tx(const Namespace &space, const std::string &device);
     void set_offloads(const Namespace &space);
     void connect(const Namespace &here, const std::string &device, const Namespace &there,

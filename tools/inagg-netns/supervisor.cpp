@@ -254,17 +254,6 @@ std::string Supervisor::agent_name(const Switch &node) const {
     return node.name != "switch" ? node.name : options_.with_server() ? "inagg-ps" : "inaggd";
 }
 
-// Without a name: the root.
-const Switch &Supervisor::find_switch(const std::string &name) const {
-    const auto &switches = network_.switches();
-    const auto found = std::find_if(switches.begin(), switches.end(),
-                                    [&](const Switch &node) { return name.empty() || node.name == name; });
-    if (found == switches.end()) {
-        throw std::invalid_argument(fmt::format("there is no switch {} in topology {}", name, options_.topology));
-    }
-    return *found;
-}
-
 // The agent writes a newline once the switch is attached; its end closes the pipe.
 void Supervisor::await_ready(const std::string &name, Fd ready) {
     const auto deadline = Clock::now() + agent_deadline;
@@ -351,7 +340,7 @@ void Supervisor::schedule() {
         });
     }
     for (const auto &[name, when] : options_.kill_inaggd) {
-        at(when, [this, &node = find_switch(name)] {
+        at(when, [this, &node = network_.find_switch(name)] {
             if (Child *agent = find(Role::agent, agent_name(node))) {
                 agent->killed = true;
                 kill(agent->pid, SIGKILL);
@@ -359,7 +348,7 @@ void Supervisor::schedule() {
         });
     }
     for (const auto &[name, when] : options_.restart_inaggd) {
-        at(when, [this, &node = find_switch(name)] { start_agent(node); });
+        at(when, [this, &node = network_.find_switch(name)] { start_agent(node); });
     }
     schedule_carrier(options_.cut, false);
     schedule_carrier(options_.mend, true);

@@ -56,7 +56,6 @@ private:
     std::vector<std::string> server_command(const Switch &node) const;
     void add_root_arguments(const Switch &node, std::vector<std::string> &command) const;
     std::string agent_name(const Switch &node) const;
-    const Switch &find_switch(const std::string &name) const;
     void await_ready(const std::string &name, Fd ready);
     void start_rank(unsigned rank);
     void start_side(const std::string &command);
