@@ -226,9 +226,9 @@ def still_there(traces):
             yield kind, number
 
 
-def start_and_trace(switch=NO_SWITCH):
+def start_and_trace(network=NO_SWITCH):
     """A run under way, with links that need a BPF program and a relay; and its traces."""
-    command = netns_command("--workers", 3, *switch, "--loss", 0.01, "--delay", "1ms", "--timeout", 90, "--",
+    command = netns_command("--workers", 3, *network, "--loss", 0.01, "--delay", "1ms", "--timeout", 90, "--",
                             "sh", "-c", "trap '' TERM INT HUP; setsid sleep 1000 & echo up; sleep 1000; sleep 1000")
     launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     for _ in range(3):
@@ -267,8 +267,9 @@ def test_nothing_is_left_after_a_signal(number, status):
     assert set(os.listdir("/sys/class/net")) == interfaces and named_namespaces() == names
 
 
-def test_nothing_is_left_of_a_switch():
-    launcher, traces = start_and_trace(switch=())
+@pytest.mark.parametrize("network", [(), ("--topology", "leaf-spine", "--leaves", 3, "--background", "tcp")])
+def test_nothing_is_left_of_switches_and_flows(network):
+    launcher, traces = start_and_trace(network)
     assert sum(kind == "prog" for kind, number in traces) > 2  # those of the switch too
     launcher.kill()
     launcher.wait()

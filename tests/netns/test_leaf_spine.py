@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Leaf-spine: a tree on each spine, background flows over chosen links, links that are cut."""
+
+import re
+
+import pytest
+
+from allreduce import QUICK, allreduce, assert_lossy, objects, server_stats
+from netns import HERE, PYTHON, netns
+
+LEAF_SPINE = ("--topology", "leaf-spine")
+IDLE = (*LEAF_SPINE, "--switch", "none")
+SIZES = ("-b", "4K", "-e", "1M", "-f", 16)
+
+
+def spines(tmp_path, workers, *perf, trees=2, options=(), **more):
+    """A checked allreduce, and for each spine the additions of each job."""
+    stats = "".join(f"inaggctl --bpffs /sys/fs/bpf/inagg-spine{spine} --json stats; " for spine in range(1, trees))
+    result = allreduce(tmp_path, workers, *perf, trees=trees, options=(*LEAF_SPINE, "--spines", trees, *options),
+                       command=f"{{}} || exit; if test $INAGG_RANK = 0; then {stats} fi", **more)
+    lists = [value for value in objects("\n".join(result.run.lines(0)) + "\n") if isinstance(value, list)]
+    additions = [{row["job"]: row["additions"] for row in rows if row["job"]} for rows in (lists[-1], *lists[:-1])]
+    return result, additions
+
+
+@pytest.mark.parametrize("options", [(), ("--ipv6", "--delay", "200us")])
+def test_each_tree_has_its_spine(tmp_path, options):
+    result, additions = spines(tmp_path, 4, *SIZES, *QUICK, sources=2, options=options)
+    assert result.switch["restores"] == 0
+    for spine, jobs in enumerate(additions):
+        assert {job for job, count in jobs.items() if count} == {1 + spine}
+
+
+def test_four_spines_with_loss_and_another_job_number(tmp_path):
+    result, additions = spines(tmp_path, 6, "-b", "256K", "-e", "256K", *QUICK, trees=4, job=7, sources=3,
+                               options=("--leaves", 3, "--loss", 0.01))
+    assert_lossy(result)
+    for spine, jobs in enumerate(additions):
+        assert {job for job, count in jobs.items() if count} == {7 + spine}
+
+
+def test_one_tree_is_on_the_first_spine(tmp_path):
+    result = allreduce(tmp_path, 4, *SIZES, *QUICK, job=4, sources=2, options=(*LEAF_SPINE, "--spines", 3))
+    assert result.switch["additions"] > 0
+
+
+def test_servers_as_spines(tmp_path):
+    run = netns(tmp_path, "--workers", 4, *LEAF_SPINE, "--trees", 2, "--algorithm", "atp", "--transport", "udp", "--switch",
+                "inagg-ps", "--root-arg", "--stats", "--root-arg", tmp_path / "{}.json", "--",
+                "inagg-perf", "allreduce", *SIZES, *QUICK, "--check")
+    assert run.status == 0
+    for spine, job in (("spine0", 1), ("spine1", 2)):
+        completions = {row["job"]: row["completions"] for row in server_stats(tmp_path, spine)}
+        assert [number for number, count in completions.items() if number and count] == [job]
+
+
+@pytest.mark.parametrize("spine, name", [("spine0", ""), ("spine1", "spine1@")])
+def test_a_spine_is_restarted(tmp_path, spine, name):
+    """Its next agent takes over what the switch holds."""
+    result, additions = spines(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 60, "-w", 1, restarts=True,
+                               options=("--kill-inaggd", f"{name}1s", "--restart-inaggd", f"{name}1500ms"))
+    assert len(re.findall(rf"\[{spine}\].* boot id", result.run.error)) == 2
+
+
+def test_hosts_reach_each_other_once(tmp_path):
+    """By one spine, so that nothing loops."""
+    run = netns(tmp_path, "--workers", 2, *IDLE, "--", PYTHON, HERE / "udp_probe.py", 20, 0.001)
+    assert run.status == 0
+    seen = run.json(1)[0]
+    assert seen["unique"] == seen["received"] == 20
+
+
+# Background flows
+
+
+def flows(tmp_path, *options, seconds=2):
+    """Mbit/s of each flow beside ranks that only sleep, by name; links have 40 Mbit/s."""
+    run = netns(tmp_path, "--workers", 2, "--switch", "none", "--rate", "40mbit", *options, "--", "sleep", seconds)
+    assert run.status == 0
+    rates = {}
+    for flow in run.links["background"]:
+        times, counts = zip(*flow["samples"])
+        assert len(times) > 5 * seconds and list(times) == sorted(times) and list(counts) == sorted(counts)
+        assert f"netns: background {flow['flow']}: {flow['mbit_per_s']:.1f} Mbit/s" in run.error
+        rates.setdefault(flow["flow"], []).append(flow["mbit_per_s"])
+    return rates
+
+
+FULL = pytest.approx(38, rel=0.1)  # what headers leave
+
+
+@pytest.mark.parametrize("options", [(), ("--ipv6", "--ecn", "2ms")])
+def test_a_flow_takes_the_links_of_its_spine_only(tmp_path, options):
+    rates = flows(tmp_path, *LEAF_SPINE, "--background", "tcp:0", "--background", "udp:1", "--background", "tcp:1", *options)
+    assert rates["tcp over spine0"] == [FULL]
+    assert rates["udp over spine1"][0] + rates["tcp over spine1"][0] == FULL
+
+
+def test_flows_over_all_spines_at_a_rate(tmp_path):
+    rates = flows(tmp_path, *LEAF_SPINE, "--spines", 3, "--background", "tcp@5mbit", "--background", "udp:2,1@10mbit")
+    assert set(rates) == {*(f"tcp over spine{spine}" for spine in range(3)), "udp over spine1", "udp over spine2"}
+    for name, (rate,) in rates.items():
+        assert rate == pytest.approx(5 if "tcp" in name else 9.7, rel=0.15), name
+
+
+def test_links_between_switches_have_a_rate_of_their_own(tmp_path):
+    rates = flows(tmp_path, *LEAF_SPINE, "--spine-rate", "10mbit", "--background", "udp:0", "--background", "tcp:1")
+    assert rates == {"udp over spine0": [pytest.approx(9.6, rel=0.1)], "tcp over spine1": [pytest.approx(9.6, rel=0.1)]}
+
+
+def test_a_flow_between_ranks_hosts(tmp_path):
+    assert flows(tmp_path, "--background", "tcp") == {"tcp from host0 to host1": [FULL]}
+
+
+# Links that are cut
+
+
+SHOW = "for pid in $(pidof inaggd); do nsenter -t $pid -n ip -o -br link; done; echo {}"
+
+
+def without_carrier(lines):
+    """Devices that have no carrier, with the number of their switch. A bridge has that of its ports."""
+    found, number = set(), None
+    for line in lines:
+        device, _, mac, flags = line.split()[:4]
+        number = int(mac.split(":")[-1], 16) if device == "br0" else number
+        if "UP" in flags and "LOWER_UP" not in flags:
+            found.add((number, device.split("@")[0]))
+    return found
+
+
+@pytest.mark.parametrize("options", [(), ("--rate", "100mbit", "--delay", "1ms")])
+def test_a_cut_link_has_no_carrier_until_it_is_mended(tmp_path, options):
+    side = f"sleep 1.5; {SHOW.format('mended')}; sleep 2; {SHOW.format('end')}"
+    run = netns(tmp_path, "--workers", 2, *LEAF_SPINE, *options, "--cut", "leaf0/uplink1@500ms", "--mend", "leaf0/uplink1@2500ms",
+                "--also-in-switch", side, "--", "sleep", 5)
+    assert run.status == 0
+    lines = run.lines("switch")
+    leaf0, spine1 = 130, 2
+    assert without_carrier(lines[:lines.index("mended")]) == {(leaf0, "uplink1"), (leaf0, "br1"), (spine1, "p0")}
+    assert without_carrier(lines[lines.index("mended") + 1:-1]) == set()
+
+
+def test_a_host_is_cut_off(tmp_path):
+    run = netns(tmp_path, "--workers", 2, "--switch", "none", "--cut", "host1@200ms", "--",
+                "sh", "-c", "sleep 1; ip -o link show eth0")
+    assert run.status == 0
+    assert ["LOWER_UP" in run.lines(rank)[0] for rank in range(2)] == [True, False]
+
+
+def test_a_job_whose_link_is_cut_ends_in_time(tmp_path):
+    run = netns(tmp_path, "--workers", 4, *LEAF_SPINE, "--transport", "udp", "--cut", "leaf0/uplink0@1500ms", "--grace", "20s",
+                "--", "inagg-perf", "allreduce", "-b", "16M", "-e", "16M", "-n", 1000,
+                environment={"INAGG_TIMEOUT_MS": "3000"})
+    assert run.status == 1
+    assert "rank" in run.error and "ended with status 1" in run.error
+
+
+# Options that cannot be
+
+
+@pytest.mark.parametrize("status, options, complaint", [
+    (125, (*LEAF_SPINE, "--cut", "leaf0/uplink2@0"), "no link leaf0/uplink2: there are leaf0/uplink0, leaf0/uplink1, host0"),
+    (125, ("--mend", "leaf0/uplink0@0"), "no link leaf0/uplink0: there are host0, host1"),
+    (125, (*LEAF_SPINE, "--kill-inaggd", "spine2@0"), "no switch spine2"),
+    (2, ("--cut", "host0"), "'host0' is not LINK@TIME"),
+    (2, ("--cut", "@1s"), "'@1s' is not LINK@TIME"),
+    (2, (*LEAF_SPINE, "--leaves", 3), "2 hosts cannot be shared evenly by 3 leaves"),
+    (2, (*LEAF_SPINE, "--spines", 9), "Value 9"),
+    (2, ("--leaves", 2), "--topology leaf-spine"),
+    (2, ("--spine-rate", "1mbit"), "topology star has one switch: give --rate"),
+    (2, (*LEAF_SPINE, "--background", "sctp"), "'sctp' is not tcp or udp"),
+    (2, (*LEAF_SPINE, "--background", "tcp:2"), "no spine 2: give one from 0 to 1"),
+    (2, (*LEAF_SPINE, "--background", "tcp:0@fast"), "fast"),
+    (2, (*LEAF_SPINE, "--background", "udp"), "needs a rate: write it like udp@100mbit"),
+    (2, ("--background", "tcp:1"), "topology star has no spine 1"),
+    (2, ("--background", "tcp", "--ranks-per-host", 2), "needs two hosts"),
+    (2, (*LEAF_SPINE, "--spines", 8, *4 * ("--background", "tcp")), "32 flows over spines: there are addresses for 24"),
+])
+def test_complaints(tmp_path, status, options, complaint):
+    run = netns(tmp_path, "--workers", 2, "--switch", "none", *options, "--", "sleep", 0.1)
+    assert run.status == status
+    assert complaint in run.error
