@@ -34,6 +34,7 @@ static int fixed_scale(const struct inagg_sock *isk, s32 k)
 
 static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *type, u64 bytes)
 {
+	u32 floats = inagg_floats_of(isk->job.algorithm, isk->job.tree);
 	struct inagg_tensor *t;
 	int scale;
 
@@ -45,9 +46,9 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	t->bytes = bytes;
 	t->coding.dtype = type->dtype;
 	t->coding.op = type->op;
-	t->dtype_op = inagg_wire_encoding(type->dtype, type->op, isk->job.tree);
+	t->dtype_op = inagg_wire_encoding(type->dtype, type->op, floats);
 	t->per_block = inagg_block_elements(isk->job.elements, t->dtype_op >> 4);
-	t->controls = !bytes || inagg_needs_scale(type->dtype, type->op);
+	t->controls = !bytes || inagg_needs_scale(type->dtype, type->op, floats);
 	if (bytes && t->controls && type->dtype == INAGG_FLOAT32 && type->scale != INAGG_SCALE_AUTO) {
 		scale = fixed_scale(isk, type->scale);
 		if (scale < 0) {

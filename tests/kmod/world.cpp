@@ -385,7 +385,7 @@ Bytes expected(inagg_dtype dtype, inagg_op op, const std::vector<Bytes> &inputs)
     const uint32_t width = inagg_memory_bytes(dtype);
     const size_t count = inputs[0].size() / width;
     uint8_t scale = 0;
-    if (inagg_needs_scale(dtype, op))
+    if (inagg_needs_scale(dtype, op, INAGG_FLOATS_FIXED))
         for (const Bytes &in : inputs)
             scale = std::max(scale,
                              inagg_exponent_of(inagg_largest_magnitude(in.data(), count, dtype, 0), dtype));

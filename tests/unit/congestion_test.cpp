@@ -9,23 +9,53 @@ namespace {
 constexpr __u32 most = 128;
 
 // A rank that has always more to send.
-struct Window : testing::Test {
+struct Sender : testing::Test {
     inagg_congestion c{};
     __u32 done = 0; // blocks with results
+    __u32 cap = 0;
 
-    Window() { inagg_congestion_init(&c, most); }
+    explicit Sender(__u8 reaction) { inagg_congestion_init(&c, reaction, most); }
     void fill() {
         while (inagg_congestion_has_room(&c))
             inagg_congestion_sent(&c);
     }
     // The next result, and what may go because of it.
     void result(bool marked = false) {
-        inagg_congestion_result(&c, done++, marked);
+        inagg_congestion_result(&c, done++, marked, cap);
         fill();
     }
-    void results(__u32 count) {
+    void results(__u32 count, bool marked = false) {
         for (__u32 i = 0; i < count; i++)
-            result();
+            result(marked);
+    }
+    // One block at a time, whatever the window.
+    void trickle(__u32 count) {
+        for (__u32 i = 0; i < count; i++) {
+            inagg_congestion_sent(&c);
+            inagg_congestion_result(&c, done++, 0, cap);
+        }
+    }
+    // A window of results, so many of them marked; returns the next window.
+    __u32 round(__u32 marked = 0) {
+        const __u32 rest = c.window - marked;
+        results(marked, true);
+        results(rest);
+        return c.window;
+    }
+};
+
+struct Window : Sender {
+    Window() : Sender(INAGG_AIMD) {}
+};
+
+// PANAMA's Figure 5.
+struct Figure5 : Sender {
+    Figure5() : Sender(INAGG_DCTCP) { fill(); }
+    // Until the window is `window`.
+    void grow_to(__u32 window) {
+        while (c.window < window)
+            round();
+        ASSERT_EQ(c.window, window);
     }
 };
 
@@ -86,10 +116,7 @@ TEST_F(Window, ALossCountsAsAMark) {
 }
 
 TEST_F(Window, WhatIsNotUsedDoesNotGrow) {
-    for (int i = 0; i < 500; i++) {
-        inagg_congestion_sent(&c);
-        inagg_congestion_result(&c, done++, 0);
-    }
+    trickle(500);
     EXPECT_EQ(c.window, 42U) << "one block at a time says nothing about the network";
 }
 
@@ -103,6 +130,157 @@ TEST_F(Window, BlockNumbersMayWrap) {
     EXPECT_EQ(c.window, 21U);
     result(true);
     EXPECT_EQ(c.window, 10U);
+}
+
+TEST(Reaction, IsTheAlgorithms) {
+    EXPECT_EQ(inagg_reaction_of(INAGG_ATP), INAGG_AIMD);
+    EXPECT_EQ(inagg_reaction_of(INAGG_PANAMA), INAGG_DCTCP);
+    EXPECT_EQ(inagg_reaction_of(INAGG_SWITCHML), INAGG_UNCONTROLLED);
+    EXPECT_EQ(inagg_reaction_of(INAGG_TRIO), INAGG_UNCONTROLLED);
+}
+
+// The paper's initialization, and alpha as it decays: alpha - alpha / 16, rounded up.
+TEST_F(Figure5, DoublesUpToTheThresholdThenGrowsByOne) {
+    EXPECT_EQ(c.window, 2U);
+    EXPECT_EQ(c.threshold, 64U);
+    EXPECT_EQ(c.alpha, 1024U);
+    const struct {
+        __u32 window, alpha;
+    } expected[] = {{4, 960}, {8, 900}, {16, 844}, {32, 792}, {64, 743}, {65, 697}, {66, 654}};
+    for (const auto &next : expected) {
+        EXPECT_EQ(round(), next.window);
+        EXPECT_EQ(c.alpha, next.alpha);
+        EXPECT_EQ(c.flying, next.window);
+    }
+    EXPECT_EQ(c.cuts, 0U);
+}
+
+TEST_F(Figure5, ChangesOnlyOnceAWindow) {
+    grow_to(8);
+    results(7, true);
+    EXPECT_EQ(c.window, 8U);
+    EXPECT_EQ(c.alpha, 900U);
+    result(true);
+    EXPECT_LT(c.window, 8U);
+}
+
+// alpha is 743: a quarter is marked, so 743 - 46 + 16 = 713, and 64 * 713 / 2048 = 22 go.
+TEST_F(Figure5, ShrinksByHalfOfAlpha) {
+    grow_to(64);
+    EXPECT_EQ(round(16), 42U);
+    EXPECT_EQ(c.alpha, 713U);
+    EXPECT_EQ(c.threshold, 42U);
+    EXPECT_EQ(c.cuts, 1U);
+    EXPECT_EQ(round(), 43U) << "above the threshold, which is the window now";
+}
+
+TEST_F(Figure5, HalvesAtMost) {
+    grow_to(64);
+    for (int i = 0; i < 100; i++) { // alpha goes to 1
+        round(c.window);
+        EXPECT_GE(c.window, 2U);
+    }
+    EXPECT_EQ(c.alpha, 1024U);
+    EXPECT_EQ(c.window, 2U);
+    c.window = 64;
+    c.results = c.marked = 0;
+    fill();
+    EXPECT_EQ(round(64), 32U);
+}
+
+TEST_F(Figure5, AlphaGoesToNothing) {
+    grow_to(64);
+    for (int i = 0; i < 200; i++)
+        round();
+    EXPECT_EQ(c.alpha, 0U);
+    EXPECT_EQ(c.window, most) << "the pool has no more";
+    EXPECT_EQ(c.flying, most);
+    EXPECT_EQ(round(most), most - 4) << "alpha is 1/16: a 32nd goes";
+    EXPECT_EQ(c.alpha, 64U);
+}
+
+// Marks on one in eight: alpha finds it.
+TEST_F(Figure5, AlphaIsTheFractionThatIsMarked) {
+    c.window = 64;
+    for (int i = 0; i < 200; i++) {
+        c.window = 64;
+        c.results = c.marked = 0;
+        fill();
+        round(8);
+    }
+    EXPECT_NEAR(c.alpha, 1024 / 8, 16);
+}
+
+TEST_F(Figure5, KeepsToTheCap) {
+    grow_to(32);
+    cap = 5;
+    result();
+    EXPECT_EQ(c.window, 5U);
+    EXPECT_EQ(c.flying, 31U) << "what is in flight comes back";
+    results(200);
+    EXPECT_EQ(c.window, 5U);
+    EXPECT_EQ(c.flying, 5U);
+    EXPECT_EQ(c.cuts, 0U);
+    cap = 1;
+    results(100);
+    EXPECT_EQ(c.window, 1U) << "smaller than the least";
+    results(100, true);
+    EXPECT_EQ(c.window, 1U);
+    inagg_congestion_cut(&c, c.next);
+    EXPECT_EQ(c.window, 1U) << "a loss does not open it";
+    cap = 0;
+    results(1);
+    EXPECT_EQ(c.window, 2U);
+}
+
+TEST_F(Figure5, ReturnsToTheThresholdWhenTheCapIsGone) {
+    grow_to(64);
+    cap = 4;
+    results(100);
+    EXPECT_EQ(c.window, 4U);
+    cap = 0;
+    results(4 - c.results);
+    EXPECT_EQ(c.window, 8U);
+    EXPECT_EQ(round(), 16U);
+}
+
+TEST_F(Figure5, ALossHalvesOnceForAllThatWasInFlight) {
+    grow_to(64);
+    result();
+    const __u32 sent = c.next;
+    inagg_congestion_cut(&c, done);
+    EXPECT_EQ(c.window, 32U);
+    EXPECT_EQ(c.threshold, 32U);
+    while (done < sent) {
+        inagg_congestion_cut(&c, done);
+        result();
+    }
+    EXPECT_EQ(c.cuts, 1U);
+    EXPECT_EQ(c.window, 33U) << "a window of results later";
+    inagg_congestion_cut(&c, done);
+    EXPECT_EQ(c.window, 16U) << "one that was sent after it";
+    EXPECT_EQ(c.cuts, 2U);
+    EXPECT_EQ(c.alpha, 697U) << "a loss is no mark";
+}
+
+TEST_F(Figure5, WhatIsNotUsedDoesNotGrow) {
+    grow_to(8);
+    c.flying = 0;
+    inagg_congestion_recount(&c);
+    trickle(500);
+    EXPECT_EQ(c.window, 8U) << "one block at a time says nothing about the network";
+    fill();
+    EXPECT_EQ(round(), 16U) << "and what is known of it is kept";
+}
+
+TEST_F(Figure5, APoolOfOneSlotIsTheWindow) {
+    inagg_congestion_init(&c, INAGG_DCTCP, 1);
+    fill();
+    EXPECT_EQ(c.flying, 1U);
+    results(10);
+    results(10, true);
+    inagg_congestion_cut(&c, c.next);
+    EXPECT_EQ(c.window, 1U);
 }
 
 namespace {

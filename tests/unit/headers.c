@@ -5,6 +5,7 @@
 #include <inagg/core/congestion.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/guess.h>
+#include <inagg/core/half.h>
 #include <inagg/core/job.h>
 #include <inagg/core/packet.h>
 #include <inagg/core/combiner.h>

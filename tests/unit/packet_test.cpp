@@ -324,3 +324,12 @@ TEST_F(Answers, OnlyTrioLeavesRanksOutAndSaysSo) {
         }
     }
 }
+
+TEST_F(Answers, OnlyPanamasCapTheWindow) {
+    inagg_hdr h = result(5);
+    h.window_cap = inagg_swap16(300);
+    for (const __u8 algorithm : {INAGG_SWITCHML, INAGG_TRIO, INAGG_ATP, INAGG_PANAMA}) {
+        job.algorithm = algorithm;
+        EXPECT_EQ(inagg_result_cap(&job, &h), algorithm == INAGG_PANAMA ? 300 : 0);
+    }
+}

@@ -97,14 +97,33 @@ TEST(Tensor, EncodingsOfEveryTypeAndOperator) {
     for (const __u32 dtype : dtypes) {
         EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_MIN, 0), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MIN);
         EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_MAX, 0), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX);
-        EXPECT_EQ(inagg_needs_scale(dtype, INAGG_SUM), dtype != INAGG_INT32);
-        EXPECT_FALSE(inagg_needs_scale(dtype, INAGG_MIN) || inagg_needs_scale(dtype, INAGG_MAX));
+        EXPECT_EQ(inagg_needs_scale(dtype, INAGG_SUM, 0), dtype != INAGG_INT32);
+        EXPECT_FALSE(inagg_needs_scale(dtype, INAGG_MIN, 0) || inagg_needs_scale(dtype, INAGG_MAX, 0));
     }
     EXPECT_EQ(inagg_memory_bytes(INAGG_INT32), 4U);
     EXPECT_EQ(inagg_memory_bytes(INAGG_FLOAT32), 4U);
     EXPECT_EQ(inagg_memory_bytes(INAGG_FLOAT16), 2U);
     EXPECT_EQ(inagg_memory_bytes(INAGG_BFLOAT16), 2U);
     EXPECT_EQ(inagg_memory_bytes(INAGG_DTYPES), 0U);
+}
+
+TEST(Tensor, EncodingsByWhoAdds) {
+    for (const __u32 dtype : {INAGG_FLOAT16, INAGG_BFLOAT16, INAGG_FLOAT32}) {
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_WIDENED), INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_RAW), INAGG_WIRE_FLOAT32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_TRUE(inagg_needs_scale(dtype, INAGG_SUM, INAGG_FLOATS_WIDENED));
+        EXPECT_FALSE(inagg_needs_scale(dtype, INAGG_SUM, INAGG_FLOATS_RAW));
+    }
+    for (const __u32 floats : {INAGG_FLOATS_WIDENED, INAGG_FLOATS_RAW}) {
+        EXPECT_EQ(inagg_wire_encoding(INAGG_INT32, INAGG_SUM, floats), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM);
+        for (const __u32 dtype : dtypes)
+            for (const __u32 op : {INAGG_MIN, INAGG_MAX})
+                EXPECT_EQ(inagg_wire_encoding(dtype, op, floats), inagg_wire_encoding(dtype, op, INAGG_FLOATS_FIXED));
+    }
+    EXPECT_EQ(inagg_floats_of(INAGG_SWITCHML, 0), __u32{INAGG_FLOATS_FIXED});
+    EXPECT_EQ(inagg_floats_of(INAGG_ATP, 1), __u32{INAGG_FLOATS_WIDENED});
+    for (const int tree : {0, 1})
+        EXPECT_EQ(inagg_floats_of(INAGG_PANAMA, tree), __u32{INAGG_FLOATS_RAW});
 }
 
 TEST(Tensor, BlocksAndPadding) {
@@ -305,4 +324,80 @@ TEST(Widened, RoundsAsASwitchDoes) {
             ASSERT_EQ(inagg_decode(&c, wire, size), inagg_fixed_to_half(fixed, mantissa, log2, scale));
         }
     }
+}
+
+namespace {
+
+double half_value(__u32 bits, __u32 mantissa_bits) {
+    const __u32 exponent_bits = 15 - mantissa_bits, exponent = bits >> mantissa_bits & ((1U << exponent_bits) - 1);
+    const __u32 mantissa = bits & ((1U << mantissa_bits) - 1);
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    const double sign = bits & 0x8000 ? -1 : 1;
+    if (exponent == (1U << exponent_bits) - 1)
+        return mantissa ? NAN : sign * INFINITY;
+    const int unit = static_cast<int>(exponent ? exponent : 1) - bias - static_cast<int>(mantissa_bits);
+    return sign * std::ldexp(exponent ? mantissa + (1U << mantissa_bits) : mantissa, unit);
+}
+
+} // namespace
+
+TEST(Halves, WidenExactlyAndComeBack) {
+    for (const __u32 dtype : {INAGG_FLOAT16, INAGG_BFLOAT16}) {
+        const __u32 mantissa = inagg_mantissa_bits(dtype), infinity = inagg_infinity(dtype);
+        for (__u32 bits = 0; bits < 0x10000; bits++) {
+            const __u32 wide = inagg_half_to_float(static_cast<__u16>(bits), mantissa);
+            const double value = half_value(bits, mantissa);
+            if ((bits & 0x7fff) > infinity) {
+                ASSERT_TRUE(std::isnan(float_of(wide))) << bits;
+                ASSERT_EQ(inagg_float_to_half(wide, mantissa), infinity | (infinity >> 1 & ~infinity)) << bits;
+                continue;
+            }
+            ASSERT_EQ(wide, bits_of(static_cast<float>(value))) << bits;
+            ASSERT_EQ(inagg_float_to_half(wide, mantissa), bits);
+        }
+    }
+}
+
+// Between two neighbours the nearer one, half way the even one; the last one's next would be 2^16 or 2^128.
+TEST(Halves, AreRoundedToNearestEven) {
+    for (const __u32 dtype : {INAGG_FLOAT16, INAGG_BFLOAT16}) {
+        const __u32 mantissa = inagg_mantissa_bits(dtype), infinity = inagg_infinity(dtype);
+        const double beyond = std::ldexp(1, dtype == INAGG_FLOAT16 ? 16 : 128);
+        for (__u32 bits = 0; bits < infinity; bits++) {
+            const double low = half_value(bits, mantissa);
+            const double high = bits + 1 < infinity ? half_value(bits + 1, mantissa) : beyond;
+            const auto half_way = static_cast<float>((low + high) / 2);
+            const __u32 even = bits & 1 ? bits + 1 : bits;
+            for (const __u32 sign : {0U, 0x80000000U}) {
+                const __u32 at = bits_of(half_way) | sign, half_sign = sign >> 16;
+                ASSERT_EQ(inagg_float_to_half(at, mantissa), even | half_sign) << bits;
+                ASSERT_EQ(inagg_float_to_half(at - 1, mantissa), bits | half_sign) << bits;
+                ASSERT_EQ(inagg_float_to_half(at + 1, mantissa), (bits + 1) | half_sign) << bits;
+            }
+        }
+        EXPECT_EQ(inagg_float_to_half(0x7f7fffff, mantissa), infinity);
+        EXPECT_EQ(inagg_float_to_half(1, mantissa), 0U);
+        EXPECT_EQ(inagg_float_to_half(0x80000001, mantissa), 0x8000U);
+    }
+}
+
+TEST(Halves, TravelAsFloatsWhereTheseAreAdded) {
+    for (const __u32 dtype : {INAGG_FLOAT16, INAGG_BFLOAT16}) {
+        inagg_coding c;
+        inagg_coding_init(&c, dtype, INAGG_SUM, 3, 0, INAGG_FLOATS_RAW);
+        EXPECT_FALSE(inagg_is_plain(&c));
+        __u16 halves[33];
+        float wire[64];
+        for (__u32 i = 0; i < 33; i++)
+            halves[i] = static_cast<__u16>(i * 900);
+        EXPECT_EQ(inagg_encode_block(&c, halves, wire, 33), 0);
+        for (__u32 i = 0; i < 64; i++)
+            EXPECT_EQ(wire[i], i < 33 ? half_value(halves[i], inagg_mantissa_bits(dtype)) : 0) << i;
+        __u16 back[33];
+        inagg_decode_block(&c, wire, back, 33, 3);
+        EXPECT_EQ(std::memcmp(back, halves, sizeof(back)), 0);
+    }
+    inagg_coding c;
+    inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, 3, 0, INAGG_FLOATS_RAW);
+    EXPECT_TRUE(inagg_is_plain(&c));
 }

@@ -30,7 +30,7 @@ struct BlockCarrier::BlockOperation : Operation {
 
 BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
     : options_(options), transport_(make(options_, *this)), trio_(transport_->config().algorithm == INAGG_TRIO),
-      says_whole_(transport_->config().algorithm != INAGG_SWITCHML) {
+      says_whole_(trio_ || transport_->config().algorithm == INAGG_ATP) {
     inagg_guesses_init(&guesses_);
 }
 
@@ -39,7 +39,7 @@ BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
 Handle BlockCarrier::prepare(const Call &call) {
     auto operation = std::make_shared<BlockOperation>(call);
     operation->reduction = {call.send, call.recv,     call.count, call.dtype, carried(call.op), call.op == INAGG_AVG,
-                            options_.size, elements(), tree()};
+                            options_.size, elements(), floats()};
     if (call.kind == Call::Kind::broadcast)
         operation->reduction.count *= inagg_memory_bytes(call.dtype);
     if (call.kind == Call::Kind::reduction)
@@ -49,7 +49,7 @@ Handle BlockCarrier::prepare(const Call &call) {
 
 void BlockCarrier::choose_scale(BlockOperation &operation) const {
     const Reduction &r = operation.reduction;
-    if (!inagg_needs_scale(r.dtype, r.op))
+    if (!inagg_needs_scale(r.dtype, r.op, r.floats))
         return;
     if (r.dtype == INAGG_FLOAT32 && options_.scale != INAGG_SCALE_AUTO) {
         operation.scale = inagg_scale_for_point(inagg_fan_in_log2(r.size), options_.scale);
@@ -79,7 +79,7 @@ void BlockCarrier::start(const Handle &prepared) {
 // One control block asks for the scale of a sum; those of a small one carry its elements, too.
 void BlockCarrier::ask_scale(const BlockHandle &operation) {
     const Reduction &r = operation->reduction;
-    const uint32_t blocks = inagg_blocks_of(r.count, block_elements(r.elements, r.dtype, r.op, r.tree));
+    const uint32_t blocks = inagg_blocks_of(r.count, block_elements(r.elements, r.dtype, r.op, r.floats));
     operation->guesses = inagg_guesses_scale(&transport_->config(), blocks);
     operation->turn = next_turn_++;
     queue_control(operation, operation->guesses ? blocks : 1);

@@ -26,7 +26,9 @@ public:
     uint64_t excluded() const override { return transport_->excluded(); }
     bool renew() override;
     uint16_t elements() const override { return transport_->config().elements; }
-    bool tree() const override { return transport_->config().tree; }
+    uint32_t floats() const override {
+        return inagg_floats_of(transport_->config().algorithm, transport_->config().tree);
+    }
     int descriptor() const override { return transport_->descriptor(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return transport_->stats(); }

@@ -6,14 +6,12 @@
 #include "options.hpp"
 #include "transports.hpp"
 
-#include <inagg/core/tensor.h>
-
 #include <algorithm>
 
 namespace inagg {
 
-uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op, bool tree) {
-    return inagg_block_elements(elements, inagg_wire_encoding(dtype, carried(op), tree) >> 4);
+uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op, uint32_t floats) {
+    return inagg_block_elements(elements, inagg_wire_encoding(dtype, carried(op), floats) >> 4);
 }
 
 inagg_outcome outcome_of(const Operation &operation, uint16_t size) {
@@ -48,16 +46,17 @@ struct Choice {
     bool many_trees;     // several in one process, and they tell when something has come
 };
 
-constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP;
+constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP,
+                   panama = 1 << INAGG_PANAMA;
 
 // The fastest first.
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
     {"xdp", over<make_xdp>, switchml, false},
-    {"afxdp", over<make_afxdp>, switchml | trio | atp, false},
+    {"afxdp", over<make_afxdp>, switchml | trio | atp | panama, false},
 #endif
     {"kernel", make_kernel, switchml, true},
-    {"udp", over<make_udp>, switchml | trio | atp, true},
+    {"udp", over<make_udp>, switchml | trio | atp | panama, true},
 };
 
 // An error that says something about this machine and not about the job or the switch.

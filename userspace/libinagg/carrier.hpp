@@ -10,6 +10,7 @@
 
 #include "error.hpp"
 
+#include <inagg/core/tensor.h>
 #include <inagg/inagg.h>
 
 #include <atomic>
@@ -74,9 +75,9 @@ inagg_outcome outcome_of(const Operation &operation, uint16_t size);
 
 // The operator that travels: an average is a sum, divided where it arrives.
 constexpr inagg_op carried(inagg_op op) { return op == INAGG_AVG ? INAGG_SUM : op; }
-// Elements of a reduction that travel in one block, in a job with so many 32-bit elements a packet, `tree`: whose
-// switches are one.
-uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op, bool tree);
+// Elements of a reduction that travel in one block, in a job with so many 32-bit elements a packet and `floats` as
+// inagg_floats_of() says.
+uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op, uint32_t floats);
 
 // A rank's membership of a job. Used by one thread at a time, not always the same.
 class Carrier {
@@ -99,8 +100,8 @@ public:
     virtual bool renew() { return true; }
     // 32-bit elements in a packet of the job.
     virtual uint16_t elements() const = 0;
-    // Switches in a tree add the job's blocks.
-    virtual bool tree() const { return false; }
+    // How sums of floats travel.
+    virtual uint32_t floats() const { return INAGG_FLOATS_FIXED; }
     // Readable when something has come for progress(); -1 if nothing tells.
     virtual int descriptor() const { return -1; }
     // What the oldest operation waits for, for the message of a deadline that has passed. Nothing: whatever

@@ -194,7 +194,7 @@ uint32_t Communicator::blocks_ahead() {
 
 uint32_t Communicator::block_elements(inagg_dtype dtype, inagg_op op) {
     const std::lock_guard lock(mutex_);
-    return inagg::block_elements(carrier_->elements(), dtype, op, carrier_->tree());
+    return inagg::block_elements(carrier_->elements(), dtype, op, carrier_->floats());
 }
 
 // Let the carrier work; an error ends all operations. True if something came. The lock is held.

@@ -58,7 +58,7 @@ void pad_bytes(const std::byte *in, std::size_t bytes, std::byte *payload, std::
     std::memset(payload + bytes, 0, padded - bytes);
 }
 
-// Elements travel as they lie in memory: int32, and 16-bit floats that the switch adds.
+// Elements travel as they lie in memory: int32, and floats that the switch adds.
 class PlainEncoding : public Encoding {
 public:
     PlainEncoding(const Reduction &r, uint8_t dtype_op, uint8_t scale)
@@ -96,11 +96,11 @@ private:
     uint8_t dtype_op_, scale_;
 };
 
-// A float sum in offset-binary fixed point: of float32, and of 16-bit floats where a tree of switches adds them, by the
-// core's integer code.
-template <typename Float> class FixedEncoding : public Encoding {
+// A float sum that the ranks convert: float32 to offset-binary fixed point, and 16-bit floats, where switches do not add
+// them, to that or to float32, by the core's integer code.
+template <typename Float> class ConvertedEncoding : public Encoding {
 public:
-    FixedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
+    ConvertedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
         : Encoding(r.count, r.elements), send_(static_cast<const Float *>(r.send)),
           recv_(static_cast<Float *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
           scale_(scale) {}
@@ -267,14 +267,14 @@ BlockMeta control_meta(uint8_t exponent) {
 
 std::unique_ptr<Encoding> make_encoding(const Reduction &r, uint8_t scale) {
     inagg_coding coding;
-    inagg_coding_init(&coding, r.dtype, r.op, r.size, scale, r.tree);
-    const uint8_t dtype_op = inagg_wire_encoding(r.dtype, r.op, r.tree);
+    inagg_coding_init(&coding, r.dtype, r.op, r.size, scale, r.floats);
+    const uint8_t dtype_op = inagg_wire_encoding(r.dtype, r.op, r.floats);
     if (inagg_is_plain(&coding))
-        return std::make_unique<PlainEncoding>(r, dtype_op, inagg_needs_scale(r.dtype, r.op) ? scale : 0);
+        return std::make_unique<PlainEncoding>(r, dtype_op, inagg_needs_scale(r.dtype, r.op, r.floats) ? scale : 0);
     if (coding.widened)
-        return std::make_unique<FixedEncoding<uint16_t>>(r, coding, dtype_op, scale);
+        return std::make_unique<ConvertedEncoding<uint16_t>>(r, coding, dtype_op, scale);
     if (r.op == INAGG_SUM)
-        return std::make_unique<FixedEncoding<float>>(r, coding, dtype_op, scale);
+        return std::make_unique<ConvertedEncoding<float>>(r, coding, dtype_op, scale);
     if (r.dtype == INAGG_FLOAT32)
         return std::make_unique<OrderedEncoding<float>>(r, dtype_op);
     return std::make_unique<OrderedEncoding<uint16_t>>(r, dtype_op);

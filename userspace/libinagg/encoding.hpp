@@ -52,7 +52,7 @@ struct Reduction {
     bool average;      // a sum, divided by the ranks in it
     uint16_t size;     // ranks
     uint16_t elements; // 32-bit elements per packet
-    bool tree;         // of switches
+    uint32_t floats;   // enum inagg_floats
 };
 
 // A block without elements that asks for the ranks' largest `exponent`.

@@ -57,8 +57,9 @@ void Engine::start_streams() {
             s.payload_bytes = std::size_t{job.elements} * 4;
         first_slot += counts[i];
         inagg_worker_init(&s.worker, counts[i], 0);
-        s.controlled = atp() && controls_congestion_ && s.stream == Stream::data;
-        inagg_congestion_init(&s.congestion, counts[i]);
+        const bool controlled = controls_congestion_ && s.stream == Stream::data;
+        inagg_congestion_init(&s.congestion, controlled ? inagg_reaction_of(job.algorithm) : uint8_t{INAGG_UNCONTROLLED},
+                              counts[i]);
         if (!s.owned)
             continue;
         s.slots.resize(counts[i]);
@@ -80,7 +81,7 @@ void Engine::extend(Stream stream, uint32_t limit) {
     if (std::ranges::none_of(s.slots, [](const inagg_wslot &slot) { return slot.state == INAGG_WSLOT_SENT; }))
         inagg_worker_restart(&s.worker);
     s.worker.limit = limit;
-    if (s.controlled)
+    if (controlled(s))
         return open_in_order(s);
     open(s, from, from + std::min(limit - from, s.worker.slots));
 }
@@ -273,8 +274,9 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         stats_.blocks++;
         if (atp())
             s.records[index].aggregator = inagg_swap16(header.window_cap);
-        if (s.controlled)
-            inagg_congestion_result(&s.congestion, block, congested_ || flags & INAGG_F_CONGESTION);
+        if (controlled(s))
+            inagg_congestion_result(&s.congestion, block, congested_ || flags & INAGG_F_CONGESTION,
+                                    inagg_result_cap(&membership_.config, &header));
         deliver(s, s.history.keep(block, meta, body));
     } else if (believed && is_ahead(s, slot, block)) {
         stats_.blocks++;
@@ -283,7 +285,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         stats_.duplicates++;
         return;
     }
-    if (s.controlled)
+    if (controlled(s))
         return open_in_order(s);
     open(s, slot);
     open_capped(s);
@@ -305,7 +307,7 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     const bool waiting = slot.state == INAGG_WSLOT_SENT && slot.block == block;
     SlotRecord &record = s.records[index];
     const uint64_t contributors = inagg_swap64(header.contributors);
-    if (header.window_cap)
+    if (trio() && header.window_cap)
         return on_full(s, block, inagg_swap16(header.window_cap));
     if (waiting) {
         record.heard = true;
@@ -387,7 +389,7 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 void Engine::detect_overtaken(StreamState &s) {
     for (inagg_wslot &other : s.slots) {
         const bool lost = inagg_worker_overtaken(&s.worker, &other, now_);
-        if (lost && s.controlled)
+        if (lost && controlled(s))
             inagg_congestion_cut(&s.congestion, other.block);
         if (lost)
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));

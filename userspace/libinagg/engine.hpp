@@ -26,8 +26,8 @@ public:
     enum Owned : unsigned { own_data = 1, own_control = 2, own_both = own_data | own_control };
 
     // `name` is the transport's. Streams that are not owned belong to someone else who shares the
-    // membership (the XDP worker's data): their packets are ignored. Of `options` how much trio keeps and whether atp
-    // controls congestion count here.
+    // membership (the XDP worker's data): their packets are ignored. Of `options` how much trio keeps and whether
+    // congestion is controlled count here.
     Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership, BlockClient &client,
            const inagg_options &options, Owned owned = own_both);
     ~Engine() override;
@@ -66,7 +66,6 @@ private:
         bool answered = false;              // RACK has something new to look at
         uint64_t earliest_due = UINT64_MAX; // no timer is due before this
         inagg_worker worker{};
-        bool controlled = false; // by congestion
         inagg_congestion congestion{};
         std::vector<inagg_wslot> slots;
         std::vector<SlotRecord> records;
@@ -105,6 +104,7 @@ private:
     void commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes);
     inagg_hdr header(const StreamState &s, inagg_type type, uint32_t block, unsigned flags) const;
     StreamState *stream_of(uint32_t slot);
+    static bool controlled(const StreamState &s) { return s.congestion.reaction != INAGG_UNCONTROLLED; }
     bool atp() const { return membership_.config.algorithm == INAGG_ATP; }
     bool trio() const { return membership_.config.algorithm == INAGG_TRIO; }
 

@@ -24,15 +24,20 @@ struct Forest::SharedOperation : Operation {
     std::vector<Share> shares; // in the order of their elements
 };
 
+// A job's switches, for a message.
+static const char *levels_of(const Carrier &carrier) {
+    return carrier.floats() == INAGG_FLOATS_WIDENED ? " in a tree" : "";
+}
+
 Forest::Forest(const inagg_options &options, std::vector<std::unique_ptr<Carrier>> trees)
     : options_(options), trees_(std::move(trees)) {
     for (std::size_t i = 1; i < trees_.size(); i++)
-        if (trees_[i]->elements() != elements() || trees_[i]->tree() != tree())
+        if (trees_[i]->elements() != elements() || trees_[i]->floats() != floats())
             throw Error(INAGG_EREFUSED,
                         "job {} has packets of {} elements{}, job {} of {}{}: give the switches of all trees the same MTU and "
                         "the same levels",
-                        options_.job, elements(), tree() ? " in a tree" : "", options_.job + i, trees_[i]->elements(),
-                        trees_[i]->tree() ? " in a tree" : "");
+                        options_.job, elements(), levels_of(*this), options_.job + i, trees_[i]->elements(),
+                        levels_of(*trees_[i]));
 }
 
 // Starting operations
@@ -53,7 +58,7 @@ void Forest::share_out(SharedOperation &operation) {
     const std::size_t bytes = inagg_memory_bytes(call.dtype);
     const std::size_t per_block = call.kind == Call::Kind::broadcast
                                       ? elements() * sizeof(uint32_t) / bytes
-                                      : inagg::block_elements(elements(), call.dtype, call.op, tree());
+                                      : inagg::block_elements(elements(), call.dtype, call.op, floats());
     const std::size_t blocks = (call.count + per_block - 1) / per_block;
     std::size_t done = 0;
     for (std::size_t i = 0; i < trees_.size() && done < call.count; i++) {

@@ -21,7 +21,7 @@ public:
     bool progress(std::chrono::nanoseconds wait) override;
     uint32_t blocks_ahead() const override;
     uint16_t elements() const override { return trees_[0]->elements(); }
-    bool tree() const override { return trees_[0]->tree(); }
+    uint32_t floats() const override { return trees_[0]->floats(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override;
     void leave() override;

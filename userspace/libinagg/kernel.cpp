@@ -231,7 +231,7 @@ Handle KernelCarrier::prepare(const Call &call) {
     auto tensor = std::make_shared<Tensor>(call, inagg_memory_bytes(call.dtype));
     tensor->type.dtype = static_cast<uint8_t>(call.dtype);
     tensor->type.op = static_cast<uint8_t>(carried(call.op));
-    tensor->block_elements = block_elements(elements_, call.dtype, call.op, tree());
+    tensor->block_elements = block_elements(elements_, call.dtype, call.op, floats());
     tensor->blocks = inagg_blocks_of(call.count, tensor->block_elements);
     tensor->type.scale = options_.scale;
     tensor->send = call.send;

@@ -109,6 +109,20 @@ void validate_straggling(const inagg_options &options) {
                     least_exclude_ms);
 }
 
+// A float sum in fixed point.
+void validate_scale(const inagg_options &options) {
+    if (options.scale == INAGG_SCALE_AUTO)
+        return;
+    if (algorithm_number(options.algorithm) == INAGG_PANAMA)
+        throw Error(INAGG_EINVAL, "scale {} with algorithm '{}': its float sums travel as float32; set INAGG_SCALE=auto",
+                    options.scale, options.algorithm);
+    const int low = inagg_fixed_point(inagg_fan_in_log2(options.size), 254);
+    const int high = inagg_fixed_point(inagg_fan_in_log2(options.size), 0);
+    if (options.scale < low || options.scale > high)
+        throw Error(INAGG_EINVAL, "scale {}: with {} ranks it must be {} to {}, or 'auto'", options.scale,
+                    options.size, low, high);
+}
+
 // Each tree's, or one for all.
 std::vector<std::string_view> switch_addresses(const inagg_options &options) {
     std::vector<std::string_view> addresses;
@@ -247,13 +261,7 @@ void validate(const inagg_options &options) {
     const std::string_view transport = options.transport;
     if (std::find(transports.begin(), transports.end(), transport) == transports.end())
         throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));
-    if (options.scale == INAGG_SCALE_AUTO)
-        return;
-    const int low = inagg_fixed_point(inagg_fan_in_log2(options.size), 254);
-    const int high = inagg_fixed_point(inagg_fan_in_log2(options.size), 0);
-    if (options.scale < low || options.scale > high)
-        throw Error(INAGG_EINVAL, "scale {}: with {} ranks it must be {} to {}, or 'auto'", options.scale,
-                    options.size, low, high);
+    validate_scale(options);
 }
 
 uint8_t algorithm_number(std::string_view name) {

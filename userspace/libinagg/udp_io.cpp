@@ -122,7 +122,7 @@ sockaddr_storage switch_address(const inagg_options &options) {
 UdpIo::UdpIo(const inagg_options &options)
     : options_(options), peer_(switch_address(options)),
       peer_length_(peer_.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)),
-      marks_(algorithm_number(options.algorithm) == INAGG_ATP) {
+      marks_(inagg_reaction_of(algorithm_number(options.algorithm)) != INAGG_UNCONTROLLED) {
     arrival_.msg_controllen = ecn_control_bytes;
     open_socket();
     open_ring();

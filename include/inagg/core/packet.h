@@ -167,6 +167,12 @@ INAGG_INLINE int inagg_config_accept(struct inagg_job_config *job, const struct 
 	return 0;
 }
 
+/** The most blocks that RESULT @h lets a rank have in flight; 0: no cap. */
+INAGG_INLINE __u16 inagg_result_cap(const struct inagg_job_config *job, const struct inagg_hdr *h)
+{
+	return job->algorithm == INAGG_PANAMA ? inagg_swap16(h->window_cap) : 0;
+}
+
 /** A packet's header is intact and of this wire version and job.  0 or a negative reason. */
 INAGG_INLINE int inagg_answer_admits(const struct inagg_job_config *job, const struct inagg_hdr *h)
 {

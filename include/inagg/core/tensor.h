@@ -7,6 +7,7 @@
 #define INAGG_CORE_TENSOR_H
 
 #include <inagg/core/fixed.h>
+#include <inagg/core/half.h>
 #include <inagg/core/types.h>
 #include <inagg/uapi.h>
 #include <inagg/wire.h>
@@ -26,14 +27,29 @@ INAGG_INLINE __u32 inagg_memory_bytes(__u32 dtype)
 	}
 }
 
-/** A sum of 16-bit floats in a @tree of switches travels as FIXED32: partial sums have no room in 16 bits. */
-INAGG_INLINE int inagg_is_widened(__u32 dtype, __u32 op, int tree)
+/* How sums of floats travel: that is up to who adds them. */
+enum inagg_floats {
+	INAGG_FLOATS_FIXED	= 0,	/* one switch: as fixed point; it converts 16-bit floats itself */
+	INAGG_FLOATS_WIDENED	= 1,	/* a tree of them: 16-bit floats as FIXED32, since partial sums have no room in 16 bits */
+	INAGG_FLOATS_RAW	= 2,	/* panama's: as FLOAT32, 16-bit floats too; then nobody needs a scale */
+};
+
+/** Those of a job with @algorithm; @tree: switches in a tree add. */
+INAGG_INLINE __u32 inagg_floats_of(__u32 algorithm, int tree)
 {
-	return tree && op == INAGG_SUM && inagg_memory_bytes(dtype) == 2;
+	if (algorithm == INAGG_PANAMA)
+		return INAGG_FLOATS_RAW;
+	return tree ? INAGG_FLOATS_WIDENED : INAGG_FLOATS_FIXED;
+}
+
+/** A sum of 16-bit floats that has 32 bits on the wire. */
+INAGG_INLINE int inagg_is_widened(__u32 dtype, __u32 op, __u32 floats)
+{
+	return floats != INAGG_FLOATS_FIXED && op == INAGG_SUM && inagg_memory_bytes(dtype) == 2;
 }
 
 /** `dtype_op` on the wire: sums in a type of their own, minima and maxima as integers of the same order. */
-INAGG_INLINE __u8 inagg_wire_encoding(__u32 dtype, __u32 op, int tree)
+INAGG_INLINE __u8 inagg_wire_encoding(__u32 dtype, __u32 op, __u32 floats)
 {
 	static const __u8 sums[INAGG_DTYPES] = {
 		[INAGG_INT32] = INAGG_WIRE_INT32,
@@ -42,17 +58,19 @@ INAGG_INLINE __u8 inagg_wire_encoding(__u32 dtype, __u32 op, int tree)
 		[INAGG_BFLOAT16] = INAGG_WIRE_BFLOAT16,
 	};
 
-	if (inagg_is_widened(dtype, op, tree))
+	if (op != INAGG_SUM)
+		return (__u8)(INAGG_WIRE_INT32 << 4 | (op == INAGG_MIN ? INAGG_WIRE_MIN : INAGG_WIRE_MAX));
+	if (floats == INAGG_FLOATS_RAW && dtype != INAGG_INT32)
+		return INAGG_WIRE_FLOAT32 << 4 | INAGG_WIRE_SUM;
+	if (inagg_is_widened(dtype, op, floats))
 		return INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM;
-	if (op == INAGG_SUM)
-		return (__u8)(sums[dtype] << 4 | INAGG_WIRE_SUM);
-	return (__u8)(INAGG_WIRE_INT32 << 4 | (op == INAGG_MIN ? INAGG_WIRE_MIN : INAGG_WIRE_MAX));
+	return (__u8)(sums[dtype] << 4 | INAGG_WIRE_SUM);
 }
 
-/** A sum of floats travels at a scale: the largest exponent of all ranks' elements. */
-INAGG_INLINE int inagg_needs_scale(__u32 dtype, __u32 op)
+/** A sum of floats in fixed point travels at a scale: the largest exponent of all ranks' elements. */
+INAGG_INLINE int inagg_needs_scale(__u32 dtype, __u32 op, __u32 floats)
 {
-	return op == INAGG_SUM && dtype != INAGG_INT32;
+	return op == INAGG_SUM && dtype != INAGG_INT32 && floats != INAGG_FLOATS_RAW;
 }
 
 /** Blocks of a tensor of @count elements, @per_block each. */
@@ -191,18 +209,25 @@ INAGG_INLINE __u32 inagg_class_apply(__u32 finite, __u32 counts, __u32 dtype)
 	return negative ? infinity | sign : finite;
 }
 
+/** Bits of the fraction of a 16-bit float type. */
+INAGG_INLINE __u32 inagg_mantissa_bits(__u32 dtype)
+{
+	return dtype == INAGG_FLOAT16 ? 10 : 7;
+}
+
 /* What the blocks of one tensor have in common. */
 struct inagg_coding {
 	__u32	dtype, op;	/* enum inagg_dtype, inagg_op */
 	__u32	bias;		/* of one rank; of all of them on the way back */
 	__s32	point;
+	__u8	floats;		/* enum inagg_floats */
 	__u8	widened;	/* inagg_is_widened(): what the switch does with 16-bit floats elsewhere, the ranks do */
 	__u8	scale;
-	__u16	fan_in_log2;
+	__u8	fan_in_log2;
 };
 
 /** @scale is the agreed one, where inagg_needs_scale(). */
-INAGG_INLINE void inagg_coding_init(struct inagg_coding *c, __u32 dtype, __u32 op, __u32 size, __u8 scale, int tree)
+INAGG_INLINE void inagg_coding_init(struct inagg_coding *c, __u32 dtype, __u32 op, __u32 size, __u8 scale, __u32 floats)
 {
 	__u32 log2 = inagg_fan_in_log2(size);
 
@@ -210,21 +235,18 @@ INAGG_INLINE void inagg_coding_init(struct inagg_coding *c, __u32 dtype, __u32 o
 	c->op = op;
 	c->bias = inagg_fixed_bias(log2);
 	c->point = inagg_fixed_point(log2, scale);
-	c->widened = (__u8)inagg_is_widened(dtype, op, tree);
+	c->floats = (__u8)floats;
+	c->widened = (__u8)inagg_is_widened(dtype, op, floats);
 	c->scale = scale;
-	c->fan_in_log2 = (__u16)log2;
+	c->fan_in_log2 = (__u8)log2;
 }
 
 /** Elements travel as they lie in memory. */
 INAGG_INLINE int inagg_is_plain(const struct inagg_coding *c)
 {
-	return c->dtype == INAGG_INT32 || (c->op == INAGG_SUM && c->dtype != INAGG_FLOAT32 && !c->widened);
-}
-
-/** Bits of the fraction of a 16-bit float type. */
-INAGG_INLINE __u32 inagg_mantissa_bits(__u32 dtype)
-{
-	return dtype == INAGG_FLOAT16 ? 10 : 7;
+	if (c->op != INAGG_SUM || c->dtype == INAGG_INT32)
+		return c->dtype == INAGG_INT32;
+	return c->dtype == INAGG_FLOAT32 ? c->floats == INAGG_FLOATS_RAW : !c->widened;
 }
 
 /** One element of memory to wire; not for plain encodings. */
@@ -232,6 +254,8 @@ INAGG_INLINE __u32 inagg_encode(const struct inagg_coding *c, __u32 bits, __u8 *
 {
 	__s32 nan = inagg_nan_that_wins(c->op);
 
+	if (c->widened && c->floats == INAGG_FLOATS_RAW)
+		return inagg_half_to_float((__u16)bits, inagg_mantissa_bits(c->dtype));
 	if (c->widened)
 		return c->bias + (__u32)inagg_half_to_fixed((__u16)bits, inagg_mantissa_bits(c->dtype), c->fan_in_log2,
 							    c->scale);
@@ -247,6 +271,8 @@ INAGG_INLINE __u32 inagg_decode(const struct inagg_coding *c, __u32 wire, __u32 
 {
 	__s32 ordered = (__s32)wire;
 
+	if (c->widened && c->floats == INAGG_FLOATS_RAW)
+		return inagg_float_to_half(wire, inagg_mantissa_bits(c->dtype));
 	if (c->widened)
 		return inagg_fixed_to_half((__s32)(wire - c->bias * size), inagg_mantissa_bits(c->dtype), c->fan_in_log2,
 					   c->scale);

@@ -11,8 +11,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <system_error>
 
@@ -26,6 +28,10 @@ constexpr uint16_t sweeps_in_expiry = 4;
 constexpr uint64_t shortest_sweep_ns = 1'000'000;
 
 std::system_error failure(const char *what) { return {errno, std::generic_category(), what}; }
+
+bool is_here(uint8_t algorithm) {
+    return algorithm == INAGG_SWITCHML || algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA;
+}
 
 uint32_t mantissa_bits(uint8_t dtype) { return dtype == INAGG_WIRE_FLOAT16 ? 10 : 7; }
 
@@ -193,6 +199,11 @@ SoftwareSwitchCounters SoftwareSwitch::counters() {
     return counters_;
 }
 
+void SoftwareSwitch::reset_most_open() {
+    const std::lock_guard lock(mutex_);
+    counters_.most_open = 0;
+}
+
 // Packets.
 
 void SoftwareSwitch::arrived(std::span<const std::byte> bytes, const Endpoint &from) {
@@ -275,6 +286,7 @@ int SoftwareSwitch::contribute(Job &job, Slot &slot, const inagg_block &block, c
         return 0;
     }
     counters_.additions++;
+    note_open(job);
     if (action != INAGG_COUNT)
         fold(job, slot, block, action == INAGG_STORE, packet.body);
     if (verdict & INAGG_COMPLETES) {
@@ -283,6 +295,14 @@ int SoftwareSwitch::contribute(Job &job, Slot &slot, const inagg_block &block, c
         send_result(job, slot, packet.header, every_rank);
     }
     return 0;
+}
+
+void SoftwareSwitch::note_open(const Job &job) {
+    const auto is_open = [](const Slot &slot) {
+        return slot.state.flags & INAGG_SLOT_LIVE && !(slot.state.flags & INAGG_SLOT_COMPLETE);
+    };
+    const auto open = std::count_if(job.slots.begin(), job.slots.begin() + job.record.slots * 2, is_open);
+    counters_.most_open = std::max(counters_.most_open, static_cast<uint32_t>(open));
 }
 
 int SoftwareSwitch::restore(Job &job, Slot &slot, const inagg_block &block, const Packet &packet) {
@@ -446,6 +466,14 @@ void SoftwareSwitch::sweep() {
 void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool first,
                           std::span<const std::byte> body) {
     const uint8_t dtype = block.dtype_op >> 4, op = block.dtype_op & 0xf;
+    if (dtype == INAGG_WIRE_FLOAT32) {
+        if (first)
+            slot.floats.clear();
+        std::vector<float> &floats = slot.floats[block.rank];
+        floats.resize(block.elements);
+        std::memcpy(floats.data(), body.data(), body.size());
+        return;
+    }
     slot.lanes.resize(INAGG_MAX_ELEMENTS);
     for (uint32_t i = 0; i < block.elements; i++) {
         uint32_t lane;
@@ -461,11 +489,24 @@ void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool f
     }
 }
 
+// In the order of ranks, whatever the order in which they came. A NaN is the same one however it came about.
+static std::vector<float> sum_of(const std::map<uint16_t, std::vector<float>> &floats) {
+    std::vector<float> sum = floats.begin()->second;
+    for (auto other = std::next(floats.begin()); other != floats.end(); ++other)
+        std::transform(sum.begin(), sum.end(), other->second.begin(), sum.begin(), std::plus<>());
+    std::replace_if(sum.begin(), sum.end(), [](float x) { return std::isnan(x); }, std::bit_cast<float>(0x7fc00000));
+    return sum;
+}
+
 // The sums become what goes on the wire, once.
 void SoftwareSwitch::complete(Job &job, Slot &slot) {
     const uint8_t dtype = slot.state.dtype_op >> 4;
     const std::size_t width = inagg_element_bytes(dtype);
     slot.result.resize(slot.state.elements * width);
+    if (dtype == INAGG_WIRE_FLOAT32) {
+        std::memcpy(slot.result.data(), sum_of(slot.floats).data(), slot.result.size());
+        return;
+    }
     for (uint32_t i = 0; i < slot.state.elements; i++) {
         if (is_half(dtype)) {
             const uint16_t half =
@@ -542,7 +583,7 @@ void SoftwareSwitch::join(const Packet &packet) {
         return refuse(packet, to, INAGG_R_RANK);
     if (inagg_swap16(asked.elements) < job.record.elements)
         return refuse(packet, to, INAGG_R_MTU);
-    if (asked.algorithm != job.record.algorithm || asked.algorithm > INAGG_TRIO)
+    if (asked.algorithm != job.record.algorithm || !is_here(asked.algorithm))
         return refuse(packet, to, INAGG_R_ALGORITHM);
     const uint64_t nonce = inagg_swap64(asked.nonce);
     if (job.members[rank].nonce && job.members[rank].nonce != nonce)
@@ -595,6 +636,11 @@ void SoftwareSwitch::send_result(const Job &job, const Slot &slot, const inagg_h
     header.count = inagg_swap16(static_cast<uint16_t>(inagg_count_ranks(slot.state.seen)));
     header.contributors = inagg_swap64(slot.state.seen);
     header.switch_id = inagg_swap16(epoch);
+    if (job.record.algorithm == INAGG_PANAMA) {
+        header.window_cap = inagg_swap16(options_.window_cap);
+        if (options_.congested && options_.congested(inagg_swap32(header.block)))
+            header.level_flags |= inagg_swap16(INAGG_F_CONGESTION);
+    }
     header.dtype_op = slot.state.dtype_op;
     header.scale = slot.state.scale;
     header.next_scale = slot.state.next_scale;

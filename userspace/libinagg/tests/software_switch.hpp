@@ -41,6 +41,9 @@ struct SoftwareSwitchOptions {
     uint64_t seed = 1;
     uint32_t buckets = 64;                  // trio: of each job, a power of two
     uint32_t most_open = UINT32_MAX;        // trio: blocks of a job at once
+    uint16_t window_cap = 0;                // panama: in each RESULT
+    // panama: has a packet of this block met a long queue?
+    std::function<bool(uint32_t)> congested{};
     // Does this packet to this rank get lost?
     std::function<bool(const inagg_hdr &, int)> lose{};
     Endpoint group{}; // length not 0: what is for all ranks goes there, once
@@ -53,6 +56,7 @@ struct SoftwareSwitchCounters {
     uint64_t additions = 0, completions = 0, replies = 0, waits = 0, restores = 0, dropped = 0;
     uint64_t degraded = 0, recoveries = 0; // trio
     uint64_t refused[INAGG_R_CAPACITY] = {};
+    uint32_t most_open = 0; // data blocks that had some rank's elements at one time
 };
 
 class SoftwareSwitch {
@@ -73,6 +77,8 @@ public:
     // Tell the members of `job` that it ended.
     void end_job(uint16_t job, inagg_reason reason);
     SoftwareSwitchCounters counters();
+    // From now on.
+    void reset_most_open();
 
 private:
     struct Member {
@@ -83,6 +89,7 @@ private:
     struct Slot {
         inagg_slot state{};
         std::vector<uint32_t> lanes;
+        std::map<uint16_t, std::vector<float>> floats; // panama: of each rank
         std::vector<std::byte> result; // as on the wire, once complete
         inagg_hdr header{};            // trio: of a contribution
     };
@@ -129,6 +136,7 @@ private:
     void restart(Job &job);
     static void forget(Job &job);
     void fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body);
+    void note_open(const Job &job);
     void complete(Job &job, Slot &slot);
     void send_result(const Job &job, const Slot &slot, const inagg_hdr &asked, int rank, uint16_t epoch = 0);
     void send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank, uint16_t epoch = 0, uint16_t cap = 0);
