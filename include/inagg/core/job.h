@@ -132,8 +132,8 @@ INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op
 		return op == INAGG_WIRE_SUM;
 	case INAGG_WIRE_INT32:
 		return op < INAGG_WIRE_OPS;
-	case INAGG_WIRE_FLOAT32:	/* by the server alone: switches on the way pass it on */
-		return op == INAGG_WIRE_SUM && job->algorithm == INAGG_ATP;
+	case INAGG_WIRE_FLOAT32:	/* atp: by the server alone; switches on the way pass it on */
+		return op == INAGG_WIRE_SUM && (job->algorithm == INAGG_ATP || job->algorithm == INAGG_PANAMA);
 	default:
 		return 0;
 	}
