@@ -49,16 +49,16 @@ typedef struct inagg_options {
 	uint16_t job;           /* its number; with several trees the first of so many */
 	uint16_t rank;
 	uint16_t size;          /* 1 .. 64 */
-	char algorithm[16];     /* "switchml", or "trio", which does not wait for stragglers */
+	char algorithm[16];     /* "switchml", "trio", which does not wait for stragglers, "atp", "panama", which adds floats */
 	char transport[16];     /* "udp", "kernel", "afxdp", "xdp", "auto" */
 	uint32_t timeout_ms;    /* deadline of joins and of each operation without progress; default 30000 */
-	int32_t scale;          /* k: float32 sums travel as round(x * 2^k); INAGG_SCALE_AUTO agrees on k */
+	int32_t scale;          /* k: float32 sums travel as round(x * 2^k); INAGG_SCALE_AUTO agrees on k, or, panama, none */
 	int checked;            /* 1: payload checksums, for links that do not check frames */
 	uint32_t expiry_us;     /* trio: microseconds that a block waits for its next rank; 0: for all ranks */
 	uint16_t quorum;        /* trio: ranks that decide a block at once, 1 .. size; 0: all */
 	uint32_t history_mib;   /* trio: MiB of results kept for and from stragglers; default 64 */
 	uint32_t exclude_ms;    /* trio: milliseconds of a rank's silence, from 1000, after which the others go on without; 0: never */
-	int congestion_control; /* atp: 1, the default: send less when queues on the way are long; 0: a full window always */
+	int congestion_control; /* atp, panama: 1, the default: send less when queues on the way are long; 0: a full window always */
 	uint16_t trees;         /* 1 .. 64: jobs, each with a switch or server of its own, that share each tensor; default 1 */
 } inagg_options;
 
@@ -77,7 +77,7 @@ typedef struct inagg_stats_t {
 	uint64_t skipped;         /* trio: blocks that were decided before this rank came to them */
 	uint64_t abstained;       /* trio: blocks that this rank could not add to: their scale was agreed without it */
 	uint64_t refused;         /* trio: contributions for which the switch had no room; this rank sends fewer since */
-	uint64_t cuts;            /* atp: times that a long queue, or a loss, halved this rank's window */
+	uint64_t cuts;            /* atp, panama: times that long queues, or a loss, made this rank's window smaller */
 } inagg_stats_t;
 
 /**
@@ -129,7 +129,8 @@ void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats);
  * allowed, other overlap is not.  Same bits on all ranks and in every run on the same input.
  *   INT32: exact, wraps.  FLOAT32 sum: fixed point, absolute error at most size * 2^(E-30+log2 size) with
  *   2^E above the largest magnitude of any rank; infinities and NaN come out where they go in.
- *   FLOAT16, BFLOAT16 sum: in fixed point in the switch.  Minimum and maximum are exact for all types.
+ *   FLOAT16, BFLOAT16 sum: in fixed point in the switch.  With panama switches add FLOAT32 as IEEE 754 does, in a fixed
+ *   order; FLOAT16 and BFLOAT16 go as FLOAT32 and are rounded once.  Minimum and maximum are exact for all types.
  *   INAGG_AVG, of floats: the sum, divided by the number of ranks that are in each block, and rounded once
  *   more; a 16-bit sum that overflows averages to infinity.  INT32 gives INAGG_EINVAL.
  * With trio, ranks that are late may be missing: inagg_last_outcome().

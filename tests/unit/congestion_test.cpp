@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <set>
+
 namespace {
 
 constexpr __u32 most = 128;
@@ -281,6 +285,136 @@ TEST_F(Figure5, APoolOfOneSlotIsTheWindow) {
     results(10, true);
     inagg_congestion_cut(&c, c.next);
     EXPECT_EQ(c.window, 1U);
+}
+
+namespace {
+
+// Flows that always have more to send share a link: one block a tick, the answer a round trip later. A block that finds more than
+// `mark` others waiting is marked, one that finds `room` is lost, and what is missing is sent again when a later one's result comes.
+class Link {
+public:
+    Link(std::size_t mark, std::size_t room) : mark_(mark), room_(room) {}
+
+    // A flow's reaction; INAGG_UNCONTROLLED: a window of `most` blocks always.
+    void add(__u8 reaction) {
+        flows_.emplace_back();
+        inagg_congestion_init(&flows_.back().c, reaction, most);
+        if (reaction == INAGG_UNCONTROLLED)
+            flows_.back().c.window = most;
+    }
+    void run(__u32 ticks) {
+        for (Flow &flow : flows_)
+            flow.served = 0;
+        for (const __u64 end = now_ + ticks; now_ < end; now_++) {
+            for (__u32 i = 0; i < flows_.size(); i++) { // not the same one first each time
+                Flow &flow = flows_[(now_ + i) % flows_.size()];
+                while (inagg_congestion_has_room(&flow.c)) {
+                    enqueue(flow, flow.c.next);
+                    inagg_congestion_sent(&flow.c);
+                }
+            }
+            serve();
+            answer();
+        }
+    }
+    // Of what the link carried.
+    double share(std::size_t flow) const { return flows_[flow].served / all(); }
+    double all() const {
+        double sum = 0;
+        for (const Flow &flow : flows_)
+            sum += flow.served;
+        return sum;
+    }
+    std::size_t longest = 0; // queue
+
+private:
+    struct Flow {
+        inagg_congestion c{};
+        std::set<__u32> lost;
+        double served = 0;
+    };
+    struct Block {
+        Flow *flow;
+        __u32 number;
+        bool marked;
+        __u64 due;
+    };
+
+    void enqueue(Flow &flow, __u32 number) {
+        if (queue_.size() >= room_)
+            flow.lost.insert(number);
+        else
+            queue_.push_back({&flow, number, queue_.size() >= mark_, 0});
+        longest = std::max(longest, queue_.size());
+    }
+    void serve() {
+        if (queue_.empty())
+            return;
+        flying_.push_back(queue_.front());
+        flying_.back().due = now_ + round_trip;
+        queue_.pop_front();
+    }
+    void answer() {
+        while (!flying_.empty() && flying_.front().due <= now_) {
+            const Block block = flying_.front();
+            flying_.pop_front();
+            block.flow->served++;
+            if (block.flow->c.reaction == INAGG_UNCONTROLLED)
+                block.flow->c.flying--;
+            else
+                inagg_congestion_result(&block.flow->c, block.number, block.marked, 0);
+            const std::set<__u32> lost(block.flow->lost.begin(), block.flow->lost.lower_bound(block.number));
+            for (const __u32 number : lost) {
+                if (block.flow->c.reaction != INAGG_UNCONTROLLED)
+                    inagg_congestion_cut(&block.flow->c, number);
+                block.flow->lost.erase(number);
+                enqueue(*block.flow, number);
+            }
+        }
+    }
+
+    static constexpr __u64 round_trip = 20;
+    std::size_t mark_, room_;
+    std::deque<Flow> flows_;
+    std::deque<Block> queue_, flying_;
+    __u64 now_ = 0;
+};
+
+constexpr std::size_t endless = 10000;
+
+} // namespace
+
+TEST(SharedLink, TwoJobsShareItAndKeepTheQueueShort) {
+    Link link(10, endless);
+    link.add(INAGG_DCTCP);
+    link.run(5000);
+    link.add(INAGG_DCTCP); // the second one comes when the first has all of it
+    link.run(20000);
+    link.longest = 0;
+    link.run(20000);
+    EXPECT_GT(link.all(), 0.99 * 20000);
+    EXPECT_NEAR(link.share(0), 0.5, 0.1);
+    EXPECT_LT(link.longest, 20U);
+}
+
+// AIMD stands for TCP's Reno.
+TEST(SharedLink, WhereNothingIsMarkedLossSharesIt) {
+    Link link(endless, 30);
+    link.add(INAGG_DCTCP);
+    link.add(INAGG_AIMD);
+    link.run(20000);
+    link.run(50000);
+    EXPECT_GT(link.all(), 0.98 * 50000);
+    EXPECT_NEAR(link.share(0), 0.5, 0.1);
+}
+
+TEST(SharedLink, WhoDoesNotReactHasItAlone) {
+    Link link(endless, 30);
+    link.add(INAGG_UNCONTROLLED);
+    link.add(INAGG_AIMD);
+    link.run(20000);
+    link.run(50000);
+    EXPECT_GT(link.share(0), 0.9);
 }
 
 namespace {

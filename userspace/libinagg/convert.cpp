@@ -98,6 +98,77 @@ void FromOrdered(const int32_t *in, int32_t *out, std::size_t count) {
         hn::StoreU(Flip(hn::LoadU(d, in + i)), d, out + i);
 }
 
+// 16-bit floats in 32-bit lanes. Magnitudes have no sign, so signed comparisons do.
+using Lanes = Tag<int32_t>;
+using V32 = hn::Vec<Lanes>;
+using FromHalves = hn::Rebind<uint16_t, Lanes>;
+
+V32 WidenBfloat16(V32 bits) { return hn::ShiftLeft<16>(bits); }
+
+V32 WidenFloat16(V32 bits) {
+    const Lanes d;
+    const hn::Rebind<float, Lanes> df;
+    const auto magnitude = hn::And(bits, hn::Set(d, 0x7fff));
+    const auto sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude));
+    const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(d, 112 << 23));
+    const auto infinite = hn::Add(normal, hn::Set(d, 112 << 23)); // or NaN
+    const auto integer = hn::ConvertTo(df, magnitude);
+    const auto subnormal = hn::BitCast(d, hn::Mul(integer, hn::Set(df, 0x1p-24F)));
+    const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x400)), subnormal, normal);
+    return hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x7bff)), infinite, finite));
+}
+
+// Without the lowest bits, to nearest even.
+template <int bits> V32 RoundOff(V32 x) {
+    const Lanes d;
+    const auto odd = hn::And(hn::ShiftRight<bits>(x), hn::Set(d, 1));
+    return hn::ShiftRight<bits>(hn::Add(x, hn::Add(odd, hn::Set(d, (1 << (bits - 1)) - 1))));
+}
+
+// Adds the sign to a half's magnitude, if the float is none of the NaN.
+V32 SignOrNan(V32 bits, V32 magnitude, V32 half, int32_t nan) {
+    const Lanes d;
+    const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 0x8000));
+    return hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x7f800000)), hn::Set(d, nan), hn::Or(half, sign));
+}
+
+V32 NarrowBfloat16(V32 bits) {
+    const auto magnitude = hn::And(bits, hn::Set(Lanes(), 0x7fffffff));
+    return SignOrNan(bits, magnitude, RoundOff<16>(magnitude), 0x7fc0);
+}
+
+V32 NarrowFloat16(V32 bits) {
+    const Lanes d;
+    const hn::Rebind<float, Lanes> df;
+    const auto magnitude = hn::And(bits, hn::Set(d, 0x7fffffff));
+    const auto normal = hn::Min(RoundOff<13>(hn::Sub(magnitude, hn::Set(d, 112 << 23))), hn::Set(d, 0x7c00));
+    // the sum's last bit is worth as much as a subnormal's: the addition rounds
+    const auto half = hn::Set(df, 0.5F);
+    const auto subnormal = hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), half)), hn::BitCast(d, half));
+    const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 113 << 23)), subnormal, normal);
+    return SignOrNan(bits, magnitude, finite, 0x7e00);
+}
+
+template <V32 convert(V32)> void WidenAll(const uint16_t *in, int32_t *out, std::size_t count) {
+    const Lanes d;
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d))
+        hn::StoreU(convert(hn::PromoteTo(d, hn::LoadU(FromHalves(), in + i))), d, out + i);
+}
+
+template <V32 convert(V32)> void NarrowAll(const int32_t *in, uint16_t *out, std::size_t count) {
+    const Lanes d;
+    for (std::size_t i = 0; i < count; i += hn::Lanes(d))
+        hn::StoreU(hn::DemoteTo(FromHalves(), convert(hn::LoadU(d, in + i))), FromHalves(), out + i);
+}
+
+void Widen(const uint16_t *in, int32_t *out, std::size_t count, bool bfloat16) {
+    bfloat16 ? WidenAll<WidenBfloat16>(in, out, count) : WidenAll<WidenFloat16>(in, out, count);
+}
+
+void Narrow(const int32_t *in, uint16_t *out, std::size_t count, bool bfloat16) {
+    bfloat16 ? NarrowAll<NarrowBfloat16>(in, out, count) : NarrowAll<NarrowFloat16>(in, out, count);
+}
+
 } // namespace inagg::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -116,6 +187,8 @@ HWY_EXPORT(ToFixed);
 HWY_EXPORT(FromFixed);
 HWY_EXPORT(ToOrdered);
 HWY_EXPORT(FromOrdered);
+HWY_EXPORT(Widen);
+HWY_EXPORT(Narrow);
 
 namespace {
 
@@ -176,6 +249,14 @@ void to_ordered16(const uint16_t *in, int32_t *out, std::size_t count, uint32_t 
 void from_ordered16(const int32_t *in, uint16_t *out, std::size_t count) {
     for (std::size_t i = 0; i < count; i++)
         out[i] = inagg_half_of_ordered(in[i]);
+}
+
+void widen(const uint16_t *in, float *out, std::size_t count, inagg_dtype dtype) {
+    HWY_DYNAMIC_DISPATCH(Widen)(in, reinterpret_cast<int32_t *>(out), count, dtype == INAGG_BFLOAT16);
+}
+
+void narrow(const float *in, uint16_t *out, std::size_t count, inagg_dtype dtype) {
+    HWY_DYNAMIC_DISPATCH(Narrow)(reinterpret_cast<const int32_t *>(in), out, count, dtype == INAGG_BFLOAT16);
 }
 
 void divide(void *data, std::size_t count, inagg_dtype dtype, uint32_t ranks) {

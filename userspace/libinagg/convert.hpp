@@ -33,6 +33,10 @@ void from_ordered(const int32_t *in, float *out, std::size_t count);
 void to_ordered16(const uint16_t *in, int32_t *out, std::size_t count, uint32_t infinity, int32_t nan);
 void from_ordered16(const int32_t *in, uint16_t *out, std::size_t count);
 
+// 16-bit floats to binary32, exactly, and back, rounded to nearest even (core/half.h).
+void widen(const uint16_t *in, float *out, std::size_t count, inagg_dtype dtype);
+void narrow(const float *in, uint16_t *out, std::size_t count, inagg_dtype dtype);
+
 // Divide elements of a float type by a number of ranks, rounded to nearest even.
 void divide(void *data, std::size_t count, inagg_dtype dtype, uint32_t ranks);
 

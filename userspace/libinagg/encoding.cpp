@@ -96,11 +96,11 @@ private:
     uint8_t dtype_op_, scale_;
 };
 
-// A float sum that the ranks convert: float32 to offset-binary fixed point, and 16-bit floats, where switches do not add
-// them, to that or to float32, by the core's integer code.
-template <typename Float> class ConvertedEncoding : public Encoding {
+// A float sum in offset-binary fixed point: of float32, and of 16-bit floats where a tree of switches adds them, by the
+// core's integer code.
+template <typename Float> class FixedEncoding : public Encoding {
 public:
-    ConvertedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
+    FixedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
         : Encoding(r.count, r.elements), send_(static_cast<const Float *>(r.send)),
           recv_(static_cast<Float *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
           scale_(scale) {}
@@ -155,6 +155,42 @@ private:
     inagg_coding coding_;
     bool average_;
     uint8_t dtype_op_, scale_;
+};
+
+// A sum of 16-bit floats where the switch adds float32: rounded once, here.
+class WidenedEncoding : public Encoding {
+public:
+    WidenedEncoding(const Reduction &r, uint8_t dtype_op)
+        : Encoding(r.count, r.elements), send_(static_cast<const uint16_t *>(r.send)),
+          recv_(static_cast<uint16_t *>(r.recv)), dtype_(r.dtype), average_(r.average), dtype_op_(dtype_op) {}
+
+    BlockMeta load(uint32_t index, std::byte *payload) const override {
+        const Range r = range(index);
+        pad_out<uint16_t, float>(send_ + r.first, r.count, payload,
+                                 [&](const uint16_t *in, float *out, std::size_t n) { widen(in, out, n, dtype_); });
+        return meta_of(dtype_op_, 0, r.padded);
+    }
+
+    bool store(uint32_t index, const BlockMeta &meta, const std::byte *payload) override {
+        const Range r = range(index);
+        if (meta.dtype_op != dtype_op_ || meta.elements != r.padded)
+            return false;
+        if (!recv_)
+            return true;
+        uint16_t *out = recv_ + r.first;
+        cut_in<float>(payload, out, r.count,
+                      [&](const float *in, uint16_t *to, std::size_t n) { narrow(in, to, n, dtype_); });
+        if (average_)
+            divide(out, r.count, dtype_, inagg_count_ranks(meta.contributors));
+        return true;
+    }
+
+private:
+    const uint16_t *send_;
+    uint16_t *recv_;
+    inagg_dtype dtype_;
+    bool average_;
+    uint8_t dtype_op_;
 };
 
 // Minimum or maximum of a float type, as integers of the same order.
@@ -271,10 +307,12 @@ std::unique_ptr<Encoding> make_encoding(const Reduction &r, uint8_t scale) {
     const uint8_t dtype_op = inagg_wire_encoding(r.dtype, r.op, r.floats);
     if (inagg_is_plain(&coding))
         return std::make_unique<PlainEncoding>(r, dtype_op, inagg_needs_scale(r.dtype, r.op, r.floats) ? scale : 0);
+    if (coding.widened && r.floats == INAGG_FLOATS_RAW)
+        return std::make_unique<WidenedEncoding>(r, dtype_op);
     if (coding.widened)
-        return std::make_unique<ConvertedEncoding<uint16_t>>(r, coding, dtype_op, scale);
+        return std::make_unique<FixedEncoding<uint16_t>>(r, coding, dtype_op, scale);
     if (r.op == INAGG_SUM)
-        return std::make_unique<ConvertedEncoding<float>>(r, coding, dtype_op, scale);
+        return std::make_unique<FixedEncoding<float>>(r, coding, dtype_op, scale);
     if (r.dtype == INAGG_FLOAT32)
         return std::make_unique<OrderedEncoding<float>>(r, dtype_op);
     return std::make_unique<OrderedEncoding<uint16_t>>(r, dtype_op);

@@ -52,7 +52,8 @@ Handle Forest::prepare(const Call &call) {
 }
 
 // Whole blocks, so that they are the ones that one tree would have; what does not divide goes round, call by call. All
-// ranks make the same calls, so they share alike.
+// ranks make the same calls, so they share alike. A run for each tree, where PANAMA (§4.1) deals blocks out in turn: either
+// way a tree has as many, and in runs none waits for another whose window is full.
 void Forest::share_out(SharedOperation &operation) {
     const Call &call = operation.call;
     const std::size_t bytes = inagg_memory_bytes(call.dtype);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // One carrier made of several: each is a job of its own, with a switch or server of its own, and carries a share of
-// each tensor. ATP's several servers (§3.2) and PANAMA's aggregation trees (§4.3) are this.
+// each tensor. ATP's several servers (§3.2) and PANAMA's aggregation trees (§4.1) are this.
 #pragma once
 
 #include "carrier.hpp"

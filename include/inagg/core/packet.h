@@ -198,21 +198,6 @@ INAGG_INLINE int inagg_contributors_admitted(const struct inagg_job_config *job,
 	return job->algorithm == INAGG_TRIO && in && !(in & ~all);
 }
 
-/* Does the job sum in this encoding?  panama knows no fixed point, and only it and atp know raw floats. */
-INAGG_INLINE int inagg_dtype_admitted(const struct inagg_job_config *job, __u8 dtype)
-{
-	switch (dtype) {
-	case INAGG_WIRE_FIXED32:
-	case INAGG_WIRE_FLOAT16:
-	case INAGG_WIRE_BFLOAT16:
-		return job->algorithm != INAGG_PANAMA;
-	case INAGG_WIRE_FLOAT32:
-		return job->algorithm == INAGG_PANAMA || job->algorithm == INAGG_ATP;
-	default:
-		return dtype < INAGG_WIRE_DTYPES;
-	}
-}
-
 /**
  * A RESULT or WAIT with @bytes behind its header fits the stream @w, whose slots begin at @first_slot.
  * The payload checksum is the caller's to verify.  0 or a negative reason.
@@ -230,8 +215,6 @@ INAGG_INLINE int inagg_block_admits(const struct inagg_job_config *job, const st
 		return -INAGG_R_SLOT;
 	if (inagg_hdr_type(h) == INAGG_WAIT)
 		return bytes ? -INAGG_R_LENGTH : 0;
-	if (!inagg_dtype_admitted(job, m.dtype_op >> 4))
-		return -INAGG_R_DTYPE;
 	if (m.elements % INAGG_CHUNK || bytes > (__u32)job->elements * 4)
 		return -INAGG_R_ELEMENTS;
 	if (bytes != inagg_block_bytes(&m))

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -60,6 +61,35 @@ TEST(SameBits, FloatsToFixedPointAtEveryPoint) {
                     << std::hex << bits_of(in[i]) << " point " << std::dec << c.point << " size " << size;
             }
         }
+}
+
+TEST(SameBits, HalvesToFloatsAndBack) {
+    std::mt19937 random(3);
+    for (const inagg_dtype dtype : {INAGG_FLOAT16, INAGG_BFLOAT16}) {
+        const uint32_t mantissa = inagg_mantissa_bits(dtype);
+        std::vector<uint16_t> halves(0x10000), narrowed(0x10000);
+        for (std::size_t i = 0; i < halves.size(); i++)
+            halves[i] = static_cast<uint16_t>(i);
+        std::vector<float> floats(halves.size());
+        widen(halves.data(), floats.data(), halves.size(), dtype);
+        for (std::size_t i = 0; i < halves.size(); i++)
+            ASSERT_EQ(bits_of(floats[i]), inagg_half_to_float(halves[i], mantissa)) << std::hex << i;
+        // each half's value, what is half way to the next, the neighbours of both, and any
+        for (int round = 0; round < 9; round++) {
+            for (std::size_t i = 0; i < halves.size(); i++) {
+                uint32_t bits = inagg_half_to_float(halves[i], mantissa);
+                bits += round % 2 ? 0 : 1U << (22 - mantissa);
+                bits = round < 6 ? bits + static_cast<uint32_t>(round / 2) - 1 : random();
+                std::memcpy(&floats[i], &bits, 4);
+            }
+            if (round == 8) // about where subnormals begin and what is too large
+                for (float &one : floats)
+                    one = std::ldexp(1 + static_cast<float>(random()) * 0x1p-32F, static_cast<int>(random() % 45) - 26);
+            narrow(floats.data(), narrowed.data(), floats.size(), dtype);
+            for (std::size_t i = 0; i < halves.size(); i++)
+                ASSERT_EQ(narrowed[i], inagg_float_to_half(bits_of(floats[i]), mantissa)) << std::hex << bits_of(floats[i]);
+        }
+    }
 }
 
 TEST(SameBits, FixedPointToFloatsAtEveryPoint) {
