@@ -2,14 +2,11 @@
 """panama: floats are added in the switch, in an order that depends on nothing but who is where."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from allreduce import DTYPES, QUICK, TRANSPORTS, allreduce, assert_lossy, objects
-from netns import netns
-
-HERE = Path(__file__).parent
+from netns import HERE, PYTHON, netns
 
 
 def panama(tmp_path, workers, *perf, options=(), **more):
@@ -39,7 +36,7 @@ def test_switch_that_forgets(tmp_path):
 
 def tree_sums(tmp_path, workers, *arguments, options=()):
     run = netns(tmp_path, "--workers", workers, "--algorithm", "panama", "--transport", "udp", *options, "--",
-                HERE / "tree_sums.py", *arguments)
+                PYTHON, HERE / "tree_sums.py", *arguments, environment={"PYTHONPATH": str(HERE.parents[1] / "userspace/python")})
     assert run.status == 0
     uneven = re.search(r"(\d+) of \d+ elements depend on the order", "\n".join(run.lines(0)))
     assert int(uneven[1]) > 0  # else the order would not matter
@@ -56,14 +53,16 @@ def test_same_bits_in_a_tree_of_switches(tmp_path):
 
 def test_caps_keep_memory_in_bounds(tmp_path):
     """Eight jobs of 3 ranks share 72 buffers, one for each of their blocks in flight: eight each, with one job's part left
-    for the next. Who does not heed the caps is refused."""
+    for the next. The blocks of rank 2 wait for those of rank 0; of jobs that do not heed the caps some are refused."""
+    jobs = [f"--inaggd-arg=--job={job}:size=3,algorithm=panama" for job in range(1, 9)]  # their counters stay
+
     def refused(environment):
-        run = netns(tmp_path, "--workers", 24, "--algorithm", "panama", "--transport", "udp", "--inaggd-arg=--buffers=72", "--",
+        run = netns(tmp_path, "--workers", 24, "--algorithm", "panama", "--transport", "udp", "--inaggd-arg=--buffers=72", *jobs, "--",
                     "sh", "-c", "export INAGG_JOB=$((INAGG_RANK / 3 + 1)) INAGG_RANK=$((INAGG_RANK % 3)) INAGG_SIZE=3; "
-                    "inagg-perf allreduce -b 128K -e 128K -n 5 -w 1 --check && "
-                    "{ test $INAGG_JOB$INAGG_RANK != 10 || { sleep 1; inaggctl --json stats; }; }", environment=environment)
+                    "inagg-perf allreduce -b 128K -e 128K -n 5 -w 1 --straggle 0:20ms --check && "
+                    "{ test $INAGG_JOB$INAGG_RANK != 10 || { sleep 1; inaggctl --json drops; }; }", environment=environment)
         assert run.status == 0
         rows = next(value for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list))
-        return sum(row.get("reasons", {}).get("FULL", 0) for row in rows)
+        return sum(row["packets"] for row in rows if row["reason"] == "FULL")
     assert refused({}) == 0
     assert refused({"INAGG_CONGESTION_CONTROL": "0"}) > 0
