@@ -2,10 +2,12 @@
 #include "link.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <stdexcept>
 #include <system_error>
 
 #include <net/if.h>
@@ -63,13 +65,33 @@ LinkSpace::LinkSpace(const Impairments &impairments)
 
 LinkSpace::~LinkSpace() = default;
 
-void LinkSpace::join(const std::string &host_end, const std::string &switch_end, bool lossy) {
+LinkEnds LinkSpace::ends(size_t link) { return {fmt::format("near{}", link), fmt::format("far{}", link)}; }
+
+void LinkSpace::join(const std::string &name, LinkQuality quality) {
     const Inside inside(space_);
-    connect(host_end, switch_end, lossy, to_switch_);
-    connect(switch_end, host_end, lossy, to_hosts_);
+    const LinkEnds here = next_ends();
+    connect(here.far, here.near, quality, to_switch_);
+    connect(here.near, here.far, quality, to_hosts_);
+    names_.push_back(name);
 }
 
-void LinkSpace::connect(const std::string &from, const std::string &to, bool lossy,
+size_t LinkSpace::find(const std::string &name) const {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) {
+        throw std::invalid_argument(
+            fmt::format("there is no link {}: there are {}", name, fmt::join(names_, ", ")));
+    }
+    return found - names_.begin();
+}
+
+void LinkSpace::set_carrier(size_t link, bool carrier) {
+    const LinkEnds devices = ends(link);
+    const char *state = carrier ? "up" : "down";
+    run_checked(space_, {"ip", "-batch", "-"},
+                fmt::format("link set {} {}\nlink set {} {}\n", devices.near, state, devices.far, state));
+}
+
+void LinkSpace::connect(const std::string &from, const std::string &to, LinkQuality quality,
                         std::vector<Direction> &directions) {
     Direction direction{.from = index_of(from)};
     impair_link link = {};
@@ -80,14 +102,14 @@ void LinkSpace::connect(const std::string &from, const std::string &to, bool los
     }
     link.corrupt_offset = impairments_.corrupt_offset;
     link.corrupt_bits = impairments_.corrupt_bits;
-    if (lossy) {
+    if (quality.lossy) {
         link.drop = threshold(impairments_.loss);
         link.duplicate = threshold(impairments_.duplicate);
         link.corrupt = threshold(impairments_.corrupt);
     }
     link.random = seeds_();
-    if (impairments_.rate > 0 && impairments_.ecn.count() > 0) {
-        link.queue.unit_ns = inagg_queue_unit(impairments_.rate);
+    if (quality.rate > 0 && impairments_.ecn.count() > 0) {
+        link.queue.unit_ns = inagg_queue_unit(quality.rate);
         link.queue.mark_ns = static_cast<uint32_t>(impairments_.ecn.count());
     }
     if (bpf_map__update_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link,
@@ -95,8 +117,8 @@ void LinkSpace::connect(const std::string &from, const std::string &to, bool los
         fail("cannot describe a link to the program that impairs it");
     }
     attach(program_.get(), direction.from);
-    if (impairments_.rate > 0) {
-        limit_rate(to);
+    if (quality.rate > 0) {
+        limit_rate(to, quality.rate);
     }
     directions.push_back(direction);
 }
@@ -114,13 +136,13 @@ unsigned LinkSpace::through_relay(unsigned to) {
 
 // A token bucket that never lets more than 1 ms worth of frames out at once and queues 10 ms, at least a
 // window of 128 of the largest frames twice: only impairments that were asked for lose frames.
-void LinkSpace::limit_rate(const std::string &device) {
-    const uint64_t bytes_per_second = impairments_.rate / 8;
+void LinkSpace::limit_rate(const std::string &device, uint64_t rate) {
+    const uint64_t bytes_per_second = rate / 8;
     const uint64_t burst = std::max<uint64_t>(bytes_per_second / 1000, 16 * 1024);
     const uint64_t queue = std::max<uint64_t>(bytes_per_second / 100, 1024 * 1024);
-    run_checked(space_, {"tc", "qdisc", "add", "dev", device, "root", "tbf", "rate",
-                         fmt::format("{}bit", impairments_.rate), "burst", std::to_string(burst), "limit",
-                         std::to_string(queue)});
+    run_checked(space_,
+                {"tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", fmt::format("{}bit", rate),
+                 "burst", std::to_string(burst), "limit", std::to_string(queue)});
 }
 
 pid_t LinkSpace::start_relay() { return impairments_.needs_relay() ? relay_.start(space_) : 0; }

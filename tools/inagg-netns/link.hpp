@@ -25,6 +25,17 @@ struct Counters {
     Counters &operator+=(const Counters &other);
 };
 
+// What differs from link to link.
+struct LinkQuality {
+    bool lossy;    // frames may be lost, doubled and damaged
+    uint64_t rate; // bits per second, 0: unlimited
+};
+
+// Devices in the LinkSpace, one towards each end of a link.
+struct LinkEnds {
+    std::string near, far; // towards the switch (of two, the upper one), towards the host or lower switch
+};
+
 class LinkSpace {
 public:
     explicit LinkSpace(const Impairments &impairments);
@@ -32,9 +43,16 @@ public:
 
     const Namespace &space() const { return space_; }
 
-    // Frames that come in by one of two devices in the namespace leave by the other, impaired; not `lossy`: none is lost,
-    // doubled or damaged.
-    void join(const std::string &host_end, const std::string &switch_end, bool lossy);
+    // How the ends of the next link are to be called.
+    LinkEnds next_ends() const { return ends(names_.size()); }
+
+    // Frames that come in by one of the next link's ends leave by the other, impaired.
+    void join(const std::string &name, LinkQuality quality);
+
+    // The link of that name.
+    size_t find(const std::string &name) const;
+    // Takes the carrier from the devices at both ends of a link, or gives it back.
+    void set_carrier(size_t link, bool carrier);
 
     // Starts the process that delays and reorders, after the last join(); 0 if it is not needed.
     pid_t start_relay();
@@ -49,9 +67,11 @@ private:
         size_t relay = 0; // index in the relay's directions
     };
 
-    void connect(const std::string &from, const std::string &to, bool lossy, std::vector<Direction> &directions);
+    static LinkEnds ends(size_t link);
+    void connect(const std::string &from, const std::string &to, LinkQuality quality,
+                 std::vector<Direction> &directions);
     unsigned through_relay(unsigned to);
-    void limit_rate(const std::string &device);
+    void limit_rate(const std::string &device, uint64_t rate);
     Counters counters(const std::vector<Direction> &directions) const;
 
     const Impairments &impairments_;
@@ -59,6 +79,7 @@ private:
     Namespace space_;
     std::unique_ptr<impair_bpf, void (*)(impair_bpf *)> program_;
     Relay relay_;
+    std::vector<std::string> names_; // of the links
     std::vector<Direction> to_switch_, to_hosts_;
 };
 

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 
 namespace netns {
@@ -24,8 +23,9 @@ void let_tcp_use_ecn(const Namespace &space) {
     std::ofstream("/proc/sys/net/ipv4/tcp_ecn") << 1;
 }
 
-// Numbers that addresses end in: the root is 1, further servers follow, hosts count from 10, other switches from 128.
-constexpr unsigned root_number = 1, first_host = 10, first_switch = 128;
+// Numbers that addresses end in: roots and servers have 1 to 8, hosts count from 10, other switches from 128,
+// the ends of background flows from 200.
+constexpr unsigned first_root = 1, first_host = 10, first_switch = 128, first_guest = 200;
 
 std::string neighbour(const Node &node, const std::string &device) {
     return fmt::format("neigh replace {} lladdr {} dev {} nud permanent\nneigh replace {} lladdr {} dev {} nud permanent\n",
@@ -38,17 +38,8 @@ void give_addresses(const Node &node) {
                                      node.device, node.mac(), node.address4(), node.address6()));
 }
 
-// p0, p1, ... beside the uplink.
-std::string next_port(const Switch &at) { return fmt::format("p{}", at.ports.size() - (at.parent ? 1 : 0)); }
-
-unsigned levels_of(const std::string &topology) {
-    return topology == "three-level" ? 3 : topology == "two-level" ? 2 : 1;
-}
-
-// So many groups at each of `levels` levels make about equal ones of `hosts`.
-unsigned fan_out(unsigned hosts, unsigned levels) {
-    return static_cast<unsigned>(std::lround(std::ceil(std::pow(hosts, 1.0 / levels) - 1e-9)));
-}
+// p0, p1, ... beside the uplinks.
+std::string next_port(const Switch &at) { return fmt::format("p{}", at.ports.size() - at.uplinks.size()); }
 
 } // namespace
 
@@ -57,141 +48,106 @@ std::string Node::address6() const { return fmt::format("fd77::{}", number); }
 std::string Node::mac() const { return fmt::format("02:00:0a:4d:00:{:02x}", number); }
 
 Network::Network(const Options &options) : options_(options) {
-    if (options.impairments.any()) {
+    if (options.needs_link_space()) {
         links_.emplace(options.impairments);
     }
     if (options.with_switch()) {
         pass_.emplace();
     }
-    const unsigned root = add_switch(std::nullopt, "switch");
-    if (options.topology == "bridge") {
-        between_.push_back(Namespace::create());
-        build_bridge(between_[0], "rack0");
-        connect(switches_[root].space, "p0", between_[0], "uplink");
-        ip_batch(switches_[root].space, "link set p0 master br0\n");
-        ip_batch(between_[0], "link set uplink master rack0\n");
-        accept_xdp_tx(between_[0], "uplink");
-        switches_[root].ports.push_back("p0");
-        for (unsigned host = 0; host < options.hosts(); ++host) {
-            leaf_of_.push_back(root);
-            build_host_behind(between_[0], "rack0", fmt::format("w{}", host));
-        }
-    } else if (options.topology == "rack") {
-        build_tree(add_switch(root, "leaf0"), 1, options.hosts());
-    } else if (options.topology == "three-racks") {
-        build_racks(add_switch(root, "spine0"), options.hosts());
-    } else {
-        build_tree(root, levels_of(options.topology), options.hosts());
-    }
-    if (options.with_server()) {
-        servers_at_ = switches_[root].children.size() == 1 ? switches_[root].children[0] : root;
-        for (unsigned tree = 1; tree < options.trees; ++tree) {
-            add_server(tree);
-        }
-    }
+    build_topology();
     if (links_) {
         introduce_neighbours();
     }
 }
 
 std::vector<std::string> Network::parents(const Switch &node) const {
-    if (!node.parent) {
-        return {};
+    std::vector<std::string> found;
+    for (const Uplink &uplink : node.uplinks) {
+        found.push_back(uplink.port + "/" + address(switches_[uplink.parent]));
     }
-    std::vector<std::string> found = {"uplink/" + address(switches_[*node.parent])};
-    for (const Switch &server : switches_) {
-        if (is_further_server(server) && *node.parent == 0) {
-            found.push_back((&node == &switches_[servers_at_] ? server.name : "uplink") + "/" + address(server));
+    if (!found.empty()) {
+        // A job's number modulo theirs says which is its: that of the first tree is the root's.
+        std::rotate(found.begin(), found.end() - options_.job % found.size(), found.end());
+    }
+    return found;
+}
+
+std::vector<std::string> Network::children(const Switch &node) const {
+    std::vector<std::string> found;
+    for (const Switch &below : switches_) {
+        for (const Uplink &uplink : below.uplinks) {
+            if (&switches_[uplink.parent] == &node) {
+                found.push_back(is_server(node) ? address(below) : uplink.port_there + "/" + address(below));
+            }
         }
     }
-    // A job's number modulo theirs says which is its: that of the first tree is the root's.
-    std::rotate(found.begin(), found.end() - options_.job % found.size(), found.end());
     return found;
 }
 
 std::string Network::switch_addresses(unsigned host) const {
-    std::string addresses = address(switches_[leaf_of_[host]]);
-    for (const Switch &server : switches_) {
-        if (is_further_server(server) && leaf_of_[host] == 0) {
-            addresses += "," + address(server);
+    const Switch &leaf = switches_[leaf_of_[host]];
+    std::string addresses = address(leaf);
+    for (const Switch &other : switches_) {
+        if (leaf.is_root() && other.is_root() && &other != &leaf) {
+            addresses += "," + address(other);
         }
     }
     return addresses;
 }
 
-// The hosts behind a switch, through as many further levels of switches.
-void Network::build_tree(unsigned at, unsigned levels, unsigned hosts) {
-    if (levels == 1) {
-        for (unsigned host = 0; host < hosts; ++host) {
-            build_host(at);
-        }
-        return;
-    }
-    const unsigned groups = fan_out(hosts, levels);
-    for (unsigned group = 0, done = 0; group < groups; ++group) {
-        const unsigned size = (hosts - done) / (groups - group);
-        if (size > 0) {
-            const char *kind = levels == 2 ? "leaf" : "spine";
-            const auto alike = std::count_if(switches_.begin(), switches_.end(),
-                                             [&](const Switch &other) { return other.name.starts_with(kind); });
-            build_tree(add_switch(at, fmt::format("{}{}", kind, alike)), levels - 1, size);
-            done += size;
-        }
-    }
-}
-
-// Two racks behind that of the root (ATP, Figure 9).
-void Network::build_racks(unsigned at, unsigned hosts) {
-    const unsigned third = hosts / 3;
-    for (const char *leaf : {"leaf0", "leaf1"}) {
-        build_tree(add_switch(at, leaf), 1, third);
-    }
-    build_tree(at, 1, hosts - 2 * third);
-}
-
-unsigned Network::add_switch(std::optional<unsigned> parent, const std::string &name) {
+unsigned Network::add_root(const std::string &name) {
     const auto index = static_cast<unsigned>(switches_.size());
-    switches_.push_back({{.space = parent ? Namespace::create() : Namespace::current(),
-                          .number = parent ? first_switch + index : root_number,
+    switches_.push_back({{.space = index == 0 ? Namespace::current() : Namespace::create(),
+                          .number = first_root + index,
                           .device = "br0"},
                          name,
                          {},
-                         parent,
-                         {},
                          {}});
-    Switch &added = switches_.back();
-    build_bridge(added.space, "br0");
-    give_addresses(added);
-    if (parent) {
-        Switch &above = switches_[*parent];
-        const std::string port = next_port(above);
-        link(above.space, port, added.space, "uplink", name, !options_.impairments.only_host);
-        ip_batch(above.space, fmt::format("link set {} master br0\n", port));
-        ip_batch(added.space, "link set uplink master br0\n");
-        above.ports.push_back(port);
-        above.children.push_back(index);
-        added.port_of_parent = port;
-        added.ports.push_back("uplink");
-    }
+    build_bridge(switches_.back().space, "br0");
+    give_addresses(switches_.back());
     return index;
 }
 
-// Ranks and switches reach it as they reach the root, over a link of its own.
-void Network::add_server(unsigned tree) {
+unsigned Network::add_switch(const std::string &name) {
+    const auto index = static_cast<unsigned>(switches_.size());
+    switches_.push_back(
+        {{.space = Namespace::create(), .number = first_switch + index, .device = "br0"}, name, {}, {}});
+    build_bridge(switches_.back().space, "br0");
+    give_addresses(switches_.back());
+    return index;
+}
+
+unsigned Network::add_switch_below(unsigned parent, const std::string &name) {
+    const unsigned index = add_switch(name);
+    connect_up(index, parent, "uplink", "br0");
+    return index;
+}
+
+// `bridge`: the one below that the link is in.
+void Network::connect_up(unsigned below, unsigned above, const std::string &port, const std::string &bridge) {
+    Switch &lower = switches_[below], &upper = switches_[above];
+    const std::string port_there = next_port(upper);
+    link(upper.space, port_there, lower.space, port, lower.name + "/" + port, between_switches());
+    join_bridge(upper.space, port_there, "br0");
+    join_bridge(lower.space, port, bridge);
+    upper.ports.push_back(port_there);
+    lower.ports.push_back(port);
+    lower.uplinks.push_back({port, above, port_there});
+}
+
+// At the bridge of switch `at`.
+unsigned Network::add_server(unsigned tree, unsigned at) {
+    const auto index = static_cast<unsigned>(switches_.size());
     const std::string name = fmt::format("server{}", tree);
-    switches_.push_back({{.space = Namespace::create(), .number = root_number + tree, .device = "eth0"},
-                         name,
-                         {},
-                         {},
-                         name,
-                         switches_[0].children});
+    switches_.push_back(
+        {{.space = Namespace::create(), .number = first_root + tree, .device = "eth0"}, name, {}, {}});
     const Switch &added = switches_.back();
-    Switch &at = switches_[servers_at_];
-    link(at.space, name, added.space, added.device, name, !options_.impairments.only_host);
-    ip_batch(at.space, fmt::format("link set {} master br0\n", name));
+    link(switches_[at].space, name, added.space, added.device, name, between_switches());
+    join_bridge(switches_[at].space, name, "br0");
     give_addresses(added);
     set_offloads(added.space);
-    at.ports.push_back(name);
+    switches_[at].ports.push_back(name);
+    return index;
 }
 
 void Network::build_bridge(const Namespace &space, const std::string &name) {
@@ -200,6 +156,21 @@ void Network::build_bridge(const Namespace &space, const std::string &name) {
                          "link add {0} mtu {1} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n"
                          "link set {0} up\n",
                          name, options_.mtu));
+}
+
+// Beside br0: the leaf reaches the spine there, and is reached, by its own address.
+void Network::build_uplink_bridge(const Switch &leaf, const Switch &spine, const std::string &name) {
+    build_bridge(leaf.space, name);
+    ip_batch(leaf.space,
+             fmt::format("link set {0} address {1}\naddr add {2}/32 dev {0}\naddr add {3}/128 dev {0} nodad\n"
+                         "route add {4}/32 dev {0}\nroute add {5}/128 dev {0}\n",
+                         name, leaf.mac(), leaf.address4(), leaf.address6(), spine.address4(),
+                         spine.address6()) +
+                 neighbour(spine, name));
+}
+
+void Network::join_bridge(const Namespace &space, const std::string &port, const std::string &bridge) {
+    ip_batch(space, fmt::format("link set {} master {}\n", port, bridge));
 }
 
 // A veth pair from `device` here to `peer` there.
@@ -213,19 +184,24 @@ void Network::connect(const Namespace &here, const std::string &device, const Na
     enable_gro(there, peer);
 }
 
-// A link that may be bad, from `device` here to `peer` there; `name` tells it from others.
-void Network::link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
-                   const std::string &name, bool lossy) {
+// A link that may be bad, from `device` here to `peer` there; `name` is its own for --cut.
+void Network::link(const Namespace &here, const std::string &device, const Namespace &there,
+                   const std::string &peer, const std::string &name, LinkQuality quality) {
     if (!links_) {
         connect(here, device, there, peer);
         return;
     }
-    const std::string far_end = name + "-far", near_end = name + "-near";
-    connect(here, device, links_->space(), near_end);
-    connect(links_->space(), far_end, there, peer);
-    links_->join(far_end, near_end, lossy);
-    accept_xdp_tx(links_->space(), far_end);
-    accept_xdp_tx(links_->space(), near_end);
+    const LinkEnds ends = links_->next_ends();
+    connect(here, device, links_->space(), ends.near);
+    connect(links_->space(), ends.far, there, peer);
+    links_->join(name, quality);
+    accept_xdp_tx(links_->space(), ends.far);
+    accept_xdp_tx(links_->space(), ends.near);
+}
+
+LinkQuality Network::between_switches() const {
+    const Impairments &impairments = options_.impairments;
+    return {.lossy = !impairments.only_host, .rate = impairments.between_switches()};
 }
 
 void Network::build_host(unsigned leaf) {
@@ -240,12 +216,28 @@ void Network::build_host_behind(const Namespace &fabric, const std::string &brid
     const auto index = static_cast<unsigned>(hosts_.size());
     hosts_.push_back({.space = Namespace::create(), .number = first_host + index, .device = "eth0"});
     const Node &host = hosts_.back();
+    const Impairments &impairments = options_.impairments;
     link(fabric, port, host.space, host.device, fmt::format("host{}", index),
-         options_.impairments.only_host.value_or(index) == index);
+         {.lossy = impairments.only_host.value_or(index) == index, .rate = impairments.rate});
     if (!links_ && bridge != "br0") {
         accept_xdp_tx(fabric, port);
     }
-    ip_batch(fabric, fmt::format("link set {} master {}\n", port, bridge));
+    join_bridge(fabric, port, bridge);
+    prepare_host(host);
+}
+
+// Its own link has no limit, so that the flow meets that of the uplink.
+void Network::build_guest(const Switch &leaf, const std::string &bridge) {
+    const auto index = static_cast<unsigned>(guests_.size());
+    guests_.push_back({.space = Namespace::create(), .number = first_guest + index, .device = "eth0"});
+    const Node &guest = guests_.back();
+    const std::string port = fmt::format("guest{}", index);
+    connect(leaf.space, port, guest.space, guest.device);
+    join_bridge(leaf.space, port, bridge);
+    prepare_host(guest);
+}
+
+void Network::prepare_host(const Node &host) {
     give_addresses(host);
     set_offloads(host.space);
     if (options_.impairments.ecn.count() > 0) {

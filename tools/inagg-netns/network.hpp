@@ -24,12 +24,26 @@ struct Node {
     std::string mac() const;
 };
 
+// A switch's way to one that sums what it has summed.
+struct Uplink {
+    std::string port;
+    unsigned parent;        // index of the other switch
+    std::string port_there; // that leads here
+};
+
 struct Switch : Node {
-    std::string name;               // switch (the root), leaf0, leaf1, ...; spine0, ... between them; server1, ...
-    std::vector<std::string> ports; // p0, p1, ...; uplink, towards its parent; server1, ...
-    std::optional<unsigned> parent; // index of another switch
-    std::string port_of_parent;     // that leads here
-    std::vector<unsigned> children;
+    std::string name; // switch (the root), leaf0, leaf1, ...; spine0, ... above them; server1, ...
+    std::vector<std::string> ports; // p0, p1, ...; those of its uplinks; server1, ...
+    std::vector<Uplink> uplinks;    // in the order of trees; none: a root
+
+    bool is_root() const { return uplinks.empty(); }
+};
+
+// Where a background flow runs.
+struct FlowPath {
+    const Background &flow;
+    std::string name;
+    const Node &from, &to;
 };
 
 // Builds the network in the current network namespace, which becomes the (root) switch's:
@@ -44,38 +58,66 @@ struct Switch : Node {
 //   rack         host 0: eth0 -- p0 -- br0 (leaf0) -- uplink -- p0 -- br0 (switch)
 //   three-racks  ATP's Figure 9: leaf0, leaf1 and hosts -- br0 (spine0) -- uplink -- p0 -- br0 (switch)
 //
-// With several trees and a server as root there are further servers: at the root's only child if it has one, else at the
-// root's bridge.
+//   leaf-spine   host 0: eth0 -- p0 \               / uplink0 -- p0 \                                      .
+//                host 1: eth0 -- p1 -- br0 (leaf0) --                 br0 (spine0)                         .
+//                host 2: eth0 -- p0 -- br0 (leaf1) -- uplink0 -- p1 /                                      .
+//                each leaf: br1 -- uplink1 -- its port of br0 (spine1); and so on
 //
-// With impairments each link passes through the LinkSpace.
+// In leaf-spine each spine is a root, spine0 in the place of switch. Each has a bridge of its own on each
+// leaf, so that there are no loops: what hosts send each other goes by spine0.
+//
+// With several trees and a server as root there are further servers: at the root's only child if it has one,
+// else at the root's bridge; in leaf-spine the spines are those servers.
+//
+// With impairments, or if links are cut, each link passes through the LinkSpace.
 class Network {
 public:
     explicit Network(const Options &options);
 
-    // The root comes first, further servers last.
+    // The root comes first; it is the first tree's.
     const std::vector<Switch> &switches() const { return switches_; }
-    bool is_further_server(const Switch &node) const { return !node.parent && &node != &switches_[0]; }
     // PORT/ADDRESS of those that sum what this one has summed, as --parent wants them; none: a root.
     std::vector<std::string> parents(const Switch &node) const;
+    // Those whose sums this one sums, as --child wants them: PORT/ADDRESS, or ADDRESS for a server.
+    std::vector<std::string> children(const Switch &node) const;
+    bool is_server(const Switch &node) const { return options_.with_server() && node.is_root(); }
     // Addresses for INAGG_SWITCH, with commas: of the host's switch, or of all servers if there is none.
     std::string switch_addresses(unsigned host) const;
     const Namespace &host_space(unsigned host) const { return hosts_[host].space; }
     // Address in the family that the ranks use.
     std::string address(const Node &node) const { return options_.ipv6 ? node.address6() : node.address4(); }
     std::string host_address(unsigned host) const { return address(hosts_[host]); }
+    // Of the background flows.
+    std::vector<FlowPath> flow_paths() const;
     // nullptr: links are perfect.
     LinkSpace *links() { return links_ ? &*links_ : nullptr; }
 
 private:
-    void build_bridge(const Namespace &space, const std::string &name);
-    unsigned add_switch(std::optional<unsigned> parent, const std::string &name);
+    // topology.cpp
+    void build_topology();
+    void build_plain_bridge();
     void build_tree(unsigned at, unsigned levels, unsigned hosts);
     void build_racks(unsigned at, unsigned hosts);
-    void add_server(unsigned tree);
+    void build_leaf_spine();
+    void add_servers();
+    void add_guests();
+
+    // network.cpp
+    unsigned add_root(const std::string &name);
+    unsigned add_switch(const std::string &name);
+    unsigned add_switch_below(unsigned parent, const std::string &name);
+    void connect_up(unsigned below, unsigned above, const std::string &port, const std::string &bridge);
+    unsigned add_server(unsigned tree, unsigned at);
+    void build_bridge(const Namespace &space, const std::string &name);
+    void build_uplink_bridge(const Switch &leaf, const Switch &spine, const std::string &name);
+    static void join_bridge(const Namespace &space, const std::string &port, const std::string &bridge);
     void build_host(unsigned leaf);
     void build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port);
-    void link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
-              const std::string &name, bool lossy);
+    void build_guest(const Switch &leaf, const std::string &bridge);
+    void prepare_host(const Node &host);
+    void link(const Namespace &here, const std::string &device, const Namespace &there,
+              const std::string &peer, const std::string &name, LinkQuality quality);
+    LinkQuality between_switches() const;
     void introduce_neighbours();
     void accept_xdp_tx(const Namespace &space, const std::string &device);
     void set_offloads(const Namespace &space);
@@ -85,8 +127,8 @@ private:
     const Options &options_;
     std::vector<Switch> switches_;
     std::vector<Node> hosts_;
-    std::vector<unsigned> leaf_of_; // by host: index of its switch
-    unsigned servers_at_ = 0;       // index of the switch that has the further servers
+    std::vector<Node> guests_;       // ends of background flows: two for each
+    std::vector<unsigned> leaf_of_;  // by host: index of its switch
     std::vector<Namespace> between_; // the rack of topology bridge
     std::optional<LinkSpace> links_;
     std::optional<PassProgram> pass_; // with a switch only

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <numeric>
+#include <regex>
 
 namespace netns {
 
@@ -17,6 +19,7 @@ using inagg::parse_rate;
 namespace {
 
 constexpr int usage_error = 2;
+constexpr size_t max_spine_flows = 24;
 
 // An option whose text one of the parsers of units.hpp turns into a value.
 template <class Value, class Parser>
@@ -34,13 +37,42 @@ void add_unit(CLI::App &app, const std::string &name, Value &value, Parser parse
         ->expected(1);
 }
 
-// "[SWITCH@]TIME"
+// "[SWITCH@]TIME"; no name: the root
 std::pair<std::string, Nanoseconds> parse_agent_time(const std::string &text) {
     const size_t at = text.find('@');
     if (at == std::string::npos) {
-        return {"switch", parse_duration(text)};
+        return {"", parse_duration(text)};
     }
     return {text.substr(0, at), parse_duration(text.substr(at + 1))};
+}
+
+// "LINK@TIME"
+std::pair<std::string, Nanoseconds> parse_link_time(const std::string &text) {
+    const size_t at = text.find('@');
+    if (at == std::string::npos || at == 0) {
+        throw std::invalid_argument(
+            fmt::format("'{}' is not LINK@TIME: write it like leaf0/uplink1@500ms or host2@500ms", text));
+    }
+    return {text.substr(0, at), parse_duration(text.substr(at + 1))};
+}
+
+// "tcp|udp[:SPINE[,SPINE...]][@RATE]"
+Background parse_background(const std::string &text) {
+    static const std::regex pattern("(tcp|udp)(?::([0-9](?:,[0-9])*))?(?:@(.+))?");
+    std::smatch parts;
+    if (!std::regex_match(text, parts, pattern)) {
+        throw std::invalid_argument(fmt::format(
+            "'{}' is not tcp or udp with spines and a rate: write it like tcp, tcp:1 or udp:0,2@50mbit",
+            text));
+    }
+    Background flow{
+        .udp = parts[1] == "udp", .spines = {}, .rate = parts[3].matched ? parse_rate(parts[3]) : 0};
+    for (const char digit : parts[2].str()) {
+        if (digit != ',') {
+            flow.spines.push_back(digit - '0');
+        }
+    }
+    return flow;
 }
 
 // "RANK@TIME"
@@ -58,8 +90,11 @@ void add_impairments(CLI::App &run, Impairments &impairments) {
     const std::string group = "Impairments, each way between a host and its port, and between switches";
     run.option_defaults()->group(group);
     add_unit(run, "--rate", impairments.rate, parse_rate, "Limit of the link, like 1gbit");
-    add_unit(run, "--ecn", impairments.ecn, parse_duration,
-             "With --rate: mark ECN-capable frames that wait longer than this, like 1ms; TCP then uses ECN");
+    add_unit(run, "--spine-rate", impairments.spine_rate, parse_rate,
+             "The same for links between switches, if they have another");
+    add_unit(
+        run, "--ecn", impairments.ecn, parse_duration,
+        "Of limited links: mark ECN-capable frames that wait longer than this, like 1ms; TCP then uses ECN");
     run.add_option("--only-host", impairments.only_host,
                    "The only host (from 0) whose frames --loss, --dup and --corrupt concern");
     add_unit(run, "--loss", impairments.loss, parse_fraction, "Fraction of frames that are dropped");
@@ -105,16 +140,32 @@ void add_failures(CLI::App &run, Options &options) {
               "[SWITCH@]TIME: kill -9 the agent of that switch (the only one, or the root's), or the server, then");
     add_units(run, "--restart-inaggd", options.restart_inaggd, parse_agent_time,
               "[SWITCH@]TIME: start it again then");
+    add_units(
+        run, "--cut", options.cut, parse_link_time,
+        "LINK@TIME: take the carrier from both ends of a link then; host0, ... is that of a host, "
+        "leaf0/uplink, ... (of "
+        "leaf-spine: leaf0/uplink0, ...) that of a switch to the one above, server1, ... that of a server");
+    add_units(run, "--mend", options.mend, parse_link_time, "LINK@TIME: give it back then");
     run.option_defaults()->group("Options");
 }
 
 void add_run(CLI::App &run, Options &options) {
-    run.add_option(
-           "--topology", options.topology,
-           "star: each host has a port of the switch; bridge: all are behind a plain bridge on one port; two-level, "
-           "three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its leaves; rack: all at leaf0; three-racks: "
-           "a third each at leaf0, leaf1 and, between them and the root, spine0")
-        ->check(CLI::IsMember({"star", "bridge", "two-level", "three-level", "rack", "three-racks"}))
+    run.add_option("--topology", options.topology,
+                   "star: each host has a port of the switch; bridge: all are behind a plain bridge on one "
+                   "port; two-level, "
+                   "three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its leaves; "
+                   "rack: all at leaf0; three-racks: "
+                   "a third each at leaf0, leaf1 and, between them and the root, spine0; leaf-spine: each "
+                   "leaf has a link to each spine, "
+                   "and each spine is the root of a tree of its own")
+        ->check(CLI::IsMember(
+            {"star", "bridge", "two-level", "three-level", "rack", "three-racks", "leaf-spine"}))
+        ->capture_default_str();
+    run.add_option("--leaves", options.leaves, "Leaves of leaf-spine, which share the hosts evenly")
+        ->check(CLI::Range(2, 8))
+        ->capture_default_str();
+    run.add_option("--spines", options.spines, "Spines of leaf-spine: tree i of --trees has spine i")
+        ->check(CLI::Range(1, 8))
         ->capture_default_str();
     run.add_option("--workers,-n", options.workers, "Number of ranks")->required()->check(CLI::Range(1, 64));
     run.add_option("--ranks-per-host", options.ranks_per_host,
@@ -158,6 +209,11 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option("--also-in-switch", options.also_in_switch,
                    "Shell command that runs beside the ranks in the switch's namespace")
         ->allow_extra_args(false);
+    add_units(
+        run, "--background", options.background, parse_background,
+        "tcp|udp[:SPINE,...][@RATE]: a flow beside the ranks, of Cubic or of datagrams (at --spine-rate or "
+        "--rate if no rate "
+        "is given), over each of these spines, else all; without leaf-spine from the first host to the last");
     add_failures(run, options);
     add_unit(run, "--timeout", options.timeout, parse_duration,
              "End the run after this time, with status 124");
@@ -165,13 +221,15 @@ void add_run(CLI::App &run, Options &options) {
              "How long the others may go on after a rank has failed (10 s)");
     run.add_flag("!--no-prefix", options.prefix, "Output lines as they are, without [rank]");
     run.add_flag("--quiet-ranks", options.quiet_ranks, "Of standard output show only rank 0's");
-    run.add_option("--json-summary", options.json_summary, "File for the counters of the impairments, {} without any");
+    run.add_option(
+        "--json-summary", options.json_summary,
+        "File for the counters of the impairments and the bytes of the background flows, {} without any");
     run.add_option("command", options.command, "Command and arguments, after --")->required();
 }
 
 void check_impairments(const Options &options) {
     const Impairments &links = options.impairments;
-    if (links.ecn.count() > 0 && links.rate == 0) {
+    if (links.ecn.count() > 0 && !links.limits_rate()) {
         throw CLI::ValidationError("--ecn", "only a limited link has a queue: give --rate, too");
     }
     if (links.ecn > std::chrono::seconds(1)) {
@@ -180,6 +238,74 @@ void check_impairments(const Options &options) {
     if (links.only_host && *links.only_host >= options.hosts()) {
         throw CLI::ValidationError("--only-host", fmt::format("there is no host {}: give one from 0 to {}",
                                                               *links.only_host, options.hosts() - 1));
+    }
+}
+
+void check_topology(const CLI::App &run, const Options &options) {
+    if (options.leaf_spine() && options.hosts() % options.leaves != 0) {
+        throw CLI::ValidationError(
+            "--leaves", fmt::format("{} hosts cannot be shared evenly by {} leaves: give as many --workers "
+                                    "that each leaf has as many hosts",
+                                    options.hosts(), options.leaves));
+    }
+    for (const char *name : {"--leaves", "--spines"}) {
+        if (!options.leaf_spine() && run.count(name) > 0) {
+            throw CLI::ValidationError(
+                name,
+                fmt::format("topology {} has none to count: give --topology leaf-spine", options.topology));
+        }
+    }
+    if (options.impairments.spine_rate && (options.topology == "star" || options.topology == "bridge")) {
+        throw CLI::ValidationError("--spine-rate",
+                                   fmt::format("topology {} has one switch: give --rate", options.topology));
+    }
+}
+
+// Spines that are not named are all, and datagrams fill the link if they have no rate.
+void complete(Background &flow, const Options &options) {
+    if (options.leaf_spine() && flow.spines.empty()) {
+        flow.spines.resize(options.spines);
+        std::iota(flow.spines.begin(), flow.spines.end(), 0);
+    }
+    if (flow.udp && flow.rate == 0) {
+        flow.rate = options.leaf_spine() ? options.impairments.between_switches() : options.impairments.rate;
+    }
+}
+
+void check_flow(const Background &flow, const Options &options) {
+    for (const unsigned spine : flow.spines) {
+        if (!options.leaf_spine()) {
+            throw std::invalid_argument(fmt::format(
+                "topology {} has no spine {} to load: leave it out, or give --topology leaf-spine",
+                options.topology, spine));
+        }
+        if (spine >= options.spines) {
+            throw std::invalid_argument(
+                fmt::format("there is no spine {}: give one from 0 to {}", spine, options.spines - 1));
+        }
+    }
+    if (flow.udp && flow.rate == 0) {
+        throw std::invalid_argument("udp on links without a limit needs a rate: write it like udp@100mbit");
+    }
+    if (options.hosts() < 2) {
+        throw std::invalid_argument(fmt::format("{} needs two hosts: give --workers 2 or more", flow.name()));
+    }
+}
+
+void prepare_background(Options &options) {
+    size_t flows = 0;
+    try {
+        for (Background &flow : options.background) {
+            complete(flow, options);
+            check_flow(flow, options);
+            flows += flow.spines.size();
+        }
+        if (flows > max_spine_flows) {
+            throw std::invalid_argument(
+                fmt::format("{} flows over spines: there are addresses for {}", flows, max_spine_flows));
+        }
+    } catch (const std::invalid_argument &error) {
+        throw CLI::ValidationError("--background", error.what());
     }
 }
 
@@ -210,6 +336,8 @@ Options parse_options(int argc, char **argv) {
         app.parse(argc, argv);
         check_ranks(options);
         check_impairments(options);
+        check_topology(*run, options);
+        prepare_background(options);
     } catch (const CLI::ParseError &error) {
         std::exit(app.exit(error, std::cout, std::cerr) == 0 ? 0 : usage_error);
     }

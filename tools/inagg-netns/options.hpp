@@ -14,7 +14,8 @@ using inagg::Nanoseconds;
 
 // What happens to frames between a host and its port, in both directions.
 struct Impairments {
-    uint64_t rate = 0; // bits per second, 0: unlimited
+    uint64_t rate = 0;                  // bits per second, 0: unlimited
+    std::optional<uint64_t> spine_rate; // that of links between switches, if it is another
     double loss = 0;
     double duplicate = 0;
     double reorder = 0;
@@ -26,13 +27,25 @@ struct Impairments {
     std::optional<unsigned> only_host; // whose frames alone are dropped, doubled and damaged
     uint64_t seed = 1;
 
-    bool any() const { return rate > 0 || loss > 0 || duplicate > 0 || corrupt > 0 || needs_relay(); }
+    uint64_t between_switches() const { return spine_rate.value_or(rate); }
+    bool limits_rate() const { return rate > 0 || spine_rate; }
+    bool any() const { return limits_rate() || loss > 0 || duplicate > 0 || corrupt > 0 || needs_relay(); }
     bool needs_relay() const { return reorder > 0 || delay.count() > 0; }
+};
+
+// What other hosts, or two of the ranks', send meanwhile.
+struct Background {
+    bool udp;
+    std::vector<unsigned> spines; // one flow over each; empty: from the first host to the last
+    uint64_t rate;                // bits per second, 0: as much as TCP gets
+
+    const char *name() const { return udp ? "udp" : "tcp"; }
 };
 
 // One run, as asked for on the command line.
 struct Options {
     std::string topology = "star";
+    unsigned leaves = 2, spines = 2; // of topology leaf-spine
     unsigned workers = 0;
     unsigned ranks_per_host = 1;
     unsigned mtu = 1500;
@@ -51,6 +64,8 @@ struct Options {
     std::vector<std::string> also_in_switch;
     std::vector<std::pair<unsigned, Nanoseconds>> kill; // rank, when
     std::vector<std::pair<std::string, Nanoseconds>> kill_inaggd, restart_inaggd; // name of the switch, when
+    std::vector<std::pair<std::string, Nanoseconds>> cut, mend;                   // name of the link, when
+    std::vector<Background> background;
     bool prefix = true;
     bool quiet_ranks = false;
     std::string json_summary;
@@ -58,6 +73,8 @@ struct Options {
 
     bool with_switch() const { return switch_kind != "none"; }
     bool with_server() const { return switch_kind == "inagg-ps"; } // in the place of the root
+    bool leaf_spine() const { return topology == "leaf-spine"; }
+    bool needs_link_space() const { return impairments.any() || !cut.empty() || !mend.empty(); }
     unsigned hosts() const { return (workers + ranks_per_host - 1) / ranks_per_host; }
     unsigned host_of(unsigned rank) const { return rank / ranks_per_host; }
 };

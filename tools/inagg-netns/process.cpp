@@ -69,12 +69,6 @@ void redirect(int fd, int target) {
 }
 
 [[noreturn]] void execute(const Spawn &spec) {
-    setpgid(0, 0);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    signal(SIGPIPE, SIG_DFL);
-    spec.space->enter();
     redirect(spec.input, STDIN_FILENO);
     redirect(spec.output, STDOUT_FILENO);
     redirect(spec.error, STDERR_FILENO);
@@ -99,17 +93,27 @@ void redirect(int fd, int target) {
 } // namespace
 
 pid_t spawn(const Spawn &spec) {
+    return start_process(*spec.space, spec.command[0], [&spec] { execute(spec); });
+}
+
+pid_t start_process(const Namespace &space, const std::string &name, const std::function<void()> &body) {
     const pid_t pid = fork();
     if (pid < 0) {
         fail("fork");
     }
     if (pid == 0) {
         try {
-            execute(spec);
+            setpgid(0, 0);
+            sigset_t none;
+            sigemptyset(&none);
+            sigprocmask(SIG_SETMASK, &none, nullptr);
+            signal(SIGPIPE, SIG_DFL);
+            space.enter();
+            body();
         } catch (const std::exception &error) {
-            fmt::print(stderr, "inagg-netns: {}\n", error.what());
-            _exit(125);
+            fmt::print(stderr, "inagg-netns: {}: {}\n", name, error.what());
         }
+        _exit(125);
     }
     setpgid(pid, pid); // both sides do it, so that it is done when either goes on
     return pid;

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -62,6 +63,10 @@ struct Spawn {
 // Starts a command in a process group of its own. A command that cannot be executed ends with 127 or 126
 // and a message, as in a shell.
 pid_t spawn(const Spawn &spec);
+
+// Starts a function, which does not return, in a process and process group of its own. `name` is for what it
+// complains of.
+pid_t start_process(const Namespace &space, const std::string &name, const std::function<void()> &body);
 
 // 0 .. 255 as a shell reports it: 128 + signal for a killed process.
 int exit_code(int wait_status);

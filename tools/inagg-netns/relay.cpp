@@ -6,8 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
-#include <cstdio>
 #include <queue>
 #include <random>
 
@@ -19,12 +17,14 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include "impair.h"
+
 namespace netns {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t max_directions = 2 * 64;
+constexpr size_t max_directions = IMPAIR_MAX_LINKS;
 constexpr size_t max_held = 16384;       // frames, all directions together
 constexpr size_t max_frame = 128 * 1024; // a coalesced TCP segment and its headers
 constexpr size_t batch = 32;             // frames a system call
@@ -183,30 +183,14 @@ Relay::Relay(const Impairments &impairments)
     : impairments_(impairments), shared_(map_counters(), unmap_counters) {}
 
 pid_t Relay::start(const Namespace &space) {
-    const pid_t pid = fork();
-    if (pid < 0) {
-        fail("fork");
-    }
-    if (pid > 0) {
-        setpgid(pid, pid);
-        return pid;
-    }
-    try {
-        setpgid(0, 0);
+    return start_process(space, "relay", [this] {
         prctl(PR_SET_TIMERSLACK, 1);
-        sigset_t none;
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, nullptr);
-        space.enter();
         Holder holder(impairments_, shared_.get());
         for (const Direction &direction : directions_) {
             holder.add(direction.from, direction.to);
         }
         holder.run();
-    } catch (const std::exception &error) {
-        fmt::print(stderr, "inagg-netns: relay: {}\n", error.what());
-        _exit(125);
-    }
+    });
 }
 
 } // namespace netns

@@ -27,6 +27,7 @@ constexpr int setup_failed = 125;
 constexpr int timed_out = 124;
 constexpr auto kill_after = seconds(2);      // between SIGTERM and SIGKILL
 constexpr auto agent_deadline = seconds(120); // for the switch agent to be ready, its programs verified by an emulated CPU
+constexpr auto sampling_interval = std::chrono::milliseconds(100); // of background flows
 constexpr size_t longest_line = 64 * 1024;
 
 // Signals that end a run arrive here as data.
@@ -90,8 +91,8 @@ int Supervisor::run() {
     return status == 0 && !written ? setup_failed : status;
 }
 
-// What the links did, on standard error and in the summary, which is {} without impairments: nothing counts
-// frames then. False if it cannot be written.
+// What the links and background flows did, on standard error and in the summary, which is {} without
+// impairments and flows: nothing counts frames then. False if it cannot be written.
 bool Supervisor::report() {
     nlohmann::json summary = nlohmann::json::object();
     if (const LinkSpace *links = network_.links()) {
@@ -102,6 +103,10 @@ bool Supervisor::report() {
         summary = {{"to_switch", to_json(links->to_switch())},
                    {"to_hosts", to_json(links->to_hosts())},
                    {"total", to_json(all)}};
+    }
+    for (const Flow &flow : flows_) {
+        fmt::print(stderr, "netns: background {}: {:.1f} Mbit/s\n", flow.name(), flow.mbit_per_s());
+        summary["background"].push_back(flow.to_json());
     }
     if (!summary_.is_open()) {
         return true;
@@ -128,6 +133,7 @@ int Supervisor::supervise() {
     for (unsigned rank = 0; rank < options_.workers; ++rank) {
         start_rank(rank);
     }
+    start_flows();
     for (const std::string &command : options_.also_in_switch) {
         start_side(command);
     }
@@ -167,13 +173,34 @@ pid_t Supervisor::start(Role role, const std::string &name, Spawn spec, bool hid
 void Supervisor::start_relay() {
     const pid_t pid = network_.links() ? network_.links()->start_relay() : 0;
     if (pid > 0) {
-        children_.push_back({Role::relay, pid, "relay"});
+        children_.push_back({Role::helper, pid, "relay"});
+    }
+}
+
+void Supervisor::start_flows() {
+    for (const FlowPath &path : network_.flow_paths()) {
+        flows_.emplace_back(path, network_.address(path.to), flows_.size(), options_.mtu);
+        for (const pid_t pid : flows_.back().start()) {
+            children_.push_back({Role::helper, pid, path.name});
+        }
+    }
+    if (!flows_.empty()) {
+        sample_flows();
+    }
+}
+
+void Supervisor::sample_flows() {
+    for (Flow &flow : flows_) {
+        flow.sample();
+    }
+    if (!stopping_) {
+        at(sampling_interval, [this] { sample_flows(); });
     }
 }
 
 void Supervisor::start_agent(const Switch &node) {
     Pipe ready;
-    std::vector<std::string> command = is_server(node) ? server_command(node) : agent_command(node);
+    std::vector<std::string> command = network_.is_server(node) ? server_command(node) : agent_command(node);
     command.insert(command.end(), {"--ready-fd", std::to_string(ready.write.get())});
     start(Role::agent, agent_name(node), {.space = &node.space, .command = command, .keep = ready.write.get()},
           false);
@@ -190,16 +217,15 @@ std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
     for (const std::string &parent : network_.parents(node)) {
         command.insert(command.end(), {"--parent", parent});
     }
-    if (node.parent) {
+    if (&node != &network_.switches()[0]) {
         command.insert(command.end(),
                        {"--bpffs", "/sys/fs/bpf/inagg-" + node.name, "--run-dir", "/run/inagg-" + node.name});
     }
-    for (const unsigned child : node.children) {
-        const Switch &below = network_.switches()[child];
-        command.insert(command.end(), {"--child", below.port_of_parent + "/" + network_.address(below)});
+    for (const std::string &child : network_.children(node)) {
+        command.insert(command.end(), {"--child", child});
     }
     command.insert(command.end(), options_.inaggd_arguments.begin(), options_.inaggd_arguments.end());
-    if (!node.parent) {
+    if (node.is_root()) {
         add_root_arguments(node, command);
     }
     return command;
@@ -216,24 +242,23 @@ void Supervisor::add_root_arguments(const Switch &node, std::vector<std::string>
 
 std::vector<std::string> Supervisor::server_command(const Switch &node) const {
     std::vector<std::string> command = {sibling("inagg-ps"), "--address", node.address4(), "--address", node.address6()};
-    for (const unsigned child : node.children) {
-        command.insert(command.end(), {"--child", network_.address(network_.switches()[child])});
+    for (const std::string &child : network_.children(node)) {
+        command.insert(command.end(), {"--child", child});
     }
     add_root_arguments(node, command);
     return command;
 }
 
-bool Supervisor::is_server(const Switch &node) const { return options_.with_server() && !node.parent; }
-
+// The root that is called switch goes by its program.
 std::string Supervisor::agent_name(const Switch &node) const {
-    const bool named = node.parent || network_.is_further_server(node);
-    return named ? node.name : options_.with_server() ? "inagg-ps" : "inaggd";
+    return node.name != "switch" ? node.name : options_.with_server() ? "inagg-ps" : "inaggd";
 }
 
+// Without a name: the root.
 const Switch &Supervisor::find_switch(const std::string &name) const {
     const auto &switches = network_.switches();
     const auto found = std::find_if(switches.begin(), switches.end(),
-                                    [&](const Switch &node) { return node.name == name; });
+                                    [&](const Switch &node) { return name.empty() || node.name == name; });
     if (found == switches.end()) {
         throw std::invalid_argument(fmt::format("there is no switch {} in topology {}", name, options_.topology));
     }
@@ -336,11 +361,22 @@ void Supervisor::schedule() {
     for (const auto &[name, when] : options_.restart_inaggd) {
         at(when, [this, &node = find_switch(name)] { start_agent(node); });
     }
+    schedule_carrier(options_.cut, false);
+    schedule_carrier(options_.mend, true);
     if (options_.timeout.count() > 0) {
         at(options_.timeout, [this] {
             fmt::print(stderr, "netns: not finished in {:.3g} s: ending the run\n",
                        options_.timeout.count() / 1e9);
             stop(timed_out);
+        });
+    }
+}
+
+void Supervisor::schedule_carrier(const std::vector<std::pair<std::string, Nanoseconds>> &links,
+                                  bool carrier) {
+    for (const auto &[name, when] : links) {
+        at(when, [this, link = network_.links()->find(name), carrier] {
+            network_.links()->set_carrier(link, carrier);
         });
     }
 }
@@ -459,7 +495,7 @@ void Supervisor::ended(const Child &child, int code) {
     if (stopping_ || child.killed) {
         return;
     }
-    if (child.role == Role::agent || child.role == Role::relay) {
+    if (child.role == Role::agent || child.role == Role::helper) {
         fmt::print(stderr, "netns: {} ended with status {} during the run\n", child.name, code);
         failed(setup_failed);
     } else if (code != 0) {
@@ -488,6 +524,7 @@ void Supervisor::stop(int code) {
         return;
     }
     stopping_ = true;
+    sample_flows();
     status_ = status_ != 0 ? status_ : code;
     signal_all(SIGTERM);
     at(kill_after, [this] {

@@ -2,6 +2,7 @@
 // Process 1 of a run: starts the switch agent and the ranks, shows what they print, ends them.
 #pragma once
 
+#include "flow.hpp"
 #include "network.hpp"
 #include "options.hpp"
 #include "process.hpp"
@@ -27,7 +28,7 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    enum class Role { rank, agent, relay, side };
+    enum class Role { rank, agent, helper, side };
 
     struct Child {
         Role role;
@@ -48,11 +49,12 @@ private:
     int supervise();
     bool report();
     void start_relay();
+    void start_flows();
+    void sample_flows();
     void start_agent(const Switch &node);
     std::vector<std::string> agent_command(const Switch &node) const;
     std::vector<std::string> server_command(const Switch &node) const;
     void add_root_arguments(const Switch &node, std::vector<std::string> &command) const;
-    bool is_server(const Switch &node) const;
     std::string agent_name(const Switch &node) const;
     const Switch &find_switch(const std::string &name) const;
     void await_ready(const std::string &name, Fd ready);
@@ -62,6 +64,7 @@ private:
     std::vector<std::string> rank_environment(unsigned rank) const;
 
     void schedule();
+    void schedule_carrier(const std::vector<std::pair<std::string, Nanoseconds>> &links, bool carrier);
     void at(Nanoseconds delay, std::function<void()> action);
     void run_due_timers();
     int poll_timeout() const;
@@ -83,6 +86,7 @@ private:
     std::ofstream summary_;
     std::vector<Child> children_;
     std::vector<Stream> streams_;
+    std::vector<Flow> flows_;
     std::multimap<Clock::time_point, std::function<void()>> timers_;
     int status_ = 0;
     bool stopping_ = false;
