@@ -391,12 +391,13 @@ Outcome JobBook::settle(const inagg_event &event, JobState &job) {
             .changes = {{Kind::members, event.job, job.record}}};
 }
 
-// Another root may take what this one does not.
+// Another root may take what this one does not, but for a run that has ended.
 Outcome JobBook::refused_by_next(const inagg_event &event, JobState &job, Time now) {
     const auto reason = static_cast<inagg_reason>(event.reason);
+    const bool has_ended = reason == INAGG_R_REPLACED || reason == INAGG_R_JOB;
     Outcome outcome{.verdict = Verdict::done, .detail = reason_name(reason)};
-    if (!go_on_from(event.job, job, position_of(event.job) + 1u,
-                    fmt::format("{} refuses it: {}", address_of(event).text(), reason_name(reason)), outcome, now))
+    if (has_ended || !go_on_from(event.job, job, position_of(event.job) + 1u,
+                                 fmt::format("{} refuses it: {}", address_of(event).text(), reason_name(reason)), outcome, now))
         erase(event.job, outcome, reason);
     return outcome;
 }
@@ -452,8 +453,6 @@ Outcome JobBook::adopt(const inagg_event &event, Time now) {
         return ignored("waits: there is no link to other ranks of the job");
     outcome.detail = fmt::format("taken over, generation {}", event.generation);
     outcome = seat(*job, event, std::move(outcome), now);
-    if (!missing_count(*job))
-        job->deserted.reset();
     tell_where(event.job, *job, job->uplink.position, outcome);
     return outcome;
 }
@@ -764,17 +763,15 @@ Outcome JobBook::leave(const inagg_event &event, Time now) {
         outcome.messages.push_back(passed_on(event));
     }
     if (moves)
-        desert(event.job, job, event.rank, outcome, now);
+        desert(event.job, job, event.rank, outcome);
     else
         vacate(event.job, job, event.rank, outcome);
     return outcome;
 }
 
-// The rank goes on at another root, and might come back. The others are to follow it.
-void JobBook::desert(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome, Time now) {
+// The rank goes on at another root, and might come back.
+void JobBook::desert(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome) {
     empty_seat(job.members[rank]);
-    if (!job.deserted)
-        job.deserted = now;
     close_if_empty(number, job, outcome);
 }
 
@@ -853,7 +850,7 @@ Outcome JobBook::remove(uint16_t number) {
 
 // Does the rank go with the port? Where its switch has other links it may go on.
 bool JobBook::goes_with(const JobState &job, const inagg_member &member, uint32_t ifindex) const {
-    const bool may_move = can_move(job.record.algorithm) && !policy_.server;
+    const bool may_move = can_move(job.record.algorithm);
     if (member.ifindex == ifindex)
         return !may_move || policy_.has_parent() || !(member.flags & INAGG_MEMBER_SWITCH);
     return job.uplink.ifindex == ifindex && !may_move;
@@ -946,7 +943,6 @@ void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reas
         }
     forget_run(job.members);
     job.coming.clear();
-    job.deserted.reset();
     job.uplink.position = 0; // switches say where they have looked
     job.record.all = inagg_all_ranks(job.record.size);
     job.record.flags &= static_cast<uint8_t>(~INAGG_JOIN_RETURNING);

@@ -70,7 +70,6 @@ struct JobState {
     Time seated{}; // when the last rank joined
     inagg_uplink uplink{}; // with a parent: how it is reached; and its position, or at a root that of this one
     Time answered{};       // on the move: when the next parent was last heard, or first asked
-    std::optional<Time> deserted{}; // at a root: since when a switch has gone on with its ranks at another
     // Ranks that want to be in the next generation, by their latest JOIN.
     struct Coming {
         inagg_event event;
@@ -203,7 +202,7 @@ private:
     // At a root:
     Outcome adopt(const inagg_event &event, Time now);
     JobState *adopted(const inagg_event &event, const inagg_job &record, Outcome &outcome, Time now);
-    void desert(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome, Time now);
+    void desert(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
     std::optional<Time> cut_off_since(const JobState &job) const;
     std::optional<Time> hopeless(const JobState &job, Time now) const;
     bool is_gathering(const JobState &job) const;

@@ -84,15 +84,17 @@ std::optional<uint16_t> JobBook::linked_position(uint16_t number, unsigned first
 
 // It has a next parent that has not taken it over yet, be it the one that it had.
 bool JobBook::is_moving(uint16_t number, const JobState &job) const {
+    if (!job.uplink.ifindex || !can_move(job.record.algorithm))
+        return false;
     const Neighbour &next = parent_of(number);
     return job.uplink.position != position_of(number) || job.uplink.ifindex != next.port ||
            !std::equal(next.address.bytes.begin(), next.address.bytes.end(), job.uplink.address);
 }
 
 bool JobBook::adopts(const inagg_event &config, const JobState &job) const {
-    return can_move(job.record.algorithm) && job.uplink.ifindex && is_moving(config.job, job) &&
-           job.record.generation == config.generation && config.rank < job.record.size &&
-           has_joined(job.members[config.rank]) && job.members[config.rank].nonce == config.join.nonce;
+    return is_moving(config.job, job) && job.record.generation == config.generation &&
+           config.rank < job.record.size && has_joined(job.members[config.rank]) &&
+           job.members[config.rank].nonce == config.join.nonce;
 }
 
 // The ranks here go to the first root from that position on that there is a link to, and leave where they were. False:
@@ -192,7 +194,7 @@ Outcome JobBook::told_where(const inagg_event &event, Time now) {
     if (position > position_of(event.job)) {
         if (is_here && go_on_from(event.job, job->second, position, sender.address.text() + " says so", outcome, now))
             return outcome;
-        if (const auto next = linked_position(event.job, position); next && job == jobs_.end() && is_asked_for(event.job)) {
+        if (const auto next = linked_position(event.job, position); next && !is_here && is_asked_for(event.job)) {
             leave_root(event.job, parent_of(event.job), outcome);
             positions_[event.job] = *next;
             return outcome;
@@ -220,18 +222,16 @@ std::optional<Time> JobBook::cut_off_since(const JobState &job) const {
 std::optional<Time> JobBook::hopeless(const JobState &job, Time now) const {
     if (const auto since = cut_off_since(job))
         return since;
-    if (!missing_count(job))
-        return std::nullopt;
     const bool lacks_a_child = std::any_of(policy_.children.begin(), policy_.children.end(),
                                            [&](const Neighbour &child) { return down_.contains(child.port); });
-    if (!job.deserted && is_gathering(job) && lacks_a_child && now - job.seated > patience)
+    if (is_gathering(job) && lacks_a_child && now - job.seated > patience)
         return job.seated + patience;
-    return job.deserted;
+    return std::nullopt;
 }
 
 void JobBook::tend_root(uint16_t number, JobState &job, bool hello, Outcome &outcome, Time now) {
     const auto since = hopeless(job, now);
-    const bool all_gone = job.deserted && std::none_of(job.members.begin(), job.members.end(), [&](const auto &member) {
+    const bool all_gone = missing_count(job) && std::none_of(job.members.begin(), job.members.end(), [&](const auto &member) {
         return has_joined(member) && !down_.contains(member.ifindex);
     });
     if (since && (all_gone || now - *since > outage))
