@@ -81,11 +81,15 @@ static inline int inagg_also_calls(const struct inagg_job *job, __u32 call)
  * may speak; 0: it is no switch's.
  */
 
-/* `uplinks`: index job.index; where the parent of this switch is, for the job; ifindex 0: this is the root. */
+/*
+ * `uplinks`: index job.index; where the parent of this switch is, for the job; ifindex 0: this is the root.  Programs
+ * do not look at the position: it is where the agent keeps that of the parent, or of the root itself.
+ */
 struct inagg_uplink {
 	__u32	ifindex;
 	__u8	family;		/* 4 or 6 */
-	__u8	reserved[3];
+	__u8	reserved;
+	__u16	position;	/* as in struct inagg_join */
 	__u8	mac[6];
 	__u8	own_mac[6];
 	__u8	address[16];	/* IPv4 in the first 4 bytes */

@@ -37,7 +37,9 @@
 	X(27, MULTICAST, "no port to send the result to")                                             \
 	X(28, BUSY, "slot is in use by another CPU")                                                  \
 	X(29, PARENT, "not a parent or child of this switch")                                          \
-	X(30, EXCLUDED, "rank was excluded as a permanent straggler: join again")
+	X(30, EXCLUDED, "rank was excluded as a permanent straggler: join again")                      \
+	X(31, MOVED, "the job is at another root")                                                    \
+	X(32, UNLINKED, "no root that all ranks of the job have a link to: check the links between the switches")
 
 enum inagg_reason {
 #define INAGG_REASON_ENUM(number, name, text) INAGG_R_##name = number,

@@ -123,9 +123,11 @@ struct inagg_join {
 	__u8	flags;		/* 15: enum inagg_join_flag */
 	__be32	expiry_us;	/* 16: trio: a block waits this long for its next rank; 0: for all ranks */
 	__be16	quorum;		/* 20: trio: ranks that suffice; 0: all */
-	__u8	reserved[2];	/* 22: zero */
+	__be16	position;	/* 22: between switches: how many parents the job has passed over */
 	__be32	exclude_ms;	/* 24: trio: a rank that is silent for so long is excluded; 0: none ever is */
-	__u8	reserved2[12];	/* 28: zero */
+	__be32	slots;		/* 28: with MOVED: as in CONFIG */
+	__be32	control_slots;	/* 32: likewise */
+	__u8	reserved[4];	/* 36: zero; makes JOIN as long as CONFIG */
 };
 
 enum inagg_join_flag {
@@ -134,6 +136,7 @@ enum inagg_join_flag {
 	INAGG_JOIN_WATCHED	= 1 << 2,	/* CONFIG: silent ranks are excluded, so repeat the JOIN */
 	INAGG_JOIN_RETURNING	= 1 << 3,	/* CONFIG: an excluded rank waits for the next generation */
 	INAGG_JOIN_RENEW	= 1 << 4,	/* JOIN: goes on, from the generation in the header to the next */
+	INAGG_JOIN_MOVED	= 1 << 5,	/* JOIN, LEAVE of a switch: the rank goes on, in that generation, at another root */
 };
 
 /* INAGG_CONFIG: what the job is.  All ranks of a generation get the same. */
@@ -190,7 +193,9 @@ INAGG_AT(inagg_hdr, payload_checksum, 44);
 INAGG_AT(inagg_hdr, check, 48);
 INAGG_ASSERT(sizeof(struct inagg_join) == sizeof(struct inagg_config));
 INAGG_ASSERT(sizeof(struct inagg_config) == 40);
+INAGG_AT(inagg_join, position, 22);
 INAGG_AT(inagg_join, exclude_ms, 24);
+INAGG_AT(inagg_join, slots, 28);
 INAGG_AT(inagg_config, group, 24);
 INAGG_ASSERT(INAGG_MAX_ELEMENTS % INAGG_CHUNK == 0);
 

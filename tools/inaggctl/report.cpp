@@ -41,6 +41,12 @@ std::string parent_of(const SwitchMaps &maps, const inagg_job &job) {
     return address.text();
 }
 
+// The port that leads there.
+std::string uplink_port(const SwitchMaps &maps, const inagg_job &job) {
+    const uint32_t ifindex = maps.uplink(job.index).ifindex;
+    return ifindex ? port_name(ifindex) : "";
+}
+
 // Of each rank of a trio job: how many packets were heard of it, how many blocks were decided without it, and what
 // follows. Ranks that are there in time are left out.
 json stragglers_json(const SwitchMaps &maps, const inagg_job &job) {
@@ -80,6 +86,7 @@ json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
             {"checked", (job.flags & INAGG_JOIN_CHECKED) != 0},
             {"tree", (job.flags & INAGG_JOIN_TREE) != 0},
             {"parent", parent_of(maps, job)},
+            {"parent_port", uplink_port(maps, job)},
             {"configured", job.keep != 0}};
 }
 
@@ -248,7 +255,7 @@ void print_jobs(const json &jobs) {
 void print_job(const json &job) {
     print_jobs(json::array({job}));
     if (job["parent"] != "none")
-        fmt::print("\nsummed further at {}\n", text(job["parent"]));
+        fmt::print("\nsummed further at {}, through {}\n", text(job["parent"]), text(job["parent_port"]));
     fmt::print("\n{:>6} {:<10} {:<8} {:<17} {:>12} {}\n", "RANK", "STATE", "PORT", "MAC", "RECEIVE PORT", "ADDRESS");
     for (const json &member : job["members"])
         fmt::print("{:>6} {:<10} {:<8} {:<17} {:>12} {}{}\n", text(member["rank"]), text(member["state"]),

@@ -195,8 +195,6 @@ void Agent::event(const void *data, size_t bytes) {
                                                                : "",
                 outcome.detail.empty() ? "" : ": ", outcome.detail);
     apply(outcome);
-    if (outcome.verdict == Outcome::Verdict::asked)
-        ask_parent(event);
     if (outcome.reason)
         tell(from, event.join.receive_port, event.job, event.rank, event.generation, outcome.reason, event.join);
 }
@@ -210,7 +208,7 @@ Outcome Agent::decide(const inagg_event &event, Time now) {
     case INAGG_CONFIG:
         return book_.configured(event, now);
     case INAGG_REFUSED:
-        return book_.refused_above(event);
+        return book_.refused_above(event, now);
     default:
         return {.detail = "unknown type"};
     }
@@ -246,6 +244,13 @@ void Agent::apply(const Outcome &outcome) {
         tell(Address::of(gone.member), gone.member.receive_port, gone.job, gone.rank, gone.generation,
              gone.reason, join);
     }
+    for (const Message &message : outcome.messages) {
+        inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
+        header.slot = htonl(message.reason);
+        send(message.to, htons(INAGG_PORT), header, message.join);
+    }
+    for (const std::string &note : outcome.notes)
+        spdlog::warn("{}", note);
 }
 
 // No packet may find the job before anything of it goes.
@@ -278,10 +283,6 @@ void Agent::apply_renew(const Outcome::Change &change) {
     bool is_new = !devmaps_.contains(job.record.index);
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         maps_.put_member(job.record.index, rank, {});
-    inagg_uplink uplink = job.uplink;
-    if (uplink.ifindex)
-        copy_own_address(maps_.settings(), uplink);
-    maps_.put_uplink(job.record.index, uplink);
     if (is_new)
         maps_.clear_stats(job.record.index);
     else
@@ -313,6 +314,10 @@ void Agent::apply_state(const Outcome::Change &change) {
 
 void Agent::write_members(const JobState &job) {
     write_shares(); // before anybody can be told that the job is complete
+    inagg_uplink uplink = job.uplink;
+    if (uplink.ifindex)
+        copy_own_address(maps_.settings(), uplink);
+    maps_.put_uplink(job.record.index, uplink);
     for (uint32_t rank = 0; rank < job.record.size; rank++) {
         inagg_member member = job.members[rank];
         member.leaf = leaf_of(job, rank);
@@ -379,18 +384,6 @@ void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, 
     send(to, port, header, join);
 }
 
-// For a rank behind this switch, which its answers come back to.
-void Agent::ask_parent(const inagg_event &event) {
-    const Policy &policy = book_.policy();
-    const Address &parent = policy.parent_of(event.job).address;
-    inagg_join join = event.join;
-    join.flags |= INAGG_JOIN_TREE;
-    join.receive_port = htons(INAGG_PORT);
-    join.elements = htons(std::min(ntohs(join.elements), elements_for_mtu(policy.mtu, parent.family)));
-    send(parent, htons(INAGG_PORT),
-         header_of(static_cast<inagg_type>(event.type), event.job, event.rank, event.generation), join);
-}
-
 void Agent::send(const Address &to, uint16_t port, inagg_hdr header, const inagg_join &join) {
     struct {
         inagg_hdr header;
@@ -428,7 +421,14 @@ void Agent::remove_job(uint16_t number) { apply(book_.remove(number)); }
 void Agent::port_gone(uint32_t ifindex) {
     buckets_.erase(ifindex);
     apply(book_.port_gone(ifindex));
+    link(ifindex, false);
 }
+
+void Agent::link(uint32_t ifindex, bool up) { apply(book_.link(ifindex, up, Clock::now())); }
+
+void Agent::tend() { apply(book_.tend(Clock::now())); }
+
+std::chrono::milliseconds Agent::tend_interval() const { return book_.tend_interval(Clock::now()); }
 
 void Agent::keep_ports(const std::set<uint32_t> &present) {
     std::set<uint32_t> gone;

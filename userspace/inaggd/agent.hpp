@@ -44,6 +44,11 @@ public:
     void add_job(const JobSpec &spec);
     void remove_job(uint16_t number);
     void port_gone(uint32_t ifindex);
+    // The port has a link now, or none.
+    void link(uint32_t ifindex, bool up);
+    // Moves jobs whose links have failed. Call it once in each tend_interval().
+    void tend();
+    std::chrono::milliseconds tend_interval() const;
     // All other ports have gone while no agent looked.
     void keep_ports(const std::set<uint32_t> &present);
     // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
@@ -69,7 +74,6 @@ private:
     Fd make_devmap() const;
     void tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
               inagg_reason reason, const inagg_join &join);
-    void ask_parent(const inagg_event &event);
     void send(const Address &to, uint16_t port, inagg_hdr header, const inagg_join &join);
     void open_socket(Fd &socket, const Address &address);
 

@@ -5,6 +5,7 @@
 #include "slot_pool.hpp"
 
 #include <endian.h>
+#include <inagg/core/packet.h>
 
 #include <algorithm>
 #include <bit>
@@ -50,8 +51,6 @@ Address address_of(const inagg_event &event) {
     std::copy_n(event.address, event.family == 4 ? 4 : 16, address.bytes.begin());
     return address;
 }
-
-Neighbour neighbour_of(const inagg_event &event) { return {.port = event.ifindex, .address = address_of(event)}; }
 
 bool same_place(const inagg_member &member, const inagg_event &event) {
     return member.ifindex == event.ifindex && Address::of(member) == address_of(event);
@@ -100,29 +99,6 @@ inagg_job new_record(uint8_t algorithm, uint16_t size, uint32_t slots, uint32_t 
     return record;
 }
 
-void forget_run(Members &members) {
-    for (inagg_member &member : members) {
-        inagg_member blank{};
-        if (member.flags & INAGG_MEMBER_RESERVED) {
-            blank = member;
-            blank.nonce = 0;
-            blank.receive_port = 0;
-            blank.flags &= static_cast<uint8_t>(~INAGG_MEMBER_LEFT);
-        }
-        member = blank;
-    }
-}
-
-// How many of the ranks behind this switch have neither joined this run nor left it again.
-int missing_count(const JobState &job) {
-    int missing = 0;
-    for (uint32_t rank = 0; rank < job.record.size; rank++) {
-        const inagg_member &member = job.members[rank];
-        missing += (job.record.all & inagg_rank_bit(rank)) && !has_joined(member) && !(member.flags & INAGG_MEMBER_LEFT);
-    }
-    return missing;
-}
-
 // Not all of its ranks have joined this run yet, and nobody configured it.
 bool forming(const JobState &job) {
     auto configured = [](const inagg_member &m) { return m.flags & INAGG_MEMBER_STATIC; };
@@ -131,6 +107,11 @@ bool forming(const JobState &job) {
 }
 
 bool from_switch(const inagg_event &event) { return event.join.flags & INAGG_JOIN_TREE; }
+
+// The rank changes roots, and its job goes on. Only switches can say so.
+bool is_move(const inagg_event &event) { return from_switch(event) && event.join.flags & INAGG_JOIN_MOVED; }
+
+void forget_run(Members &members) { std::for_each(members.begin(), members.end(), empty_seat); }
 
 bool same_switch(const inagg_member &a, const inagg_member &b) {
     return (a.flags & b.flags & INAGG_MEMBER_SWITCH) && a.ifindex == b.ifindex && Address::of(a) == Address::of(b);
@@ -155,7 +136,36 @@ bool same_job(const inagg_job &a, const inagg_job &b) {
            (a.flags & INAGG_JOIN_CHECKED) == (b.flags & INAGG_JOIN_CHECKED);
 }
 
+// What a switch's tables can hold, in packets of at most so many elements.
+bool has_good_shape(const inagg_job &record, uint16_t most) {
+    return std::has_single_bit(record.slots) && std::has_single_bit(record.control_slots) &&
+           record.slots <= INAGG_MAX_SLOTS && record.control_slots <= INAGG_MAX_SLOTS && record.elements &&
+           record.elements % INAGG_CHUNK == 0 && record.elements <= most;
+}
+
 } // namespace
+
+Neighbour neighbour_of(const inagg_event &event) { return {.port = event.ifindex, .address = address_of(event)}; }
+
+void empty_seat(inagg_member &member) {
+    inagg_member blank{};
+    if (member.flags & INAGG_MEMBER_RESERVED) {
+        blank = member;
+        blank.nonce = 0;
+        blank.receive_port = 0;
+        blank.flags &= static_cast<uint8_t>(~INAGG_MEMBER_LEFT);
+    }
+    member = blank;
+}
+
+int missing_count(const JobState &job) {
+    int missing = 0;
+    for (uint32_t rank = 0; rank < job.record.size; rank++) {
+        const inagg_member &member = job.members[rank];
+        missing += (job.record.all & inagg_rank_bit(rank)) && !has_joined(member) && !(member.flags & INAGG_MEMBER_LEFT);
+    }
+    return missing;
+}
 
 std::string describe(int algorithm, Stragglers s) {
     if (algorithm != INAGG_TRIO)
@@ -235,6 +245,7 @@ void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers strag
                      .seated = now,
                      .uplink = uplink};
     generations_[number] = record.generation;
+    positions_[number] = uplink.position;
 }
 
 // Why no job, whatever its state, could take this JOIN.
@@ -243,7 +254,8 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     if (!can_be_answered(event, policy_.server))
         return ignored("sender, receive port or nonce is not one of a worker");
     if (retired(event.join.nonce))
-        return ignored("late copy of a JOIN of a run that has ended");
+        return is_move(event) ? refused(INAGG_R_JOB, "the run has ended here")
+                              : ignored("late copy of a JOIN of a run that has ended");
     if (from_switch(event) && !policy_.children.contains(neighbour_of(event)))
         return refused(INAGG_R_PARENT,
                        fmt::format("a switch, but not one of this one's: start {} with --child {}{}",
@@ -268,6 +280,8 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
 Outcome JobBook::join(const inagg_event &event, Time now) {
     if (std::optional<Outcome> no = unfit(event))
         return *no;
+    if (is_move(event))
+        return adopt(event, now);
     if (policy_.has_parent())
         return ask_parent(event, now);
     auto job = jobs_.find(event.job);
@@ -292,7 +306,13 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
             return ignored("has joined already");
     }
-    if (const uint8_t family = policy_.parent_of(event.job).address.family; family != event.family)
+    if (job == jobs_.end() && can_move(event.join.algorithm)) {
+        const auto linked = linked_position(event.job, position_of(event.job));
+        if (!linked)
+            return refuse_late(event, INAGG_R_UNLINKED, "no link to a parent is up", now);
+        positions_[event.job] = *linked;
+    }
+    if (const uint8_t family = parent_of(event.job).address.family; family != event.family)
         return refused(INAGG_R_PARENT, fmt::format("it uses IPv{}, and the parent has an IPv{} address: give ranks and parents "
                                                    "addresses of one family", event.family, family));
     if (elements_for_mtu(policy_.mtu, event.family) < INAGG_CHUNK)
@@ -306,31 +326,49 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
     if (asked == asked_.end() && asked_.size() >= waiters_capacity)
         return refuse_late(event, INAGG_R_FULL, "too many ranks wait for the parent's answer", now);
     asked_[rank] = {event, now};
-    return {.verdict = Verdict::asked};
+    return {.verdict = Verdict::asked, .messages = {passed_on(event)}};
+}
+
+// A JOIN or LEAVE for a rank behind this switch, which the answers come back to. What only switches say, ranks do not.
+Message JobBook::passed_on(const inagg_event &event) const {
+    const Address &parent = parent_of(event.job).address;
+    inagg_join join = event.join;
+    join.flags = static_cast<uint8_t>((join.flags | INAGG_JOIN_TREE) & ~INAGG_JOIN_MOVED);
+    join.receive_port = htobe16(INAGG_PORT);
+    join.elements = htobe16(std::min(be16toh(join.elements), elements_for_mtu(policy_.mtu, parent.family)));
+    join.position = htobe16(position_of(event.job));
+    join.slots = join.control_slots = 0;
+    return {.to = parent, .type = static_cast<inagg_type>(event.type), .job = event.job, .rank = event.rank,
+            .generation = event.generation, .reason = INAGG_R_NONE, .join = join};
 }
 
 // From the root of the job's tree: others have no say about it.
 bool JobBook::from_parent(const inagg_event &event) const {
-    return policy_.has_parent() && neighbour_of(event) == policy_.parent_of(event.job);
+    return policy_.has_parent() && neighbour_of(event) == parent_of(event.job);
 }
 
 // Without a nonce that was asked for, whoever sends this is not the parent.
 Outcome JobBook::configured(const inagg_event &event, Time now) {
     auto asked = asked_.find({event.job, event.rank});
-    if (!from_parent(event) || asked == asked_.end() ||
-        asked->second.event.join.nonce != event.join.nonce)
+    auto job = jobs_.find(event.job);
+    if (!from_parent(event))
+        return ignored("not from the job's parent");
+    if (job != jobs_.end() && adopts(event, job->second))
+        return settle(event, job->second);
+    if (asked == asked_.end() || asked->second.event.join.nonce != event.join.nonce)
         return ignored("answers nothing that was asked of the parent");
     const inagg_event join = asked->second.event;
     Outcome outcome;
-    auto job = jobs_.find(event.job);
     if (job != jobs_.end() && job->second.record.generation != event.generation) {
         erase(event.job, outcome, INAGG_R_REPLACED);
         job = jobs_.end();
     }
     JobState *state = job == jobs_.end() ? create_below(event, outcome, now) : &job->second;
     asked_.erase({event.job, event.rank});
-    if (state)
+    if (state) {
+        point_uplink(*state, event);
         return seat(*state, join, std::move(outcome), now);
+    }
     outcome.verdict = Verdict::done;
     outcome.detail = "no room here for what the parent has set up";
     outcome.displaced.push_back({event.job, event.rank, event.generation, member_of(join), INAGG_R_FULL});
@@ -346,31 +384,49 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     const uint16_t size = be16toh(config.size), elements = be16toh(config.elements);
     const uint64_t all = size >= 1 && size <= INAGG_MAX_RANKS ? inagg_all_ranks(size) : 0;
     const Stragglers stragglers{.expiry_us = event.expiry_us, .quorum = event.quorum, .exclude_ms = 0};
-    if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) || !std::has_single_bit(slots) ||
-        !std::has_single_bit(control) || elements % INAGG_CHUNK || !elements ||
-        elements > most_elements(policy_.mtu, event.family, stragglers) || !is_available(config.algorithm) ||
-        (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE)
-        return nullptr;
     inagg_job record = new_record(config.algorithm, size, slots, control, elements, config.flags);
     record.all = event.ranks;
-    if (slots > pool_of(record) || control > pool_of(record))
+    if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) || !is_available(config.algorithm) ||
+        !has_good_shape(record, most_elements(policy_.mtu, event.family, stragglers)) ||
+        (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE)
         return nullptr;
-    JobState *job = create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now);
-    if (!job)
-        return nullptr;
-    job->record.generation = event.generation;
-    outcome.changes.back().record = job->record;
-    inagg_uplink &up = job->uplink;
+    return create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now, event.generation);
+}
+
+// The parent is where its CONFIG came from.
+void JobBook::point_uplink(JobState &job, const inagg_event &event) {
+    inagg_uplink &up = job.uplink;
     up.ifindex = event.ifindex;
     up.family = event.family;
+    up.position = position_of(event.job);
     std::copy_n(event.mac, sizeof up.mac, up.mac);
     std::copy_n(event.own_mac, sizeof up.own_mac, up.own_mac);
     std::copy_n(event.address, sizeof up.address, up.address);
-    return job;
 }
 
-Outcome JobBook::refused_above(const inagg_event &event) {
+// The parent's answer for a rank that was already here when the job lost another: nothing else has changed.
+Outcome JobBook::settle(const inagg_event &event, JobState &job) {
+    point_uplink(job, event);
+    return {.verdict = Verdict::done,
+            .detail = "has taken the job over",
+            .changes = {{Kind::members, event.job, job.record}}};
+}
+
+// Another root may take what this one does not, but for a run that has ended.
+Outcome JobBook::refused_by_next(const inagg_event &event, JobState &job, Time now) {
     const auto reason = static_cast<inagg_reason>(event.reason);
+    const bool has_ended = reason == INAGG_R_REPLACED || reason == INAGG_R_JOB;
+    Outcome outcome{.verdict = Verdict::done, .detail = reason_name(reason)};
+    if (has_ended || !go_on_from(event.job, job, position_of(event.job) + 1u,
+                                 fmt::format("{} refuses it: {}", address_of(event).text(), reason_name(reason)), outcome, now))
+        erase(event.job, outcome, reason);
+    return outcome;
+}
+
+Outcome JobBook::refused_above(const inagg_event &event, Time now) {
+    const auto reason = static_cast<inagg_reason>(event.reason);
+    if (reason == INAGG_R_MOVED)
+        return told_where(event, now);
     if (!from_parent(event))
         return ignored("not from the parent");
     auto asked = asked_.find({event.job, event.rank});
@@ -385,9 +441,68 @@ Outcome JobBook::refused_above(const inagg_event &event) {
     if (job == jobs_.end() || event.generation != job->second.record.generation ||
         (!lost && job->second.members[event.rank & (INAGG_MAX_RANKS - 1)].nonce != event.join.nonce))
         return ignored("ends nothing here");
+    if (is_moving(event.job, job->second))
+        return refused_by_next(event, job->second, now);
     Outcome outcome{.verdict = Verdict::done, .detail = lost ? "the parent has lost the job" : "the parent has ended the job"};
     erase(event.job, outcome, reason);
     return outcome;
+}
+
+// A switch brings a job that has lost its root: this is the next, with the same generation and shape. It gets its slots
+// as if it had forgotten them.
+Outcome JobBook::adopt(const inagg_event &event, Time now) {
+    if (policy_.has_parent() || policy_.server)
+        return refused(INAGG_R_POLICY, "only a root that is a switch takes jobs over");
+    const inagg_join &join = event.join;
+    inagg_job record = new_record(join.algorithm, be16toh(join.size), be32toh(join.slots), be32toh(join.control_slots),
+                                  be16toh(join.elements), (join.flags & INAGG_JOIN_CHECKED) | INAGG_JOIN_TREE);
+    if (!can_move(record.algorithm))
+        return refused(INAGG_R_ALGORITHM, fmt::format("jobs with {} stay at their root", algorithm_name(record.algorithm)));
+    if (!has_good_shape(record, elements_for_mtu(policy_.mtu, event.family)))
+        return refused(INAGG_R_FULL, fmt::format("{}+{} slots, {} elements per packet: not here", record.slots,
+                                                 record.control_slots, record.elements));
+    Outcome outcome;
+    JobState *job = adopted(event, record, outcome, now);
+    if (!job)
+        return outcome;
+    const inagg_member &member = job->members[event.rank];
+    if (has_joined(member) && member.nonce != join.nonce)
+        return refused(INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()));
+    if (has_joined(member) && same_place(member, event))
+        return ignored("has joined already");
+    if (cut_off_since(*job))
+        return ignored("waits: there is no link to other ranks of the job");
+    outcome.detail = fmt::format("taken over, generation {}", event.generation);
+    outcome = seat(*job, event, std::move(outcome), now);
+    tell_where(event.job, *job, job->uplink.position, outcome);
+    return outcome;
+}
+
+// The job that an adopted one is to be here; null: it is refused.
+JobState *JobBook::adopted(const inagg_event &event, const inagg_job &record, Outcome &outcome, Time now) {
+    auto found = jobs_.find(event.job);
+    if (found != jobs_.end() && !found->second.record.keep && idle(found->second, now) &&
+        found->second.record.generation != event.generation) {
+        erase(event.job, outcome, INAGG_R_REPLACED);
+        found = jobs_.end();
+    }
+    if (found == jobs_.end()) {
+        JobState *job = create(event.job, record, {}, outcome, now, event.generation);
+        if (!job)
+            outcome = refused(INAGG_R_FULL, "no room for a job that has lost its root", std::move(outcome));
+        return job;
+    }
+    JobState &job = found->second;
+    const bool is_free = !joined_count(job.members); // configured, and nobody has come
+    if (!same_job(job.record, record) || (!is_free && job.record.generation != event.generation)) {
+        outcome = refused(INAGG_R_REPLACED, "another run of this number's job is here");
+        return nullptr;
+    }
+    if (job.record.generation != event.generation) {
+        job.record.generation = generations_[event.job] = event.generation;
+        outcome.changes.push_back({Kind::renew, event.job, job.record});
+    }
+    return &job;
 }
 
 // No such job yet.
@@ -629,6 +744,8 @@ void JobBook::seat_member(JobState &job, const inagg_event &event, Time now) {
     uint8_t reserved = member.flags & INAGG_MEMBER_RESERVED;
     member = member_of(event);
     member.flags |= reserved;
+    if (!policy_.has_parent())
+        job.uplink.position = std::max(job.uplink.position, from_switch(event) ? be16toh(event.join.position) : uint16_t{0});
     job.heard = job.seated = now;
     waiters_.erase({event.job, event.rank, event.join.nonce});
 }
@@ -655,28 +772,41 @@ Outcome JobBook::leave(const inagg_event &event, Time now) {
     const inagg_member &member = job.members[event.rank];
     if (member.flags & INAGG_MEMBER_STATIC)
         return ignored("the member is configured in the maps");
-    if (event.generation != job.record.generation)
+    const bool moves = !policy_.has_parent() && is_move(event) && member.flags & INAGG_MEMBER_SWITCH;
+    if (event.generation != job.record.generation && !moves)
         return ignored("leaves another generation");
     if (!has_joined(member) || member.nonce != event.join.nonce || !same_place(member, event))
         return ignored("not from the rank's own port, address and nonce");
-    Outcome outcome{.verdict = policy_.has_parent() ? Verdict::asked : Verdict::done};
+    Outcome outcome{.verdict = Verdict::done};
     job.heard = now;
-    vacate(event.job, job, event.rank, outcome);
+    if (policy_.has_parent()) {
+        outcome.verdict = Verdict::asked;
+        outcome.messages.push_back(passed_on(event));
+    }
+    if (moves)
+        desert(event.job, job, event.rank, outcome);
+    else
+        vacate(event.job, job, event.rank, outcome);
     return outcome;
+}
+
+// The rank goes on at another root, and might come back.
+void JobBook::desert(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome) {
+    empty_seat(job.members[rank]);
+    close_if_empty(number, job, outcome);
 }
 
 // The rank's seat becomes free; with the last one the run ends.
 void JobBook::vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome) {
     inagg_member &member = job.members[rank];
     retire(member.nonce);
-    if (member.flags & INAGG_MEMBER_RESERVED) {
-        member.nonce = 0;
-        member.receive_port = 0;
-    } else {
-        member = {};
-    }
+    empty_seat(member);
     member.flags |= INAGG_MEMBER_LEFT;
     job.coming.erase(static_cast<uint16_t>(rank));
+    close_if_empty(number, job, outcome);
+}
+
+void JobBook::close_if_empty(uint16_t number, JobState &job, Outcome &outcome) {
     if (present_ranks(job))
         outcome.changes.push_back({Kind::members, number, job.record});
     else if (job.record.keep)
@@ -739,13 +869,20 @@ Outcome JobBook::remove(uint16_t number) {
     return outcome;
 }
 
+// Does the rank go with the port? Where its switch has other links it may go on.
+bool JobBook::goes_with(const JobState &job, const inagg_member &member, uint32_t ifindex) const {
+    const bool may_move = can_move(job.record.algorithm);
+    if (member.ifindex == ifindex)
+        return !may_move || policy_.has_parent() || !(member.flags & INAGG_MEMBER_SWITCH);
+    return job.uplink.ifindex == ifindex && !may_move;
+}
+
 Outcome JobBook::port_gone(uint32_t ifindex) {
     Outcome outcome{.verdict = Verdict::done};
     std::vector<std::pair<uint16_t, uint32_t>> gone;
     for (const auto &[number, job] : jobs_)
         for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
-            if (has_joined(job.members[rank]) &&
-                (job.members[rank].ifindex == ifindex || job.uplink.ifindex == ifindex))
+            if (has_joined(job.members[rank]) && goes_with(job, job.members[rank], ifindex))
                 gone.emplace_back(number, rank);
     for (auto [number, rank] : gone)
         if (auto job = jobs_.find(number); job != jobs_.end() && has_joined(job->second.members[rank]))
@@ -756,6 +893,7 @@ Outcome JobBook::port_gone(uint32_t ifindex) {
 Outcome JobBook::expire(Time now) {
     Outcome outcome{.verdict = Verdict::done};
     std::erase_if(asked_, [&](const auto &asked) { return now - asked.second.at > 10 * patience; });
+    std::erase_if(positions_, [&](const auto &place) { return !jobs_.contains(place.first) && !is_asked_for(place.first); });
     std::vector<uint16_t> late;
     for (const auto &[number, job] : jobs_)
         if (forming(job) && now - job.seated > policy_.join)
@@ -778,12 +916,13 @@ void JobBook::heard(uint16_t number, Time now) {
         job->second.heard = now;
 }
 
-JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now) {
+JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now,
+                          std::optional<uint16_t> generation) {
     if (!make_room(record, outcome, now))
         return nullptr;
     record.index = *free_index();
     record.first_slot = *free_slots(record);
-    record.generation = next_generation(number);
+    record.generation = generations_[number] = generation ? *generation : next_generation(number);
     record.flags |= stragglers.exclude_ms ? INAGG_JOIN_WATCHED : 0;
     outcome.changes.push_back({Kind::renew, number, record});
     return &(jobs_[number] = {
@@ -817,14 +956,15 @@ void JobBook::erase(uint16_t number, Outcome &outcome, inagg_reason reason) {
     jobs_.erase(job);
 }
 
-void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome) {
+void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reason reason) {
     for (uint16_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         if (const inagg_member &member = job.members[rank]; has_joined(member)) {
             retire(member.nonce);
-            outcome.displaced.push_back({number, rank, job.record.generation, member, INAGG_R_REPLACED});
+            outcome.displaced.push_back({number, rank, job.record.generation, member, reason});
         }
     forget_run(job.members);
     job.coming.clear();
+    job.uplink.position = 0; // switches say where they have looked
     job.record.all = inagg_all_ranks(job.record.size);
     job.record.flags &= static_cast<uint8_t>(~INAGG_JOIN_RETURNING);
     job.record.generation = next_generation(number);

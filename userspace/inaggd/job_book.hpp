@@ -30,6 +30,8 @@ struct Neighbour {
     auto operator<=>(const Neighbour &) const = default;
 };
 
+Neighbour neighbour_of(const inagg_event &event);
+
 struct Policy {
     uint32_t slots = INAGG_DEFAULT_SLOTS;   // of the switch
     uint32_t buffers = INAGG_DEFAULT_BUFFERS; // likewise, of floats that wait
@@ -48,13 +50,18 @@ struct Policy {
     // Jobs are summed by more than one switch.
     bool in_tree() const { return has_parent() || !children.empty() || server; }
     bool has_parent() const { return !parents.empty(); }
-    // A job has one tree, and its number says which; whoever wants several trees has several jobs.
-    const Neighbour &parent_of(uint16_t job) const { return parents[job % parents.size()]; }
+    // A job has one tree, and its number says which; whoever wants several trees has several jobs. Where links have failed
+    // the job is further on in the list: at a position that all switches of the tree agree on.
+    const Neighbour &parent_of(uint16_t job, unsigned position = 0) const {
+        return parents[(job + position) % parents.size()];
+    }
 };
 
 // How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept
 // waiting before it is refused or the job is restarted for it.
 inline constexpr std::chrono::milliseconds patience{1500};
+// How long a job that has lost a link, and has no root left to go to, waits for a link to come back.
+inline constexpr std::chrono::milliseconds outage{5000};
 
 struct JobState {
     inagg_job record{};
@@ -62,7 +69,8 @@ struct JobState {
     Members members{};
     Time heard{};
     Time seated{}; // when the last rank joined
-    inagg_uplink uplink{}; // with a parent: how it is reached
+    inagg_uplink uplink{}; // with a parent: how it is reached; and its position, or at a root that of this one
+    Time answered{};       // on the move: when the next parent was last heard, or first asked
     // Ranks that want to be in the next generation, by their latest JOIN.
     struct Coming {
         inagg_event event;
@@ -78,6 +86,15 @@ struct Displaced {
     inagg_reason reason;
 };
 
+// To another switch's agent.
+struct Message {
+    Address to;
+    inagg_type type;
+    uint16_t job, rank, generation;
+    inagg_reason reason; // of a REFUSED
+    inagg_join join;
+};
+
 // What the agent has to do about an event, in this order.
 struct Outcome {
     enum class Verdict {
@@ -85,7 +102,7 @@ struct Outcome {
         done,
         refused, // the rank is told
         put_off, // likewise, with a reason: it may ask again
-        asked,   // its JOIN or LEAVE goes on to the parent
+        asked,   // its JOIN or LEAVE goes on to the parent: it is the message
     };
     Verdict verdict = Verdict::ignored;
     inagg_reason reason = INAGG_R_NONE; // of a refusal, or until then
@@ -95,7 +112,7 @@ struct Outcome {
         enum class Kind {
             remove,  // the job has gone: `record` is what it was
             renew,   // new job or new generation: its slots hold nothing
-            members, // ranks came or went
+            members, // ranks came or went, or the job has found another parent
             state,   // nothing but who is waited for, and what CONFIG says of that
         };
         Kind kind;
@@ -104,6 +121,8 @@ struct Outcome {
     };
     std::vector<Change> changes{};
     std::vector<Displaced> displaced{};
+    std::vector<Message> messages{};
+    std::vector<std::string> notes{}; // for the log, each a job's
 };
 
 // An algorithm's name, with what trio does about stragglers.
@@ -113,6 +132,9 @@ std::string describe(int algorithm, Stragglers stragglers);
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family);
 // The same of a job with these rules.
 uint16_t most_elements(uint32_t mtu, uint8_t family, Stragglers stragglers);
+
+// Any root does as well as another, since a switch may forget its slots; what trio's and atp's roots know they may not.
+inline bool can_move(uint8_t algorithm) { return algorithm != INAGG_TRIO && algorithm != INAGG_ATP; }
 
 class JobBook {
 public:
@@ -129,12 +151,18 @@ public:
     Outcome leave(const inagg_event &event, Time now);
     // The parent's CONFIG or REFUSED for a JOIN that was passed on to it.
     Outcome configured(const inagg_event &event, Time now);
-    Outcome refused_above(const inagg_event &event);
+    Outcome refused_above(const inagg_event &event, Time now);
     // `ports` resolves names; throws Error when the job cannot be.
     Outcome add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index, Time now);
     Outcome remove(uint16_t number);
     // The device has gone, and who was behind it.
     Outcome port_gone(uint32_t ifindex);
+    // The port's link has come or failed.
+    Outcome link(uint32_t ifindex, bool up, Time now);
+    // What is to be done about links that are down, and what messages may have been lost; to be called in each
+    // tend_interval().
+    Outcome tend(Time now);
+    std::chrono::milliseconds tend_interval(Time now) const;
     // Removes jobs whose ranks do not come: whoever joins alone must not keep the slots.
     Outcome expire(Time now);
     // The job goes on without these ranks (a bitmap); one remains in any case.
@@ -152,7 +180,37 @@ private:
 
     std::optional<Outcome> unfit(const inagg_event &event) const;
     Outcome ask_parent(const inagg_event &event, Time now);
+    Message passed_on(const inagg_event &event) const;
     bool from_parent(const inagg_event &event) const;
+    void point_uplink(JobState &job, const inagg_event &event);
+    bool is_asked_for(uint16_t number) const;
+    bool goes_with(const JobState &job, const inagg_member &member, uint32_t ifindex) const;
+
+    // On the way to another root; below it:
+    uint16_t position_of(uint16_t number) const;
+    const Neighbour &parent_of(uint16_t number) const { return policy_.parent_of(number, position_of(number)); }
+    bool is_moving(uint16_t number, const JobState &job) const;
+    std::optional<uint16_t> linked_position(uint16_t number, unsigned first) const;
+    bool go_on_from(uint16_t number, JobState &job, unsigned position, const std::string &why, Outcome &outcome, Time now);
+    void ask_for_adoption(uint16_t number, const JobState &job, Outcome &outcome) const;
+    void leave_root(uint16_t number, const Neighbour &root, Outcome &outcome) const;
+    std::optional<Time> in_trouble(uint16_t number, const JobState &job, Time now) const;
+    void tend_below(uint16_t number, JobState &job, Outcome &outcome, Time now);
+    Outcome told_where(const inagg_event &event, Time now);
+    bool adopts(const inagg_event &config, const JobState &job) const;
+    Outcome settle(const inagg_event &config, JobState &job);
+    Outcome refused_by_next(const inagg_event &event, JobState &job, Time now);
+    // At a root:
+    Outcome adopt(const inagg_event &event, Time now);
+    JobState *adopted(const inagg_event &event, const inagg_job &record, Outcome &outcome, Time now);
+    void desert(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
+    std::optional<Time> cut_off_since(const JobState &job) const;
+    std::optional<Time> hopeless(const JobState &job, Time now) const;
+    bool is_gathering(const JobState &job) const;
+    void tend_root(uint16_t number, JobState &job, bool hello, Outcome &outcome, Time now);
+    void tell_where(uint16_t number, const JobState &job, unsigned position, Outcome &outcome) const;
+    void give_up(uint16_t number, JobState &job, Outcome &outcome);
+
     Outcome join_new(const inagg_event &event, Outcome so_far, Time now);
     Outcome join_empty(JobState &job, const inagg_event &event, Time now);
     Outcome join_held(JobState &job, const inagg_event &event, Time now);
@@ -166,12 +224,14 @@ private:
     Outcome seat(JobState &job, const inagg_event &event, Outcome so_far, Time now);
     Outcome refuse_late(const inagg_event &event, inagg_reason reason, std::string detail, Time now);
 
-    JobState *create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now);
+    JobState *create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now,
+                     std::optional<uint16_t> generation = {});
     JobState *create_below(const inagg_event &config, Outcome &outcome, Time now);
     uint32_t forming_behind(uint32_t ifindex) const;
     void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
-    void renew(uint16_t number, JobState &job, Outcome &outcome);
+    void renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reason reason = INAGG_R_REPLACED);
     void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
+    void close_if_empty(uint16_t number, JobState &job, Outcome &outcome);
     bool make_room(const inagg_job &record, Outcome &outcome, Time now);
     bool idle(const JobState &job, Time now) const { return now - job.heard > policy_.idle; }
     std::optional<uint32_t> free_index() const;
@@ -196,11 +256,18 @@ private:
     };
     std::map<std::pair<uint16_t, uint16_t>, Asked> asked_;
     std::deque<uint64_t> retired_;                       // nonces whose late copies mean nothing
+    std::map<uint32_t, Time> down_;                      // ports without a link, since when
+    std::map<uint16_t, uint16_t> positions_;             // with a parent: of jobs that are not at the first
+    Time next_hello_{};                                  // when a root tells again where its jobs are
 };
 
 // A member is a rank that has joined; the others' rows are empty or only reserved.
 inline bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
 uint32_t joined_count(const Members &members);
+// The rank has gone: its seat is free, or reserved for its next run.
+void empty_seat(inagg_member &member);
+// How many of the ranks behind this switch have neither joined this run nor left it again.
+int missing_count(const JobState &job);
 // Bitmap of the members that blocks wait for and who are there to be waited for.
 uint64_t present_ranks(const JobState &job);
 

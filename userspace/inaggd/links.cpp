@@ -96,6 +96,11 @@ void LinkWatch::read(const std::function<void(bool, uint32_t, const std::string 
     }
 }
 
+bool has_link(const std::string &port) {
+    const auto flags = static_cast<unsigned>(ask(port, SIOCGIFFLAGS).ifr_flags);
+    return flags & IFF_UP && flags & IFF_RUNNING;
+}
+
 uint32_t mtu_of(const std::string &port) { return static_cast<uint32_t>(ask(port, SIOCGIFMTU).ifr_mtu); }
 
 std::array<uint8_t, 6> mac_of(const std::string &port) {

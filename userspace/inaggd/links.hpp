@@ -26,6 +26,8 @@ private:
     Fd fd_;
 };
 
+// Is it up, and is somebody at the other end?
+bool has_link(const std::string &port);
 uint32_t mtu_of(const std::string &port);
 std::array<uint8_t, 6> mac_of(const std::string &port);
 // The first address of `family` on the port, or on the bridge that the port belongs to.

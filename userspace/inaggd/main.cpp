@@ -184,6 +184,13 @@ struct Plan {
             jobs.push_back(parse_job_spec(job));
         for (const std::string &rate : o.port_rates)
             add_queue(rate, o);
+        find_neighbours(o);
+    }
+
+    // By the ports as they are now.
+    void find_neighbours(const Options &o) {
+        parents.clear();
+        children.clear();
         for (const std::string &parent : o.parents)
             parents.push_back(other_switch("--parent", parent, o.ports));
         for (const std::string &child : o.children)
@@ -347,7 +354,7 @@ public:
 
     // Until a signal ends it, or asks for a reload.
     void run() {
-        Time next_poll = Clock::now(), next_watch = next_poll;
+        Time next_poll = Clock::now(), next_watch = next_poll, tended = next_poll;
         ring_buffer__consume(events_.get()); // what came before: the kernel wakes nobody who is behind
         while (!stop_ && !reload_) {
             std::vector<pollfd> fds = {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
@@ -355,11 +362,14 @@ public:
                                        {.fd = ring_buffer__epoll_fd(events_.get()), .events = POLLIN, .revents = 0}};
             size_t first_control = fds.size();
             control_->add_to(fds);
-            poll(fds.data(), fds.size(), static_cast<int>(agent_->watch_interval().count()));
+            poll(fds.data(), fds.size(),
+                 static_cast<int>(std::min(agent_->watch_interval(), agent_->tend_interval()).count()));
             if (fds[0].revents)
                 read_signals();
-            if (fds[1].revents)
+            if (fds[1].revents) {
                 links_.read([this](bool gone, uint32_t ifindex, const std::string &name) { link(gone, ifindex, name); });
+                look_at_links();
+            }
             ring_buffer__consume(events_.get());
             for (size_t i = first_control; i < fds.size(); i++)
                 if (fds[i].revents)
@@ -368,7 +378,12 @@ public:
                 agent_->watch();
                 next_watch = Clock::now() + agent_->watch_interval();
             }
+            if (Clock::now() >= tended + agent_->tend_interval()) {
+                agent_->tend();
+                tended = Clock::now();
+            }
             if (Clock::now() >= next_poll) {
+                look_at_links();
                 agent_->poll_activity();
                 next_poll = Clock::now() + std::chrono::seconds(2);
             }
@@ -403,6 +418,7 @@ private:
         for (const auto &[ifindex, port] : attached_)
             present.insert(ifindex);
         agent_->keep_ports(present);
+        look_at_links();
         for (const JobSpec &job : plan_.jobs)
             agent_->add_job(job);
         started_ = true;
@@ -453,6 +469,9 @@ private:
                    std::find(o_.ports.begin(), o_.ports.end(), name) != o_.ports.end()) {
             try {
                 attach(name);
+                plan_.find_neighbours(o_);
+                agent_->book().policy().parents = plan_.parents;
+                agent_->book().policy().children = plan_.children;
             } catch (const std::exception &error) {
                 spdlog::error("{}", error.what());
             }
@@ -463,6 +482,16 @@ private:
                 // another port is just going; its own message follows
             }
         }
+    }
+
+    // As they are, whatever has been told of them: messages of the kernel's may be lost.
+    void look_at_links() {
+        for (const auto &[ifindex, port] : attached_)
+            try {
+                agent_->link(ifindex, has_link(port));
+            } catch (const Error &) {
+                // it is just going; its own message follows
+            }
     }
 
     void read_signals() {

@@ -823,7 +823,7 @@ protected:
         return book.configured(answer(w, INAGG_CONFIG, generation, ranks), now);
     }
     Outcome refuse(const Worker &w, uint16_t generation, inagg_reason reason) {
-        return book.refused_above(answer(w, INAGG_REFUSED, generation, 0, reason));
+        return book.refused_above(answer(w, INAGG_REFUSED, generation, 0, reason), now);
     }
     void expect_asked(const Outcome &outcome) {
         EXPECT_EQ(outcome.verdict, Verdict::asked) << outcome.detail << reason_name(outcome.reason);
@@ -877,7 +877,7 @@ TEST_F(Leaf, BelievesOnlyAnswersToItsQuestions) {
     forged.ifindex = 100; // the parent's address at another port
     expect_ignored(book.configured(forged, now));
     forged.type = INAGG_REFUSED;
-    expect_ignored(book.refused_above(forged));
+    expect_ignored(book.refused_above(forged, now));
     EXPECT_FALSE(has(7));
 }
 
@@ -1012,6 +1012,12 @@ TEST_F(Leaf, GoesWithTheLinkToItsParent) {
     expect_asked(join(zero));
     configure(zero, 500, 0b0001);
     book.port_gone(99);
+    book.link(99, false, now);
+    EXPECT_TRUE(has(7));
+    now += outage + 1ms;
+    const Outcome outcome = book.tend(now);
+    ASSERT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_UNLINKED);
     EXPECT_FALSE(has(7));
 }
 

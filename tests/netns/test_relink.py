@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Links between leaves and spines that fail under a job: it goes on at another spine."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from allreduce import objects
+from netns import netns
+
+JOB = 1  # of the tree over spine0; the next is that over spine1
+PINS = {"spine0": "inagg", "spine1": "inagg-spine1", "leaf0": "inagg-leaf0", "leaf1": "inagg-leaf1"}
+
+
+def ctl(switch, *words):
+    return f"inaggctl --bpffs /sys/fs/bpf/{PINS[switch]} {' '.join(words)}"
+
+
+def cut_run(tmp_path, *options, iterations=60, workers=4, spines=2, after="true", environment=None):
+    """A checked allreduce of 1 MiB over two trees while links of the fabric fail."""
+    perf = shlex.join(["inagg-perf", "allreduce", "-b", "1M", "-e", "1M", "-n", str(iterations), "-w", "1", "--check", "--json"])
+    return netns(tmp_path, "--workers", workers, "--topology", "leaf-spine", "--leaves", 2, "--spines", spines, "--trees", 2,
+                 "--job", JOB, "--transport", "udp", "--rate", "50mbit", *options, "--",
+                 "sh", "-c", f"{perf} && {{ test $INAGG_RANK != 0 || {{ {after}; }}; }}", environment=environment)
+
+
+def configured():
+    """Options that keep the counters of both trees at the end, at both spines."""
+    return [word for job in (JOB, JOB + 1) for word in ("--root-arg", "--job", "--root-arg", f"{job}:size=4")]
+
+
+def assert_exact(run):
+    assert run.status == 0
+    sizes = [entry for entry in run.json(0) if "size" in entry]
+    assert sizes and all(entry["wrong"] == 0 and entry["same"] for entry in sizes)
+
+
+def moves(run):
+    """(switch, job, from, to) of each move in the agents' logs."""
+    return re.findall(r"\[(leaf\d)\].* job (\d+): goes from the root (\S+) to (\S+): ", run.error)
+
+
+def stats(run):
+    """Of each spine in turn, the jobs' counters."""
+    tables = [value for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list)]
+    return [{row["job"]: row for row in table if row["job"] in (JOB, JOB + 1)} for table in tables]
+
+
+BOTH_SPINES = " && ".join(ctl(spine, "--json", "stats") for spine in ("spine0", "spine1"))
+
+
+@pytest.mark.parametrize("loss", [(), ("--loss", "0.01")])
+def test_a_link_takes_its_tree_to_the_other_spine(tmp_path, loss):
+    run = cut_run(tmp_path, *configured(), *loss, "--cut", "leaf1/uplink0@1500ms", after=BOTH_SPINES)
+    assert_exact(run)
+    assert sorted(move[:2] for move in moves(run)) == [("leaf0", str(JOB)), ("leaf1", str(JOB))]
+    before, after = stats(run)
+    assert before[JOB]["additions"] > 0 and after[JOB]["additions"] > 0
+    assert before[JOB + 1]["additions"] == 0 < after[JOB + 1]["additions"]
+    assert after[JOB]["additions"] + before[JOB]["additions"] >= after[JOB + 1]["additions"]
+
+
+def test_a_job_that_nobody_configured_leaves_nothing_behind(tmp_path):
+    """And where it is shows, too."""
+    look = f"sleep 3.5; {ctl('leaf0', 'job', 'show', str(JOB))}; {ctl('spine0', '--json', 'job', 'list')}"
+    run = cut_run(tmp_path, "--cut", "leaf1/uplink0@1500ms", "--also-in-switch", look, iterations=120)
+    assert_exact(run)
+    assert re.search(r"summed further at \S+, through uplink1", run.output), run.output
+    listed = next(value for value in objects(re.sub(r"(?m)^\[switch\] ", "", run.output)) if isinstance(value, list))
+    assert listed == []
+
+
+def test_a_link_that_returns_is_used_by_the_next_job(tmp_path):
+    after = "sleep 3; inagg-perf allreduce -b 64K -e 64K --check --json"
+    run = cut_run(tmp_path, "--cut", "leaf0/uplink0@1s", "--mend", "leaf0/uplink0@2s", iterations=100)
+    assert_exact(run)
+    assert {move[1] for move in moves(run)} == {str(JOB)}
+
+
+def test_a_new_job_begins_where_all_can_be(tmp_path):
+    run = cut_run(tmp_path, "--cut", "leaf1/uplink0@1ms", iterations=5)
+    assert_exact(run)
+
+
+def test_the_old_spines_agent_is_dead(tmp_path):
+    run = cut_run(tmp_path, "--kill-inaggd", "spine0@1s", "--cut", "leaf1/uplink0@1500ms")
+    assert_exact(run)
+    assert len(moves(run)) == 2
+
+
+def test_without_a_common_spine_the_ranks_are_told(tmp_path):
+    run = cut_run(tmp_path, "--cut", "leaf0/uplink0@1500ms", "--cut", "leaf1/uplink1@1500ms", iterations=1000)
+    assert run.status != 0
+    assert "check the links between the switches" in run.error

@@ -1,0 +1,660 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Books of several switches that talk to each other while links between them fail.
+#include "job_book.hpp"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+
+using namespace inaggd;
+using namespace std::chrono_literals;
+using Kind = Outcome::Change::Kind;
+using Verdict = Outcome::Verdict;
+
+namespace {
+
+constexpr uint16_t job = 6; // even: of two roots, the first has it
+
+// Leaves and roots, each leaf with a link to each root, and a rank behind each leaf.
+class Fabric : public ::testing::Test {
+protected:
+    struct Switch {
+        std::string name;
+        Address address;
+        std::unique_ptr<JobBook> book;
+        bool dead = false; // its agent
+    };
+
+    static Address address_of(const char *kind, size_t i) {
+        return *Address::parse(fmt::format("10.77.{}.{}", *kind == 'r' ? 1 : 2, i + 1));
+    }
+    static uint32_t port_to_root(size_t root) { return static_cast<uint32_t>(100 + root); }
+    static uint32_t port_to_leaf(size_t leaf) { return static_cast<uint32_t>(200 + leaf); }
+
+    void build(size_t leaf_count, size_t root_count, uint32_t slots = INAGG_DEFAULT_SLOTS) {
+        Policy leaf, root;
+        for (size_t i = 0; i < root_count; i++)
+            leaf.parents.push_back({port_to_root(i), address_of("root", i)});
+        for (size_t i = 0; i < leaf_count; i++)
+            root.children.insert({port_to_leaf(i), address_of("leaf", i)});
+        root.slots = slots;
+        for (size_t i = 0; i < leaf_count; i++)
+            leaves.push_back({fmt::format("leaf{}", i), address_of("leaf", i), make_book(leaf), false});
+        for (size_t i = 0; i < root_count; i++)
+            roots.push_back({fmt::format("root{}", i), address_of("root", i), make_book(root), false});
+        pass(0ms);
+    }
+    static std::unique_ptr<JobBook> make_book(const Policy &policy) {
+        return std::make_unique<JobBook>(policy, [] { return uint16_t{500}; });
+    }
+
+    inagg_event from_host(size_t leaf, uint64_t nonce, uint16_t size, uint16_t number, uint8_t flags = 0) const {
+        inagg_event e{};
+        e.ifindex = 1;
+        e.family = 4;
+        e.type = INAGG_JOIN;
+        e.job = number;
+        e.rank = static_cast<uint16_t>(leaf);
+        e.mac[5] = 1;
+        const uint8_t address[4] = {10, 77, 0, static_cast<uint8_t>(leaf + 1)};
+        std::copy_n(address, 4, e.address);
+        e.join.nonce = nonce;
+        e.join.size = htobe16(size);
+        e.join.elements = htobe16(352);
+        e.join.receive_port = htons(5000);
+        e.join.flags = flags;
+        return e;
+    }
+    // The rank behind each of the first `size` leaves joins, and repeats that until it has.
+    void join(uint16_t size, uint16_t number = job, uint64_t run = 1) {
+        for (int i = 0; i < 3 || (i < 200 && !joined(size, number, run)); i++) {
+            for (uint16_t leaf = 0; leaf < size; leaf++)
+                act(leaves[leaf], leaves[leaf].book->join(from_host(leaf, nonce_of(leaf, run), size, number), now));
+            pass(50ms);
+        }
+        EXPECT_TRUE(joined(size, number, run));
+    }
+    static uint64_t nonce_of(size_t leaf, uint64_t run) { return 1000 * run + leaf; }
+    bool joined(uint16_t size, uint16_t number, uint64_t run) {
+        for (uint16_t leaf = 0; leaf < size; leaf++)
+            if (!has(leaves[leaf], number) || state(leaves[leaf], number).members[leaf].nonce != nonce_of(leaf, run))
+                return false;
+        return true;
+    }
+
+    // Both ends see that the link is gone, or back.
+    void cut(size_t leaf, size_t root) { set_link(leaf, root, false); }
+    void mend(size_t leaf, size_t root) { set_link(leaf, root, true); }
+    void set_link(size_t leaf, size_t root, bool up) {
+        if (up)
+            down.erase({leaf, root});
+        else
+            down.insert({leaf, root});
+        if (!leaves[leaf].dead)
+            act(leaves[leaf], leaves[leaf].book->link(port_to_root(root), up, now));
+        if (!roots[root].dead)
+            act(roots[root], roots[root].book->link(port_to_leaf(leaf), up, now));
+        deliver();
+    }
+
+    // What the agents and the data path do in this time.
+    void pass(std::chrono::milliseconds time) {
+        const Time end = now + time;
+        do {
+            for (auto *side : {&leaves, &roots})
+                for (Switch &at : *side)
+                    if (!at.dead) {
+                        act(at, at.book->tend(now));
+                        act(at, at.book->expire(now));
+                    }
+            deliver();
+            now += 20ms;
+        } while (now < end);
+    }
+
+    void act(Switch &at, const Outcome &outcome) {
+        for (const Message &message : outcome.messages)
+            wire.push_back({&at, message});
+        for (const Displaced &gone : outcome.displaced)
+            if (&at >= leaves.data() && &at < leaves.data() + leaves.size())
+                told.push_back(gone.reason);
+            else
+                wire.push_back({&at, refusal(gone)});
+        for (const std::string &note : outcome.notes)
+            notes.push_back(at.name + ": " + note);
+    }
+    static Message refusal(const Displaced &gone) {
+        inagg_join join{};
+        join.nonce = gone.member.nonce;
+        return {Address::of(gone.member), INAGG_REFUSED, gone.job, gone.rank, gone.generation, gone.reason, join};
+    }
+
+    void deliver() {
+        for (int i = 0; !wire.empty(); i++) {
+            ASSERT_LT(i, 100000) << "they never stop talking";
+            auto [from, message] = wire.front();
+            wire.pop_front();
+            if (!loses(message))
+                carry(*from, message);
+        }
+    }
+    void carry(Switch &from, const Message &message) {
+        for (size_t leaf = 0; leaf < leaves.size(); leaf++)
+            for (size_t root = 0; root < roots.size(); root++) {
+                if (down.contains({leaf, root}))
+                    continue;
+                if (&from == &leaves[leaf] && message.to == roots[root].address)
+                    at_root(leaf, root, message);
+                if (&from == &roots[root] && message.to == leaves[leaf].address)
+                    at_leaf(leaf, root, message);
+            }
+    }
+    static inagg_event event_of(const Message &message, uint32_t port, const Address &from) {
+        inagg_event e{};
+        e.ifindex = port;
+        e.family = 4;
+        e.type = message.type;
+        e.job = message.job;
+        e.rank = message.rank;
+        e.generation = message.generation;
+        e.mac[5] = from.bytes[3];
+        std::copy_n(from.bytes.begin(), 4, e.address);
+        e.join = message.join;
+        e.reason = message.reason;
+        return e;
+    }
+    // The data path answers JOINs of members, if it can; the agent the others, if it lives.
+    void at_root(size_t leaf, size_t root, const Message &message) {
+        Switch &here = roots[root];
+        const inagg_event event = event_of(message, port_to_leaf(leaf), leaves[leaf].address);
+        if (has(here, event.job) && event.type == INAGG_JOIN) {
+            const JobState &s = state(here, event.job);
+            const inagg_member &member = s.members[event.rank];
+            if (member.nonce == event.join.nonce && member.ifindex == event.ifindex) {
+                if (const uint64_t ranks = subtree_of(s, event.rank))
+                    configure(leaf, root, s, event, ranks);
+                return;
+            }
+        }
+        if (here.dead)
+            return;
+        const Outcome outcome =
+            event.type == INAGG_JOIN ? here.book->join(event, now) : here.book->leave(event, now);
+        act(here, outcome);
+        if (outcome.reason)
+            wire.push_back({&here, {leaves[leaf].address, INAGG_REFUSED, event.job, event.rank, event.generation,
+                                    outcome.reason, event.join}});
+    }
+    void configure(size_t leaf, size_t root, const JobState &s, const inagg_event &join, uint64_t ranks) {
+        if (leaves[leaf].dead)
+            return;
+        inagg_config config{};
+        config.nonce = join.join.nonce;
+        config.size = htobe16(s.record.size);
+        config.elements = htobe16(s.record.elements);
+        config.slots = htobe32(s.record.slots);
+        config.control_slots = htobe32(s.record.control_slots);
+        config.algorithm = s.record.algorithm;
+        config.flags = s.record.flags;
+        Message message{{}, INAGG_CONFIG, join.job, join.rank, s.record.generation, INAGG_R_NONE, {}};
+        memcpy(&message.join, &config, sizeof config);
+        inagg_event event = event_of(message, port_to_root(root), roots[root].address);
+        event.ranks = ranks;
+        act(leaves[leaf], leaves[leaf].book->configured(event, now));
+    }
+    void at_leaf(size_t leaf, size_t root, const Message &message) {
+        const inagg_event event = event_of(message, port_to_root(root), roots[root].address);
+        if (!leaves[leaf].dead)
+            act(leaves[leaf], leaves[leaf].book->refused_above(event, now));
+    }
+
+    static bool has(const Switch &at, uint16_t number = job) { return at.book->jobs().contains(number); }
+    static const JobState &state(const Switch &at, uint16_t number = job) { return at.book->jobs().at(number); }
+    // The root that sums what the leaf has summed.
+    size_t root_of(size_t leaf, uint16_t number = job) {
+        return has(leaves[leaf], number) ? state(leaves[leaf], number).uplink.ifindex - port_to_root(0) : SIZE_MAX;
+    }
+    void expect_all_at(size_t root, uint16_t size, uint16_t number = job) {
+        for (size_t leaf = 0; leaf < size; leaf++)
+            EXPECT_EQ(root_of(leaf, number), root) << "leaf " << leaf << said();
+        for (size_t i = 0; i < roots.size(); i++)
+            EXPECT_EQ(has(roots[i], number), i == root) << "root " << i << said();
+        if (has(roots[root], number)) {
+            EXPECT_EQ(joined_count(state(roots[root], number).members), size) << said();
+        }
+    }
+    std::string said() const { return "\n" + fmt::format("{}", fmt::join(notes, "\n")); }
+
+    std::vector<Switch> leaves, roots;
+    std::set<std::pair<size_t, size_t>> down;
+    std::deque<std::pair<Switch *, Message>> wire;
+    std::function<bool(const Message &)> loses = [](const Message &) { return false; };
+    std::vector<inagg_reason> told; // to ranks
+    std::vector<std::string> notes;
+    Time now = Time{} + 1h;
+};
+
+} // namespace
+
+TEST_F(Fabric, ALinkTakesItsTreesToTheNextRoot) {
+    build(2, 2);
+    join(2, job);
+    join(2, job + 1);
+    expect_all_at(0, 2, job);
+    expect_all_at(1, 2, job + 1);
+    const inagg_job before = state(leaves[0]).record;
+    cut(1, 0);
+    pass(100ms);
+    expect_all_at(1, 2, job);
+    expect_all_at(1, 2, job + 1);
+    const inagg_job &here = state(leaves[0]).record, &there = state(roots[1]).record;
+    EXPECT_EQ(here.generation, before.generation);
+    EXPECT_EQ(here.first_slot, before.first_slot);
+    EXPECT_EQ(there.generation, before.generation);
+    EXPECT_EQ(there.slots, before.slots);
+    EXPECT_EQ(there.control_slots, before.control_slots);
+    EXPECT_EQ(there.elements, before.elements);
+    EXPECT_TRUE(told.empty());
+    ASSERT_FALSE(notes.empty());
+    EXPECT_EQ(notes[0], "leaf1: job 6: goes from the root 10.77.1.1 to 10.77.1.2: the link is down");
+}
+
+TEST_F(Fabric, AMovedJobKeepsThePlacesOfItsRanks) {
+    build(2, 2);
+    join(2);
+    cut(0, 0);
+    pass(100ms);
+    EXPECT_EQ(subtree_of(state(roots[1]), 0), 1u);
+    EXPECT_EQ(subtree_of(state(roots[1]), 1), 2u);
+}
+
+TEST_F(Fabric, WhenTheLinkReturnsNewJobsUseItAndMovedOnesStay) {
+    build(2, 2);
+    join(2);
+    cut(1, 0);
+    pass(1s);
+    mend(1, 0);
+    pass(10s);
+    expect_all_at(1, 2);
+    join(2, job + 2);
+    expect_all_at(0, 2, job + 2);
+    EXPECT_TRUE(told.empty());
+}
+
+TEST_F(Fabric, ANewJobBeginsWhereAllCanBe) {
+    build(2, 3);
+    cut(1, 0);
+    join(2);
+    expect_all_at(1, 2);
+    pass(10s);
+    expect_all_at(1, 2);
+}
+
+TEST_F(Fabric, ANewRunFollowsTheLinks) {
+    build(2, 2);
+    cut(1, 0);
+    join(2);
+    join(2, job, 2); // the ranks were killed
+    expect_all_at(1, 2);
+    mend(1, 0);
+    for (size_t leaf : {0, 1}) {
+        inagg_event leave = from_host(leaf, nonce_of(leaf, 2), 2, job);
+        leave.type = INAGG_LEAVE;
+        leave.generation = state(leaves[leaf]).record.generation;
+        act(leaves[leaf], leaves[leaf].book->leave(leave, now));
+    }
+    pass(20s);
+    EXPECT_FALSE(has(roots[1]));
+    join(2, job, 3);
+    expect_all_at(0, 2);
+}
+
+// Each root has lost one link or more, so they have to find the only one that has all of the job's.
+TEST_F(Fabric, SeveralLinksFailAtOnce) {
+    build(3, 4);
+    join(3);
+    cut(1, 0);
+    cut(0, 1);
+    cut(2, 2);
+    pass(5s);
+    expect_all_at(3, 3);
+    EXPECT_TRUE(told.empty());
+}
+
+TEST_F(Fabric, SeveralLinksFailOneAfterTheOther) {
+    build(3, 3);
+    join(3);
+    for (size_t root : {0, 1}) {
+        cut(root, root);
+        pass(3s);
+        expect_all_at(root + 1, 3);
+    }
+    mend(0, 0); // around the list, and on
+    pass(1s);
+    cut(2, 2);
+    pass(3s);
+    expect_all_at(0, 3);
+    EXPECT_TRUE(told.empty());
+}
+
+TEST_F(Fabric, LinksThatFailInTurnWhileTheJobMoves) {
+    build(4, 4);
+    join(4);
+    cut(3, 0);
+    cut(2, 1);
+    pass(40ms);
+    mend(3, 0);
+    cut(1, 2);
+    pass(40ms);
+    cut(0, 0);
+    pass(10s);
+    expect_all_at(3, 4);
+}
+
+TEST_F(Fabric, ARackThatIsOffDisturbsNoOther) {
+    build(4, 2);
+    for (size_t root : {0, 1})
+        cut(3, root);
+    join(3);
+    expect_all_at(0, 3);
+    cut(2, 0);
+    pass(1s);
+    expect_all_at(1, 3);
+    pass(20s);
+    expect_all_at(1, 3);
+    EXPECT_TRUE(told.empty());
+}
+
+TEST_F(Fabric, WithoutACommonRootTheRanksAreTold) {
+    build(2, 2);
+    join(2);
+    cut(0, 0);
+    cut(1, 1);
+    pass(30s);
+    EXPECT_FALSE(has(leaves[0]));
+    EXPECT_FALSE(has(leaves[1]));
+    EXPECT_FALSE(has(roots[0]));
+    EXPECT_FALSE(has(roots[1]));
+    EXPECT_EQ(told, std::vector(2, INAGG_R_UNLINKED)) << said();
+}
+
+TEST_F(Fabric, ALeafWithoutAnyLinkTellsItsRanks) {
+    build(2, 2);
+    join(2);
+    cut(0, 0);
+    cut(0, 1);
+    pass(outage - 100ms);
+    EXPECT_TRUE(told.empty());
+    pass(10s);
+    EXPECT_EQ(told, std::vector(2, INAGG_R_UNLINKED)) << said();
+    EXPECT_FALSE(has(roots[0]));
+    EXPECT_FALSE(has(roots[1]));
+}
+
+TEST_F(Fabric, ANewRankWithoutAnyLinkIsTold) {
+    build(2, 2);
+    cut(0, 0);
+    cut(0, 1);
+    EXPECT_EQ(leaves[0].book->join(from_host(0, 1, 2, job), now).verdict, Verdict::ignored);
+    now += patience;
+    const Outcome outcome = leaves[0].book->join(from_host(0, 1, 2, job), now);
+    EXPECT_EQ(outcome.reason, INAGG_R_UNLINKED);
+}
+
+// With nowhere else to go, a short outage is no reason to end a job.
+TEST_F(Fabric, AnOutageOfTheOnlyLinkIsWaitedFor) {
+    build(2, 1);
+    join(2);
+    cut(1, 0);
+    pass(outage - 1s);
+    mend(1, 0);
+    pass(20s);
+    expect_all_at(0, 2);
+    EXPECT_TRUE(told.empty());
+}
+
+TEST_F(Fabric, ALinkThatFlapsLeavesNothingBehind) {
+    build(2, 2);
+    join(2);
+    cut(1, 0);
+    mend(1, 0);
+    pass(5s);
+    expect_all_at(1, 2);
+}
+
+TEST_F(Fabric, LostMessagesAreRepeated) {
+    build(3, 3);
+    join(3);
+    std::minstd_rand random(7);
+    unsigned lost = 0;
+    loses = [&](const Message &) { return random() % 4 && ++lost; };
+    cut(1, 0);
+    pass(5s);
+    expect_all_at(1, 3);
+    EXPECT_GT(lost, 5u);
+}
+
+// The next root calls the others: they need not be told by the old one.
+TEST_F(Fabric, TheOldRootsAgentIsDead) {
+    build(3, 2);
+    join(3);
+    roots[0].dead = true;
+    cut(1, 0);
+    pass(100ms);
+    for (size_t leaf : {0, 1, 2})
+        EXPECT_EQ(root_of(leaf), 1u);
+    EXPECT_TRUE(has(roots[0]));
+    roots[0].dead = false; // asks who is still there
+    mend(1, 0);
+    pass(5s);
+    expect_all_at(1, 3);
+}
+
+TEST_F(Fabric, ANextRootWhoseAgentIsDeadIsPassedOver) {
+    build(2, 3);
+    join(2);
+    roots[1].dead = true;
+    cut(0, 0);
+    pass(patience + 200ms);
+    expect_all_at(2, 2);
+}
+
+TEST_F(Fabric, ALeafWhoseAgentIsDeadStops) {
+    build(2, 2);
+    join(2);
+    leaves[0].dead = true;
+    cut(1, 0);
+    pass(3s);
+    EXPECT_EQ(root_of(0), 0u);
+    leaves[0].dead = false; // comes back before the others have given up
+    pass(200ms);
+    expect_all_at(1, 2);
+}
+
+TEST_F(Fabric, ARootWithoutRoomIsPassedOver) {
+    build(2, 3, 200);
+    join(2, job + 1); // fills the second root
+    join(2, job);
+    cut(1, 0);
+    pass(1s);
+    expect_all_at(2, 2, job);
+    expect_all_at(1, 2, job + 1);
+}
+
+TEST_F(Fabric, AnotherRunAtTheNextRootIsNotDisturbed) {
+    build(4, 2);
+    join(2);
+    // A run of the same number, of other leaves, that has lost its first root.
+    for (size_t leaf : {2, 3})
+        cut(leaf, 0);
+    for (int i = 0; i < 5; i++) {
+        for (size_t leaf : {2, 3}) {
+            inagg_event event = from_host(leaf, nonce_of(leaf, 9), 2, job);
+            event.rank = static_cast<uint16_t>(leaf - 2);
+            act(leaves[leaf], leaves[leaf].book->join(event, now));
+        }
+        pass(50ms);
+    }
+    ASSERT_EQ(root_of(2), 1u);
+    const uint64_t nonce = state(roots[1]).members[0].nonce;
+    cut(1, 0);
+    pass(10s);
+    EXPECT_EQ(state(roots[1]).members[0].nonce, nonce);
+    EXPECT_EQ(root_of(2), 1u);
+    EXPECT_EQ(told.size(), 2u) << said();
+}
+
+TEST_F(Fabric, AnAgentThatIsRestartedGoesOn) {
+    build(2, 3);
+    join(2);
+    cut(1, 0);
+    pass(1s);
+    const JobState before = state(leaves[1]);
+    EXPECT_EQ(before.uplink.position, 1);
+    auto policy = leaves[1].book->policy();
+    leaves[1].book = make_book(policy);
+    leaves[1].book->restore(job, before.record, {}, before.members, before.uplink, now);
+    leaves[1].book->link(port_to_root(0), false, now);
+    pass(3s);
+    expect_all_at(1, 2);
+    cut(1, 1);
+    pass(3s);
+    expect_all_at(2, 2);
+}
+
+TEST_F(Fabric, AConfiguredJobTakesTheGenerationOfTheOneThatComes) {
+    build(2, 2);
+    auto no_port = [](const std::string &) { return 0u; };
+    roots[1].book->add(parse_job_spec("6:size=2,elements=352"), no_port, now);
+    ASSERT_EQ(state(roots[1]).record.generation, 500);
+    join(2);
+    join(2, job, 2); // the next generation
+    ASSERT_EQ(state(roots[0]).record.generation, 501);
+    cut(0, 0);
+    pass(1s);
+    expect_all_at(1, 2);
+    EXPECT_EQ(state(roots[1]).record.generation, 501);
+    EXPECT_TRUE(state(roots[1]).record.keep);
+}
+
+// What a host may send: a JOIN that its leaf passes on, and whatever it likes to addresses of switches.
+TEST_F(Fabric, HostsMoveNobodysJob) {
+    build(2, 2);
+    join(2);
+    inagg_event join = from_host(0, 77, 2, job + 2, INAGG_JOIN_TREE | INAGG_JOIN_MOVED);
+    join.join.slots = join.join.control_slots = htobe32(8);
+    join.join.position = htobe16(9);
+    EXPECT_EQ(leaves[0].book->join(join, now).reason, INAGG_R_PARENT);
+    join.join.flags = INAGG_JOIN_MOVED;
+    const Outcome asked = leaves[0].book->join(join, now);
+    ASSERT_EQ(asked.messages.size(), 1u);
+    EXPECT_EQ(asked.messages[0].join.flags, INAGG_JOIN_TREE);
+    EXPECT_EQ(asked.messages[0].join.position, 0);
+    EXPECT_EQ(asked.messages[0].join.slots, 0u);
+
+    // To a root: not from a child's port, or not from its address.
+    Message message{roots[1].address, INAGG_JOIN, job, 0, 500, INAGG_R_NONE, join.join};
+    message.join.flags = INAGG_JOIN_TREE | INAGG_JOIN_MOVED;
+    EXPECT_EQ(roots[1].book->join(event_of(message, 299, leaves[0].address), now).reason, INAGG_R_PARENT);
+    EXPECT_EQ(roots[1].book->join(event_of(message, port_to_leaf(0), leaves[1].address), now).reason, INAGG_R_PARENT);
+    EXPECT_FALSE(has(roots[1]));
+    message = {roots[0].address, INAGG_LEAVE, job, 0, 500, INAGG_R_NONE, {}};
+    message.join.nonce = nonce_of(0, 1);
+    message.join.flags = INAGG_JOIN_TREE | INAGG_JOIN_MOVED;
+    EXPECT_EQ(roots[0].book->leave(event_of(message, 299, leaves[0].address), now).verdict, Verdict::ignored);
+
+    // To a leaf: not from a parent's port, or not from its address.
+    message = {leaves[0].address, INAGG_REFUSED, job, 0, 500, INAGG_R_MOVED, {}};
+    message.join.position = htobe16(1);
+    for (uint32_t port : {1u, port_to_root(1)})
+        EXPECT_TRUE(leaves[0].book->refused_above(event_of(message, port, roots[0].address), now).messages.empty());
+    EXPECT_TRUE(leaves[0].book->refused_above(event_of(message, port_to_root(0), leaves[1].address), now).messages.empty());
+    pass(1s);
+    expect_all_at(0, 2);
+}
+
+// A rank of the root's own knows no other switch.
+TEST_F(Fabric, RanksOfTheRootItselfAreTold) {
+    build(2, 2);
+    inagg_event direct = from_host(2, 1002, 3, job);
+    for (int i = 0; i < 5; i++) {
+        for (uint16_t leaf : {0, 1})
+            act(leaves[leaf], leaves[leaf].book->join(from_host(leaf, nonce_of(leaf, 1), 3, job), now));
+        roots[0].book->join(direct, now);
+        pass(50ms);
+    }
+    ASSERT_EQ(joined_count(state(roots[0]).members), 3u);
+    cut(1, 0);
+    std::vector<inagg_reason> at_root;
+    for (int i = 0; i < 400; i++) {
+        for (const Displaced &gone : roots[0].book->tend(now).displaced)
+            at_root.push_back(gone.reason);
+        pass(20ms);
+    }
+    EXPECT_EQ(at_root, std::vector(1, INAGG_R_UNLINKED));
+    EXPECT_FALSE(has(roots[0]));
+}
+
+TEST_F(Fabric, JobsOfTrioStayWhereTheyAre) {
+    build(2, 2);
+    for (int i = 0; i < 5; i++) {
+        for (uint16_t leaf : {0, 1}) {
+            inagg_event event = from_host(leaf, nonce_of(leaf, 1), 2, job);
+            event.join.algorithm = INAGG_TRIO;
+            act(leaves[leaf], leaves[leaf].book->join(event, now));
+        }
+        pass(50ms);
+    }
+    expect_all_at(0, 2);
+    cut(0, 0);
+    pass(20s);
+    expect_all_at(0, 2);
+    EXPECT_TRUE(told.empty());
+}
+
+TEST_F(Fabric, OnlyARootThatIsASwitchTakesJobsOver) {
+    build(2, 2);
+    join(2);
+    roots[1].book->policy().server = true;
+    cut(0, 0);
+    pass(20s);
+    EXPECT_FALSE(has(roots[1]));
+    EXPECT_FALSE(has(leaves[0]));
+}
+
+// Whatever else fails and comes back, and whatever is lost: a job with a root that all its switches reach goes on.
+class Weather : public Fabric, public ::testing::WithParamInterface<unsigned> {};
+
+TEST_P(Weather, OneGoodRootIsEnough) {
+    std::minstd_rand random(GetParam());
+    const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
+    const size_t leaf_count = 2 + below(3), root_count = 2 + below(3), good = below(root_count);
+    build(leaf_count, root_count);
+    join(static_cast<uint16_t>(leaf_count));
+    loses = [&](const Message &) { return below(10) == 0; };
+    for (int i = 0; i < 60; i++) {
+        const size_t leaf = below(leaf_count), root = below(root_count);
+        if (root != good)
+            set_link(leaf, root, down.contains({leaf, root}));
+        pass(std::chrono::milliseconds(below(2) ? below(60) : below(3000)));
+    }
+    pass(30s);
+    EXPECT_TRUE(told.empty()) << said();
+    const size_t root = root_of(0);
+    ASSERT_LT(root, root_count) << said();
+    for (size_t leaf = 0; leaf < leaf_count; leaf++) {
+        EXPECT_FALSE(down.contains({leaf, root})) << said();
+        EXPECT_EQ(root_of(leaf), root) << said();
+    }
+    EXPECT_EQ(joined_count(state(roots[root]).members), leaf_count) << said();
+    EXPECT_EQ(missing_count(state(roots[root])), 0) << said();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Weather, ::testing::Range(1u, 101u));
