@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Python scripts as ranks of inagg-netns, and what they print."""
 
+import json
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 from contenders import json_lines
@@ -24,6 +27,44 @@ def run(build, options, script, **environment):
     if done.returncode:
         sys.exit(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
     return json_lines(done.stdout)
+
+
+def run_beside_flows(build, options, script, **environment):
+    """The same with --background among the options: what the ranks printed, and the samples of each flow."""
+    with tempfile.TemporaryDirectory(prefix="inagg-flows-") as folder:
+        summary = Path(folder) / "summary.json"
+        reports = run(build, [*options, "--json-summary", summary], script, **environment)
+        return reports, [flow["samples"] for flow in json.loads(summary.read_text()).get("background", [])]
+
+
+def repeat(allreduce, rank, size, count, seconds, compute=0):
+    """As a rank: call allreduce with `count` floats for so long, and compute after each. When each call was over, after the
+    time of the start, by a clock that all processes share."""
+    import numpy
+
+    tensor = numpy.full(count, 1 + rank, numpy.float32)
+    ends, over = [time.monotonic()], False
+    while not over:
+        # All ranks make as many calls: the first says in the last element when it is time to end.
+        tensor[-1] = rank == 0 and ends[-1] - ends[0] > seconds
+        result = allreduce(tensor)
+        time.sleep(compute)
+        ends.append(time.monotonic())
+        over = result[-1] != 0
+        assert (result[:-1] == size * (size + 1) / 2).all(), "a wrong sum"
+    return ends
+
+
+def bytes_until(samples, when):
+    """Of samples (time, bytes until then), between which it went on evenly."""
+    import numpy
+
+    return float(numpy.interp(when, *zip(*samples)))
+
+
+def mbit_per_s(samples, start, end):
+    """Mean rate between two times."""
+    return (bytes_until(samples, end) - bytes_until(samples, start)) * 8 / (end - start) / 1e6
 
 
 def rounds(count, cases, measure, arguments):
