@@ -289,8 +289,9 @@ TEST_F(Figure5, APoolOfOneSlotIsTheWindow) {
 
 namespace {
 
-// Flows that always have more to send share a link: one block a tick, the answer a round trip later. A block that finds more than
-// `mark` others waiting is marked, one that finds `room` is lost, and what is missing is sent again when a later one's result comes.
+// Flows that always have more to send share a link: one block a tick, the answer a round trip later. A block
+// that finds `mark` others waiting is marked, one that finds `room` is lost, and what is missing is
+// sent again when a later one's result comes.
 class Link {
 public:
     Link(std::size_t mark, std::size_t room) : mark_(mark), room_(room) {}

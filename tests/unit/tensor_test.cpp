@@ -109,16 +109,20 @@ TEST(Tensor, EncodingsOfEveryTypeAndOperator) {
 
 TEST(Tensor, EncodingsByWhoAdds) {
     for (const __u32 dtype : {INAGG_FLOAT16, INAGG_BFLOAT16, INAGG_FLOAT32}) {
-        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_WIDENED), INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM);
-        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_RAW), INAGG_WIRE_FLOAT32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_WIDENED),
+                  INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_RAW),
+                  INAGG_WIRE_FLOAT32 << 4 | INAGG_WIRE_SUM);
         EXPECT_TRUE(inagg_needs_scale(dtype, INAGG_SUM, INAGG_FLOATS_WIDENED));
         EXPECT_FALSE(inagg_needs_scale(dtype, INAGG_SUM, INAGG_FLOATS_RAW));
     }
     for (const __u32 floats : {INAGG_FLOATS_WIDENED, INAGG_FLOATS_RAW}) {
-        EXPECT_EQ(inagg_wire_encoding(INAGG_INT32, INAGG_SUM, floats), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_EQ(inagg_wire_encoding(INAGG_INT32, INAGG_SUM, floats),
+                  INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM);
         for (const __u32 dtype : dtypes)
             for (const __u32 op : {INAGG_MIN, INAGG_MAX})
-                EXPECT_EQ(inagg_wire_encoding(dtype, op, floats), inagg_wire_encoding(dtype, op, INAGG_FLOATS_FIXED));
+                EXPECT_EQ(inagg_wire_encoding(dtype, op, floats),
+                          inagg_wire_encoding(dtype, op, INAGG_FLOATS_FIXED));
     }
     EXPECT_EQ(inagg_floats_of(INAGG_SWITCHML, 0), __u32{INAGG_FLOATS_FIXED});
     EXPECT_EQ(inagg_floats_of(INAGG_ATP, 1), __u32{INAGG_FLOATS_WIDENED});
@@ -329,7 +333,8 @@ TEST(Widened, RoundsAsASwitchDoes) {
 namespace {
 
 double half_value(__u32 bits, __u32 mantissa_bits) {
-    const __u32 exponent_bits = 15 - mantissa_bits, exponent = bits >> mantissa_bits & ((1U << exponent_bits) - 1);
+    const __u32 exponent_bits = 15 - mantissa_bits,
+                exponent = bits >> mantissa_bits & ((1U << exponent_bits) - 1);
     const __u32 mantissa = bits & ((1U << mantissa_bits) - 1);
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const double sign = bits & 0x8000 ? -1 : 1;
@@ -349,7 +354,8 @@ TEST(Halves, WidenExactlyAndComeBack) {
             const double value = half_value(bits, mantissa);
             if ((bits & 0x7fff) > infinity) {
                 ASSERT_TRUE(std::isnan(float_of(wide))) << bits;
-                ASSERT_EQ(inagg_float_to_half(wide, mantissa), infinity | (infinity >> 1 & ~infinity)) << bits;
+                ASSERT_EQ(inagg_float_to_half(wide, mantissa), infinity | (infinity >> 1 & ~infinity))
+                    << bits;
                 continue;
             }
             ASSERT_EQ(wide, bits_of(static_cast<float>(value))) << bits;

@@ -144,7 +144,8 @@ V32 NarrowFloat16(V32 bits) {
     const auto normal = hn::Min(RoundOff<13>(hn::Sub(magnitude, hn::Set(d, 112 << 23))), hn::Set(d, 0x7c00));
     // the sum's last bit is worth as much as a subnormal's: the addition rounds
     const auto half = hn::Set(df, 0.5F);
-    const auto subnormal = hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), half)), hn::BitCast(d, half));
+    const auto subnormal =
+        hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), half)), hn::BitCast(d, half));
     const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 113 << 23)), subnormal, normal);
     return SignOrNan(bits, magnitude, finite, 0x7e00);
 }

@@ -166,8 +166,9 @@ public:
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
-        pad_out<uint16_t, float>(send_ + r.first, r.count, payload,
-                                 [&](const uint16_t *in, float *out, std::size_t n) { widen(in, out, n, dtype_); });
+        pad_out<uint16_t, float>(
+            send_ + r.first, r.count, payload,
+            [&](const uint16_t *in, float *out, std::size_t n) { widen(in, out, n, dtype_); });
         return meta_of(dtype_op_, 0, r.padded);
     }
 
@@ -306,7 +307,8 @@ std::unique_ptr<Encoding> make_encoding(const Reduction &r, uint8_t scale) {
     inagg_coding_init(&coding, r.dtype, r.op, r.size, scale, r.floats);
     const uint8_t dtype_op = inagg_wire_encoding(r.dtype, r.op, r.floats);
     if (inagg_is_plain(&coding))
-        return std::make_unique<PlainEncoding>(r, dtype_op, inagg_needs_scale(r.dtype, r.op, r.floats) ? scale : 0);
+        return std::make_unique<PlainEncoding>(r, dtype_op,
+                                               inagg_needs_scale(r.dtype, r.op, r.floats) ? scale : 0);
     if (coding.widened && r.floats == INAGG_FLOATS_RAW)
         return std::make_unique<WidenedEncoding>(r, dtype_op);
     if (coding.widened)

@@ -58,7 +58,8 @@ void Engine::start_streams() {
         first_slot += counts[i];
         inagg_worker_init(&s.worker, counts[i], 0);
         const bool controlled = controls_congestion_ && s.stream == Stream::data;
-        inagg_congestion_init(&s.congestion, controlled ? inagg_reaction_of(job.algorithm) : uint8_t{INAGG_UNCONTROLLED},
+        inagg_congestion_init(&s.congestion,
+                              controlled ? inagg_reaction_of(job.algorithm) : uint8_t{INAGG_UNCONTROLLED},
                               counts[i]);
         if (!s.owned)
             continue;

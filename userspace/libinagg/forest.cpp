@@ -34,8 +34,8 @@ Forest::Forest(const inagg_options &options, std::vector<std::unique_ptr<Carrier
     for (std::size_t i = 1; i < trees_.size(); i++)
         if (trees_[i]->elements() != elements() || trees_[i]->floats() != floats())
             throw Error(INAGG_EREFUSED,
-                        "job {} has packets of {} elements{}, job {} of {}{}: give the switches of all trees the same MTU and "
-                        "the same levels",
+                        "job {} has packets of {} elements{}, job {} of {}{}: give the switches of all trees "
+                        "the same MTU and the same levels",
                         options_.job, elements(), levels_of(*this), options_.job + i, trees_[i]->elements(),
                         levels_of(*trees_[i]));
 }
@@ -51,9 +51,9 @@ Handle Forest::prepare(const Call &call) {
     return operation;
 }
 
-// Whole blocks, so that they are the ones that one tree would have; what does not divide goes round, call by call. All
-// ranks make the same calls, so they share alike. A run for each tree, where PANAMA (§4.1) deals blocks out in turn: either
-// way a tree has as many, and in runs none waits for another whose window is full.
+// Whole blocks, so that they are the ones that one tree would have; what does not divide goes round, call by
+// call. All ranks make the same calls, so they share alike. A run for each tree, where PANAMA (§4.1) deals
+// blocks out in turn: either way a tree has as many, and in runs none waits for another whose window is full.
 void Forest::share_out(SharedOperation &operation) {
     const Call &call = operation.call;
     const std::size_t bytes = inagg_memory_bytes(call.dtype);

@@ -114,7 +114,8 @@ void validate_scale(const inagg_options &options) {
     if (options.scale == INAGG_SCALE_AUTO)
         return;
     if (algorithm_number(options.algorithm) == INAGG_PANAMA)
-        throw Error(INAGG_EINVAL, "scale {} with algorithm '{}': its float sums travel as float32; set INAGG_SCALE=auto",
+        throw Error(INAGG_EINVAL,
+                    "scale {} with algorithm '{}': its float sums travel as float32; set INAGG_SCALE=auto",
                     options.scale, options.algorithm);
     const int low = inagg_fixed_point(inagg_fan_in_log2(options.size), 254);
     const int high = inagg_fixed_point(inagg_fan_in_log2(options.size), 0);

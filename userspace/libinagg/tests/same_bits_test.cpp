@@ -84,10 +84,12 @@ TEST(SameBits, HalvesToFloatsAndBack) {
             }
             if (round == 8) // about where subnormals begin and what is too large
                 for (float &one : floats)
-                    one = std::ldexp(1 + static_cast<float>(random()) * 0x1p-32F, static_cast<int>(random() % 45) - 26);
+                    one = std::ldexp(1 + static_cast<float>(random()) * 0x1p-32F,
+                                     static_cast<int>(random() % 45) - 26);
             narrow(floats.data(), narrowed.data(), floats.size(), dtype);
             for (std::size_t i = 0; i < halves.size(); i++)
-                ASSERT_EQ(narrowed[i], inagg_float_to_half(bits_of(floats[i]), mantissa)) << std::hex << bits_of(floats[i]);
+                ASSERT_EQ(narrowed[i], inagg_float_to_half(bits_of(floats[i]), mantissa))
+                    << std::hex << bits_of(floats[i]);
         }
     }
 }

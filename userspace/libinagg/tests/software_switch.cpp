@@ -494,7 +494,8 @@ static std::vector<float> sum_of(const std::map<uint16_t, std::vector<float>> &f
     std::vector<float> sum = floats.begin()->second;
     for (auto other = std::next(floats.begin()); other != floats.end(); ++other)
         std::transform(sum.begin(), sum.end(), other->second.begin(), sum.begin(), std::plus<>());
-    std::replace_if(sum.begin(), sum.end(), [](float x) { return std::isnan(x); }, std::bit_cast<float>(0x7fc00000));
+    std::replace_if(
+        sum.begin(), sum.end(), [](float x) { return std::isnan(x); }, std::bit_cast<float>(0x7fc00000));
     return sum;
 }
 
