@@ -66,7 +66,8 @@ void BySize::meet() {
     for (uint16_t rank = 0; rank < options_.size; rank++)
         if (entries[rank].aggregate_from != options_.aggregate_from)
             throw Error(INAGG_EINVAL,
-                        "job {}: INAGG_AGGREGATE_FROM is {} bytes on rank {} and {} on rank {}: give it the same value on all ranks",
+                        "job {}: INAGG_AGGREGATE_FROM is {} bytes on rank {} and {} on rank {}: give it the same value on "
+                        "all ranks",
                         options_.job, options_.aggregate_from, options_.rank, entries[rank].aggregate_from, rank);
     ring_.meet(entries);
 }

@@ -18,7 +18,7 @@ namespace inagg {
 
 namespace {
 
-constexpr std::size_t most_strangers = 16; // that have connected and not said who they are
+constexpr std::size_t most_strangers = 64; // that have connected and not said who they are
 constexpr int most_notices = 256;          // read at a time
 constexpr uint16_t nobody = UINT16_MAX;
 
@@ -74,7 +74,8 @@ sockaddr_storage address_towards(sockaddr_storage peer, socklen_t length) {
 
 } // namespace
 
-RingLinks::RingLinks(const inagg_options &options) : job_(options.job), rank_(options.rank), size_(options.size), presences_(options.size) {
+RingLinks::RingLinks(const inagg_options &options)
+    : job_(options.job), rank_(options.rank), size_(options.size), presences_(options.size) {
     const sockaddr_storage peer = switch_address(options_of_tree(options, 0));
     length_ = peer.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     local_ = address_towards(peer, length_);

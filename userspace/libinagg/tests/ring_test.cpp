@@ -110,7 +110,7 @@ TEST_P(Rings, EveryTypeAndOperatorInTheOrderOfTheRanks) {
     for (const std::size_t count : {1, 7, 1000, 100003, 300001})
         for (const inagg_dtype dtype : all_dtypes)
             for (const inagg_op op : {INAGG_SUM, INAGG_MIN, INAGG_MAX, INAGG_AVG})
-                if ((op != INAGG_AVG || dtype != INAGG_INT32) && (count < 2000 || (op == INAGG_SUM && dtype >= INAGG_FLOAT16)))
+                if (count < 2000 ? op != INAGG_AVG || dtype != INAGG_INT32 : op == INAGG_SUM && dtype >= INAGG_FLOAT16)
                     cases.push_back({count, dtype, op, reference(size, count, dtype, op)});
     run_ranks(
         software_switch, size,
@@ -313,7 +313,7 @@ TEST_P(ADeadRank, IsNamedByAllOthersAtOnce) {
                 ADD_FAILURE() << "a sum without rank 2";
             } catch (const Error &error) {
                 EXPECT_EQ(error.code(), INAGG_ECLOSED);
-                EXPECT_NE(std::string(error.what()).find("job 7: rank 2 has left the ring"), std::string::npos) << error.what();
+                EXPECT_TRUE(std::string_view(error.what()).starts_with("job 7: rank 2 has left the ring")) << error.what();
                 EXPECT_THROW(sum_of(c, 10), Error);
             }
             failed++;
@@ -390,6 +390,8 @@ TEST(RingErrors, RanksThatChooseOtherwise) {
 }
 
 TEST(RingErrors, RanksWithoutARing) {
+    if (tested_transport() == "kernel")
+        GTEST_SKIP() << "the kernel's own deadline says only that nothing came";
     SoftwareSwitch software_switch;
     const auto errors = errors_of(
         software_switch, 3, [](Communicator &c) { sum_of(c, 30); },
@@ -451,7 +453,7 @@ protected:
 
 TEST_F(Strangers, AreNotListenedTo) {
     std::vector<Fd> strangers;
-    for (int i = 0; i < 12; i++) { // some say something wrong, some too little, some nothing, some go
+    for (int i = 0; i < 40; i++) { // some say something wrong, some too little, some nothing, some go
         strangers.push_back(connected_to(entries[1], SOCK_STREAM, entries[1].port));
         const std::string says(i % 3 * 8, 'x');
         send(strangers.back().get(), says.data(), says.size(), 0);
