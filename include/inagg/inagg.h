@@ -60,6 +60,7 @@ typedef struct inagg_options {
 	uint32_t exclude_ms;    /* trio: milliseconds of a rank's silence, from 1000, after which the others go on without; 0: never */
 	int congestion_control; /* atp, panama: 1, the default: send less when queues on the way are long; 0: a full window always */
 	uint16_t trees;         /* 1 .. 64: jobs, each with a switch or server of its own, that share each tensor; default 1 */
+	uint64_t aggregate_from;/* smaller tensors, in bytes, go by a ring of the ranks' hosts; alike on all ranks; 0, the default: none */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -101,7 +102,8 @@ void inagg_options_init(inagg_options *options);
  * inagg_options_init(), then INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,
  * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
- * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1), INAGG_TREES.
+ * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1), INAGG_TREES,
+ * INAGG_AGGREGATE_FROM (bytes, "64K", "40M").
  * Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
  * INAGG_EINVAL names the variable that is missing or wrong.
  */

@@ -2,6 +2,7 @@
 #include "carrier.hpp"
 
 #include "block_carrier.hpp"
+#include "by_size.hpp"
 #include "forest.hpp"
 #include "options.hpp"
 #include "transports.hpp"
@@ -122,9 +123,14 @@ std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string 
     trees.push_back(asked == "auto" ? make_best(options, note) : make_named(asked, options, 0));
     while (trees.size() < options.trees)
         trees.push_back(make_named(trees[0]->name(), options, static_cast<uint16_t>(trees.size())));
+    std::unique_ptr<Carrier> carrier;
     if (trees.size() == 1)
-        return std::move(trees[0]);
-    return std::make_unique<Forest>(options, std::move(trees));
+        carrier = std::move(trees[0]);
+    else
+        carrier = std::make_unique<Forest>(options, std::move(trees));
+    if (options.aggregate_from && options.size > 1)
+        carrier = std::make_unique<BySize>(options, std::move(carrier));
+    return carrier;
 }
 
 } // namespace inagg

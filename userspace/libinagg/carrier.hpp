@@ -6,6 +6,7 @@
 //     BlockCarrier                    cuts them into blocks for a Transport: xdp, afxdp, udp
 //     KernelCarrier (kernel.cpp)      gives them to an AF_INAGG socket: kernel
 //     Forest (forest.cpp)             shares them out to carriers, each with a tree of switches of its own
+//     BySize (by_size.cpp)            gives a carrier large ones only, and the others to a Ring of hosts (ring.cpp)
 #pragma once
 
 #include "error.hpp"
@@ -34,6 +35,7 @@ struct Call {
     inagg_dtype dtype = INAGG_INT32;
     inagg_op op = INAGG_SUM;
     bool root = false;
+    int root_rank = -1; // of all ranks that one; -1: all are alike
 };
 
 // A call under way. Owned jointly by the communicator and the caller's handle; carriers add what they need.

@@ -120,17 +120,17 @@ bool Communicator::renew() {
 
 Handle Communicator::allreduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype,
                                inagg_op op) {
-    return submit({Call::Kind::reduction, send, recv, count, dtype, op, false});
+    return submit({Call::Kind::reduction, send, recv, count, dtype, op, false, -1});
 }
 
 Handle Communicator::reduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op,
                             uint16_t root) {
     const bool is_root = rank() == root;
-    return submit({Call::Kind::reduction, send, is_root ? recv : nullptr, count, dtype, op, is_root});
+    return submit({Call::Kind::reduction, send, is_root ? recv : nullptr, count, dtype, op, is_root, root});
 }
 
 Handle Communicator::broadcast(void *data, std::size_t count, inagg_dtype dtype, uint16_t root) {
-    return submit({Call::Kind::broadcast, data, data, count, dtype, INAGG_SUM, rank() == root});
+    return submit({Call::Kind::broadcast, data, data, count, dtype, INAGG_SUM, rank() == root, root});
 }
 
 Handle Communicator::barrier() { return submit({}); }

@@ -64,6 +64,14 @@ Error deadline_passed(const inagg_options &options, const std::string &why) {
     return {INAGG_EDEADLINE, "job {}: no progress for {} ms: {}", options.job, options.timeout_ms, why};
 }
 
+std::string waits_for(const std::string &what, uint64_t missing) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < INAGG_MAX_RANKS; rank++)
+        if (missing & inagg_rank_bit(rank))
+            ranks.push_back(rank);
+    return fmt::format("{} waits for rank{} {}", what, ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
 std::string describe(const Stalled &stalled, const inagg_options &options) {
     const std::string block =
         fmt::format("{} block {}", stalled.stream == Stream::data ? "data" : "control", stalled.block);
@@ -74,14 +82,10 @@ std::string describe(const Stalled &stalled, const inagg_options &options) {
     if (!stalled.heard)
         return fmt::format("{} is unanswered, the switch at {} has been silent", block,
                            options.switch_address);
-    std::vector<int> missing;
-    for (int rank = 0; rank < options.size; rank++)
-        if (!(stalled.contributors & inagg_rank_bit(rank)))
-            missing.push_back(rank);
-    if (missing.empty())
+    const uint64_t missing = inagg_all_ranks(options.size) & ~stalled.contributors;
+    if (!missing)
         return fmt::format("{} has all ranks' contributions, but its result does not arrive", block);
-    return fmt::format("{} waits for rank{} {}", block, missing.size() == 1 ? "" : "s",
-                       fmt::join(missing, ", "));
+    return waits_for(block, missing);
 }
 
 Error calls_differ(uint16_t job, const std::string &where) {

@@ -25,6 +25,8 @@ Error results_to_group(uint16_t job);
 
 // `why` is what the oldest operation waits for.
 Error deadline_passed(const inagg_options &options, const std::string &why);
+// "WHAT waits for ranks 1, 3": those in the bitmap.
+std::string waits_for(const std::string &what, uint64_t missing);
 // "data block 7 waits for ranks 1, 3", or that the switch has been silent.
 std::string describe(const Stalled &stalled, const inagg_options &options);
 

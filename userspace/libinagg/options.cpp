@@ -80,6 +80,16 @@ uint32_t parse_time(const Variable &variable) {
                 variable.name, variable.value);
 }
 
+uint64_t parse_bytes(const Variable &variable) {
+    constexpr std::pair<std::string_view, double> units[] = {{"", 1}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}};
+    const auto parsed = split_number(variable.value);
+    for (const auto &[unit, bytes] : units)
+        if (parsed && parsed->second == unit && parsed->first * bytes <= 0x1p53)
+            return static_cast<uint64_t>(std::round(parsed->first * bytes));
+    throw Error(INAGG_EINVAL, "{}='{}': set it to a number of bytes, like 65536, 64K, 40M or 1G", variable.name,
+                variable.value);
+}
+
 // "5" ranks, or "0.88" of all.
 uint16_t parse_quorum(const Variable &variable, uint16_t size) {
     constexpr double rounding = 1e-9; // 0.94 of 50 is 47
@@ -122,6 +132,15 @@ void validate_scale(const inagg_options &options) {
     if (options.scale < low || options.scale > high)
         throw Error(INAGG_EINVAL, "scale {}: with {} ranks it must be {} to {}, or 'auto'", options.scale,
                     options.size, low, high);
+}
+
+// A ring waits for all ranks.
+void validate_ring(const inagg_options &options) {
+    if (options.aggregate_from && (options.expiry_us || options.quorum || options.exclude_ms))
+        throw Error(INAGG_EINVAL,
+                    "aggregation from {} bytes on, with expiry {} us, quorum {} and exclusion after {} ms: smaller tensors go "
+                    "by a ring, which waits for all ranks; set INAGG_AGGREGATE_FROM=0, or none of the others",
+                    options.aggregate_from, options.expiry_us, options.quorum, options.exclude_ms);
 }
 
 // Each tree's, or one for all.
@@ -226,6 +245,8 @@ inagg_options options_from_env() {
     read_number({"INAGG_HISTORY"}, options.history_mib, 1, 1 << 20);
     read_number({"INAGG_CONGESTION_CONTROL"}, options.congestion_control, 0, 1);
     read_number({"INAGG_TREES"}, options.trees, 1, max_trees);
+    if (const auto aggregate_from = first_set({"INAGG_AGGREGATE_FROM"}))
+        options.aggregate_from = parse_bytes(*aggregate_from);
     validate(options);
     return options;
 }
@@ -258,6 +279,7 @@ void validate(const inagg_options &options) {
     if (options.timeout_ms == 0)
         throw Error(INAGG_EINVAL, "timeout 0 ms: set at least 1");
     validate_straggling(options);
+    validate_ring(options);
     validate_trees(options);
     const std::string_view transport = options.transport;
     if (std::find(transports.begin(), transports.end(), transport) == transports.end())

@@ -58,6 +58,7 @@ class _Options(ctypes.Structure):
         ("exclude_ms", ctypes.c_uint32),
         ("congestion_control", ctypes.c_int),
         ("trees", ctypes.c_uint16),
+        ("aggregate_from", ctypes.c_uint64),
     ]
 
 
@@ -254,12 +255,14 @@ class Communicator:
 
     The arguments default to the environment: INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE (or torchrun's,
     Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED,
-    INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY, INAGG_CONGESTION_CONTROL, INAGG_TREES.
+    INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY, INAGG_CONGESTION_CONTROL, INAGG_TREES,
+    INAGG_AGGREGATE_FROM.
     """
 
     def __init__(self, **options):
         """Options are the fields of inagg_options: switch_address, job, rank, size, algorithm, transport,
-        timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms, congestion_control, trees."""
+        timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms, congestion_control, trees,
+        aggregate_from."""
         self._comm = None
         self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)

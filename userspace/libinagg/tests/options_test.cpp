@@ -22,6 +22,7 @@ constexpr const char *known[] = {"INAGG_SWITCH",         "INAGG_JOB",
                                  "INAGG_CHECKED",        "INAGG_EXPIRY",
                                  "INAGG_QUORUM",         "INAGG_HISTORY",
                                  "INAGG_CONGESTION_CONTROL", "INAGG_TREES",
+                                 "INAGG_AGGREGATE_FROM",
                                  "RANK",
                                  "WORLD_SIZE",           "OMPI_COMM_WORLD_RANK",
                                  "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
@@ -105,6 +106,8 @@ TEST(Environment, NamesWhatIsWrong) {
         with("INAGG_EXPIRY", value);
     for (const char *value : {"2", "-1", "1.5", "0.0", "0.5x", "half"})
         with("INAGG_QUORUM", value);
+    for (const char *value : {"-1", "40MB", "1e6", "K", "9000000G"})
+        with("INAGG_AGGREGATE_FROM", value);
 }
 
 TEST(Environment, TimesAndQuorums) {
@@ -122,6 +125,11 @@ TEST(Environment, TimesAndQuorums) {
     EXPECT_EQ(with("INAGG_JOB", "5").history_mib, 64U);
     EXPECT_EQ(with("INAGG_CONGESTION_CONTROL", "0").congestion_control, 0);
     EXPECT_EQ(with("INAGG_JOB", "5").congestion_control, 1);
+}
+
+TEST(Environment, Bytes) {
+    for (const auto &[text, bytes] : {std::pair{"0", 0ULL}, {"4096", 4096}, {"1.5K", 1536}, {"40M", 40 << 20}, {"2G", 2ULL << 30}})
+        EXPECT_EQ(from({{"INAGG_AGGREGATE_FROM", text}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "2"}}).aggregate_from, bytes) << text;
 }
 
 // Who asks for something that does not exist hears what does.
@@ -148,6 +156,15 @@ TEST(Validation, OnlyTrioLeavesRanksOut) {
     validate(options);
     std::string("switchml").copy(options.algorithm, sizeof(options.algorithm));
     expect_refused(options, {"expiry 1000 us", "quorum 3", "INAGG_ALGORITHM=trio", "INAGG_EXPIRY", "INAGG_QUORUM"});
+}
+
+TEST(Validation, ARingWaitsForAll) {
+    inagg_options options = from({{"INAGG_ALGORITHM", "trio"}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"},
+                                  {"INAGG_AGGREGATE_FROM", "4K"}});
+    options.expiry_us = 1000;
+    expect_refused(options, {"from 4096 bytes", "expiry 1000 us", "INAGG_AGGREGATE_FROM=0"});
+    options.expiry_us = 0;
+    validate(options);
 }
 
 TEST(Validation, TreesAreJobsWithAddresses) {
