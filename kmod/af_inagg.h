@@ -159,6 +159,7 @@ struct inagg_sock {
 	struct sockaddr_inagg local, peer;	/* lock_sock() */
 
 	struct mutex send_lock, recv_lock;
+	wait_queue_head_t calls;	/* those that wait for one of these two; apart from sk_sleep(), where epoll waits, too */
 	struct inagg_tensor *sending;	/* send_lock: not all of it is copied yet; others only ask if there is one */
 	u32	fill;			/* send_lock, read by all: number of the cell that the sender fills next */
 
@@ -245,6 +246,8 @@ static inline void inagg_burst_start(struct inagg_burst *burst)
 /* family.c */
 void inagg_fail(struct inagg_sock *isk, int error, int reason);
 int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), long *timeout);
+int inagg_lock_call(struct inagg_sock *isk, struct mutex *lock, long *timeout);
+void inagg_unlock_call(struct inagg_sock *isk, struct mutex *lock);
 
 /* options.c */
 int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length);
@@ -256,14 +259,6 @@ static inline bool inagg_at_end(const struct inagg_sock *isk)
 {
 	return isk->sk.sk_shutdown & RCV_SHUTDOWN ||
 	       (isk->sk.sk_shutdown & SEND_SHUTDOWN && !READ_ONCE(isk->tensor_count));
-}
-
-/* The lock of a call that may not wait for another one that does. */
-static inline int inagg_lock_call(struct mutex *lock, bool nonblock)
-{
-	if (nonblock)
-		return mutex_trylock(lock) ? 0 : -EAGAIN;
-	return mutex_lock_interruptible(lock) ? -ERESTARTSYS : 0;
 }
 
 /* send.c */

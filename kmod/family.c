@@ -223,6 +223,7 @@ static int init_sock(struct inagg_sock *isk)
 		return error;
 	mutex_init(&isk->send_lock);
 	mutex_init(&isk->recv_lock);
+	init_waitqueue_head(&isk->calls);
 	spin_lock_init(&isk->lock);
 	INIT_LIST_HEAD(&isk->tensors);
 	inagg_guesses_init(&isk->guesses);
@@ -486,6 +487,36 @@ int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), lo
 		return sock_intr_errno(*timeout);
 	*timeout = left;
 	return left ? 0 : -EAGAIN;
+}
+
+/**
+ * inagg_lock_call() - one send() and one recv() at a time: wait for another thread's as long as for anything else
+ * @isk: the socket
+ * @lock: send_lock or recv_lock
+ * @timeout: jiffies; becomes what is left of them
+ *
+ * Return: 0, -EAGAIN when the time is over, or an error of interrupted calls.
+ */
+int inagg_lock_call(struct inagg_sock *isk, struct mutex *lock, long *timeout)
+{
+	long left;
+
+	if (mutex_trylock(lock))
+		return 0;
+	if (!*timeout)
+		return -EAGAIN;
+	left = wait_event_interruptible_timeout(isk->calls, mutex_trylock(lock), *timeout);
+	if (left < 0)
+		return sock_intr_errno(*timeout);
+	*timeout = left;
+	return left ? 0 : -EAGAIN;
+}
+
+void inagg_unlock_call(struct inagg_sock *isk, struct mutex *lock)
+{
+	mutex_unlock(lock);
+	if (wq_has_sleeper(&isk->calls))
+		wake_up_interruptible(&isk->calls);
 }
 
 static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *wait)

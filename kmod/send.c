@@ -331,6 +331,7 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
  */
 int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length)
 {
+	long timeout = sock_sndtimeo(sock->sk, msg->msg_flags & MSG_DONTWAIT);
 	struct inagg_sock *isk = inagg_sk(sock->sk);
 	int result;
 
@@ -341,11 +342,11 @@ int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length)
 		return -EINVAL;
 	if (msg->msg_name)
 		return -EISCONN;
-	result = inagg_lock_call(&isk->send_lock, msg->msg_flags & MSG_DONTWAIT);
+	result = inagg_lock_call(isk, &isk->send_lock, &timeout);
 	if (result)
 		return result;
-	result = send_locked(isk, msg, length, sock_sndtimeo(sock->sk, msg->msg_flags & MSG_DONTWAIT));
-	mutex_unlock(&isk->send_lock);
+	result = send_locked(isk, msg, length, timeout);
+	inagg_unlock_call(isk, &isk->send_lock);
 	if (result == -EPIPE && !(msg->msg_flags & MSG_NOSIGNAL))
 		send_sig(SIGPIPE, current, 0);
 	return result;

@@ -381,7 +381,7 @@ void inagg_discard_results(struct inagg_sock *isk)
 	isk->discard = true;
 	discard_done(isk);
 	spin_unlock_bh(&isk->lock);
-	mutex_unlock(&isk->recv_lock);
+	inagg_unlock_call(isk, &isk->recv_lock);
 }
 
 /** inagg_update_readable() - results came or were read, @isk locked; is it worth to call recv()? */

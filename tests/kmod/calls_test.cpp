@@ -402,6 +402,49 @@ TEST_F(CallsTest, NobodyWaitsForAnotherThreadsSendIfItMustNotWait) {
     EXPECT_EQ(send, -EAGAIN);
 }
 
+// The first to wait is interrupted by an event that is the second, and so cannot go on before it.
+TEST_F(CallsTest, WaitingForAnotherThreadsCallTakesNoLongerThanTheTimeout) {
+    join(2, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); });
+    Rank &rank = ranks[0];
+    ASSERT_EQ(rank.send(Bytes(1024)), 1024); // fills the buffer
+    Bytes got(64);
+    const auto second = [&](auto call) {
+        int result = 0;
+        uint64_t waited = 0;
+        world->at(1 * ms, [&] {
+            mock_set_timeouts(rank.sock, 200, 300);
+            const uint64_t start = mock_now();
+            result = call(rank);
+            waited = mock_now() - start;
+            mock_interrupt(true); // the first has waited long enough
+        });
+        mock_set_timeouts(rank.sock, -1, -1);
+        EXPECT_EQ(call(rank), restart);
+        mock_interrupt(false);
+        return std::pair(result, waited);
+    };
+    EXPECT_EQ(second([&](Rank &r) { return r.send(got); }), std::pair(-EAGAIN, 200 * ms));
+    EXPECT_EQ(second([&](Rank &r) { return r.recv(got); }), std::pair(-EAGAIN, 300 * ms));
+}
+
+TEST_F(CallsTest, WaitingForAnotherThreadsCallIsInterrupted) {
+    join(2);
+    Rank &rank = ranks[0];
+    Bytes got(64);
+    for (const auto &[timeout, error] : {std::pair(-1L, restart), std::pair(5000L, -EINTR)}) {
+        int second = 0;
+        world->at(1 * ms, [&] {
+            mock_set_timeouts(rank.sock, timeout, timeout);
+            world->at(3 * ms, [] { mock_interrupt(true); });
+            second = rank.recv(got);
+        });
+        mock_set_timeouts(rank.sock, -1, -1);
+        EXPECT_EQ(rank.recv(got), restart);
+        EXPECT_EQ(second, error);
+        mock_interrupt(false);
+    }
+}
+
 TEST_F(CallsTest, ReceivingTimesOutAndIsInterrupted) {
     join(2);
     Bytes got(64);

@@ -270,15 +270,6 @@ void mock_release(struct mock_lock *lock)
 	mock_complain("%s is released by somebody who does not hold it", lock->name ?: "a lock");
 }
 
-int mutex_lock_interruptible(struct mutex *m)
-{
-	mock_might_sleep(m->lock.name);
-	if (mock_fails("mutex_lock_interruptible"))
-		return -EINTR;
-	mock_acquire(&m->lock);
-	return 0;
-}
-
 int mutex_trylock(struct mutex *m)
 {
 	mock_might_sleep(m->lock.name);

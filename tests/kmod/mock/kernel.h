@@ -192,7 +192,6 @@ void mock_release(struct mock_lock *lock);
 #define mutex_init(m)		mock_lock_init(&(m)->lock, #m, false)
 #define mutex_lock(m)		mock_acquire(&(m)->lock)
 #define mutex_unlock(m)		mock_release(&(m)->lock)
-int mutex_lock_interruptible(struct mutex *m);
 int mutex_trylock(struct mutex *m);
 
 /* The vector unit: nothing may sleep or wait in between. */
@@ -286,6 +285,9 @@ int send_sig(int signal, struct task_struct *task, int privileged);
 
 typedef struct wait_queue_head { unsigned long wakes; } wait_queue_head_t;
 void mock_wake(wait_queue_head_t *queue);
+#define init_waitqueue_head(queue) ((queue)->wakes = 0)
+#define wq_has_sleeper(queue)	((queue) != NULL)
+#define wake_up_interruptible(queue) mock_wake(queue)
 #define wake_up_interruptible_poll(queue, events) mock_wake(queue)
 
 /* Sleeps until @queue is woken; false: after a signal or when *@timeout is over (then 0, or -ERESTARTSYS). */
