@@ -186,6 +186,7 @@ struct inagg_sock {
 	struct hrtimer timer;
 	struct inagg_info info;		/* its counters */
 	atomic64_t charged;	/* bytes of inagg_memory */
+	struct mem_cgroup *memcg;	/* of who sent first: what works allocate is charged to it, too */
 	struct delayed_work linger;	/* what is left to do after close() */
 	u64	linger_until, linger_pause;	/* ns; jiffies */
 	struct sock *wire;	/* link.udp's, from when it is closed until its packets have gone */

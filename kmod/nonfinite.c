@@ -3,6 +3,7 @@
  * Float sums with infinities or NaN on some rank.  They are split off by a work: it takes memory and the whole
  * tensor, neither of which softirq has.
  */
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -18,7 +19,7 @@ void inagg_queue_split(struct inagg_sock *isk, struct inagg_tensor *t)
 
 static struct inagg_tensor *companion(struct inagg_tensor *sum, u64 bytes, u8 dtype_op, u32 per_block)
 {
-	struct inagg_tensor *t = kzalloc(sizeof(*t), GFP_KERNEL);
+	struct inagg_tensor *t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
 
 	if (!t)
 		return NULL;
@@ -90,7 +91,7 @@ static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 	exponent = companion(t, 0, INAGG_WIRE_NONE << 4, isk->job.elements);
 	classes = companion(t, bytes, INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, isk->job.elements);
 	if (classes)
-		classes->own = vzalloc(room);
+		classes->own = __vmalloc(room, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!exponent || !classes || !classes->own) {
 		kfree(exponent);
 		if (classes)
@@ -122,6 +123,7 @@ static struct inagg_tensor *next_split(struct inagg_sock *isk)
 void inagg_split_work(struct work_struct *work)
 {
 	struct inagg_sock *isk = container_of(work, struct inagg_sock, split);
+	struct mem_cgroup *before = set_active_memcg(isk->memcg);
 	struct inagg_tensor *t;
 	int error;
 
@@ -133,5 +135,6 @@ void inagg_split_work(struct work_struct *work)
 		inagg_fail(isk, -error, 0);
 		spin_unlock_bh(&isk->lock);
 	}
+	set_active_memcg(before);
 	sock_put(&isk->sk);
 }

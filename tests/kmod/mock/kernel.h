@@ -206,7 +206,8 @@ void kernel_fpu_end(void);
 #define __GFP_NOWARN		0u
 #define GFP_ATOMIC		0u
 #define GFP_KERNEL		__GFP_SLEEPS
-#define GFP_KERNEL_ACCOUNT	__GFP_SLEEPS
+#define __GFP_ACCOUNT		4u
+#define GFP_KERNEL_ACCOUNT	(__GFP_SLEEPS | __GFP_ACCOUNT)
 
 enum mock_memory { MOCK_KMALLOC = 1, MOCK_VMALLOC = 2, MOCK_PAGE = 4, MOCK_OBJECT = 8 };
 void *mock_alloc(const char *what, size_t bytes, gfp_t flags, enum mock_memory kind);
@@ -218,11 +219,17 @@ void mock_free(const void *memory, unsigned int kinds);
 	mock_alloc("kvcalloc", (size_t)(n) * (bytes), (flags) | __GFP_ZERO, MOCK_VMALLOC)
 #define kvfree(p)			mock_free(p, MOCK_KMALLOC | MOCK_VMALLOC)
 #define __vmalloc(bytes, flags)		mock_alloc("__vmalloc", bytes, flags, MOCK_VMALLOC)
-#define vzalloc(bytes)			mock_alloc("vzalloc", bytes, GFP_KERNEL | __GFP_ZERO, MOCK_VMALLOC)
 #define vfree(p)			mock_free(p, MOCK_VMALLOC)
 #define __get_free_page(flags)		((unsigned long)mock_alloc("__get_free_page", PAGE_SIZE, flags, MOCK_PAGE))
 #define free_page(address)		mock_free((void *)(address), MOCK_PAGE)
 void *kmemdup(const void *from, size_t bytes, gfp_t flags);
+
+/* Control groups: all processes are in one; works are in none, and charge what they were told to. */
+struct mem_cgroup { int references; };
+struct mm_struct;
+struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm);
+void mem_cgroup_put(struct mem_cgroup *memcg);
+struct mem_cgroup *set_active_memcg(struct mem_cgroup *memcg);
 
 /* Time. */
 
@@ -273,7 +280,10 @@ bool cancel_work_sync(struct work_struct *work);
 
 #define PF_EXITING		4
 #define SIGPIPE			13
-struct task_struct { unsigned int flags; };
+struct task_struct {
+	unsigned int flags;
+	struct mm_struct *mm;
+};
 extern struct task_struct mock_task;
 #define current			(&mock_task)
 #define signal_pending(task)	mock_signal_pending()
