@@ -294,7 +294,9 @@ void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *faul
 
 /* transport.c */
 int inagg_link_open(struct inagg_sock *isk);
+void inagg_link_orphan(struct inagg_sock *isk);
 void inagg_link_close(struct inagg_sock *isk);
+void inagg_udp_close(struct socket *udp);
 u32 inagg_path_payload(struct inagg_sock *isk, int *error);
 u64 inagg_wire_bytes(const struct inagg_sock *isk);
 struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload);

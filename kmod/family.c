@@ -82,12 +82,10 @@ void inagg_fail(struct inagg_sock *isk, int error, int reason)
 
 /* Creating and closing. */
 
+/* Packets that arrived as the socket was closed have been handled. */
 static void destruct(struct sock *sk)
 {
-	struct inagg_sock *isk = inagg_sk(sk);
-
-	inagg_free_tensors(isk);
-	dst_cache_destroy(&isk->link.dst);
+	dst_cache_destroy(&inagg_sk(sk)->link.dst);
 	skb_queue_purge(&sk->sk_error_queue);
 }
 
@@ -104,6 +102,7 @@ static void free_when_drained(struct inagg_sock *isk)
 		look_later(isk);
 		return;
 	}
+	inagg_free_tensors(isk);
 	if (isk->wire)
 		sock_put(isk->wire);
 	sock_put(&isk->sk);
@@ -178,6 +177,7 @@ static int inagg_release(struct socket *sock)
 	patient = !sock_flag(sk, SOCK_LINGER) || (sk->sk_lingertime && exiting);
 	if (!patient && sk->sk_lingertime)
 		wait_event_interruptible_timeout(*sk_sleep(sk), !has_unfinished(isk), sk->sk_lingertime);
+	inagg_link_orphan(isk);
 	sock_orphan(sk);
 	sock->sk = NULL;
 	if (patient && has_unfinished(isk)) {
@@ -233,6 +233,7 @@ static int init_sock(struct inagg_sock *isk)
 	init_settings(isk);
 	inagg_timer_init(isk);
 	isk->wire_limit = WIRE_BEFORE_JOIN;
+	sock_set_flag(&isk->sk, SOCK_RCU_FREE);
 	isk->sk.sk_destruct = destruct;
 	isk->sk.sk_write_space = write_space;
 	isk->sk.sk_state = TCP_CLOSE;
@@ -416,7 +417,8 @@ static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 	if (!isk->bound || !a->sinagg_size || a->sinagg_size > INAGG_MAX_RANKS ||
 	    isk->local.sinagg_rank >= a->sinagg_size || a->sinagg_rank)
 		return -EINVAL;
-	inagg_group_cancel(isk);	/* of an earlier attempt */
+	inagg_timer_stop(isk);	/* of an earlier attempt, whose last JOIN may be just on its way */
+	inagg_group_cancel(isk);
 	error = open_link(isk, a);
 	if (!error)
 		error = prepare_job(isk, a);

@@ -81,6 +81,7 @@ TEST_F(CallsTest, SocketsHoldTheModuleAndTheirNamespace) {
         Rank rank(1);
         EXPECT_GT(mock_module_references(), before);
     }
+    world->run(1 * s); // a grace period of RCU later
     EXPECT_EQ(mock_module_references(), before);
 }
 
@@ -655,6 +656,35 @@ TEST_F(CallsTest, CloseWithLingerZeroLeavesAtOnce) {
     mock_set_linger(ranks[0].sock, true, 0);
     EXPECT_EQ(ranks[0].close(), 0);
     EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+}
+
+static Rank *closing;
+
+// What this processor receives finds the socket, and another one closes it: nobody waits for that.
+TEST_F(CallsTest, CloseWhileAPacketIsReceived) {
+    join(2);
+    mock_set_linger(ranks[0].sock, true, 0);
+    closing = &ranks[0];
+    mock_set_racer([] { closing->close(); });
+    const uint16_t port = ranks[0].port;
+    const uint64_t start = mock_now();
+    EXPECT_TRUE(world->deliver(Bytes(64), port));
+    EXPECT_EQ(ranks[0].sock, nullptr);
+    EXPECT_EQ(mock_now(), start);
+    EXPECT_FALSE(world->deliver(Bytes(64), port)) << "nobody listens any more";
+    Rank next;
+    EXPECT_EQ(next.bind(0, "10.0.0.1", port), 0) << "the port is free";
+}
+
+TEST_F(CallsTest, PacketsAreTheUsersUntilItCloses) {
+    join(2);
+    struct socket *sock = ranks[0].sock;
+    EXPECT_TRUE(mock_is_owned(sock));
+    EXPECT_TRUE(mock_is_owned(ranks[1].sock));
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    EXPECT_EQ(ranks[0].close(), 0);
+    EXPECT_NE(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+    EXPECT_FALSE(mock_is_owned(sock)) << "its file is gone";
 }
 
 TEST_F(CallsTest, CloseWhileJoining) {

@@ -57,7 +57,7 @@ void mock_set_timeouts(struct socket *sock, long send, long receive)
 
 void mock_set_linger(struct socket *sock, bool on, long ms)
 {
-	sock->sk->sk_flags = on ? 1 << SOCK_LINGER : 0;
+	sock->sk->sk_flags = (sock->sk->sk_flags & ~(1UL << SOCK_LINGER)) | (unsigned long)on << SOCK_LINGER;
 	sock->sk->sk_lingertime = jiffies_of(ms);
 }
 

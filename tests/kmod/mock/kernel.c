@@ -446,12 +446,34 @@ bool cancel_work_sync(struct work_struct *work)
 	return dequeue(&work->queued);
 }
 
+void mock_call_rcu(struct mock_due *d, void (*function)(struct mock_due *due))
+{
+	d->after_readers = function;
+	enqueue(d, k.now + 10000000, false);
+}
+
+static void end_grace_period(struct mock_due *d)
+{
+	int depth;
+
+	for (depth = 0; depth <= k.depth; depth++)
+		if (k.contexts[depth].softirq)
+			mock_die("time passes in a softirq");
+	mock_enter(true);
+	d->after_readers(d);
+	mock_leave();
+}
+
 static void run_due(struct mock_due *d)
 {
 	struct hrtimer *timer = container_of(d, struct hrtimer, queued);
 	struct work_struct *work = container_of(d, struct work_struct, queued);
 
 	dequeue(d);
+	if (d->after_readers) {
+		end_grace_period(d);
+		return;
+	}
 	mock_enter(d->is_timer);
 	here()->work = !d->is_timer;
 	if (!d->is_timer)
@@ -540,7 +562,7 @@ struct workqueue_struct *alloc_workqueue(const char *name, unsigned int flags, i
 void destroy_workqueue(struct workqueue_struct *queue)
 {
 	for (struct mock_due *d = k.due; d; d = d->next)
-		if (!d->is_timer)
+		if (!d->is_timer && !d->after_readers)
 			mock_complain("a workqueue with work is destroyed");
 	mock_free(queue, MOCK_OBJECT);
 }

@@ -188,6 +188,8 @@ void mock_release(struct mock_lock *lock);
 #define spin_lock(l)		mock_acquire(&(l)->lock)
 #define spin_unlock(l)		mock_release(&(l)->lock)
 #define spin_lock_bh(l)		do { local_bh_disable(); spin_lock(l); } while (0)
+#define write_lock_bh(l)	spin_lock_bh(l)
+#define write_unlock_bh(l)	spin_unlock_bh(l)
 #define spin_unlock_bh(l)	do { spin_unlock(l); local_bh_enable(); } while (0)
 #define mutex_init(m)		mock_lock_init(&(m)->lock, #m, false)
 #define mutex_lock(m)		mock_acquire(&(m)->lock)
@@ -243,12 +245,14 @@ enum hrtimer_mode { HRTIMER_MODE_ABS_SOFT };
 #define CLOCK_MONOTONIC 1
 #endif
 
-/* A timer, or delayed work: on the list of what is due some time while `pending`. */
+/* A timer, delayed work, or the end of a grace period of RCU: on the list of what is due some time while `pending`. */
 struct mock_due {
 	struct mock_due *next;
 	u64 due;
 	bool pending, is_timer;
+	void (*after_readers)(struct mock_due *due);
 };
+void mock_call_rcu(struct mock_due *due, void (*function)(struct mock_due *due));
 
 struct hrtimer {
 	struct mock_due queued;
@@ -464,7 +468,7 @@ enum { SS_FREE, SS_UNCONNECTED, SS_CONNECTING, SS_CONNECTED };
 enum { SOCKWQ_ASYNC_NOSPACE };
 enum { SOCK_WAKE_SPACE };
 enum { POLL_OUT };
-enum sock_flags { SOCK_LINGER, SOCK_DEAD };
+enum sock_flags { SOCK_LINGER, SOCK_DEAD, SOCK_RCU_FREE };
 
 struct module { int references; };
 extern struct module mock_module;
@@ -514,6 +518,8 @@ struct sock {
 	struct sk_buff_head sk_error_queue;
 	void *sk_user_data;
 	struct mutex sk_lock;
+	spinlock_t sk_callback_lock;
+	struct mock_due freed;	/* after a grace period of RCU */
 	void (*sk_state_change)(struct sock *sk);
 	void (*sk_data_ready)(struct sock *sk);
 	void (*sk_write_space)(struct sock *sk);
@@ -527,7 +533,11 @@ struct sock {
 #define sk_wake_async(sk, how, band)	((void)0)
 #define sk_set_bit(bit, sk)	((void)0)
 #define sock_flag(sk, flag)	((sk)->sk_flags >> (flag) & 1)
-#define rcu_dereference_sk_user_data(sk) ((void *)(sk)->sk_user_data)
+#define sock_set_flag(sk, flag)	((void)((sk)->sk_flags |= 1UL << (flag)))
+#define sk_set_socket(sk, sock)	((void)((sk)->sk_socket = (sock)))
+void *mock_sk_user_data(struct sock *sk);
+#define rcu_dereference_sk_user_data(sk) mock_sk_user_data(sk)
+#define rcu_assign_sk_user_data(sk, p) ((void)((sk)->sk_user_data = (p)))
 #define lock_sock(sk)		mutex_lock(&(sk)->sk_lock)
 #define release_sock(sk)	mutex_unlock(&(sk)->sk_lock)
 static inline long sock_sndtimeo(const struct sock *sk, bool nonblock) { return nonblock ? 0 : sk->sk_sndtimeo; }
@@ -691,7 +701,7 @@ struct udp_tunnel_sock_cfg {
 };
 int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **sock);
 void setup_udp_tunnel_sock(struct net *net, struct socket *sock, struct udp_tunnel_sock_cfg *tunnel);
-void udp_tunnel_sock_release(struct socket *sock);
+int kernel_sock_shutdown(struct socket *sock, int how);
 int sock_create_kern(struct net *net, int family, int type, int protocol, struct socket **sock);
 void sock_release(struct socket *sock);
 void sock_set_reuseaddr(struct sock *sk);

@@ -66,6 +66,11 @@ void mock_hold_packets(bool hold);
 /* Called wherever user memory is copied and softirqs are turned on again: others get a turn there. */
 void mock_set_preemption(void (*function)(void));
 
+/* Called once by a packet that has just found its socket. */
+void mock_set_racer(void (*function)(void));
+/* Does netfilter's owner match find the user of what @sock sends? */
+bool mock_is_owned(const struct socket *sock);
+
 /* What is in use. */
 long mock_charged(void);	/* bytes of inagg_memory */
 int mock_module_references(void);
