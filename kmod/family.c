@@ -456,7 +456,7 @@ static int inagg_connect(struct socket *sock, struct sockaddr_unsized *addr, int
 		}
 	}
 	if (!error && sk->sk_state != TCP_ESTABLISHED) {
-		error = sock_error(sk) ?: -ECONNREFUSED;
+		error = sock_error(sk) ?: -ECONNABORTED;
 		sock->state = SS_UNCONNECTED;
 	}
 	if (!error)
@@ -554,6 +554,24 @@ static int inagg_ioctl(struct socket *sock, unsigned int command, unsigned long 
 	return put_user((int)min_t(u64, command == SIOCOUTQ ? unsent : unread, INT_MAX), (int __user *)argument);
 }
 
+/* Ends a connect() under way, if there is one; returns whether. */
+static bool abort_join(struct inagg_sock *isk)
+{
+	struct inagg_burst burst;
+	bool joining;
+
+	inagg_burst_start(&burst);
+	spin_lock_bh(&isk->lock);
+	joining = isk->sk.sk_state == TCP_SYN_SENT;
+	if (joining) {
+		inagg_send_membership(isk, INAGG_LEAVE, &burst);	/* a JOIN may have been heard */
+		inagg_fail(isk, ECONNRESET, 0);
+	}
+	spin_unlock_bh(&isk->lock);
+	inagg_transmit(isk, &burst);
+	return joining;
+}
+
 /* In the middle of a tensor that is the end: its rest will never come. */
 static void stop_sending(struct inagg_sock *isk)
 {
@@ -572,6 +590,11 @@ static int inagg_shutdown(struct socket *sock, int how)
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
 	lock_sock(sk);
+	if (abort_join(isk)) {	/* which may be tried again, as of a TCP socket */
+		sock->state = SS_UNCONNECTED;
+		release_sock(sk);
+		return 0;
+	}
 	if (!isk->joined) {
 		release_sock(sk);
 		return -ENOTCONN;
@@ -604,6 +627,7 @@ static struct proto_ops inagg_ops = {
 	.sendmsg = inagg_sendmsg,
 	.recvmsg = inagg_recvmsg,
 	.mmap = sock_no_mmap,
+	INAGG_REFUSE_SPLICE
 };
 
 static int inagg_create(struct net *net, struct socket *sock, int protocol, int kern)

@@ -11,11 +11,8 @@ static int parse_cmsgs(struct msghdr *msg, struct inagg_tensor_type *type)
 	struct cmsghdr *cmsg;
 
 	for_each_cmsghdr(cmsg, msg) {
-		if (!CMSG_OK(msg, cmsg))
-			return -EINVAL;
-		if (cmsg->cmsg_level != SOL_INAGG)
-			continue;
-		if (cmsg->cmsg_type != INAGG_CMSG_TENSOR || cmsg->cmsg_len != CMSG_LEN(sizeof(*type)))
+		if (!CMSG_OK(msg, cmsg) || cmsg->cmsg_level != SOL_INAGG || cmsg->cmsg_type != INAGG_CMSG_TENSOR ||
+		    cmsg->cmsg_len != CMSG_LEN(sizeof(*type)))
 			return -EINVAL;
 		memcpy(type, CMSG_DATA(cmsg), sizeof(*type));
 	}

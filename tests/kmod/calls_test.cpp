@@ -265,6 +265,54 @@ TEST_F(CallsTest, FailedJoinShowsWithoutWaitingToo) {
     EXPECT_EQ(other.connect(2), 0);
 }
 
+TEST_F(CallsTest, ConnectToNothingIsRefused) {
+    Rank rank;
+    const sockaddr_inagg nothing{}; // AF_UNSPEC
+    EXPECT_EQ(rank.connect(nothing), -EAFNOSUPPORT);
+    ASSERT_EQ(rank.bind(0), 0);
+    ASSERT_EQ(rank.connect(1), 0);
+    EXPECT_EQ(rank.connect(nothing), -EAFNOSUPPORT);
+    EXPECT_EQ(rank.send(Bytes(64)), 64) << "still joined";
+}
+
+TEST_F(CallsTest, ShutdownEndsAJoin) {
+    int joins = 0, leaves = 0;
+    world->filter = [&](const mock_packet &packet) {
+        const auto *h = static_cast<const inagg_hdr *>(packet.data);
+        joins += inagg_hdr_type(h) == INAGG_JOIN;
+        leaves += inagg_hdr_type(h) == INAGG_LEAVE;
+        return true;
+    };
+    for (const int how : {SHUT_RD, SHUT_WR, SHUT_RDWR}) {
+        Rank rank;
+        ASSERT_EQ(rank.bind(0), 0);
+        joins = leaves = 0;
+        world->at(3 * ms, [&] { EXPECT_EQ(mock_shutdown(rank.sock, how), 0); });
+        const uint64_t start = mock_now();
+        EXPECT_EQ(rank.connect(1), -ECONNRESET);
+        EXPECT_EQ(mock_now() - start, 3 * ms);
+        EXPECT_EQ(leaves, 1) << "the switch may have heard of it";
+        EXPECT_EQ(rank.fault().value_or(inagg_fault{}).error, static_cast<unsigned>(ECONNRESET));
+        EXPECT_EQ(mock_shutdown(rank.sock, how), -ENOTCONN);
+        const int before = joins;
+        world->run(1 * s);
+        EXPECT_EQ(joins, before);
+    }
+}
+
+TEST_F(CallsTest, ShutdownEndsAJoinThatNobodyWaitsFor) {
+    world->filter = [](const mock_packet &) { return true; };
+    Rank rank;
+    ASSERT_EQ(rank.bind(0), 0);
+    ASSERT_EQ(rank.connect(1, true), -EINPROGRESS);
+    world->at(3 * ms, [&] { EXPECT_EQ(mock_shutdown(rank.sock, SHUT_RDWR), 0); });
+    EXPECT_EQ(rank.send(Bytes(64)), -ECONNRESET) << "a send() that waits for the join";
+    EXPECT_EQ(mock_so_error(rank.sock), 0) << "told once";
+    world->filter = {};
+    EXPECT_EQ(rank.connect(1), 0) << "a later attempt";
+    EXPECT_EQ(rank.send(Bytes(64)), 64);
+}
+
 // Names.
 
 TEST_F(CallsTest, NamesOfBothEnds) {
@@ -372,7 +420,9 @@ TEST_F(CallsTest, ControlMessagesAreChecked) {
     EXPECT_EQ(send_with(right - 1, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
     EXPECT_EQ(send_with(right + 1, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
     EXPECT_EQ(send_with(3, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
-    EXPECT_EQ(send_with(right, SOL_SOCKET, 1), 64) << "another level is not ours";
+    EXPECT_EQ(send_with(right, SOL_SOCKET, 1), -EINVAL) << "what we do not honour";
+    EXPECT_EQ(send_with(right, SOL_IP, INAGG_CMSG_TENSOR), -EINVAL);
+    EXPECT_EQ(send_with(right, SOL_INAGG, INAGG_CMSG_TENSOR), 64);
 }
 
 TEST_F(CallsTest, NobodyWaitsForAnotherThreadsCallIfItMustNotWait) {

@@ -4,6 +4,7 @@
 
 #include <inagg/core/packet.h>
 #include <inagg/core/tensor.h>
+#include <sys/epoll.h>
 
 #include <cstring>
 
@@ -425,6 +426,20 @@ TEST_F(JoinTest, CloseWhileTheGroupIsBeingJoined) {
     });
     EXPECT_EQ(ranks[0].connect(2, true), -EALREADY);
     EXPECT_EQ(ranks[0].close(), 0);
+}
+
+TEST_F(JoinTest, ShutdownWhileTheGroupIsBeingJoined) {
+    answer_with([](auto &c) {
+        c.group_port = inagg_swap16(12001);
+        c.group[0] = 239;
+    });
+    EXPECT_EQ(mock_shutdown(ranks[0].sock, SHUT_RDWR), 0);
+    EXPECT_EQ(mock_so_error(ranks[0].sock), ECONNRESET);
+    world->run(1 * s);
+    EXPECT_EQ(mock_so_error(ranks[0].sock), 0);
+    EXPECT_EQ(mock_poll(ranks[0].sock) & EPOLLOUT, 0) << "the group comes too late";
+    deaf = false;
+    EXPECT_EQ(ranks[0].connect(2), 0);
 }
 
 TEST_F(JoinTest, SlotsBeyondTheMemoryLimitAreRefused) {
