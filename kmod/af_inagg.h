@@ -72,7 +72,8 @@ struct inagg_tensor {
 	struct inagg_tensor *classes;	/* of a sum: its counts */
 	u8	*own;		/* of the counts: their memory, instead of ring cells */
 	u64	bytes;
-	u64	copied;		/* bytes the sender has put into the ring */
+	u64	filled;		/* send_lock: bytes the sender has put into the ring */
+	u64	copied;		/* of them, those that may be sent: with the last ones the tensor is no longer the sender's */
 	u64	read;		/* bytes the receiver has taken */
 	u32	decoded;	/* blocks turned back into the user's type, in their cells */
 	u32	cell;		/* number of its first ring cell */

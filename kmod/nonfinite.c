@@ -77,14 +77,19 @@ static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, st
 	inagg_transmit(isk, &burst);
 }
 
+static bool is_too_large(const struct inagg_sock *isk, const struct inagg_tensor *t)
+{
+	return t->blocks > isk->ring.cells;
+}
+
 static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 {
 	u64 bytes = div_u64(t->bytes, memory_bytes(t)) * 4, room = round_up(bytes, INAGG_CHUNK * 4);	/* results are padded */
 	struct inagg_tensor *exponent, *classes;
 	int error;
 
-	if (t->copied < t->bytes)
-		return -EDOM;	/* a tensor larger than the buffer: its first part is needed twice */
+	if (is_too_large(isk, t))
+		return -EDOM;	/* its first part is needed twice */
 	error = inagg_charge(isk, room);
 	if (error)
 		return error;
@@ -105,16 +110,20 @@ static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 	return 0;
 }
 
-/* The first sum that waits for it.  It stays on the list: without a scale it cannot become complete. */
+/*
+ * The first sum that waits for it, and whose sender has copied all of it: that takes a while behind results that nobody
+ * reads.  It stays on the list: without a scale it cannot become complete.
+ */
 static struct inagg_tensor *next_split(struct inagg_sock *isk)
 {
 	struct inagg_tensor *t, *found = NULL;
 
 	spin_lock_bh(&isk->lock);
 	list_for_each_entry(t, &isk->tensors, list)
-		if (t->split && !found) {
+		if (t->split && (t->copied == t->bytes || is_too_large(isk, t))) {
 			t->split = false;
 			found = t;
+			break;
 		}
 	spin_unlock_bh(&isk->lock);
 	return found;

@@ -77,20 +77,20 @@ static bool is_free(const struct inagg_sock *isk, u32 cell)
 /* Copy as many blocks as there are free cells; tells the largest magnitude among them. */
 static int copy_blocks(struct inagg_sock *isk, struct inagg_tensor *t, struct iov_iter *from, u32 *magnitude)
 {
-	u64 copied = t->copied;	/* what a fault here must not take back: it may be on its way */
+	u64 before = t->filled;	/* what a fault here must not take back: it may be on its way */
 	u32 bytes, index;
 	u8 *cell;
 
-	while (t->copied < t->bytes && is_free(isk, t->cell + blocks_in(t, t->copied))) {
-		index = blocks_in(t, t->copied);
+	while (t->filled < t->bytes && is_free(isk, t->cell + blocks_in(t, t->filled))) {
+		index = blocks_in(t, t->filled);
 		bytes = bytes_of(t, index);
 		cell = cell_of(isk, t, index);
 		if (!copy_from_iter_full(cell, bytes, from))
-			return t->copied > copied ? 0 : -EFAULT;
+			return t->filled > before ? 0 : -EFAULT;
 		if (magnitude)
 			*magnitude = inagg_magnitude(cell, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
-		t->copied += bytes;
-		if (signal_pending(current) && t->copied > copied)
+		t->filled += bytes;
+		if (signal_pending(current) && t->filled > before)
 			break;
 	}
 	return 0;
@@ -135,6 +135,7 @@ static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 	if (isk->sk.sk_state != TCP_ESTABLISHED || isk->sk.sk_err) {
 		error = -EPIPE;
 	} else {
+		t->copied = t->filled;
 		list_add_tail(&t->list, &isk->tensors);
 		isk->tensor_count++;
 		isk->ring.head = t->cell + t->blocks;
@@ -164,6 +165,9 @@ static void publish(struct inagg_sock *isk, struct inagg_tensor *t)
 
 	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
+	t->copied = t->filled;
+	if (t->split && t->copied == t->bytes)
+		inagg_queue_split(isk, t);
 	inagg_open_copied(isk, t, &burst);
 	inagg_timer_follow(isk);
 	spin_unlock_bh(&isk->lock);
@@ -173,8 +177,8 @@ static void publish(struct inagg_sock *isk, struct inagg_tensor *t)
 /* The rest of it, if any, is the next send()'s.  Afterwards a tensor copied whole may be read and gone. */
 static void note_rest(struct inagg_sock *isk, struct inagg_tensor *t)
 {
-	WRITE_ONCE(isk->sending, t->copied < t->bytes ? t : NULL);
-	WRITE_ONCE(isk->fill, t->cell + blocks_in(t, t->copied));
+	WRITE_ONCE(isk->sending, t->filled < t->bytes ? t : NULL);
+	WRITE_ONCE(isk->fill, t->cell + blocks_in(t, t->filled));
 }
 
 static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t length)
@@ -288,7 +292,7 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 	bool taken = false;
 	int error;
 
-	if (isk->sending && length != isk->sending->bytes - isk->sending->copied)
+	if (isk->sending && length != isk->sending->bytes - isk->sending->filled)
 		return -EMSGSIZE;
 	for (;;) {
 		if (taken && isk->sk.sk_err)

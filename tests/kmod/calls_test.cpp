@@ -614,6 +614,45 @@ TEST_F(CallsTest, ResultsLargerThanTheBufferAreThrownAwayAsTheyCome) {
     EXPECT_EQ(other[0].output, expected(INAGG_INT32, INAGG_SUM, inputs));
 }
 
+// A sender that has just copied the last block loses the processor, until the whole result is read and the tensor
+// gone: the scale comes just then, so that all of its blocks go at once.
+TEST_F(CallsTest, SenderIsOvertakenByItsResult) {
+    for (uint64_t scale_in = 0; scale_in < 15 * ms; scale_in += 500 * us) {
+        ranks.clear();
+        world->run(1 * s);
+        join(1, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); });
+        bool lost = false;
+        world->filter = [&](const mock_packet &packet) {
+            const auto *h = static_cast<const inagg_hdr *>(packet.data);
+            return inagg_hdr_type(h) == INAGG_CONTRIBUTION && inagg_swap32(h->slot) >= 8 && !std::exchange(lost, true);
+        };
+        ASSERT_EQ(ranks[0].send(Bytes(512), {INAGG_INT32, INAGG_SUM, 0, 0}), 512); // half of the buffer
+        const auto inputs = inputs_of(INAGG_FLOAT32, 1, 64 * 4);
+        ASSERT_EQ(ranks[0].send(inputs[0], MSG_DONTWAIT), 512);
+        ASSERT_TRUE(lost); // and repeated after 100 ms
+        world->run(100 * ms - scale_in);
+        Bytes output;
+        world->every(20 * us, [&] {
+            Bytes part(1000);
+            const int got = ranks[0].recv_nowait(part);
+            if (got > 0)
+                output.insert(output.end(), part.begin(), part.begin() + got);
+            return output.size() < 512 + inputs[0].size();
+        });
+        mock_set_preemption([] {
+            for (int i = 0; i < 100; i++)
+                mock_step();
+        });
+        EXPECT_EQ(ranks[0].send(std::span(inputs[0]).subspan(512)), 512);
+        mock_set_preemption(nullptr);
+        world->run(1 * s);
+        ASSERT_EQ(output.size(), 512 + inputs[0].size()) << scale_in;
+        output.erase(output.begin(), output.begin() + 512);
+        EXPECT_TRUE(output == expected(INAGG_FLOAT32, INAGG_SUM, inputs)) << scale_in;
+    }
+    world->filter = {};
+}
+
 TEST_F(CallsTest, CloseFinishesWhatOthersWaitFor) {
     join(2);
     for (Rank &rank : ranks)

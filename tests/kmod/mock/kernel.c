@@ -507,7 +507,11 @@ bool mock_step(void)
 
 /* Sleeping. */
 
-bool mock_signal_pending(void) { return k.signal; }
+bool mock_signal_pending(void)
+{
+	preempt();	/* here as well as anywhere else */
+	return k.signal;
+}
 void mock_interrupt(bool pending) { k.signal = pending; }
 void mock_set_exiting(bool exiting) { mock_task.flags = exiting ? PF_EXITING : 0; }
 int mock_sigpipes(void) { return k.sigpipes; }
