@@ -186,6 +186,7 @@ struct inagg_sock {
 	u64	timer_due;	/* when the timer fires; U64_MAX: it does not */
 	struct hrtimer timer;
 	struct inagg_info info;		/* its counters */
+	u64	drops[INAGG_R_CAPACITY];	/* info.rejected, by reason */
 	atomic64_t charged;	/* bytes of inagg_memory */
 	struct mem_cgroup *memcg;	/* of who sent first: what works allocate is charged to it, too */
 	struct delayed_work linger;	/* what is left to do after close() */
@@ -213,7 +214,7 @@ struct inagg_net {
 	struct ctl_table_header *sysctls;
 	struct ctl_table *table;
 	int	buffer_default, buffer_max, deadline_default;
-	atomic64_t drops[INAGG_R_CAPACITY];
+	atomic64_t drops[INAGG_R_CAPACITY];	/* of all sockets, also of those that have gone */
 };
 
 extern unsigned int inagg_net_id;
@@ -229,8 +230,10 @@ static inline struct inagg_net *inagg_pernet(const struct net *net)
 
 static inline void inagg_count_drop(struct inagg_sock *isk, int reason)
 {
+	reason &= INAGG_R_CAPACITY - 1;
 	isk->info.rejected++;
-	atomic64_inc(&inagg_pernet(sock_net(&isk->sk))->drops[reason & (INAGG_R_CAPACITY - 1)]);
+	isk->drops[reason]++;
+	atomic64_inc(&inagg_pernet(sock_net(&isk->sk))->drops[reason]);
 }
 
 /* Packets to send once `lock` is free. */
@@ -295,6 +298,7 @@ void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *faul
 
 /* transport.c */
 int inagg_link_open(struct inagg_sock *isk);
+void inagg_link_bind_device(struct inagg_sock *isk);
 void inagg_link_orphan(struct inagg_sock *isk);
 void inagg_link_close(struct inagg_sock *isk);
 void inagg_udp_close(struct socket *udp);

@@ -57,6 +57,20 @@ struct HostileTest : KmodTest {
         EXPECT_EQ(ranks[0].info().rejected, rejected + 1) << reason;
         EXPECT_EQ(ranks[0].info().blocks, blocks);
         EXPECT_EQ(drops(reason), before + 1) << mock_read_proc(0);
+        EXPECT_EQ(drops_of_rank_0(reason), before + 1) << mock_read_proc(0);
+    }
+    // The same in the line of the job's rank.
+    static uint64_t drops_of_rank_0(inagg_reason reason) {
+        static const char *const names[INAGG_R_CAPACITY] = {
+#define NAME(number, name, text) #name,
+            INAGG_REASONS(NAME)
+#undef NAME
+        };
+        const std::string proc = mock_read_proc(0);
+        const size_t line = proc.find(" job 7 rank 0 "), end = proc.find('\n', line);
+        const std::string key = std::string(" dropped_") + names[reason] + " ";
+        const size_t at = proc.find(key, line);
+        return at < end ? std::stoull(proc.substr(at + key.size())) : 0;
     }
     // What /proc/net/inagg says.
     static uint64_t drops(inagg_reason reason) {

@@ -718,6 +718,7 @@ int udp_tunnel6_xmit_skb(struct dst_entry *dst, struct sock *sk, struct sk_buff 
 
 struct seq_file { struct net *net; };
 void seq_printf(struct seq_file *seq, const char *format, ...);
+#define seq_puts(seq, text)	seq_printf(seq, "%s", text)
 #define seq_file_single_net(seq) ((seq)->net)
 #define seq_user_ns(seq)	NULL
 #define sock_i_ino(sk)		((void)(sk), 0UL)
