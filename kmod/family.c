@@ -32,10 +32,17 @@ atomic_long_t inagg_memory = ATOMIC_LONG_INIT(0);
 unsigned long inagg_memory_limit;
 struct workqueue_struct *inagg_workqueue;
 
+/* SO_BINDTODEVICE has changed; under lock_sock(). */
+static void rehash(struct sock *sk)
+{
+	inagg_link_bind_device(inagg_sk(sk));
+}
+
 static struct proto inagg_proto = {
 	.name = "INAGG",
 	.owner = THIS_MODULE,
 	.obj_size = sizeof(struct inagg_sock),
+	.rehash = rehash,
 };
 
 /* Failing. */
@@ -212,7 +219,7 @@ static void init_settings(struct inagg_sock *isk)
 	isk->set.algorithm = INAGG_SWITCHML;
 	isk->set.rto_min_us = INAGG_RTO_FLOOR_NS / NSEC_PER_USEC;
 	isk->set.deadline_ms = READ_ONCE(in->deadline_default);
-	isk->set.buffer = READ_ONCE(in->buffer_default);
+	isk->set.buffer = min(READ_ONCE(in->buffer_default), READ_ONCE(in->buffer_max));
 }
 
 static int init_sock(struct inagg_sock *isk)

@@ -397,6 +397,21 @@ static void set_owner(struct sock *udp, struct socket *owner)
 	write_unlock_bh(&udp->sk_callback_lock);
 }
 
+/* The one interface that is used, or 0. */
+static int device_of(const struct inagg_sock *isk)
+{
+	return isk->link.ifindex ?: READ_ONCE(isk->sk.sk_bound_dev_if);
+}
+
+/** inagg_link_bind_device() - follow the interface that the socket is bound to; under lock_sock(), may sleep */
+void inagg_link_bind_device(struct inagg_sock *isk)
+{
+	if (!isk->link.udp)
+		return;	/* inagg_link_open() will */
+	sock_bindtoindex(isk->link.udp->sk, device_of(isk), true);
+	dst_cache_reset(&isk->link.dst);
+}
+
 /** inagg_link_orphan() - the user's socket and its file go, or the link, with which the core would clear the user's ->sk */
 void inagg_link_orphan(struct inagg_sock *isk)
 {
@@ -417,7 +432,7 @@ int inagg_link_open(struct inagg_sock *isk)
 		.family = link->family,
 		.local_udp_port = link->port,
 		.ipv6_v6only = 1,
-		.bind_ifindex = link->ifindex ?: isk->sk.sk_bound_dev_if,
+		.bind_ifindex = device_of(isk),
 	};
 	int error;
 

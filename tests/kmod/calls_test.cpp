@@ -140,6 +140,22 @@ TEST_F(CallsTest, BindTakesAPortOnce) {
     EXPECT_EQ(name.sinagg_rank, 1);
 }
 
+TEST_F(CallsTest, SocketsFollowTheirDevice) {
+    Rank before, after, link_local;
+    mock_bind_to_device(before.sock, 3);
+    ASSERT_EQ(before.bind(0, "10.0.0.1"), 0);
+    EXPECT_EQ(mock_device_of(before.sock), 3);
+    ASSERT_EQ(after.bind(0, "10.0.0.1"), 0);
+    EXPECT_EQ(mock_device_of(after.sock), 0);
+    mock_bind_to_device(after.sock, 3);
+    EXPECT_EQ(mock_device_of(after.sock), 3) << "also once bound to an address";
+    mock_bind_to_device(after.sock, 0);
+    EXPECT_EQ(mock_device_of(after.sock), 0);
+    ASSERT_EQ(bind(link_local, with(address_of("fe80::1"), [](auto &a) { a.sinagg_scope_id = 4; })), 0);
+    mock_bind_to_device(link_local.sock, 3);
+    EXPECT_EQ(mock_device_of(link_local.sock), 4) << "its address names one";
+}
+
 TEST_F(CallsTest, BindTakesLinkLocalAddressesWithTheirInterface) {
     Rank rank;
     EXPECT_EQ(bind(rank, with(address_of("fe80::1"), [](auto &a) { a.sinagg_scope_id = 3; })), 0);
@@ -809,6 +825,8 @@ TEST_F(CallsTest, SysctlsBelongToTheirNamespace) {
     EXPECT_EQ(here.get(INAGG_BUFFER), 1 << 20);
     EXPECT_EQ(there.set(INAGG_BUFFER, 4 << 20), 0);
     EXPECT_EQ(there.get(INAGG_BUFFER), 4 << 20);
+    Rank standard;
+    EXPECT_EQ(standard.get(INAGG_BUFFER), 1 << 20) << "buffer_default is cut to buffer_max, too";
 }
 
 // Groups.

@@ -502,6 +502,7 @@ struct proto {
 	const char *name;
 	struct module *owner;
 	size_t obj_size;
+	void (*rehash)(struct sock *sk);
 };
 
 struct sock {
@@ -642,6 +643,7 @@ struct inet_sock {
 	__be16 inet_sport;
 	int family;
 	u8 address[16];
+	int device;
 	bool reuses, accepts_no_checksum, in_group;
 	int (*encap_rcv)(struct sock *sk, struct sk_buff *skb);
 	struct inet_sock *next;
@@ -701,6 +703,7 @@ struct udp_tunnel_sock_cfg {
 };
 int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **sock);
 void setup_udp_tunnel_sock(struct net *net, struct socket *sock, struct udp_tunnel_sock_cfg *tunnel);
+int sock_bindtoindex(struct sock *sk, int device, bool lock);
 int kernel_sock_shutdown(struct socket *sock, int how);
 int sock_create_kern(struct net *net, int family, int type, int protocol, struct socket **sock);
 void sock_release(struct socket *sock);

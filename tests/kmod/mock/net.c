@@ -489,6 +489,7 @@ int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **
 	else
 		memcpy(udp->address, &port->local_ip6, 16);
 	udp->inet_sport = port->local_udp_port ?: htons((u16)(40000 + n.next_port++ % 20000));
+	udp->device = port->bind_ifindex;
 	error = check_bind(udp, port->bind_ifindex);
 	if (error) {
 		mock_free(pair, MOCK_OBJECT);
@@ -497,6 +498,13 @@ int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **
 	udp->next = n.udp;
 	n.udp = udp;
 	*sock = &pair->socket;
+	return 0;
+}
+
+int sock_bindtoindex(struct sock *sk, int device, bool lock)
+{
+	mock_might_sleep("sock_bindtoindex");
+	inet_sk(sk)->device = device;
 	return 0;
 }
 
@@ -643,15 +651,18 @@ void *mock_sk_user_data(struct sock *sk)
 	return data;
 }
 
-bool mock_is_owned(const struct socket *sock)
+static const struct inet_sock *udp_of(const struct socket *sock)
 {
 	const struct inet_sock *udp;
 
 	for (udp = n.udp; udp; udp = udp->next)
 		if (udp->sk.sk_socket == sock)
-			return true;
-	return false;
+			return udp;
+	return NULL;
 }
+
+bool mock_is_owned(const struct socket *sock) { return udp_of(sock); }
+int mock_device_of(const struct socket *sock) { return udp_of(sock)->device; }
 
 void mock_set_racer(void (*function)(void)) { n.racer = function; }
 
