@@ -278,6 +278,7 @@ TEST_F(CallsTest, FailedJoinShowsWithoutWaitingToo) {
     EXPECT_EQ(other.connect(3, true), -EINVAL) << "SIZE";
     EXPECT_EQ(other.connect(2, true), -EINPROGRESS);
     EXPECT_FALSE(mock_poll(other.sock) & EPOLLERR) << "that was the first attempt's";
+    EXPECT_FALSE(other.fault()) << "and so was what its error queue held";
     EXPECT_EQ(other.connect(2), 0);
 }
 
