@@ -72,7 +72,8 @@ struct inagg_tensor {
 	struct inagg_tensor *classes;	/* of a sum: its counts */
 	u8	*own;		/* of the counts: their memory, instead of ring cells */
 	u64	bytes;
-	u64	copied;		/* bytes the sender has put into the ring */
+	u64	filled;		/* send_lock: bytes the sender has put into the ring */
+	u64	copied;		/* of them, those that may be sent: with the last ones the tensor is no longer the sender's */
 	u64	read;		/* bytes the receiver has taken */
 	u32	decoded;	/* blocks turned back into the user's type, in their cells */
 	u32	cell;		/* number of its first ring cell */
@@ -159,6 +160,7 @@ struct inagg_sock {
 	struct sockaddr_inagg local, peer;	/* lock_sock() */
 
 	struct mutex send_lock, recv_lock;
+	wait_queue_head_t calls;	/* those that wait for one of these two; apart from sk_sleep(), where epoll waits, too */
 	struct inagg_tensor *sending;	/* send_lock: not all of it is copied yet; others only ask if there is one */
 	u32	fill;			/* send_lock, read by all: number of the cell that the sender fills next */
 
@@ -184,7 +186,9 @@ struct inagg_sock {
 	u64	timer_due;	/* when the timer fires; U64_MAX: it does not */
 	struct hrtimer timer;
 	struct inagg_info info;		/* its counters */
+	u64	drops[INAGG_R_CAPACITY];	/* info.rejected, by reason */
 	atomic64_t charged;	/* bytes of inagg_memory */
+	struct mem_cgroup *memcg;	/* of who sent first: what works allocate is charged to it, too */
 	struct delayed_work linger;	/* what is left to do after close() */
 	u64	linger_until, linger_pause;	/* ns; jiffies */
 	struct sock *wire;	/* link.udp's, from when it is closed until its packets have gone */
@@ -210,7 +214,7 @@ struct inagg_net {
 	struct ctl_table_header *sysctls;
 	struct ctl_table *table;
 	int	buffer_default, buffer_max, deadline_default;
-	atomic64_t drops[INAGG_R_CAPACITY];
+	atomic64_t drops[INAGG_R_CAPACITY];	/* of all sockets, also of those that have gone */
 };
 
 extern unsigned int inagg_net_id;
@@ -226,8 +230,10 @@ static inline struct inagg_net *inagg_pernet(const struct net *net)
 
 static inline void inagg_count_drop(struct inagg_sock *isk, int reason)
 {
+	reason &= INAGG_R_CAPACITY - 1;
 	isk->info.rejected++;
-	atomic64_inc(&inagg_pernet(sock_net(&isk->sk))->drops[reason & (INAGG_R_CAPACITY - 1)]);
+	isk->drops[reason]++;
+	atomic64_inc(&inagg_pernet(sock_net(&isk->sk))->drops[reason]);
 }
 
 /* Packets to send once `lock` is free. */
@@ -245,6 +251,8 @@ static inline void inagg_burst_start(struct inagg_burst *burst)
 /* family.c */
 void inagg_fail(struct inagg_sock *isk, int error, int reason);
 int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), long *timeout);
+int inagg_lock_call(struct inagg_sock *isk, struct mutex *lock, long *timeout);
+void inagg_unlock_call(struct inagg_sock *isk, struct mutex *lock);
 
 /* options.c */
 int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length);
@@ -256,14 +264,6 @@ static inline bool inagg_at_end(const struct inagg_sock *isk)
 {
 	return isk->sk.sk_shutdown & RCV_SHUTDOWN ||
 	       (isk->sk.sk_shutdown & SEND_SHUTDOWN && !READ_ONCE(isk->tensor_count));
-}
-
-/* The lock of a call that may not wait for another one that does. */
-static inline int inagg_lock_call(struct mutex *lock, bool nonblock)
-{
-	if (nonblock)
-		return mutex_trylock(lock) ? 0 : -EAGAIN;
-	return mutex_lock_interruptible(lock) ? -ERESTARTSYS : 0;
 }
 
 /* send.c */
@@ -298,7 +298,10 @@ void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *faul
 
 /* transport.c */
 int inagg_link_open(struct inagg_sock *isk);
+void inagg_link_bind_device(struct inagg_sock *isk);
+void inagg_link_orphan(struct inagg_sock *isk);
 void inagg_link_close(struct inagg_sock *isk);
+void inagg_udp_close(struct socket *udp);
 u32 inagg_path_payload(struct inagg_sock *isk, int *error);
 u64 inagg_wire_bytes(const struct inagg_sock *isk);
 struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload);

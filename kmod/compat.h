@@ -4,6 +4,7 @@
 #define _INAGG_COMPAT_H
 
 #include <linux/hrtimer.h>
+#include <linux/net.h>
 #include <linux/sysctl.h>
 #include <linux/version.h>
 #include <net/udp_tunnel.h>
@@ -18,6 +19,17 @@ static inline void inagg_hrtimer_setup(struct hrtimer *timer, enum hrtimer_resta
 }
 #else
 #define inagg_hrtimer_setup hrtimer_setup
+#endif
+
+/* 6.5: sendfile() and splice() became sendmsg() with a flag, which we refuse as any other that we do not know */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
+static inline ssize_t inagg_sendpage(struct socket *sock, struct page *page, int offset, size_t size, int flags)
+{
+	return -EINVAL;
+}
+#define INAGG_REFUSE_SPLICE	.sendpage = inagg_sendpage,
+#else
+#define INAGG_REFUSE_SPLICE
 #endif
 
 /* 6.6: the size of a sysctl table is told; 6.11: and its empty last entry is refused */

@@ -32,10 +32,17 @@ atomic_long_t inagg_memory = ATOMIC_LONG_INIT(0);
 unsigned long inagg_memory_limit;
 struct workqueue_struct *inagg_workqueue;
 
+/* SO_BINDTODEVICE has changed; under lock_sock(). */
+static void rehash(struct sock *sk)
+{
+	inagg_link_bind_device(inagg_sk(sk));
+}
+
 static struct proto inagg_proto = {
 	.name = "INAGG",
 	.owner = THIS_MODULE,
 	.obj_size = sizeof(struct inagg_sock),
+	.rehash = rehash,
 };
 
 /* Failing. */
@@ -82,12 +89,10 @@ void inagg_fail(struct inagg_sock *isk, int error, int reason)
 
 /* Creating and closing. */
 
+/* Packets that arrived as the socket was closed have been handled. */
 static void destruct(struct sock *sk)
 {
-	struct inagg_sock *isk = inagg_sk(sk);
-
-	inagg_free_tensors(isk);
-	dst_cache_destroy(&isk->link.dst);
+	dst_cache_destroy(&inagg_sk(sk)->link.dst);
 	skb_queue_purge(&sk->sk_error_queue);
 }
 
@@ -104,6 +109,7 @@ static void free_when_drained(struct inagg_sock *isk)
 		look_later(isk);
 		return;
 	}
+	inagg_free_tensors(isk);
 	if (isk->wire)
 		sock_put(isk->wire);
 	sock_put(&isk->sk);
@@ -178,6 +184,7 @@ static int inagg_release(struct socket *sock)
 	patient = !sock_flag(sk, SOCK_LINGER) || (sk->sk_lingertime && exiting);
 	if (!patient && sk->sk_lingertime)
 		wait_event_interruptible_timeout(*sk_sleep(sk), !has_unfinished(isk), sk->sk_lingertime);
+	inagg_link_orphan(isk);
 	sock_orphan(sk);
 	sock->sk = NULL;
 	if (patient && has_unfinished(isk)) {
@@ -212,7 +219,7 @@ static void init_settings(struct inagg_sock *isk)
 	isk->set.algorithm = INAGG_SWITCHML;
 	isk->set.rto_min_us = INAGG_RTO_FLOOR_NS / NSEC_PER_USEC;
 	isk->set.deadline_ms = READ_ONCE(in->deadline_default);
-	isk->set.buffer = READ_ONCE(in->buffer_default);
+	isk->set.buffer = min(READ_ONCE(in->buffer_default), READ_ONCE(in->buffer_max));
 }
 
 static int init_sock(struct inagg_sock *isk)
@@ -223,6 +230,7 @@ static int init_sock(struct inagg_sock *isk)
 		return error;
 	mutex_init(&isk->send_lock);
 	mutex_init(&isk->recv_lock);
+	init_waitqueue_head(&isk->calls);
 	spin_lock_init(&isk->lock);
 	INIT_LIST_HEAD(&isk->tensors);
 	inagg_guesses_init(&isk->guesses);
@@ -232,6 +240,7 @@ static int init_sock(struct inagg_sock *isk)
 	init_settings(isk);
 	inagg_timer_init(isk);
 	isk->wire_limit = WIRE_BEFORE_JOIN;
+	sock_set_flag(&isk->sk, SOCK_RCU_FREE);
 	isk->sk.sk_destruct = destruct;
 	isk->sk.sk_write_space = write_space;
 	isk->sk.sk_state = TCP_CLOSE;
@@ -415,7 +424,8 @@ static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 	if (!isk->bound || !a->sinagg_size || a->sinagg_size > INAGG_MAX_RANKS ||
 	    isk->local.sinagg_rank >= a->sinagg_size || a->sinagg_rank)
 		return -EINVAL;
-	inagg_group_cancel(isk);	/* of an earlier attempt */
+	inagg_timer_stop(isk);	/* of an earlier attempt, whose last JOIN may be just on its way */
+	inagg_group_cancel(isk);
 	error = open_link(isk, a);
 	if (!error)
 		error = prepare_job(isk, a);
@@ -453,7 +463,7 @@ static int inagg_connect(struct socket *sock, struct sockaddr_unsized *addr, int
 		}
 	}
 	if (!error && sk->sk_state != TCP_ESTABLISHED) {
-		error = sock_error(sk) ?: -ECONNREFUSED;
+		error = sock_error(sk) ?: -ECONNABORTED;
 		sock->state = SS_UNCONNECTED;
 	}
 	if (!error)
@@ -486,6 +496,36 @@ int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), lo
 		return sock_intr_errno(*timeout);
 	*timeout = left;
 	return left ? 0 : -EAGAIN;
+}
+
+/**
+ * inagg_lock_call() - one send() and one recv() at a time: wait for another thread's as long as for anything else
+ * @isk: the socket
+ * @lock: send_lock or recv_lock
+ * @timeout: jiffies; becomes what is left of them
+ *
+ * Return: 0, -EAGAIN when the time is over, or an error of interrupted calls.
+ */
+int inagg_lock_call(struct inagg_sock *isk, struct mutex *lock, long *timeout)
+{
+	long left;
+
+	if (mutex_trylock(lock))
+		return 0;
+	if (!*timeout)
+		return -EAGAIN;
+	left = wait_event_interruptible_timeout(isk->calls, mutex_trylock(lock), *timeout);
+	if (left < 0)
+		return sock_intr_errno(*timeout);
+	*timeout = left;
+	return left ? 0 : -EAGAIN;
+}
+
+void inagg_unlock_call(struct inagg_sock *isk, struct mutex *lock)
+{
+	mutex_unlock(lock);
+	if (wq_has_sleeper(&isk->calls))
+		wake_up_interruptible(&isk->calls);
 }
 
 static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *wait)
@@ -521,6 +561,24 @@ static int inagg_ioctl(struct socket *sock, unsigned int command, unsigned long 
 	return put_user((int)min_t(u64, command == SIOCOUTQ ? unsent : unread, INT_MAX), (int __user *)argument);
 }
 
+/* Ends a connect() under way, if there is one; returns whether. */
+static bool abort_join(struct inagg_sock *isk)
+{
+	struct inagg_burst burst;
+	bool joining;
+
+	inagg_burst_start(&burst);
+	spin_lock_bh(&isk->lock);
+	joining = isk->sk.sk_state == TCP_SYN_SENT;
+	if (joining) {
+		inagg_send_membership(isk, INAGG_LEAVE, &burst);	/* a JOIN may have been heard */
+		inagg_fail(isk, ECONNRESET, 0);
+	}
+	spin_unlock_bh(&isk->lock);
+	inagg_transmit(isk, &burst);
+	return joining;
+}
+
 /* In the middle of a tensor that is the end: its rest will never come. */
 static void stop_sending(struct inagg_sock *isk)
 {
@@ -539,6 +597,11 @@ static int inagg_shutdown(struct socket *sock, int how)
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
 	lock_sock(sk);
+	if (abort_join(isk)) {	/* which may be tried again, as of a TCP socket */
+		sock->state = SS_UNCONNECTED;
+		release_sock(sk);
+		return 0;
+	}
 	if (!isk->joined) {
 		release_sock(sk);
 		return -ENOTCONN;
@@ -571,6 +634,7 @@ static struct proto_ops inagg_ops = {
 	.sendmsg = inagg_sendmsg,
 	.recvmsg = inagg_recvmsg,
 	.mmap = sock_no_mmap,
+	INAGG_REFUSE_SPLICE
 };
 
 static int inagg_create(struct net *net, struct socket *sock, int protocol, int kern)

@@ -87,7 +87,7 @@ void inagg_group_work(struct work_struct *work)
 	}
 	spin_unlock_bh(&isk->lock);
 	if (unused)
-		udp_tunnel_sock_release(inagg_tunnel(unused));
+		inagg_udp_close(unused);
 	sock_put(&isk->sk);
 }
 

@@ -3,6 +3,7 @@
  * Float sums with infinities or NaN on some rank.  They are split off by a work: it takes memory and the whole
  * tensor, neither of which softirq has.
  */
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -18,7 +19,7 @@ void inagg_queue_split(struct inagg_sock *isk, struct inagg_tensor *t)
 
 static struct inagg_tensor *companion(struct inagg_tensor *sum, u64 bytes, u8 dtype_op, u32 per_block)
 {
-	struct inagg_tensor *t = kzalloc(sizeof(*t), GFP_KERNEL);
+	struct inagg_tensor *t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
 
 	if (!t)
 		return NULL;
@@ -76,21 +77,26 @@ static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, st
 	inagg_transmit(isk, &burst);
 }
 
+static bool is_too_large(const struct inagg_sock *isk, const struct inagg_tensor *t)
+{
+	return t->blocks > isk->ring.cells;
+}
+
 static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 {
 	u64 bytes = div_u64(t->bytes, memory_bytes(t)) * 4, room = round_up(bytes, INAGG_CHUNK * 4);	/* results are padded */
 	struct inagg_tensor *exponent, *classes;
 	int error;
 
-	if (t->copied < t->bytes)
-		return -EDOM;	/* a tensor larger than the buffer: its first part is needed twice */
+	if (is_too_large(isk, t))
+		return -EDOM;	/* its first part is needed twice */
 	error = inagg_charge(isk, room);
 	if (error)
 		return error;
 	exponent = companion(t, 0, INAGG_WIRE_NONE << 4, isk->job.elements);
 	classes = companion(t, bytes, INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, isk->job.elements);
 	if (classes)
-		classes->own = vzalloc(room);
+		classes->own = __vmalloc(room, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!exponent || !classes || !classes->own) {
 		kfree(exponent);
 		if (classes)
@@ -104,16 +110,20 @@ static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 	return 0;
 }
 
-/* The first sum that waits for it.  It stays on the list: without a scale it cannot become complete. */
+/*
+ * The first sum that waits for it, and whose sender has copied all of it: that takes a while behind results that nobody
+ * reads.  It stays on the list: without a scale it cannot become complete.
+ */
 static struct inagg_tensor *next_split(struct inagg_sock *isk)
 {
 	struct inagg_tensor *t, *found = NULL;
 
 	spin_lock_bh(&isk->lock);
 	list_for_each_entry(t, &isk->tensors, list)
-		if (t->split && !found) {
+		if (t->split && (t->copied == t->bytes || is_too_large(isk, t))) {
 			t->split = false;
 			found = t;
+			break;
 		}
 	spin_unlock_bh(&isk->lock);
 	return found;
@@ -122,6 +132,7 @@ static struct inagg_tensor *next_split(struct inagg_sock *isk)
 void inagg_split_work(struct work_struct *work)
 {
 	struct inagg_sock *isk = container_of(work, struct inagg_sock, split);
+	struct mem_cgroup *before = set_active_memcg(isk->memcg);
 	struct inagg_tensor *t;
 	int error;
 
@@ -133,5 +144,6 @@ void inagg_split_work(struct work_struct *work)
 		inagg_fail(isk, -error, 0);
 		spin_unlock_bh(&isk->lock);
 	}
+	set_active_memcg(before);
 	sock_put(&isk->sk);
 }

@@ -187,6 +187,7 @@ static ssize_t recv_locked(struct inagg_sock *isk, struct msghdr *msg, int flags
  */
 int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags)
 {
+	long timeout = sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT);
 	struct inagg_sock *isk = inagg_sk(sock->sk);
 	ssize_t result;
 
@@ -197,16 +198,16 @@ int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int fl
 		return -EINVAL;
 	if (flags & MSG_ERRQUEUE)
 		return sock_recv_errqueue(sock->sk, msg, length, SOL_INAGG, INAGG_CMSG_FAULT);
-	result = inagg_lock_call(&isk->recv_lock, flags & MSG_DONTWAIT);
+	result = inagg_lock_call(isk, &isk->recv_lock, &timeout);
 	if (result)
 		return result;
 	msg->msg_namelen = 0;
-	result = recv_locked(isk, msg, flags, sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT));
+	result = recv_locked(isk, msg, flags, timeout);
 	if (result != -EAGAIN) {
 		spin_lock_bh(&isk->lock);
 		inagg_update_readable(isk);
 		spin_unlock_bh(&isk->lock);
 	}
-	mutex_unlock(&isk->recv_lock);
+	inagg_unlock_call(isk, &isk->recv_lock);
 	return result;
 }

@@ -11,11 +11,8 @@ static int parse_cmsgs(struct msghdr *msg, struct inagg_tensor_type *type)
 	struct cmsghdr *cmsg;
 
 	for_each_cmsghdr(cmsg, msg) {
-		if (!CMSG_OK(msg, cmsg))
-			return -EINVAL;
-		if (cmsg->cmsg_level != SOL_INAGG)
-			continue;
-		if (cmsg->cmsg_type != INAGG_CMSG_TENSOR || cmsg->cmsg_len != CMSG_LEN(sizeof(*type)))
+		if (!CMSG_OK(msg, cmsg) || cmsg->cmsg_level != SOL_INAGG || cmsg->cmsg_type != INAGG_CMSG_TENSOR ||
+		    cmsg->cmsg_len != CMSG_LEN(sizeof(*type)))
 			return -EINVAL;
 		memcpy(type, CMSG_DATA(cmsg), sizeof(*type));
 	}
@@ -81,20 +78,20 @@ static bool is_free(const struct inagg_sock *isk, u32 cell)
 /* Copy as many blocks as there are free cells; tells the largest magnitude among them. */
 static int copy_blocks(struct inagg_sock *isk, struct inagg_tensor *t, struct iov_iter *from, u32 *magnitude)
 {
-	u64 copied = t->copied;	/* what a fault here must not take back: it may be on its way */
+	u64 before = t->filled;	/* what a fault here must not take back: it may be on its way */
 	u32 bytes, index;
 	u8 *cell;
 
-	while (t->copied < t->bytes && is_free(isk, t->cell + blocks_in(t, t->copied))) {
-		index = blocks_in(t, t->copied);
+	while (t->filled < t->bytes && is_free(isk, t->cell + blocks_in(t, t->filled))) {
+		index = blocks_in(t, t->filled);
 		bytes = bytes_of(t, index);
 		cell = cell_of(isk, t, index);
 		if (!copy_from_iter_full(cell, bytes, from))
-			return t->copied > copied ? 0 : -EFAULT;
+			return t->filled > before ? 0 : -EFAULT;
 		if (magnitude)
 			*magnitude = inagg_magnitude(cell, bytes / memory_bytes(t), t->coding.dtype, *magnitude);
-		t->copied += bytes;
-		if (signal_pending(current) && t->copied > copied)
+		t->filled += bytes;
+		if (signal_pending(current) && t->filled > before)
 			break;
 	}
 	return 0;
@@ -139,6 +136,7 @@ static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 	if (isk->sk.sk_state != TCP_ESTABLISHED || isk->sk.sk_err) {
 		error = -EPIPE;
 	} else {
+		t->copied = t->filled;
 		list_add_tail(&t->list, &isk->tensors);
 		isk->tensor_count++;
 		isk->ring.head = t->cell + t->blocks;
@@ -168,6 +166,9 @@ static void publish(struct inagg_sock *isk, struct inagg_tensor *t)
 
 	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
+	t->copied = t->filled;
+	if (t->split && t->copied == t->bytes)
+		inagg_queue_split(isk, t);
 	inagg_open_copied(isk, t, &burst);
 	inagg_timer_follow(isk);
 	spin_unlock_bh(&isk->lock);
@@ -177,8 +178,8 @@ static void publish(struct inagg_sock *isk, struct inagg_tensor *t)
 /* The rest of it, if any, is the next send()'s.  Afterwards a tensor copied whole may be read and gone. */
 static void note_rest(struct inagg_sock *isk, struct inagg_tensor *t)
 {
-	WRITE_ONCE(isk->sending, t->copied < t->bytes ? t : NULL);
-	WRITE_ONCE(isk->fill, t->cell + blocks_in(t, t->copied));
+	WRITE_ONCE(isk->sending, t->filled < t->bytes ? t : NULL);
+	WRITE_ONCE(isk->fill, t->cell + blocks_in(t, t->filled));
 }
 
 static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t length)
@@ -292,7 +293,7 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 	bool taken = false;
 	int error;
 
-	if (isk->sending && length != isk->sending->bytes - isk->sending->copied)
+	if (isk->sending && length != isk->sending->bytes - isk->sending->filled)
 		return -EMSGSIZE;
 	for (;;) {
 		if (taken && isk->sk.sk_err)
@@ -332,6 +333,7 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
  */
 int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length)
 {
+	long timeout = sock_sndtimeo(sock->sk, msg->msg_flags & MSG_DONTWAIT);
 	struct inagg_sock *isk = inagg_sk(sock->sk);
 	int result;
 
@@ -342,11 +344,11 @@ int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length)
 		return -EINVAL;
 	if (msg->msg_name)
 		return -EISCONN;
-	result = inagg_lock_call(&isk->send_lock, msg->msg_flags & MSG_DONTWAIT);
+	result = inagg_lock_call(isk, &isk->send_lock, &timeout);
 	if (result)
 		return result;
-	result = send_locked(isk, msg, length, sock_sndtimeo(sock->sk, msg->msg_flags & MSG_DONTWAIT));
-	mutex_unlock(&isk->send_lock);
+	result = send_locked(isk, msg, length, timeout);
+	inagg_unlock_call(isk, &isk->send_lock);
 	if (result == -EPIPE && !(msg->msg_flags & MSG_NOSIGNAL))
 		send_sig(SIGPIPE, current, 0);
 	return result;

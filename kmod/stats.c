@@ -14,6 +14,12 @@ static const char *const reason_texts[INAGG_R_CAPACITY] = {
 #undef INAGG_REASON_TEXT
 };
 
+static const char *const reason_names[INAGG_R_CAPACITY] = {
+#define INAGG_REASON_NAME(number, name, text) [number] = #name,
+	INAGG_REASONS(INAGG_REASON_NAME)
+#undef INAGG_REASON_NAME
+};
+
 static const char *state_of(const struct inagg_sock *isk)
 {
 	switch (isk->sk.sk_state) {
@@ -26,12 +32,23 @@ static const char *state_of(const struct inagg_sock *isk)
 	}
 }
 
+/* What this rank of its job has refused. */
+static void show_drops(struct seq_file *seq, const struct inagg_sock *isk)
+{
+	int i;
+
+	for (i = 0; i < INAGG_R_CAPACITY; i++)
+		if (isk->drops[i])
+			seq_printf(seq, " dropped_%s %llu", reason_names[i] ?: "UNKNOWN", isk->drops[i]);
+}
+
 static void show_socket(struct seq_file *seq, struct inagg_sock *isk)
 {
-	const struct sock *sk = &isk->sk;
+	struct sock *sk = &isk->sk;
 
+	lock_sock(sk);
 	spin_lock_bh(&isk->lock);
-	seq_printf(seq, "socket %llu uid %u state %s job %u rank %u size %u", (u64)sock_i_ino((struct sock *)sk),
+	seq_printf(seq, "socket %llu uid %u state %s job %u rank %u size %u", (u64)sock_i_ino(sk),
 		   from_kuid_munged(seq_user_ns(seq), READ_ONCE(sk->sk_uid)), state_of(isk), isk->job.job,
 		   isk->job.rank, isk->job.size);
 	seq_printf(seq, " local [%pI6c]:%u switch [%pI6c]:%u", isk->local.sinagg_addr, ntohs(isk->link.port),
@@ -39,10 +56,13 @@ static void show_socket(struct seq_file *seq, struct inagg_sock *isk)
 	seq_printf(seq, " tensors %u memory %llu", isk->tensor_count, (u64)atomic64_read(&isk->charged));
 	seq_printf(seq, " blocks %llu contributions %llu retransmissions %llu requests %llu", isk->info.blocks,
 		   isk->info.contributions, isk->info.retransmissions, isk->info.requests);
-	seq_printf(seq, " restores %llu duplicates %llu rejected %llu reboots %llu srtt_ns %llu\n", isk->info.restores,
+	seq_printf(seq, " restores %llu duplicates %llu rejected %llu reboots %llu srtt_ns %llu", isk->info.restores,
 		   isk->info.duplicates, isk->info.rejected, isk->info.reboots,
 		   isk->streams[INAGG_DATA].worker.srtt_ns);
+	show_drops(seq, isk);
+	seq_puts(seq, "\n");
 	spin_unlock_bh(&isk->lock);
+	release_sock(sk);
 }
 
 static int show(struct seq_file *seq, void *unused)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Tensors: their memory, and their blocks in call order.  What packets touch runs under `lock`. */
+#include <linux/memcontrol.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
@@ -52,6 +53,7 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 	if (ring->memory)
 		error = inagg_streams_alloc(isk);
 	if (ring->memory && !error) {
+		isk->memcg = get_mem_cgroup_from_mm(current->mm);
 		isk->wire_limit = wire;
 		return 0;
 	}
@@ -75,6 +77,8 @@ void inagg_free_tensors(struct inagg_sock *isk)
 	inagg_streams_free(isk);
 	vfree(isk->ring.memory);
 	isk->ring.memory = NULL;
+	mem_cgroup_put(isk->memcg);
+	isk->memcg = NULL;
 	inagg_uncharge(isk, atomic64_read(&isk->charged));
 }
 
@@ -381,7 +385,7 @@ void inagg_discard_results(struct inagg_sock *isk)
 	isk->discard = true;
 	discard_done(isk);
 	spin_unlock_bh(&isk->lock);
-	mutex_unlock(&isk->recv_lock);
+	inagg_unlock_call(isk, &isk->recv_lock);
 }
 
 /** inagg_update_readable() - results came or were read, @isk locked; is it worth to call recv()? */

@@ -87,8 +87,9 @@ void inagg_timer_follow(struct inagg_sock *isk)
 	inagg_timer_arm(isk, due);
 }
 
-/** inagg_timer_stop() - after this the timer neither runs nor will; may sleep, nothing is locked */
+/** inagg_timer_stop() - the timer neither runs nor will until it is armed; @isk is in no state that arms it; may sleep */
 void inagg_timer_stop(struct inagg_sock *isk)
 {
 	hrtimer_cancel(&isk->timer);
+	isk->timer_due = U64_MAX;
 }

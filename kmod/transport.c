@@ -54,7 +54,7 @@ static struct dst_entry *route4(struct inagg_sock *isk, struct in_addr *source)
 }
 
 #if IS_ENABLED(CONFIG_IPV6)
-static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
+static struct dst_entry *route6(struct inagg_sock *isk, const struct sock *udp, struct in6_addr *source)
 {
 	struct inagg_link *link = &isk->link;
 	struct flowi6 flow = {
@@ -71,7 +71,7 @@ static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
 
 	if (dst)
 		return dst;
-	dst = ip6_dst_lookup_flow(sock_net(&isk->sk), link->udp->sk, &flow, NULL);
+	dst = ip6_dst_lookup_flow(sock_net(&isk->sk), udp, &flow, NULL);
 	if (IS_ERR(dst))
 		return dst;
 	*source = flow.saddr;
@@ -79,7 +79,7 @@ static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
 	return dst;
 }
 #else
-static struct dst_entry *route6(struct inagg_sock *isk, struct in6_addr *source)
+static struct dst_entry *route6(struct inagg_sock *isk, const struct sock *udp, struct in6_addr *source)
 {
 	return ERR_PTR(-EAFNOSUPPORT);
 }
@@ -92,7 +92,7 @@ static struct dst_entry *path(struct inagg_sock *isk)
 	struct dst_entry *dst;
 
 	local_bh_disable();
-	dst = is_ipv4(&isk->link) ? route4(isk, (struct in_addr *)&source) : route6(isk, &source);
+	dst = is_ipv4(&isk->link) ? route4(isk, (struct in_addr *)&source) : route6(isk, isk->link.udp->sk, &source);
 	local_bh_enable();
 	return dst;
 }
@@ -179,7 +179,7 @@ static void transmit4(struct inagg_sock *isk, struct sk_buff *skb)
 		return;
 	}
 	skb->protocol = htons(ETH_P_IP);
-	udp_tunnel_xmit_skb((struct rtable *)dst, link->udp->sk, skb, source.s_addr, link->peer.v4.s_addr, INAGG_TOS, TTL,
+	udp_tunnel_xmit_skb((struct rtable *)dst, skb->sk, skb, source.s_addr, link->peer.v4.s_addr, INAGG_TOS, TTL,
 			    htons(IP_DF), link->port, link->peer_port, false, true INAGG_IPCB_FLAGS);
 }
 
@@ -188,14 +188,14 @@ static void transmit6(struct inagg_sock *isk, struct sk_buff *skb)
 {
 	struct inagg_link *link = &isk->link;
 	struct in6_addr source;
-	struct dst_entry *dst = route6(isk, &source);
+	struct dst_entry *dst = route6(isk, skb->sk, &source);
 
 	if (IS_ERR(dst)) {
 		kfree_skb(skb);
 		return;
 	}
 	skb->protocol = htons(ETH_P_IPV6);
-	udp_tunnel6_xmit_skb(dst, link->udp->sk, skb, NULL, &source, &link->peer.v6, INAGG_TOS, TTL, 0, link->port,
+	udp_tunnel6_xmit_skb(dst, skb->sk, skb, NULL, &source, &link->peer.v6, INAGG_TOS, TTL, 0, link->port,
 			     link->peer_port, true INAGG_IPCB_FLAGS);
 }
 #else
@@ -205,7 +205,7 @@ static void transmit6(struct inagg_sock *isk, struct sk_buff *skb)
 }
 #endif
 
-/** inagg_transmit() - hand the packets of @burst to IP; nothing is locked */
+/** inagg_transmit() - hand the packets of @burst to IP; nothing is locked, so the link may be closed meanwhile */
 void inagg_transmit(struct inagg_sock *isk, struct inagg_burst *burst)
 {
 	struct sk_buff *skb;
@@ -389,6 +389,36 @@ void inagg_link_listen(struct inagg_sock *isk, struct socket *udp)
 	setup_udp_tunnel_sock(sock_net(&isk->sk), inagg_tunnel(udp), &tunnel);
 }
 
+/* Netfilter's owner match and ss(8) find a packet's user by the file of its socket. */
+static void set_owner(struct sock *udp, struct socket *owner)
+{
+	write_lock_bh(&udp->sk_callback_lock);
+	sk_set_socket(udp, owner);
+	write_unlock_bh(&udp->sk_callback_lock);
+}
+
+/* The one interface that is used, or 0. */
+static int device_of(const struct inagg_sock *isk)
+{
+	return isk->link.ifindex ?: READ_ONCE(isk->sk.sk_bound_dev_if);
+}
+
+/** inagg_link_bind_device() - follow the interface that the socket is bound to; under lock_sock(), may sleep */
+void inagg_link_bind_device(struct inagg_sock *isk)
+{
+	if (!isk->link.udp)
+		return;	/* inagg_link_open() will */
+	sock_bindtoindex(isk->link.udp->sk, device_of(isk), true);
+	dst_cache_reset(&isk->link.dst);
+}
+
+/** inagg_link_orphan() - the user's socket and its file go, or the link, with which the core would clear the user's ->sk */
+void inagg_link_orphan(struct inagg_sock *isk)
+{
+	if (isk->link.udp)
+		set_owner(isk->link.udp->sk, NULL);
+}
+
 /**
  * inagg_link_open() - bind the UDP port
  * @isk: the socket; link.family and link.local are set, link.port is the port wanted or 0
@@ -402,7 +432,7 @@ int inagg_link_open(struct inagg_sock *isk)
 		.family = link->family,
 		.local_udp_port = link->port,
 		.ipv6_v6only = 1,
-		.bind_ifindex = link->ifindex ?: isk->sk.sk_bound_dev_if,
+		.bind_ifindex = device_of(isk),
 	};
 	int error;
 
@@ -417,17 +447,32 @@ int inagg_link_open(struct inagg_sock *isk)
 		return error;
 	link->port = inet_sk(link->udp->sk)->inet_sport;
 	inagg_link_listen(isk, link->udp);
+	set_owner(link->udp->sk, isk->sk.sk_socket);
 	return 0;
 }
 
-/** inagg_link_close() - when it returns nothing is received any more; may sleep.  What was sent may still be on its way */
+/**
+ * inagg_udp_close() - close a UDP socket; may sleep
+ *
+ * What has just arrived on other CPUs may still be handled.  Nobody waits for that, as the tunnels do: our socket stays
+ * for another grace period of RCU.
+ */
+void inagg_udp_close(struct socket *udp)
+{
+	rcu_assign_sk_user_data(udp->sk, NULL);
+	kernel_sock_shutdown(udp, SHUT_RDWR);
+	sock_release(udp);
+}
+
+/** inagg_link_close() - nobody sends; may sleep.  What was sent may still be on its way */
 void inagg_link_close(struct inagg_sock *isk)
 {
 	struct inagg_link *link = &isk->link;
 
+	inagg_link_orphan(isk);
 	if (link->group)
-		udp_tunnel_sock_release(inagg_tunnel(link->group));
+		inagg_udp_close(link->group);
 	if (link->udp)
-		udp_tunnel_sock_release(inagg_tunnel(link->udp));
+		inagg_udp_close(link->udp);
 	link->group = link->udp = NULL;
 }

@@ -8,12 +8,17 @@
 #include <linux/sockios.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <numeric>
@@ -115,6 +120,14 @@ long memory_in_use() {
     return bytes;
 }
 
+// The local name, with the UDP port.
+sockaddr_inagg name_of(int fd) {
+    sockaddr_inagg a{};
+    socklen_t length = sizeof(a);
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr *>(&a), &length), 0);
+    return a;
+}
+
 void write_sysctl(const char *name, const std::string &value) {
     std::ofstream(std::string("/proc/sys/net/inagg/") + name) << value;
 }
@@ -203,6 +216,29 @@ TEST(Connect, WaitsNoLongerThanTheSendTimeout) {
     const timeval limit{0, 100000};
     ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)), 0);
     EXPECT_ERRNO(connect_to(fd.get(), address("127.0.0.1", 0, 1, 2)), EINPROGRESS);
+}
+
+TEST(Connect, NeedsARouteAndAnAddressOfItsFamily) {
+    const Fd fd = open_socket();
+    ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
+    EXPECT_ERRNO(connect_to(fd.get(), address("203.0.113.1", 0, 1, 2)), ENETUNREACH);
+    sockaddr_inagg other = address(switch_address(), 0, 1, 2);
+    for (const sa_family_t family : {AF_UNSPEC, AF_INET, AF_INET6}) {
+        other.sinagg_family = family;
+        EXPECT_ERRNO(connect_to(fd.get(), other), EAFNOSUPPORT);
+    }
+    EXPECT_ERRNO(listen(fd.get(), 1), EOPNOTSUPP);
+    EXPECT_ERRNO(accept(fd.get(), nullptr, nullptr), EOPNOTSUPP);
+    int pair[2];
+    EXPECT_ERRNO(socketpair(AF_INAGG, SOCK_SEQPACKET, 0, pair), EOPNOTSUPP);
+}
+
+TEST(Connect, StaysWhenItIsToldToLeaveForNothing) {
+    const auto ranks = join(1);
+    sockaddr_inagg nothing{};
+    EXPECT_ERRNO(connect_to(ranks[0].get(), nothing), EAFNOSUPPORT);
+    EXPECT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 10).size(), 10u);
 }
 
 TEST(Connect, JoinsOnce) {
@@ -445,6 +481,53 @@ TEST(Receive, RefusesFlags) {
     EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_ERRQUEUE), EAGAIN);
 }
 
+TEST(Send, RefusesAddressesAndOtherControlMessages) {
+    const auto ranks = join(1);
+    const float data[4] = {};
+    const sockaddr_inagg to = address(switch_address(), 0, 1, 1);
+    EXPECT_ERRNO(sendto(ranks[0].get(), data, 16, MSG_NOSIGNAL, reinterpret_cast<const sockaddr *>(&to), sizeof(to)), EISCONN);
+    for (const auto &[level, type] : {std::pair(SOL_SOCKET, SO_MARK), {SOL_SOCKET, SCM_RIGHTS}, {IPPROTO_IP, INAGG_CMSG_TENSOR}}) {
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+        iovec iov{const_cast<float *>(data), 16};
+        msghdr msg{};
+        msg.msg_iov = &iov;
+        msg.msg_iovlen = 1;
+        msg.msg_control = control;
+        msg.msg_controllen = sizeof(control);
+        *CMSG_FIRSTHDR(&msg) = {CMSG_LEN(sizeof(int)), level, type};
+        EXPECT_ERRNO(sendmsg(ranks[0].get(), &msg, MSG_NOSIGNAL), EINVAL) << level << " " << type;
+    }
+}
+
+TEST(Send, WritesButDoesNotSplice) {
+    const auto ranks = join(1);
+    const auto tensor = ramp<float>(1024, 0);
+    const Fd file(memfd_create("tensor", MFD_CLOEXEC));
+    ASSERT_EQ(write(file.get(), tensor.data(), 4096), 4096);
+    off_t begin = 0;
+    EXPECT_ERRNO(sendfile(ranks[0].get(), file.get(), &begin, 4096), EINVAL);
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    const Fd out(ends[0]), in(ends[1]);
+    ASSERT_EQ(write(in.get(), tensor.data(), 4096), 4096);
+    EXPECT_ERRNO(splice(out.get(), nullptr, ranks[0].get(), nullptr, 4096, 0), EINVAL);
+    std::vector<float> got(1024);
+    ASSERT_EQ(read(out.get(), got.data(), 4096), 4096) << "it is still in the pipe";
+
+    ASSERT_EQ(write(ranks[0].get(), tensor.data(), 4096), 4096);
+    ASSERT_EQ(read(ranks[0].get(), got.data(), 4096), 4096);
+    EXPECT_EQ(got, tensor);
+    ASSERT_EQ(write(ranks[0].get(), tensor.data(), 4096), 4096);
+    for (ssize_t moved = 0; moved < 4096;) {
+        const ssize_t n = splice(ranks[0].get(), nullptr, in.get(), nullptr, 4096, 0);
+        ASSERT_GT(n, 0) << std::strerror(errno);
+        moved += n;
+    }
+    got.assign(1024, 0);
+    ASSERT_EQ(read(out.get(), got.data(), 4096), 4096);
+    EXPECT_EQ(got, tensor);
+}
+
 TEST(Send, ManyTensorsInOneCall) {
     const auto ranks = join(1);
     std::vector<float> a = ramp<float>(100, 1), b = ramp<float>(200, 2);
@@ -468,12 +551,68 @@ TEST(Receive, WaitsNoLongerThanItsTimeout) {
     EXPECT_ERRNO(recv(ranks[0].get(), sum, sizeof(sum), 0), EAGAIN);
 }
 
+TEST(Receive, WaitsForAnotherThreadNoLongerThanItsTimeout) {
+    const auto ranks = join(2);
+    const int fd = ranks[0].get();
+    std::thread first([&] { EXPECT_EQ(receive<float>(fd, 10).size(), 10u); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200)); // it waits
+    const timeval limit{0, 50000};
+    ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
+    float sum[10];
+    EXPECT_ERRNO(recv(fd, sum, sizeof(sum), 0), EAGAIN);
+    EXPECT_ERRNO(recv(fd, sum, sizeof(sum), MSG_DONTWAIT), EAGAIN);
+    for (const Fd &rank : ranks)
+        EXPECT_EQ(send_all(rank.get(), ramp<float>(10, 0)), 40);
+    first.join();
+}
+
+TEST(Receive, ThreadsTakeTurns) {
+    const auto ranks = join(1);
+    std::atomic<int> received{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&] { received += receive<float>(ranks[0].get(), 10).size() == 10; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200)); // one waits for a result, three for the first
+    for (int i = 0; i < 4; i++)
+        EXPECT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_EQ(received, 4);
+}
+
 TEST(Receive, IsInterrupted) {
     const auto ranks = join(2);
     struct sigaction action {};
     action.sa_handler = [](int) {};
     sigaction(SIGALRM, &action, nullptr);
     const itimerval soon{{0, 0}, {0, 50000}};
+    setitimer(ITIMER_REAL, &soon, nullptr);
+    char byte;
+    EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, 0), EINTR);
+}
+
+TEST(Receive, IsRestartedUnlessItHasATimeout) {
+    const auto ranks = join(2);
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &action, nullptr);
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm, nullptr);
+    std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        for (const Fd &rank : ranks)
+            EXPECT_EQ(send_all(rank.get(), ramp<float>(10, 0)), 40);
+    });
+    pthread_sigmask(SIG_UNBLOCK, &alarm, nullptr);
+    const itimerval soon{{0, 0}, {0, 50000}};
+    setitimer(ITIMER_REAL, &soon, nullptr);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 10).size(), 10u);
+    later.join();
+    const timeval limit{20, 0};
+    ASSERT_EQ(setsockopt(ranks[0].get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
     setitimer(ITIMER_REAL, &soon, nullptr);
     char byte;
     EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, 0), EINTR);
@@ -551,6 +690,30 @@ TEST(Shutdown, OfSending) {
     EXPECT_EQ(receive<float>(ranks[0].get(), 10).size(), 10u);
     char byte;
     EXPECT_EQ(recv(ranks[0].get(), &byte, 1, 0), 0);
+}
+
+TEST(Shutdown, EndsAJoin) {
+    const Fd fd = open_socket();
+    ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
+    std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        EXPECT_EQ(shutdown(fd.get(), SHUT_RDWR), 0);
+    });
+    EXPECT_ERRNO(connect_to(fd.get(), address("127.0.0.1", 0, 1, 2)), ECONNRESET);
+    other.join();
+    EXPECT_ERRNO(shutdown(fd.get(), SHUT_RDWR), ENOTCONN);
+    EXPECT_EQ(connect_to(fd.get(), address(switch_address(), 0, new_job(), 1)), 0); // may be called again
+}
+
+TEST(Shutdown, OfReceivingEndsARecv) {
+    const auto ranks = join(2);
+    std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        EXPECT_EQ(shutdown(ranks[0].get(), SHUT_RD), 0);
+    });
+    char byte;
+    EXPECT_EQ(recv(ranks[0].get(), &byte, 1, 0), 0);
+    other.join();
 }
 
 TEST(Shutdown, InTheMiddleOfATensorIsTheEnd) {
@@ -747,6 +910,35 @@ TEST(Memory, IsLimitedAndComesBack) {
     EXPECT_EQ(memory_in_use(), before);
 }
 
+TEST(Memory, OfInfinitiesIsChargedToTheControlGroup) {
+    const std::filesystem::path root = "/sys/fs/cgroup", group = root / "af_inagg";
+    std::ofstream(root / "cgroup.subtree_control") << "+memory";
+    std::error_code error;
+    if (!std::filesystem::create_directory(group, error) || !std::filesystem::exists(group / "memory.current"))
+        GTEST_SKIP() << "no control groups here";
+    const auto in_use = [&] {
+        long bytes = 0;
+        std::ifstream(group / "memory.current") >> bytes;
+        return bytes;
+    };
+    std::ofstream(group / "cgroup.procs") << getpid();
+    {
+        constexpr std::size_t count = 1 << 20;
+        const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 8 << 20); });
+        std::vector<float> tensor(count, 1);
+        ASSERT_EQ(send_all(ranks[0].get(), tensor), static_cast<ssize_t>(4 * count));
+        ASSERT_EQ(receive<float>(ranks[0].get(), count), tensor);
+        tensor[5] = std::numeric_limits<float>::infinity();
+        const long before = in_use();
+        ASSERT_EQ(send_all(ranks[0].get(), tensor), static_cast<ssize_t>(4 * count));
+        wait_for(ranks[0].get(), POLLIN);
+        EXPECT_GT(in_use() - before, static_cast<long>(3 * count)) << "a count for each element";
+        EXPECT_EQ(receive<float>(ranks[0].get(), count), tensor);
+    }
+    std::ofstream(root / "cgroup.procs") << getpid();
+    std::filesystem::remove(group, error); // once the last socket has gone
+}
+
 // A rank alone: all that it asks of the kernel, from socket() to close(). 0 or what failed.
 int errno_of_a_job(const std::vector<float> &tensor) {
     static uint16_t job = 5000;
@@ -797,6 +989,57 @@ TEST(Proc, ShowsSocketsAndFamily) {
     while (std::getline(proc, line))
         sockets += line.find(" state joined job ") != std::string::npos;
     EXPECT_EQ(sockets, 1);
+}
+
+// The line of /proc/net/inagg that begins a socket with this port.
+std::string line_of(uint16_t port) {
+    std::ifstream proc("/proc/net/inagg");
+    for (std::string line; std::getline(proc, line);)
+        if (line.find("]:" + std::to_string(ntohs(port)) + " switch") != std::string::npos)
+            return line;
+    return "";
+}
+
+TEST(Proc, CountsWhatEachRankRefuses) {
+    const auto ranks = join(2);
+    const uint16_t port = name_of(ranks[1].get()).sinagg_port;
+    const Fd stranger(socket(AF_INET, SOCK_DGRAM, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = port;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const char nonsense[200] = {};
+    for (int i = 0; i < 3; i++)
+        ASSERT_EQ(sendto(stranger.get(), nonsense, sizeof(nonsense), 0, reinterpret_cast<sockaddr *>(&to), sizeof(to)), 200);
+    for (int i = 0; i < 100 && line_of(port).find(" dropped_ADDRESS 3") == std::string::npos; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_NE(line_of(port).find(" dropped_ADDRESS 3"), std::string::npos) << line_of(port);
+    EXPECT_NE(line_of(port).find(" rank 1 "), std::string::npos);
+    EXPECT_EQ(line_of(name_of(ranks[0].get()).sinagg_port).find(" dropped_"), std::string::npos);
+}
+
+// What netfilter's owner match, ss(8) and this file know of a packet's user is one pointer.
+TEST(Proc, UdpPacketsAreTheirUsers) {
+    const Fd fd = open_socket();
+    ASSERT_EQ(bind_to(fd.get(), address("127.0.0.1", 0)), 0);
+    struct stat status {};
+    ASSERT_EQ(fstat(fd.get(), &status), 0);
+    char port[16];
+    std::snprintf(port, sizeof(port), ":%04X ", ntohs(name_of(fd.get()).sinagg_port));
+    std::ifstream udp("/proc/net/udp");
+    std::string line;
+    while (std::getline(udp, line) && line.find(port) == std::string::npos)
+        ;
+    EXPECT_NE(line.find(" " + std::to_string(status.st_ino) + " "), std::string::npos) << line;
+}
+
+TEST(Sysctl, CutsTheBuffer) {
+    write_sysctl("buffer_max", "200000");
+    const Fd fd = open_socket();
+    EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 200000) << "buffer_default, too";
+    EXPECT_EQ(set(fd.get(), INAGG_BUFFER, 300000), 0);
+    EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 200000);
+    write_sysctl("buffer_max", std::to_string(256 << 20));
 }
 
 TEST(Sysctl, SetsTheDefaultsOfNewSockets) {

@@ -81,6 +81,7 @@ TEST_F(CallsTest, SocketsHoldTheModuleAndTheirNamespace) {
         Rank rank(1);
         EXPECT_GT(mock_module_references(), before);
     }
+    world->run(1 * s); // a grace period of RCU later
     EXPECT_EQ(mock_module_references(), before);
 }
 
@@ -137,6 +138,22 @@ TEST_F(CallsTest, BindTakesAPortOnce) {
     ASSERT_EQ(mock_getname(two.sock, &name, false), static_cast<int>(sizeof(name)));
     EXPECT_EQ(ntohs(name.sinagg_port), 5001);
     EXPECT_EQ(name.sinagg_rank, 1);
+}
+
+TEST_F(CallsTest, SocketsFollowTheirDevice) {
+    Rank before, after, link_local;
+    mock_bind_to_device(before.sock, 3);
+    ASSERT_EQ(before.bind(0, "10.0.0.1"), 0);
+    EXPECT_EQ(mock_device_of(before.sock), 3);
+    ASSERT_EQ(after.bind(0, "10.0.0.1"), 0);
+    EXPECT_EQ(mock_device_of(after.sock), 0);
+    mock_bind_to_device(after.sock, 3);
+    EXPECT_EQ(mock_device_of(after.sock), 3) << "also once bound to an address";
+    mock_bind_to_device(after.sock, 0);
+    EXPECT_EQ(mock_device_of(after.sock), 0);
+    ASSERT_EQ(bind(link_local, with(address_of("fe80::1"), [](auto &a) { a.sinagg_scope_id = 4; })), 0);
+    mock_bind_to_device(link_local.sock, 3);
+    EXPECT_EQ(mock_device_of(link_local.sock), 4) << "its address names one";
 }
 
 TEST_F(CallsTest, BindTakesLinkLocalAddressesWithTheirInterface) {
@@ -261,7 +278,56 @@ TEST_F(CallsTest, FailedJoinShowsWithoutWaitingToo) {
     EXPECT_EQ(other.connect(3, true), -EINVAL) << "SIZE";
     EXPECT_EQ(other.connect(2, true), -EINPROGRESS);
     EXPECT_FALSE(mock_poll(other.sock) & EPOLLERR) << "that was the first attempt's";
+    EXPECT_FALSE(other.fault()) << "and so was what its error queue held";
     EXPECT_EQ(other.connect(2), 0);
+}
+
+TEST_F(CallsTest, ConnectToNothingIsRefused) {
+    Rank rank;
+    const sockaddr_inagg nothing{}; // AF_UNSPEC
+    EXPECT_EQ(rank.connect(nothing), -EAFNOSUPPORT);
+    ASSERT_EQ(rank.bind(0), 0);
+    ASSERT_EQ(rank.connect(1), 0);
+    EXPECT_EQ(rank.connect(nothing), -EAFNOSUPPORT);
+    EXPECT_EQ(rank.send(Bytes(64)), 64) << "still joined";
+}
+
+TEST_F(CallsTest, ShutdownEndsAJoin) {
+    int joins = 0, leaves = 0;
+    world->filter = [&](const mock_packet &packet) {
+        const auto *h = static_cast<const inagg_hdr *>(packet.data);
+        joins += inagg_hdr_type(h) == INAGG_JOIN;
+        leaves += inagg_hdr_type(h) == INAGG_LEAVE;
+        return true;
+    };
+    for (const int how : {SHUT_RD, SHUT_WR, SHUT_RDWR}) {
+        Rank rank;
+        ASSERT_EQ(rank.bind(0), 0);
+        joins = leaves = 0;
+        world->at(3 * ms, [&] { EXPECT_EQ(mock_shutdown(rank.sock, how), 0); });
+        const uint64_t start = mock_now();
+        EXPECT_EQ(rank.connect(1), -ECONNRESET);
+        EXPECT_EQ(mock_now() - start, 3 * ms);
+        EXPECT_EQ(leaves, 1) << "the switch may have heard of it";
+        EXPECT_EQ(rank.fault().value_or(inagg_fault{}).error, static_cast<unsigned>(ECONNRESET));
+        EXPECT_EQ(mock_shutdown(rank.sock, how), -ENOTCONN);
+        const int before = joins;
+        world->run(1 * s);
+        EXPECT_EQ(joins, before);
+    }
+}
+
+TEST_F(CallsTest, ShutdownEndsAJoinThatNobodyWaitsFor) {
+    world->filter = [](const mock_packet &) { return true; };
+    Rank rank;
+    ASSERT_EQ(rank.bind(0), 0);
+    ASSERT_EQ(rank.connect(1, true), -EINPROGRESS);
+    world->at(3 * ms, [&] { EXPECT_EQ(mock_shutdown(rank.sock, SHUT_RDWR), 0); });
+    EXPECT_EQ(rank.send(Bytes(64)), -ECONNRESET) << "a send() that waits for the join";
+    EXPECT_EQ(mock_so_error(rank.sock), 0) << "told once";
+    world->filter = {};
+    EXPECT_EQ(rank.connect(1), 0) << "a later attempt";
+    EXPECT_EQ(rank.send(Bytes(64)), 64);
 }
 
 // Names.
@@ -371,7 +437,9 @@ TEST_F(CallsTest, ControlMessagesAreChecked) {
     EXPECT_EQ(send_with(right - 1, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
     EXPECT_EQ(send_with(right + 1, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
     EXPECT_EQ(send_with(3, SOL_INAGG, INAGG_CMSG_TENSOR), -EINVAL);
-    EXPECT_EQ(send_with(right, SOL_SOCKET, 1), 64) << "another level is not ours";
+    EXPECT_EQ(send_with(right, SOL_SOCKET, 1), -EINVAL) << "what we do not honour";
+    EXPECT_EQ(send_with(right, SOL_IP, INAGG_CMSG_TENSOR), -EINVAL);
+    EXPECT_EQ(send_with(right, SOL_INAGG, INAGG_CMSG_TENSOR), 64);
 }
 
 TEST_F(CallsTest, NobodyWaitsForAnotherThreadsCallIfItMustNotWait) {
@@ -400,6 +468,49 @@ TEST_F(CallsTest, NobodyWaitsForAnotherThreadsSendIfItMustNotWait) {
     });
     EXPECT_EQ(ranks[0].send(data), restart);
     EXPECT_EQ(send, -EAGAIN);
+}
+
+// The first to wait is interrupted by an event that is the second, and so cannot go on before it.
+TEST_F(CallsTest, WaitingForAnotherThreadsCallTakesNoLongerThanTheTimeout) {
+    join(2, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); });
+    Rank &rank = ranks[0];
+    ASSERT_EQ(rank.send(Bytes(1024)), 1024); // fills the buffer
+    Bytes got(64);
+    const auto second = [&](auto call) {
+        int result = 0;
+        uint64_t waited = 0;
+        world->at(1 * ms, [&] {
+            mock_set_timeouts(rank.sock, 200, 300);
+            const uint64_t start = mock_now();
+            result = call(rank);
+            waited = mock_now() - start;
+            mock_interrupt(true); // the first has waited long enough
+        });
+        mock_set_timeouts(rank.sock, -1, -1);
+        EXPECT_EQ(call(rank), restart);
+        mock_interrupt(false);
+        return std::pair(result, waited);
+    };
+    EXPECT_EQ(second([&](Rank &r) { return r.send(got); }), std::pair(-EAGAIN, 200 * ms));
+    EXPECT_EQ(second([&](Rank &r) { return r.recv(got); }), std::pair(-EAGAIN, 300 * ms));
+}
+
+TEST_F(CallsTest, WaitingForAnotherThreadsCallIsInterrupted) {
+    join(2);
+    Rank &rank = ranks[0];
+    Bytes got(64);
+    for (const auto &[timeout, error] : {std::pair(-1L, restart), std::pair(5000L, -EINTR)}) {
+        int second = 0;
+        world->at(1 * ms, [&] {
+            mock_set_timeouts(rank.sock, timeout, timeout);
+            world->at(3 * ms, [] { mock_interrupt(true); });
+            second = rank.recv(got);
+        });
+        mock_set_timeouts(rank.sock, -1, -1);
+        EXPECT_EQ(rank.recv(got), restart);
+        EXPECT_EQ(second, error);
+        mock_interrupt(false);
+    }
 }
 
 TEST_F(CallsTest, ReceivingTimesOutAndIsInterrupted) {
@@ -520,6 +631,45 @@ TEST_F(CallsTest, ResultsLargerThanTheBufferAreThrownAwayAsTheyCome) {
     EXPECT_EQ(other[0].output, expected(INAGG_INT32, INAGG_SUM, inputs));
 }
 
+// A sender that has just copied the last block loses the processor, until the whole result is read and the tensor
+// gone: the scale comes just then, so that all of its blocks go at once.
+TEST_F(CallsTest, SenderIsOvertakenByItsResult) {
+    for (uint64_t scale_in = 0; scale_in < 15 * ms; scale_in += 500 * us) {
+        ranks.clear();
+        world->run(1 * s);
+        join(1, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); });
+        bool lost = false;
+        world->filter = [&](const mock_packet &packet) {
+            const auto *h = static_cast<const inagg_hdr *>(packet.data);
+            return inagg_hdr_type(h) == INAGG_CONTRIBUTION && inagg_swap32(h->slot) >= 8 && !std::exchange(lost, true);
+        };
+        ASSERT_EQ(ranks[0].send(Bytes(512), {INAGG_INT32, INAGG_SUM, 0, 0}), 512); // half of the buffer
+        const auto inputs = inputs_of(INAGG_FLOAT32, 1, 64 * 4);
+        ASSERT_EQ(ranks[0].send(inputs[0], MSG_DONTWAIT), 512);
+        ASSERT_TRUE(lost); // and repeated after 100 ms
+        world->run(100 * ms - scale_in);
+        Bytes output;
+        world->every(20 * us, [&] {
+            Bytes part(1000);
+            const int got = ranks[0].recv_nowait(part);
+            if (got > 0)
+                output.insert(output.end(), part.begin(), part.begin() + got);
+            return output.size() < 512 + inputs[0].size();
+        });
+        mock_set_preemption([] {
+            for (int i = 0; i < 100; i++)
+                mock_step();
+        });
+        EXPECT_EQ(ranks[0].send(std::span(inputs[0]).subspan(512)), 512);
+        mock_set_preemption(nullptr);
+        world->run(1 * s);
+        ASSERT_EQ(output.size(), 512 + inputs[0].size()) << scale_in;
+        output.erase(output.begin(), output.begin() + 512);
+        EXPECT_TRUE(output == expected(INAGG_FLOAT32, INAGG_SUM, inputs)) << scale_in;
+    }
+    world->filter = {};
+}
+
 TEST_F(CallsTest, CloseFinishesWhatOthersWaitFor) {
     join(2);
     for (Rank &rank : ranks)
@@ -614,6 +764,35 @@ TEST_F(CallsTest, CloseWithLingerZeroLeavesAtOnce) {
     EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
 }
 
+static Rank *closing;
+
+// What this processor receives finds the socket, and another one closes it: nobody waits for that.
+TEST_F(CallsTest, CloseWhileAPacketIsReceived) {
+    join(2);
+    mock_set_linger(ranks[0].sock, true, 0);
+    closing = &ranks[0];
+    mock_set_racer([] { closing->close(); });
+    const uint16_t port = ranks[0].port;
+    const uint64_t start = mock_now();
+    EXPECT_TRUE(world->deliver(Bytes(64), port));
+    EXPECT_EQ(ranks[0].sock, nullptr);
+    EXPECT_EQ(mock_now(), start);
+    EXPECT_FALSE(world->deliver(Bytes(64), port)) << "nobody listens any more";
+    Rank next;
+    EXPECT_EQ(next.bind(0, "10.0.0.1", port), 0) << "the port is free";
+}
+
+TEST_F(CallsTest, PacketsAreTheUsersUntilItCloses) {
+    join(2);
+    struct socket *sock = ranks[0].sock;
+    EXPECT_TRUE(mock_is_owned(sock));
+    EXPECT_TRUE(mock_is_owned(ranks[1].sock));
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    EXPECT_EQ(ranks[0].close(), 0);
+    EXPECT_NE(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+    EXPECT_FALSE(mock_is_owned(sock)) << "its file is gone";
+}
+
 TEST_F(CallsTest, CloseWhileJoining) {
     world->filter = [](const mock_packet &) { return true; };
     Rank rank;
@@ -647,6 +826,8 @@ TEST_F(CallsTest, SysctlsBelongToTheirNamespace) {
     EXPECT_EQ(here.get(INAGG_BUFFER), 1 << 20);
     EXPECT_EQ(there.set(INAGG_BUFFER, 4 << 20), 0);
     EXPECT_EQ(there.get(INAGG_BUFFER), 4 << 20);
+    Rank standard;
+    EXPECT_EQ(standard.get(INAGG_BUFFER), 1 << 20) << "buffer_default is cut to buffer_max, too";
 }
 
 // Groups.

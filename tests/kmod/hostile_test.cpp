@@ -4,6 +4,7 @@
 
 #include <inagg/core/packet.h>
 #include <inagg/core/tensor.h>
+#include <sys/epoll.h>
 
 #include <cstring>
 
@@ -56,6 +57,20 @@ struct HostileTest : KmodTest {
         EXPECT_EQ(ranks[0].info().rejected, rejected + 1) << reason;
         EXPECT_EQ(ranks[0].info().blocks, blocks);
         EXPECT_EQ(drops(reason), before + 1) << mock_read_proc(0);
+        EXPECT_EQ(drops_of_rank_0(reason), before + 1) << mock_read_proc(0);
+    }
+    // The same in the line of the job's rank.
+    static uint64_t drops_of_rank_0(inagg_reason reason) {
+        static const char *const names[INAGG_R_CAPACITY] = {
+#define NAME(number, name, text) #name,
+            INAGG_REASONS(NAME)
+#undef NAME
+        };
+        const std::string proc = mock_read_proc(0);
+        const size_t line = proc.find(" job 7 rank 0 "), end = proc.find('\n', line);
+        const std::string key = std::string(" dropped_") + names[reason] + " ";
+        const size_t at = proc.find(key, line);
+        return at < end ? std::stoull(proc.substr(at + key.size())) : 0;
     }
     // What /proc/net/inagg says.
     static uint64_t drops(inagg_reason reason) {
@@ -425,6 +440,20 @@ TEST_F(JoinTest, CloseWhileTheGroupIsBeingJoined) {
     });
     EXPECT_EQ(ranks[0].connect(2, true), -EALREADY);
     EXPECT_EQ(ranks[0].close(), 0);
+}
+
+TEST_F(JoinTest, ShutdownWhileTheGroupIsBeingJoined) {
+    answer_with([](auto &c) {
+        c.group_port = inagg_swap16(12001);
+        c.group[0] = 239;
+    });
+    EXPECT_EQ(mock_shutdown(ranks[0].sock, SHUT_RDWR), 0);
+    EXPECT_EQ(mock_so_error(ranks[0].sock), ECONNRESET);
+    world->run(1 * s);
+    EXPECT_EQ(mock_so_error(ranks[0].sock), 0);
+    EXPECT_EQ(mock_poll(ranks[0].sock) & EPOLLOUT, 0) << "the group comes too late";
+    deaf = false;
+    EXPECT_EQ(ranks[0].connect(2), 0);
 }
 
 TEST_F(JoinTest, SlotsBeyondTheMemoryLimitAreRefused) {

@@ -128,6 +128,35 @@ TEST_F(TensorTest, InfinitiesAndNanComeOutWhereTheyGoIn) {
     EXPECT_EQ(mock_charged(), charged) << "the counts' memory is given back";
 }
 
+// A tensor as large as the buffer, of which results that nobody has read take a half: its rest comes late.
+TEST_F(TensorTest, InfinitiesWaitForTheRestOfTheirTensor) {
+    start();
+    join(2, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); }); // four blocks
+    const float inf = std::numeric_limits<float>::infinity();
+    std::vector<float> values(64 * 4, 1);
+    values[3] = inf;
+    const Bytes input = bytes_of(values), other = bytes_of(std::vector<float>(64 * 4, 2));
+    for (Rank &rank : ranks)
+        ASSERT_EQ(rank.send(Bytes(512), {INAGG_INT32, INAGG_SUM, 0, 0}), 512);
+    ASSERT_EQ(ranks[0].send(input, MSG_DONTWAIT), 512);
+    ASSERT_EQ(ranks[1].send(other, MSG_DONTWAIT), 512);
+    world->run(10 * ms); // the scale says that there are infinities
+    std::vector<Transfer> transfers;
+    for (Rank &rank : ranks) {
+        Bytes first(512);
+        ASSERT_EQ(rank.recv_nowait(first), 512);
+        transfers.push_back({rank, &rank == &ranks[0] ? input : other, {}, 512, true});
+    }
+    pump(transfers);
+    for (const Transfer &t : transfers) {
+        ASSERT_EQ(t.error, 0);
+        std::vector<float> got(64 * 4);
+        std::memcpy(got.data(), t.output.data(), t.output.size());
+        EXPECT_EQ(got[3], inf);
+        EXPECT_EQ(got[255], 3);
+    }
+}
+
 // Small float sums.
 
 static std::vector<Bytes> scaled(std::vector<Bytes> inputs, int exponent) {

@@ -26,6 +26,21 @@ json pairs(std::istringstream &line) {
     return object;
 }
 
+// A socket's line; its keys "dropped_REASON" become the object "drops".
+json socket(std::istringstream line) {
+    json object = json::object(), drops = json::object();
+    const json all = pairs(line);
+    constexpr std::string_view prefix = "dropped_";
+    for (const auto &[key, value] : all.items()) {
+        if (key.starts_with(prefix))
+            drops[key.substr(prefix.size())] = value;
+        else
+            object[key] = value;
+    }
+    object["drops"] = drops;
+    return object;
+}
+
 // [::ffff:10.0.0.1]:12000 is 10.0.0.1:12000 to people.
 std::string endpoint(const json &text) {
     std::string s = text.get<std::string>();
@@ -54,8 +69,7 @@ json parse_sockets(std::istream &proc) {
             line >> packets;
             result["drops"].push_back({{"packets", packets}, {"text", text.substr(text.find(": ") + 2)}});
         } else if (word == "socket") {
-            std::istringstream whole(text);
-            result["sockets"].push_back(pairs(whole));
+            result["sockets"].push_back(socket(std::istringstream(text)));
         }
     }
     return result;
@@ -75,10 +89,13 @@ void print_sockets(const json &state) {
         fmt::print("dropped {}: {}\n", drop["packets"].dump(), drop["text"].get<std::string>());
     fmt::print("{:<8} {:>6} {:>9} {:<24} {:<24} {:>7} {:>10} {:>8}\n", "STATE", "JOB", "RANK", "LOCAL", "SWITCH", "TENSORS",
                "BLOCKS", "RESENT");
-    for (const json &s : state["sockets"])
+    for (const json &s : state["sockets"]) {
         fmt::print("{:<8} {:>6} {:>9} {:<24} {:<24} {:>7} {:>10} {:>8}\n", s["state"].get<std::string>(), s["job"].dump(),
                    s["rank"].dump() + " of " + s["size"].dump(), endpoint(s["local"]), endpoint(s["switch"]),
                    s["tensors"].dump(), s["blocks"].dump(), s["retransmissions"].dump());
+        for (const auto &[reason, packets] : s["drops"].items())
+            fmt::print("         dropped {}: {}\n", packets.dump(), reason);
+    }
 }
 
 } // namespace inaggctl

@@ -8,8 +8,8 @@
 
 namespace inaggctl {
 
-// {version, family, memory, limit, drops: [{packets, text}], sockets: [{…}]}. Throws if the module is
-// not loaded.
+// {version, family, memory, limit, drops: [{packets, text}], sockets: [{…, drops: {reason: packets}}]}. Throws if the
+// module is not loaded.
 json read_sockets();
 json parse_sockets(std::istream &proc);
 void print_sockets(const json &sockets);

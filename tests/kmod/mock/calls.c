@@ -55,9 +55,17 @@ void mock_set_timeouts(struct socket *sock, long send, long receive)
 	sock->sk->sk_rcvtimeo = jiffies_of(receive);
 }
 
+void mock_bind_to_device(struct socket *sock, int device)
+{
+	lock_sock(sock->sk);
+	sock->sk->sk_bound_dev_if = device;
+	sock->sk->sk_prot->rehash(sock->sk);
+	release_sock(sock->sk);
+}
+
 void mock_set_linger(struct socket *sock, bool on, long ms)
 {
-	sock->sk->sk_flags = on ? 1 << SOCK_LINGER : 0;
+	sock->sk->sk_flags = (sock->sk->sk_flags & ~(1UL << SOCK_LINGER)) | (unsigned long)on << SOCK_LINGER;
 	sock->sk->sk_lingertime = jiffies_of(ms);
 }
 

@@ -16,7 +16,8 @@
 struct context {
 	struct mock_lock *held[MOST_HELD];
 	int count, bh;
-	bool softirq;
+	bool softirq, work;
+	struct mem_cgroup *memcg;	/* active */
 };
 
 static struct {
@@ -40,6 +41,7 @@ static struct {
 
 const struct mock_world *mock_the_world;
 struct task_struct mock_task;
+static struct mem_cgroup memcg_of_processes;
 
 void mock_reset(const struct mock_world *w)
 {
@@ -47,6 +49,7 @@ void mock_reset(const struct mock_world *w)
 	k.now = 1000000000;
 	k.random = 1;
 	mock_task.flags = 0;
+	memcg_of_processes.references = 0;
 	mock_the_world = w;
 	mock_set_mtu(MOCK_MTU);
 	mock_set_nonlinear(false);
@@ -132,6 +135,8 @@ void mock_leave(void)
 		mock_complain("%s is still held at the end", here()->held[0]->name);
 	if (here()->bh)
 		mock_complain("softirqs are still off at the end");
+	if (here()->memcg)
+		mock_complain("a work goes on charging another one's control group");
 	k.depth--;
 }
 
@@ -270,15 +275,6 @@ void mock_release(struct mock_lock *lock)
 	mock_complain("%s is released by somebody who does not hold it", lock->name ?: "a lock");
 }
 
-int mutex_lock_interruptible(struct mutex *m)
-{
-	mock_might_sleep(m->lock.name);
-	if (mock_fails("mutex_lock_interruptible"))
-		return -EINTR;
-	mock_acquire(&m->lock);
-	return 0;
-}
-
 int mutex_trylock(struct mutex *m)
 {
 	mock_might_sleep(m->lock.name);
@@ -296,6 +292,10 @@ void *mock_alloc(const char *what, size_t bytes, gfp_t flags, enum mock_memory k
 
 	if (flags & __GFP_SLEEPS)
 		mock_might_sleep(what);
+	if (kind == MOCK_VMALLOC && !(flags & __GFP_ACCOUNT))
+		mock_complain("%s: memory as large as a user wants is charged to no control group", what);
+	if (flags & __GFP_ACCOUNT && here()->work && !here()->memcg)
+		mock_complain("%s: a work has no control group to charge", what);
 	if (mock_fails(what))
 		return NULL;
 	memory = malloc(bytes);
@@ -352,6 +352,28 @@ void *kmemdup(const void *from, size_t bytes, gfp_t flags)
 	void *copy = mock_alloc("kmemdup", bytes, flags, MOCK_KMALLOC);
 
 	return copy ? memcpy(copy, from, bytes) : NULL;
+}
+
+struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm)
+{
+	if (here()->softirq || here()->work)
+		mock_complain("the control group of a process is asked for where there is none");
+	memcg_of_processes.references++;
+	return &memcg_of_processes;
+}
+
+void mem_cgroup_put(struct mem_cgroup *memcg)
+{
+	if (memcg && --memcg->references < 0)
+		mock_complain("a control group is released once too often");
+}
+
+struct mem_cgroup *set_active_memcg(struct mem_cgroup *memcg)
+{
+	struct mem_cgroup *before = here()->memcg;
+
+	here()->memcg = memcg;
+	return before;
 }
 
 /* Time. */
@@ -424,13 +446,36 @@ bool cancel_work_sync(struct work_struct *work)
 	return dequeue(&work->queued);
 }
 
+void mock_call_rcu(struct mock_due *d, void (*function)(struct mock_due *due))
+{
+	d->after_readers = function;
+	enqueue(d, k.now + 10000000, false);
+}
+
+static void end_grace_period(struct mock_due *d)
+{
+	int depth;
+
+	for (depth = 0; depth <= k.depth; depth++)
+		if (k.contexts[depth].softirq)
+			mock_die("time passes in a softirq");
+	mock_enter(true);
+	d->after_readers(d);
+	mock_leave();
+}
+
 static void run_due(struct mock_due *d)
 {
 	struct hrtimer *timer = container_of(d, struct hrtimer, queued);
 	struct work_struct *work = container_of(d, struct work_struct, queued);
 
 	dequeue(d);
+	if (d->after_readers) {
+		end_grace_period(d);
+		return;
+	}
 	mock_enter(d->is_timer);
+	here()->work = !d->is_timer;
 	if (!d->is_timer)
 		work->function(work);
 	else if (timer->function(timer) != HRTIMER_NORESTART)
@@ -462,7 +507,11 @@ bool mock_step(void)
 
 /* Sleeping. */
 
-bool mock_signal_pending(void) { return k.signal; }
+bool mock_signal_pending(void)
+{
+	preempt();	/* here as well as anywhere else */
+	return k.signal;
+}
 void mock_interrupt(bool pending) { k.signal = pending; }
 void mock_set_exiting(bool exiting) { mock_task.flags = exiting ? PF_EXITING : 0; }
 int mock_sigpipes(void) { return k.sigpipes; }
@@ -517,7 +566,7 @@ struct workqueue_struct *alloc_workqueue(const char *name, unsigned int flags, i
 void destroy_workqueue(struct workqueue_struct *queue)
 {
 	for (struct mock_due *d = k.due; d; d = d->next)
-		if (!d->is_timer)
+		if (!d->is_timer && !d->after_readers)
 			mock_complain("a workqueue with work is destroyed");
 	mock_free(queue, MOCK_OBJECT);
 }
@@ -618,6 +667,8 @@ void mock_check_empty(void)
 	mock_check_network();
 	if (k.allocations)
 		mock_complain("%d allocations are left", k.allocations);
+	if (memcg_of_processes.references)
+		mock_complain("a control group is left with %d references", memcg_of_processes.references);
 	if (k.due)
 		mock_complain("a %s is left", k.due->is_timer ? "timer" : "delayed work");
 	if (here()->count)

@@ -188,11 +188,12 @@ void mock_release(struct mock_lock *lock);
 #define spin_lock(l)		mock_acquire(&(l)->lock)
 #define spin_unlock(l)		mock_release(&(l)->lock)
 #define spin_lock_bh(l)		do { local_bh_disable(); spin_lock(l); } while (0)
+#define write_lock_bh(l)	spin_lock_bh(l)
+#define write_unlock_bh(l)	spin_unlock_bh(l)
 #define spin_unlock_bh(l)	do { spin_unlock(l); local_bh_enable(); } while (0)
 #define mutex_init(m)		mock_lock_init(&(m)->lock, #m, false)
 #define mutex_lock(m)		mock_acquire(&(m)->lock)
 #define mutex_unlock(m)		mock_release(&(m)->lock)
-int mutex_lock_interruptible(struct mutex *m);
 int mutex_trylock(struct mutex *m);
 
 /* The vector unit: nothing may sleep or wait in between. */
@@ -207,7 +208,8 @@ void kernel_fpu_end(void);
 #define __GFP_NOWARN		0u
 #define GFP_ATOMIC		0u
 #define GFP_KERNEL		__GFP_SLEEPS
-#define GFP_KERNEL_ACCOUNT	__GFP_SLEEPS
+#define __GFP_ACCOUNT		4u
+#define GFP_KERNEL_ACCOUNT	(__GFP_SLEEPS | __GFP_ACCOUNT)
 
 enum mock_memory { MOCK_KMALLOC = 1, MOCK_VMALLOC = 2, MOCK_PAGE = 4, MOCK_OBJECT = 8 };
 void *mock_alloc(const char *what, size_t bytes, gfp_t flags, enum mock_memory kind);
@@ -219,11 +221,17 @@ void mock_free(const void *memory, unsigned int kinds);
 	mock_alloc("kvcalloc", (size_t)(n) * (bytes), (flags) | __GFP_ZERO, MOCK_VMALLOC)
 #define kvfree(p)			mock_free(p, MOCK_KMALLOC | MOCK_VMALLOC)
 #define __vmalloc(bytes, flags)		mock_alloc("__vmalloc", bytes, flags, MOCK_VMALLOC)
-#define vzalloc(bytes)			mock_alloc("vzalloc", bytes, GFP_KERNEL | __GFP_ZERO, MOCK_VMALLOC)
 #define vfree(p)			mock_free(p, MOCK_VMALLOC)
 #define __get_free_page(flags)		((unsigned long)mock_alloc("__get_free_page", PAGE_SIZE, flags, MOCK_PAGE))
 #define free_page(address)		mock_free((void *)(address), MOCK_PAGE)
 void *kmemdup(const void *from, size_t bytes, gfp_t flags);
+
+/* Control groups: all processes are in one; works are in none, and charge what they were told to. */
+struct mem_cgroup { int references; };
+struct mm_struct;
+struct mem_cgroup *get_mem_cgroup_from_mm(struct mm_struct *mm);
+void mem_cgroup_put(struct mem_cgroup *memcg);
+struct mem_cgroup *set_active_memcg(struct mem_cgroup *memcg);
 
 /* Time. */
 
@@ -237,12 +245,14 @@ enum hrtimer_mode { HRTIMER_MODE_ABS_SOFT };
 #define CLOCK_MONOTONIC 1
 #endif
 
-/* A timer, or delayed work: on the list of what is due some time while `pending`. */
+/* A timer, delayed work, or the end of a grace period of RCU: on the list of what is due some time while `pending`. */
 struct mock_due {
 	struct mock_due *next;
 	u64 due;
 	bool pending, is_timer;
+	void (*after_readers)(struct mock_due *due);
 };
+void mock_call_rcu(struct mock_due *due, void (*function)(struct mock_due *due));
 
 struct hrtimer {
 	struct mock_due queued;
@@ -274,7 +284,10 @@ bool cancel_work_sync(struct work_struct *work);
 
 #define PF_EXITING		4
 #define SIGPIPE			13
-struct task_struct { unsigned int flags; };
+struct task_struct {
+	unsigned int flags;
+	struct mm_struct *mm;
+};
 extern struct task_struct mock_task;
 #define current			(&mock_task)
 #define signal_pending(task)	mock_signal_pending()
@@ -286,6 +299,9 @@ int send_sig(int signal, struct task_struct *task, int privileged);
 
 typedef struct wait_queue_head { unsigned long wakes; } wait_queue_head_t;
 void mock_wake(wait_queue_head_t *queue);
+#define init_waitqueue_head(queue) ((queue)->wakes = 0)
+#define wq_has_sleeper(queue)	((queue) != NULL)
+#define wake_up_interruptible(queue) mock_wake(queue)
 #define wake_up_interruptible_poll(queue, events) mock_wake(queue)
 
 /* Sleeps until @queue is woken; false: after a signal or when *@timeout is over (then 0, or -ERESTARTSYS). */
@@ -452,7 +468,7 @@ enum { SS_FREE, SS_UNCONNECTED, SS_CONNECTING, SS_CONNECTED };
 enum { SOCKWQ_ASYNC_NOSPACE };
 enum { SOCK_WAKE_SPACE };
 enum { POLL_OUT };
-enum sock_flags { SOCK_LINGER, SOCK_DEAD };
+enum sock_flags { SOCK_LINGER, SOCK_DEAD, SOCK_RCU_FREE };
 
 struct module { int references; };
 extern struct module mock_module;
@@ -486,6 +502,7 @@ struct proto {
 	const char *name;
 	struct module *owner;
 	size_t obj_size;
+	void (*rehash)(struct sock *sk);
 };
 
 struct sock {
@@ -502,6 +519,8 @@ struct sock {
 	struct sk_buff_head sk_error_queue;
 	void *sk_user_data;
 	struct mutex sk_lock;
+	spinlock_t sk_callback_lock;
+	struct mock_due freed;	/* after a grace period of RCU */
 	void (*sk_state_change)(struct sock *sk);
 	void (*sk_data_ready)(struct sock *sk);
 	void (*sk_write_space)(struct sock *sk);
@@ -515,7 +534,11 @@ struct sock {
 #define sk_wake_async(sk, how, band)	((void)0)
 #define sk_set_bit(bit, sk)	((void)0)
 #define sock_flag(sk, flag)	((sk)->sk_flags >> (flag) & 1)
-#define rcu_dereference_sk_user_data(sk) ((void *)(sk)->sk_user_data)
+#define sock_set_flag(sk, flag)	((void)((sk)->sk_flags |= 1UL << (flag)))
+#define sk_set_socket(sk, sock)	((void)((sk)->sk_socket = (sock)))
+void *mock_sk_user_data(struct sock *sk);
+#define rcu_dereference_sk_user_data(sk) mock_sk_user_data(sk)
+#define rcu_assign_sk_user_data(sk, p) ((void)((sk)->sk_user_data = (p)))
 #define lock_sock(sk)		mutex_lock(&(sk)->sk_lock)
 #define release_sock(sk)	mutex_unlock(&(sk)->sk_lock)
 static inline long sock_sndtimeo(const struct sock *sk, bool nonblock) { return nonblock ? 0 : sk->sk_sndtimeo; }
@@ -620,6 +643,7 @@ struct inet_sock {
 	__be16 inet_sport;
 	int family;
 	u8 address[16];
+	int device;
 	bool reuses, accepts_no_checksum, in_group;
 	int (*encap_rcv)(struct sock *sk, struct sk_buff *skb);
 	struct inet_sock *next;
@@ -679,7 +703,8 @@ struct udp_tunnel_sock_cfg {
 };
 int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **sock);
 void setup_udp_tunnel_sock(struct net *net, struct socket *sock, struct udp_tunnel_sock_cfg *tunnel);
-void udp_tunnel_sock_release(struct socket *sock);
+int sock_bindtoindex(struct sock *sk, int device, bool lock);
+int kernel_sock_shutdown(struct socket *sock, int how);
 int sock_create_kern(struct net *net, int family, int type, int protocol, struct socket **sock);
 void sock_release(struct socket *sock);
 void sock_set_reuseaddr(struct sock *sk);
@@ -696,6 +721,7 @@ int udp_tunnel6_xmit_skb(struct dst_entry *dst, struct sock *sk, struct sk_buff 
 
 struct seq_file { struct net *net; };
 void seq_printf(struct seq_file *seq, const char *format, ...);
+#define seq_puts(seq, text)	seq_printf(seq, "%s", text)
 #define seq_file_single_net(seq) ((seq)->net)
 #define seq_user_ns(seq)	NULL
 #define sock_i_ino(sk)		((void)(sk), 0UL)

@@ -66,6 +66,13 @@ void mock_hold_packets(bool hold);
 /* Called wherever user memory is copied and softirqs are turned on again: others get a turn there. */
 void mock_set_preemption(void (*function)(void));
 
+/* Called once by a packet that has just found its socket. */
+void mock_set_racer(void (*function)(void));
+/* Does netfilter's owner match find the user of what @sock sends? */
+bool mock_is_owned(const struct socket *sock);
+/* Index of the interface that it receives from, 0: any. */
+int mock_device_of(const struct socket *sock);
+
 /* What is in use. */
 long mock_charged(void);	/* bytes of inagg_memory */
 int mock_module_references(void);
@@ -92,6 +99,7 @@ int mock_setsockopt(struct socket *sock, int level, int name, const void *value,
 int mock_getsockopt(struct socket *sock, int level, int name, void *value, int *length);
 /* Options of level SOL_SOCKET; times in ms, negative: for ever. */
 void mock_set_timeouts(struct socket *sock, long send, long receive);
+void mock_bind_to_device(struct socket *sock, int device);
 void mock_set_linger(struct socket *sock, bool on, long ms);
 int mock_so_error(struct socket *sock);
 

@@ -26,6 +26,7 @@ static struct {
 	struct proto *proto;
 	struct ctl_table_header *sysctls[INAGG_MOCK_NETS];
 	int (*show[INAGG_MOCK_NETS])(struct seq_file *seq, void *unused);
+	void (*racer)(void);
 	char proc[16384];
 } n;
 
@@ -169,6 +170,7 @@ static void init_sock(struct sock *sk, struct net *net)
 	sk->sk_net = net;
 	sk->sk_refcnt.refs = sk->sk_wmem_alloc.refs = 1;
 	mock_lock_init(&sk->sk_lock.lock, "sk_lock", false);
+	mock_lock_init(&sk->sk_callback_lock.lock, "sk_callback_lock", true);
 }
 
 struct sock *sk_alloc(struct net *net, int family, gfp_t flags, struct proto *proto, int kern)
@@ -200,14 +202,10 @@ void sock_init_data(struct socket *sock, struct sock *sk)
 
 static void free_udp(struct sock *sk);
 
-void sock_put(struct sock *sk)
+static void free_sock(struct mock_due *freed)
 {
-	if (--sk->sk_refcnt.refs)
-		return;
-	if (!sk->sk_prot) {
-		free_udp(sk);
-		return;
-	}
+	struct sock *sk = container_of(freed, struct sock, freed);
+
 	sk->sk_destruct(sk);
 	if (sk->sk_error_queue.first)
 		mock_complain("a socket is freed with errors in its queue");
@@ -216,6 +214,18 @@ void sock_put(struct sock *sk)
 	sk->sk_net->sockets--;
 	sk->sk_prot->owner->references--;
 	mock_free(sk, MOCK_OBJECT);
+}
+
+void sock_put(struct sock *sk)
+{
+	if (--sk->sk_refcnt.refs)
+		return;
+	if (!sk->sk_prot)
+		free_udp(sk);
+	else if (sock_flag(sk, SOCK_RCU_FREE))
+		mock_call_rcu(&sk->freed, free_sock);
+	else
+		free_sock(&sk->freed);
 }
 
 void sock_orphan(struct sock *sk)
@@ -479,6 +489,7 @@ int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **
 	else
 		memcpy(udp->address, &port->local_ip6, 16);
 	udp->inet_sport = port->local_udp_port ?: htons((u16)(40000 + n.next_port++ % 20000));
+	udp->device = port->bind_ifindex;
 	error = check_bind(udp, port->bind_ifindex);
 	if (error) {
 		mock_free(pair, MOCK_OBJECT);
@@ -487,6 +498,13 @@ int udp_sock_create(struct net *net, struct udp_port_cfg *port, struct socket **
 	udp->next = n.udp;
 	n.udp = udp;
 	*sock = &pair->socket;
+	return 0;
+}
+
+int sock_bindtoindex(struct sock *sk, int device, bool lock)
+{
+	mock_might_sleep("sock_bindtoindex");
+	inet_sk(sk)->device = device;
 	return 0;
 }
 
@@ -523,7 +541,6 @@ int sock_create_kern(struct net *net, int family, int type, int protocol, struct
 	return 0;
 }
 
-void sock_release(struct socket *sock) { udp_tunnel_sock_release(sock); }
 void sock_set_reuseaddr(struct sock *sk) { inet_sk(sk)->reuses = true; }
 void udp_set_no_check6_rx(struct sock *sk, bool accept) { inet_sk(sk)->accepts_no_checksum = accept; }
 bool inet_port_requires_bind_service(struct net *net, unsigned short port) { return port < 1024; }
@@ -549,11 +566,17 @@ void setup_udp_tunnel_sock(struct net *net, struct socket *sock, struct udp_tunn
 	inet_sk(sock->sk)->encap_rcv = tunnel->encap_rcv;
 }
 
-void udp_tunnel_sock_release(struct socket *sock)
+int kernel_sock_shutdown(struct socket *sock, int how) { return -ENOTCONN; }
+
+void sock_release(struct socket *sock)
 {
 	struct inet_sock **at;
 
-	mock_might_sleep("udp_tunnel_sock_release");
+	mock_might_sleep("sock_release");
+	if (sock->sk->sk_user_data)
+		mock_complain("a UDP socket is closed that still hands on its packets");
+	if (sock->sk->sk_socket)	/* as sk_common_release() since 6.10 */
+		sock->sk->sk_socket->sk = NULL;
 	for (at = &n.udp; *at != inet_sk(sock->sk); at = &(*at)->next)
 		;
 	*at = (*at)->next;
@@ -612,6 +635,36 @@ int udp_tunnel6_xmit_skb(struct dst_entry *dst, struct sock *sk, struct sk_buff 
 	transmit(dst, skb, &packet, source_port, target_port);
 	return 0;
 }
+
+/* Another processor is faster than the one that receives. */
+void *mock_sk_user_data(struct sock *sk)
+{
+	void *data = sk->sk_user_data;
+	void (*racer)(void) = n.racer;
+
+	n.racer = NULL;
+	if (racer) {
+		mock_enter(false);
+		racer();
+		mock_leave();
+	}
+	return data;
+}
+
+static const struct inet_sock *udp_of(const struct socket *sock)
+{
+	const struct inet_sock *udp;
+
+	for (udp = n.udp; udp; udp = udp->next)
+		if (udp->sk.sk_socket == sock)
+			return udp;
+	return NULL;
+}
+
+bool mock_is_owned(const struct socket *sock) { return udp_of(sock); }
+int mock_device_of(const struct socket *sock) { return udp_of(sock)->device; }
+
+void mock_set_racer(void (*function)(void)) { n.racer = function; }
 
 static bool is_mapped(const u8 *address) { return ipv6_addr_v4mapped((const struct in6_addr *)address); }
 
