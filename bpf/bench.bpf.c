@@ -32,6 +32,7 @@ struct {
 struct copy {
 	struct inagg_hdr hdr;
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
+	__u32	buffers[INAGG_MAX_RANKS / 2];
 };
 _Static_assert(sizeof(struct copy) == sizeof(struct inagg_slot_memory), "the spread is the same");
 

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -44,13 +45,20 @@ struct Encoding {
 constexpr Encoding encodings[] = {{"int32", INAGG_WIRE_INT32},
                                   {"fixed32", INAGG_WIRE_FIXED32},
                                   {"float16", INAGG_WIRE_FLOAT16},
-                                  {"bfloat16", INAGG_WIRE_BFLOAT16}};
+                                  {"bfloat16", INAGG_WIRE_BFLOAT16},
+                                  {"float32", INAGG_WIRE_FLOAT32}};
 
 struct Algorithm {
     const char *name;
     inagg_algorithm number;
 };
-constexpr Algorithm algorithms[] = {{"switchml", INAGG_SWITCHML}, {"trio", INAGG_TRIO}};
+constexpr Algorithm algorithms[] = {{"switchml", INAGG_SWITCHML}, {"trio", INAGG_TRIO}, {"panama", INAGG_PANAMA}};
+
+// Does the switch add this in such jobs?
+bool is_summed(const Algorithm &algorithm, const Encoding &encoding) {
+    const bool raw = encoding.dtype == INAGG_WIRE_FLOAT32;
+    return encoding.dtype == INAGG_WIRE_INT32 || raw == (algorithm.number == INAGG_PANAMA);
+}
 
 struct Configuration {
     Algorithm algorithm;
@@ -81,6 +89,7 @@ std::vector<std::byte> payload_of(const Configuration &c) {
         uint32_t fixed = inagg_fixed_bias(inagg_fan_in_log2(c.ranks)) + i - c.elements / 2;
         uint32_t word = c.encoding.dtype == INAGG_WIRE_INT32     ? i * 0x9e3779b9
                         : c.encoding.dtype == INAGG_WIRE_FIXED32 ? fixed
+                        : c.encoding.dtype == INAGG_WIRE_FLOAT32 ? std::bit_cast<uint32_t>(static_cast<float>(fixed % 1000) - 499)
                         : c.encoding.dtype == INAGG_WIRE_FLOAT16 ? half[i * 7 / 3 % 4]
                                                                  : brain[i * 7 / 3 % 4];
         size_t bytes = inagg_element_bytes(c.encoding.dtype);
@@ -96,7 +105,10 @@ std::vector<std::byte> result_of(const Configuration &c, const std::vector<std::
         for (size_t i = 0; i < payload.size(); i += 4) {
             uint32_t word;
             std::memcpy(&word, &payload[i], 4);
-            word *= c.ranks;
+            if (c.encoding.dtype == INAGG_WIRE_FLOAT32)
+                word = std::bit_cast<uint32_t>(std::bit_cast<float>(word) * static_cast<float>(c.ranks));
+            else
+                word *= c.ranks;
             std::memcpy(&result[i], &word, 4);
         }
         return result;
@@ -227,12 +239,16 @@ private:
                 "jobs");
         if (c.algorithm.number == INAGG_TRIO)
             configure_records(job);
+        const inagg_share share = {.cap = 0, .children = static_cast<uint8_t>(c.ranks), .reserved = 0};
+        const uint32_t index = job_index;
+        require(bpf_map__update_elem(switch_->maps.shares, &index, sizeof(index), &share, sizeof(share), BPF_ANY), "shares");
         for (uint32_t rank = 0; rank < c.ranks; rank++) {
             uint32_t key = job_index * INAGG_MAX_RANKS + rank, address = htonl(worker_address + rank);
             inagg_member member = {};
             member.ifindex = loopback;
             member.family = 4;
             member.receive_port = htons(20000);
+            member.leaf = static_cast<uint8_t>(rank);
             std::memcpy(member.address, &address, sizeof(address));
             require(bpf_map__update_elem(switch_->maps.members, &key, sizeof(key), &member, sizeof(member),
                                          BPF_ANY),
@@ -390,7 +406,7 @@ void pin_to_one_cpu() {
 // What to measure: all combinations of these.
 struct Selection {
     std::vector<uint32_t> elements = {256, 352, 832}, ranks = {4, 8};
-    std::vector<std::string> dtypes = {"int32", "fixed32", "float16", "bfloat16"}, names = {"switchml"};
+    std::vector<std::string> dtypes = {"int32", "fixed32", "float16", "bfloat16", "float32"}, names = {"switchml"};
     bool unchecked_only = false;
 
     std::vector<Configuration> configurations() const {
@@ -400,7 +416,7 @@ struct Selection {
                 for (const Encoding &encoding : encodings)
                     for (bool checked : {false, true})
                         for (const Algorithm &algorithm : algorithms)
-                            if (std::count(dtypes.begin(), dtypes.end(), encoding.name) &&
+                            if (is_summed(algorithm, encoding) && std::count(dtypes.begin(), dtypes.end(), encoding.name) &&
                                 std::count(names.begin(), names.end(), algorithm.name) && !(checked && unchecked_only))
                                 all.push_back({algorithm, encoding, count, size, checked});
         return all;
@@ -422,9 +438,9 @@ int main(int argc, char **argv) {
     app.add_option("--ranks", selection.ranks, "In the job; default 4,8")
         ->delimiter(',')
         ->check(CLI::Range(2, INAGG_MAX_RANKS));
-    app.add_option("--dtype", selection.dtypes, "Of int32, fixed32, float16, bfloat16; default all")
+    app.add_option("--dtype", selection.dtypes, "Of int32, fixed32, float16, bfloat16, with panama int32, float32; default all")
         ->delimiter(',');
-    app.add_option("--algorithm", selection.names, "Of switchml, trio; default switchml")->delimiter(',');
+    app.add_option("--algorithm", selection.names, "Of switchml, trio, panama; default switchml")->delimiter(',');
     app.add_flag("--unchecked", selection.unchecked_only, "Leave out payload checksums");
     app.add_option("--rounds", rounds, "Rounds of each configuration; default 31")
         ->check(CLI::PositiveNumber);
