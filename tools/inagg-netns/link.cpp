@@ -87,8 +87,8 @@ size_t LinkSpace::find(const std::string &name) const {
 void LinkSpace::set_carrier(size_t link, bool carrier) {
     const LinkEnds devices = ends(link);
     const char *state = carrier ? "up" : "down";
-    run_checked(space_, {"ip", "-batch", "-"},
-                fmt::format("link set {} {}\nlink set {} {}\n", devices.near, state, devices.far, state));
+    ip_batch(space_,
+             fmt::format("link set {} {}\nlink set {} {}\n", devices.near, state, devices.far, state));
 }
 
 void LinkSpace::connect(const std::string &from, const std::string &to, LinkQuality quality,
@@ -126,10 +126,9 @@ void LinkSpace::connect(const std::string &from, const std::string &to, LinkQual
 // A veth pair to the relay, which reads one end and sends to `to`; returns the other end.
 unsigned LinkSpace::through_relay(unsigned to) {
     const std::string in = fmt::format("relay{}", relay_.directions()), out = "r" + in;
-    run_checked(space_, {"ip", "-batch", "-"},
-                fmt::format("link add {0} mtu 65535 type veth peer name {1} mtu 65535\n"
-                            "link set {0} addrgenmode none up\nlink set {1} addrgenmode none up\n",
-                            out, in));
+    ip_batch(space_, fmt::format("link add {0} mtu 65535 type veth peer name {1} mtu 65535\n"
+                                 "link set {0} addrgenmode none up\nlink set {1} addrgenmode none up\n",
+                                 out, in));
     relay_.add(index_of(in), to);
     return index_of(out);
 }

@@ -5,48 +5,31 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <stdexcept>
 
 namespace netns {
 namespace {
-
-void ip_batch(const Namespace &space, const std::string &commands) {
-    run_checked(space, {"ip", "-batch", "-"}, commands);
-}
 
 // XDP may send to a veth only if its other end has GRO or an XDP program.
 void enable_gro(const Namespace &space, const std::string &device) {
     run_checked(space, {"ethtool", "-K", device, "gro", "on"});
 }
 
-void let_tcp_use_ecn(const Namespace &space) {
-    const Inside inside(space);
-    std::ofstream("/proc/sys/net/ipv4/tcp_ecn") << 1;
-}
-
-// Numbers that addresses end in: roots and servers have 1 to 8, hosts count from 10, other switches from 128,
-// the ends of background flows from 200.
-constexpr unsigned first_root = 1, first_host = 10, first_switch = 128, first_guest = 200;
+// Numbers that addresses end in: roots and servers have 1 to 8, hosts.cpp those from 10 and 200, other
+// switches count from 128.
+constexpr unsigned first_root = 1, first_switch = 128;
 
 std::string neighbour(const Node &node, const std::string &device) {
     return fmt::format("neigh replace {} lladdr {} dev {} nud permanent\nneigh replace {} lladdr {} dev {} nud permanent\n",
                        node.address4(), node.mac(), device, node.address6(), node.mac(), device);
 }
 
-void give_addresses(const Node &node) {
-    ip_batch(node.space, fmt::format("link set lo up\nlink set {0} address {1}\naddr add {2}/24 dev {0}\n"
-                                     "addr add {3}/64 dev {0} nodad\n",
-                                     node.device, node.mac(), node.address4(), node.address6()));
-}
-
-// p0, p1, ... beside the uplinks.
-std::string next_port(const Switch &at) { return fmt::format("p{}", at.ports.size() - at.uplinks.size()); }
-
 } // namespace
 
 std::string Node::address4() const { return fmt::format("10.77.0.{}", number); }
 std::string Node::address6() const { return fmt::format("fd77::{}", number); }
+std::string Switch::next_port() const { return fmt::format("p{}", ports.size() - uplinks.size()); }
+
 std::string Node::mac() const { return fmt::format("02:00:0a:4d:00:{:02x}", number); }
 
 Network::Network(const Options &options) : options_(options) {
@@ -128,24 +111,22 @@ std::string Network::switch_addresses(unsigned host) const {
 
 unsigned Network::add_root(const std::string &name) {
     const auto index = static_cast<unsigned>(switches_.size());
-    switches_.push_back({{.space = index == 0 ? Namespace::current() : Namespace::create(),
-                          .number = first_root + index,
-                          .device = "br0"},
-                         name,
-                         {},
-                         {}});
-    build_bridge(switches_.back().space, "br0");
-    give_addresses(switches_.back());
-    return index;
+    return add_bridge({.space = index == 0 ? Namespace::current() : Namespace::create(),
+                       .number = first_root + index,
+                       .device = "br0"},
+                      name);
 }
 
 unsigned Network::add_switch(const std::string &name) {
     const auto index = static_cast<unsigned>(switches_.size());
-    switches_.push_back(
-        {{.space = Namespace::create(), .number = first_switch + index, .device = "br0"}, name, {}, {}});
+    return add_bridge({.space = Namespace::create(), .number = first_switch + index, .device = "br0"}, name);
+}
+
+unsigned Network::add_bridge(Node node, const std::string &name) {
+    switches_.push_back({std::move(node), name, {}, {}});
     build_bridge(switches_.back().space, "br0");
     give_addresses(switches_.back());
-    return index;
+    return static_cast<unsigned>(switches_.size()) - 1;
 }
 
 unsigned Network::add_switch_below(unsigned parent, const std::string &name) {
@@ -157,7 +138,7 @@ unsigned Network::add_switch_below(unsigned parent, const std::string &name) {
 // `bridge`: the one below that the link is in.
 void Network::connect_up(unsigned below, unsigned above, const std::string &port, const std::string &bridge) {
     Switch &lower = switches_[below], &upper = switches_[above];
-    const std::string port_there = next_port(upper);
+    const std::string port_there = upper.next_port();
     link(upper.space, port_there, lower.space, port, lower.name + "/" + port, between_switches());
     join_bridge(upper.space, port_there, "br0");
     join_bridge(lower.space, port, bridge);
@@ -235,47 +216,6 @@ LinkQuality Network::between_switches() const {
     return {.lossy = !impairments.only_host, .rate = impairments.between_switches()};
 }
 
-void Network::build_host(unsigned leaf) {
-    Switch &at = switches_[leaf];
-    const std::string port = next_port(at);
-    at.ports.push_back(port);
-    leaf_of_.push_back(leaf);
-    build_host_behind(at.space, "br0", port);
-}
-
-void Network::build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port) {
-    const auto index = static_cast<unsigned>(hosts_.size());
-    hosts_.push_back({.space = Namespace::create(), .number = first_host + index, .device = "eth0"});
-    const Node &host = hosts_.back();
-    const Impairments &impairments = options_.impairments;
-    link(fabric, port, host.space, host.device, fmt::format("host{}", index),
-         {.lossy = impairments.only_host.value_or(index) == index, .rate = impairments.rate});
-    if (!links_ && bridge != "br0") {
-        accept_xdp_tx(fabric, port);
-    }
-    join_bridge(fabric, port, bridge);
-    prepare_host(host);
-}
-
-// Its own link has no limit, so that the flow meets that of the uplink.
-void Network::build_guest(const Switch &leaf, const std::string &bridge) {
-    const auto index = static_cast<unsigned>(guests_.size());
-    guests_.push_back({.space = Namespace::create(), .number = first_guest + index, .device = "eth0"});
-    const Node &guest = guests_.back();
-    const std::string port = fmt::format("guest{}", index);
-    connect(leaf.space, port, guest.space, guest.device);
-    join_bridge(leaf.space, port, bridge);
-    prepare_host(guest);
-}
-
-void Network::prepare_host(const Node &host) {
-    give_addresses(host);
-    set_offloads(host.space);
-    if (options_.impairments.ecn.count() > 0) {
-        let_tcp_use_ecn(host.space);
-    }
-}
-
 // On bad links everybody knows everybody's hardware address from the start: a lost ARP request costs a second
 // and would hide what the loss does to the traffic itself.
 void Network::introduce_neighbours() {
@@ -300,17 +240,6 @@ void Network::accept_xdp_tx(const Namespace &space, const std::string &device) {
     if (pass_) {
         const Inside inside(space);
         pass_->attach(device);
-    }
-}
-
-void Network::set_offloads(const Namespace &space) {
-    if (options_.with_switch()) {
-        // XDP cannot parse a frame of many datagrams; TCP may stay large, it passes the switch unread.
-        run_checked(space, {"ethtool", "-K", "eth0", "tx-udp-segmentation", "off"});
-    }
-    if (options_.impairments.needs_relay()) {
-        // Frames as a wire would carry them, so that each one can be overtaken.
-        run_checked(space, {"ethtool", "-K", "eth0", "tso", "off", "gso", "off"});
     }
 }
 

@@ -37,6 +37,8 @@ struct Switch : Node {
     std::vector<Uplink> uplinks;    // in the order of trees; none: a root
 
     bool is_root() const { return uplinks.empty(); }
+    // Of p0, p1, ..., the first that is not there.
+    std::string next_port() const;
 };
 
 // Where a background flow runs.
@@ -107,25 +109,29 @@ private:
     // network.cpp
     unsigned add_root(const std::string &name);
     unsigned add_switch(const std::string &name);
+    unsigned add_bridge(Node node, const std::string &name);
     unsigned add_switch_below(unsigned parent, const std::string &name);
     void connect_up(unsigned below, unsigned above, const std::string &port, const std::string &bridge);
     unsigned add_server(unsigned tree, unsigned at);
     void build_bridge(const Namespace &space, const std::string &name);
     void build_uplink_bridge(const Switch &leaf, const Switch &spine, const std::string &name);
     static void join_bridge(const Namespace &space, const std::string &port, const std::string &bridge);
-    void build_host(unsigned leaf);
-    void build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port);
-    void build_guest(const Switch &leaf, const std::string &bridge);
-    void prepare_host(const Node &host);
     void link(const Namespace &here, const std::string &device, const Namespace &there,
               const std::string &peer, const std::string &name, LinkQuality quality);
     LinkQuality between_switches() const;
     void introduce_neighbours();
     void check_names() const;
     void accept_xdp_tx(const Namespace &space, const std::string &device);
-    void set_offloads(const Namespace &space);
     void connect(const Namespace &here, const std::string &device, const Namespace &there,
                  const std::string &peer);
+
+    // hosts.cpp
+    void build_host(unsigned leaf);
+    void build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port);
+    void build_guest(const Switch &leaf, const std::string &bridge);
+    void prepare_host(const Node &host);
+    static void give_addresses(const Node &node);
+    void set_offloads(const Namespace &space);
 
     const Options &options_;
     std::vector<Switch> switches_;

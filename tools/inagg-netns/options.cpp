@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "options.hpp"
 
+#include "background.hpp"
+
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <cstdlib>
 #include <functional>
 #include <iostream>
-#include <numeric>
-#include <regex>
 
 namespace netns {
 
@@ -19,7 +19,6 @@ using inagg::parse_rate;
 namespace {
 
 constexpr int usage_error = 2;
-constexpr size_t max_spine_flows = 24;
 
 // An option whose text one of the parsers of units.hpp turns into a value.
 template <class Value, class Parser>
@@ -54,25 +53,6 @@ std::pair<std::string, Nanoseconds> parse_link_time(const std::string &text) {
             fmt::format("'{}' is not LINK@TIME: write it like leaf0/uplink1@500ms or host2@500ms", text));
     }
     return {text.substr(0, at), parse_duration(text.substr(at + 1))};
-}
-
-// "tcp|udp[:SPINE[,SPINE...]][@RATE]"
-Background parse_background(const std::string &text) {
-    static const std::regex pattern("(tcp|udp)(?::([0-9](?:,[0-9])*))?(?:@(.+))?");
-    std::smatch parts;
-    if (!std::regex_match(text, parts, pattern)) {
-        throw std::invalid_argument(fmt::format(
-            "'{}' is not tcp or udp with spines and a rate: write it like tcp, tcp:1 or udp:0,2@50mbit",
-            text));
-    }
-    Background flow{
-        .udp = parts[1] == "udp", .spines = {}, .rate = parts[3].matched ? parse_rate(parts[3]) : 0};
-    for (const char digit : parts[2].str()) {
-        if (digit != ',') {
-            flow.spines.push_back(digit - '0');
-        }
-    }
-    return flow;
 }
 
 // "RANK@TIME"
@@ -140,24 +120,23 @@ void add_failures(CLI::App &run, Options &options) {
               "[SWITCH@]TIME: kill -9 the agent of that switch (the only one, or the root's), or the server, then");
     add_units(run, "--restart-inaggd", options.restart_inaggd, parse_agent_time,
               "[SWITCH@]TIME: start it again then");
-    add_units(
-        run, "--cut", options.cut, parse_link_time,
-        "LINK@TIME: take the carrier from both ends of a link then; host0, ... is that of a host, "
-        "leaf0/uplink, ... (of "
-        "leaf-spine: leaf0/uplink0, ...) that of a switch to the one above, server1, ... that of a server");
+    add_units(run, "--cut", options.cut, parse_link_time,
+              "LINK@TIME: take the carrier from both ends of a link then; host0, ... is that of a host, "
+              "leaf0/uplink, "
+              "... (of leaf-spine: leaf0/uplink0, ...) that of a switch to the one above, server1, ... that "
+              "of a server");
     add_units(run, "--mend", options.mend, parse_link_time, "LINK@TIME: give it back then");
     run.option_defaults()->group("Options");
 }
 
 void add_run(CLI::App &run, Options &options) {
-    run.add_option("--topology", options.topology,
-                   "star: each host has a port of the switch; bridge: all are behind a plain bridge on one "
-                   "port; two-level, "
-                   "three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its leaves; "
-                   "rack: all at leaf0; three-racks: "
-                   "a third each at leaf0, leaf1 and, between them and the root, spine0; leaf-spine: each "
-                   "leaf has a link to each spine, "
-                   "and each spine is the root of a tree of its own")
+    run.add_option(
+           "--topology", options.topology,
+           "star: each host has a port of the switch; bridge: all are behind a plain bridge on one port; "
+           "two-level, three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its "
+           "leaves; rack: all at leaf0; three-racks: a third each at leaf0, leaf1 and, between them and "
+           "the root, spine0; leaf-spine: each leaf has a link to each spine, and each spine is the root "
+           "of a tree of its own")
         ->check(CLI::IsMember(
             {"star", "bridge", "two-level", "three-level", "rack", "three-racks", "leaf-spine"}))
         ->capture_default_str();
@@ -211,8 +190,8 @@ void add_run(CLI::App &run, Options &options) {
         ->allow_extra_args(false);
     add_units(
         run, "--background", options.background, parse_background,
-        "tcp|udp[:SPINE,...][@RATE]: a flow beside the ranks, of Cubic or of datagrams (at --spine-rate or "
-        "--rate if no rate "
+        "tcp|udp[:SPINE,...][@RATE]: a flow beside the ranks, of Cubic or of datagrams (at the links' rate "
+        "if none "
         "is given), over each of these spines, else all; without leaf-spine from the first host to the last");
     add_failures(run, options);
     add_unit(run, "--timeout", options.timeout, parse_duration,
@@ -261,49 +240,9 @@ void check_topology(const CLI::App &run, const Options &options) {
     }
 }
 
-// Spines that are not named are all, and datagrams fill the link if they have no rate.
-void complete(Background &flow, const Options &options) {
-    if (options.leaf_spine() && flow.spines.empty()) {
-        flow.spines.resize(options.spines);
-        std::iota(flow.spines.begin(), flow.spines.end(), 0);
-    }
-    if (flow.udp && flow.rate == 0) {
-        flow.rate = options.leaf_spine() ? options.impairments.between_switches() : options.impairments.rate;
-    }
-}
-
-void check_flow(const Background &flow, const Options &options) {
-    for (const unsigned spine : flow.spines) {
-        if (!options.leaf_spine()) {
-            throw std::invalid_argument(fmt::format(
-                "topology {} has no spine {} to load: leave it out, or give --topology leaf-spine",
-                options.topology, spine));
-        }
-        if (spine >= options.spines) {
-            throw std::invalid_argument(
-                fmt::format("there is no spine {}: give one from 0 to {}", spine, options.spines - 1));
-        }
-    }
-    if (flow.udp && flow.rate == 0) {
-        throw std::invalid_argument("udp on links without a limit needs a rate: write it like udp@100mbit");
-    }
-    if (options.hosts() < 2) {
-        throw std::invalid_argument(fmt::format("{} needs two hosts: give --workers 2 or more", flow.name()));
-    }
-}
-
-void prepare_background(Options &options) {
-    size_t flows = 0;
+void check_background(Options &options) {
     try {
-        for (Background &flow : options.background) {
-            complete(flow, options);
-            check_flow(flow, options);
-            flows += flow.spines.size();
-        }
-        if (flows > max_spine_flows) {
-            throw std::invalid_argument(
-                fmt::format("{} flows over spines: there are addresses for {}", flows, max_spine_flows));
-        }
+        prepare_background(options);
     } catch (const std::invalid_argument &error) {
         throw CLI::ValidationError("--background", error.what());
     }
@@ -337,7 +276,7 @@ Options parse_options(int argc, char **argv) {
         check_ranks(options);
         check_impairments(options);
         check_topology(*run, options);
-        prepare_background(options);
+        check_background(options);
     } catch (const CLI::ParseError &error) {
         std::exit(app.exit(error, std::cout, std::cerr) == 0 ? 0 : usage_error);
     }

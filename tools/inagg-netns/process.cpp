@@ -151,4 +151,8 @@ void run_checked(const Namespace &space, const std::vector<std::string> &command
     }
 }
 
+void ip_batch(const Namespace &space, const std::string &commands) {
+    run_checked(space, {"ip", "-batch", "-"}, commands);
+}
+
 } // namespace netns

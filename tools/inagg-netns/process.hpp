@@ -75,4 +75,7 @@ int exit_code(int wait_status);
 void run_checked(const Namespace &space, const std::vector<std::string> &command,
                  const std::string &input = "");
 
+// Runs ip's `commands`, one a line.
+void ip_batch(const Namespace &space, const std::string &commands);
+
 } // namespace netns

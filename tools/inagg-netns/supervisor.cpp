@@ -217,7 +217,7 @@ std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
     for (const std::string &parent : network_.parents(node)) {
         command.insert(command.end(), {"--parent", parent});
     }
-    if (&node != &network_.switches()[0]) {
+    if (&node != &network_.switches()[0]) { // which has the default places
         command.insert(command.end(),
                        {"--bpffs", "/sys/fs/bpf/inagg-" + node.name, "--run-dir", "/run/inagg-" + node.name});
     }
