@@ -18,12 +18,13 @@ def ctl(switch, *words):
     return f"inaggctl --bpffs /sys/fs/bpf/{PINS[switch]} {' '.join(words)}"
 
 
-def cut_run(tmp_path, *options, iterations=60, workers=4, spines=2, after="true", environment=None):
-    """A checked allreduce of 1 MiB over two trees while links of the fabric fail."""
+def cut_run(tmp_path, *options, iterations=40, then="true", at_the_end="true"):
+    """A checked allreduce over two trees, of 400 ms a round, while links of the fabric fail; then a command on all ranks and
+    one on rank 0."""
     perf = shlex.join(["inagg-perf", "allreduce", "-b", "1M", "-e", "1M", "-n", str(iterations), "-w", "1", "--check", "--json"])
-    return netns(tmp_path, "--workers", workers, "--topology", "leaf-spine", "--leaves", 2, "--spines", spines, "--trees", 2,
-                 "--job", JOB, "--transport", "udp", "--rate", "50mbit", *options, "--",
-                 "sh", "-c", f"{perf} && {{ test $INAGG_RANK != 0 || {{ {after}; }}; }}", environment=environment)
+    return netns(tmp_path, "--workers", 4, "--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--trees", 2,
+                 "--job", JOB, "--transport", "udp", "--rate", "20mbit", *options, "--",
+                 "sh", "-c", f"{perf} && {{ {then}; }} && {{ test $INAGG_RANK != 0 || {{ {at_the_end}; }}; }}")
 
 
 def configured():
@@ -42,6 +43,11 @@ def moves(run):
     return re.findall(r"\[(leaf\d)\].* job (\d+): goes from the root (\S+) to (\S+): ", run.error)
 
 
+def uplinks(run, leaf):
+    """The ports by which roots have answered for the first job, in turn."""
+    return re.findall(rf"\[{leaf}\].* job {JOB}: parent's CONFIG of rank \d+ from (\w+)/", run.error)
+
+
 def stats(run):
     """Of each spine in turn, the jobs' counters."""
     tables = [value for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list)]
@@ -53,7 +59,7 @@ BOTH_SPINES = " && ".join(ctl(spine, "--json", "stats") for spine in ("spine0", 
 
 @pytest.mark.parametrize("loss", [(), ("--loss", "0.01")])
 def test_a_link_takes_its_tree_to_the_other_spine(tmp_path, loss):
-    run = cut_run(tmp_path, *configured(), *loss, "--cut", "leaf1/uplink0@1500ms", after=BOTH_SPINES)
+    run = cut_run(tmp_path, *configured(), *loss, "--cut", "leaf1/uplink0@5s", at_the_end=BOTH_SPINES)
     assert_exact(run)
     assert sorted(move[:2] for move in moves(run)) == [("leaf0", str(JOB)), ("leaf1", str(JOB))]
     before, after = stats(run)
@@ -64,33 +70,44 @@ def test_a_link_takes_its_tree_to_the_other_spine(tmp_path, loss):
 
 def test_a_job_that_nobody_configured_leaves_nothing_behind(tmp_path):
     """And where it is shows, too."""
-    look = f"sleep 3.5; {ctl('leaf0', 'job', 'show', str(JOB))}; {ctl('spine0', '--json', 'job', 'list')}"
-    run = cut_run(tmp_path, "--cut", "leaf1/uplink0@1500ms", "--also-in-switch", look, iterations=120)
+    look = f"sleep 8; {ctl('leaf0', 'job', 'show', str(JOB))}; {ctl('spine0', '--json', 'job', 'list')}"
+    run = cut_run(tmp_path, "--cut", "leaf1/uplink0@5s", "--also-in-switch", look)
     assert_exact(run)
-    assert re.search(r"summed further at \S+, through uplink1", run.output), run.output
+    assert re.search(r"summed further at 10\.77\.0\.2,", run.output), run.output
     listed = next(value for value in objects(re.sub(r"(?m)^\[switch\] ", "", run.output)) if isinstance(value, list))
     assert listed == []
 
 
 def test_a_link_that_returns_is_used_by_the_next_job(tmp_path):
-    after = "sleep 3; inagg-perf allreduce -b 64K -e 64K --check --json"
-    run = cut_run(tmp_path, "--cut", "leaf0/uplink0@1s", "--mend", "leaf0/uplink0@2s", iterations=100)
+    run = cut_run(tmp_path, "--cut", "leaf0/uplink0@5s", "--mend", "leaf0/uplink0@7s", iterations=30,
+                  then="sleep 3 && inagg-perf allreduce -b 64K -e 64K --check")
     assert_exact(run)
-    assert {move[1] for move in moves(run)} == {str(JOB)}
+    assert len(moves(run)) == 2
+    ports = uplinks(run, "leaf0")
+    assert (ports[0], ports[-1]) == ("uplink0", "uplink0") and "uplink1" in ports
 
 
 def test_a_new_job_begins_where_all_can_be(tmp_path):
     run = cut_run(tmp_path, "--cut", "leaf1/uplink0@1ms", iterations=5)
     assert_exact(run)
+    assert set(uplinks(run, "leaf0") + uplinks(run, "leaf1")) == {"uplink1"}
+    assert not moves(run)
+
+
+def test_a_leafs_agent_is_restarted_after_the_move(tmp_path):
+    run = cut_run(tmp_path, "--cut", "leaf1/uplink0@5s", "--kill-inaggd", "leaf1@7s", "--restart-inaggd", "leaf1@8s")
+    assert_exact(run)
+    assert len(re.findall(r"\[leaf1\].* boot id", run.error)) == 2
+    assert len(moves(run)) == 2
 
 
 def test_the_old_spines_agent_is_dead(tmp_path):
-    run = cut_run(tmp_path, "--kill-inaggd", "spine0@1s", "--cut", "leaf1/uplink0@1500ms")
+    run = cut_run(tmp_path, "--kill-inaggd", "spine0@4s", "--cut", "leaf1/uplink0@5s")
     assert_exact(run)
     assert len(moves(run)) == 2
 
 
 def test_without_a_common_spine_the_ranks_are_told(tmp_path):
-    run = cut_run(tmp_path, "--cut", "leaf0/uplink0@1500ms", "--cut", "leaf1/uplink1@1500ms", iterations=1000)
+    run = cut_run(tmp_path, "--cut", "leaf0/uplink0@5s", "--cut", "leaf1/uplink1@5s", iterations=1000)
     assert run.status != 0
     assert "check the links between the switches" in run.error

@@ -772,7 +772,10 @@ Outcome JobBook::leave(const inagg_event &event, Time now) {
     const inagg_member &member = job.members[event.rank];
     if (member.flags & INAGG_MEMBER_STATIC)
         return ignored("the member is configured in the maps");
-    const bool moves = !policy_.has_parent() && is_move(event) && member.flags & INAGG_MEMBER_SWITCH;
+    const bool from_child = !policy_.has_parent() && is_move(event) && policy_.children.contains(neighbour_of(event));
+    if (from_child && event.generation == job.record.generation)
+        job.gone_to = std::max(job.gone_to, be16toh(event.join.position));
+    const bool moves = from_child && member.flags & INAGG_MEMBER_SWITCH;
     if (event.generation != job.record.generation && !moves)
         return ignored("leaves another generation");
     if (!has_joined(member) || member.nonce != event.join.nonce || !same_place(member, event))
@@ -964,7 +967,7 @@ void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reas
         }
     forget_run(job.members);
     job.coming.clear();
-    job.uplink.position = 0; // switches say where they have looked
+    job.uplink.position = job.gone_to = 0; // switches say where they have looked
     job.record.all = inagg_all_ranks(job.record.size);
     job.record.flags &= static_cast<uint8_t>(~INAGG_JOIN_RETURNING);
     job.record.generation = next_generation(number);

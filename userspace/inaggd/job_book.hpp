@@ -71,6 +71,7 @@ struct JobState {
     Time seated{}; // when the last rank joined
     inagg_uplink uplink{}; // with a parent: how it is reached; and its position, or at a root that of this one
     Time answered{};       // on the move: when the next parent was last heard, or first asked
+    uint16_t gone_to = 0;  // at a root: the latest position that a switch has gone on at
     // Ranks that want to be in the next generation, by their latest JOIN.
     struct Coming {
         inagg_event event;
@@ -206,7 +207,6 @@ private:
     void desert(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
     std::optional<Time> cut_off_since(const JobState &job) const;
     std::optional<Time> hopeless(const JobState &job, Time now) const;
-    bool is_gathering(const JobState &job) const;
     void tend_root(uint16_t number, JobState &job, bool hello, Outcome &outcome, Time now);
     void tell_where(uint16_t number, const JobState &job, unsigned position, Outcome &outcome) const;
     void give_up(uint16_t number, JobState &job, Outcome &outcome);

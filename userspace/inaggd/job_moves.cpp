@@ -22,6 +22,12 @@ uint8_t moved_flags(const inagg_job &record) {
     return static_cast<uint8_t>(INAGG_JOIN_TREE | INAGG_JOIN_MOVED | (record.flags & INAGG_JOIN_CHECKED));
 }
 
+// At a root: the job's position, as far as it knows.
+uint16_t latest_position(const JobState &job) { return std::max(job.uplink.position, job.gone_to); }
+
+// Some of its switches have looked for another root, and the others may not know.
+bool is_gathering(const JobState &job) { return latest_position(job) && missing_count(job); }
+
 } // namespace
 
 Outcome JobBook::link(uint32_t ifindex, bool up, Time now) {
@@ -136,16 +142,18 @@ void JobBook::ask_for_adoption(uint16_t number, const JobState &job, Outcome &ou
     }
 }
 
-// If it still has the ranks that are here, or have asked to be, it is told that they go on elsewhere. Their nonces say
-// which run they are of.
+// If it still has the ranks that are here, or have asked to be, it is told that they go on elsewhere, and where.
 void JobBook::leave_root(uint16_t number, const Neighbour &root, Outcome &outcome) const {
+    const auto job = jobs_.find(number);
+    const uint16_t generation = job == jobs_.end() ? 0 : job->second.record.generation;
     auto leave = [&](uint16_t rank, uint64_t nonce) {
         inagg_join join{};
         join.nonce = nonce;
         join.flags = INAGG_JOIN_TREE | INAGG_JOIN_MOVED;
-        outcome.messages.push_back({root.address, INAGG_LEAVE, number, rank, 0, INAGG_R_NONE, join});
+        join.position = htobe16(position_of(number));
+        outcome.messages.push_back({root.address, INAGG_LEAVE, number, rank, generation, INAGG_R_NONE, join});
     };
-    if (auto job = jobs_.find(number); job != jobs_.end())
+    if (job != jobs_.end())
         for (uint16_t rank = 0; rank < job->second.record.size; rank++)
             if (const inagg_member &member = job->second.members[rank]; has_joined(member))
                 leave(rank, member.nonce);
@@ -157,7 +165,7 @@ void JobBook::leave_root(uint16_t number, const Neighbour &root, Outcome &outcom
 std::optional<Time> JobBook::in_trouble(uint16_t number, const JobState &job, Time now) const {
     if (auto down = down_.find(parent_of(number).port); down != down_.end())
         return down->second;
-    if (is_moving(number, job) && now - job.answered > patience)
+    if (is_moving(number, job) && now - job.answered > outage)
         return job.answered;
     return std::nullopt;
 }
@@ -195,8 +203,9 @@ Outcome JobBook::told_where(const inagg_event &event, Time now) {
         if (is_here && go_on_from(event.job, job->second, position, sender.address.text() + " says so", outcome, now))
             return outcome;
         if (const auto next = linked_position(event.job, position); next && !is_here && is_asked_for(event.job)) {
-            leave_root(event.job, parent_of(event.job), outcome);
+            const Neighbour from = parent_of(event.job);
             positions_[event.job] = *next;
+            leave_root(event.job, from, outcome);
             return outcome;
         }
     }
@@ -204,9 +213,6 @@ Outcome JobBook::told_where(const inagg_event &event, Time now) {
         leave_root(event.job, sender, outcome);
     return outcome;
 }
-
-// It has taken over a job, or one that began elsewhere, and waits for ranks whose switches may not know.
-bool JobBook::is_gathering(const JobState &job) const { return job.uplink.position && missing_count(job); }
 
 // Since when there is no link to some switch that has ranks of the job.
 std::optional<Time> JobBook::cut_off_since(const JobState &job) const {
@@ -237,7 +243,7 @@ void JobBook::tend_root(uint16_t number, JobState &job, bool hello, Outcome &out
     if (since && (all_gone || now - *since > outage))
         give_up(number, job, outcome);
     else if (since || is_gathering(job) || hello)
-        tell_where(number, job, job.uplink.position + (since ? 1u : 0u), outcome);
+        tell_where(number, job, std::max<unsigned>(latest_position(job), job.uplink.position + (since ? 1 : 0)), outcome);
 }
 
 void JobBook::tell_where(uint16_t number, const JobState &job, unsigned position, Outcome &outcome) const {

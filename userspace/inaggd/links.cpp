@@ -97,8 +97,12 @@ void LinkWatch::read(const std::function<void(bool, uint32_t, const std::string 
 }
 
 bool has_link(const std::string &port) {
-    const auto flags = static_cast<unsigned>(ask(port, SIOCGIFFLAGS).ifr_flags);
-    return flags & IFF_UP && flags & IFF_RUNNING;
+    try {
+        const auto flags = static_cast<unsigned>(ask(port, SIOCGIFFLAGS).ifr_flags);
+        return flags & IFF_UP && flags & IFF_RUNNING;
+    } catch (const Error &) {
+        return false; // it has just gone
+    }
 }
 
 uint32_t mtu_of(const std::string &port) { return static_cast<uint32_t>(ask(port, SIOCGIFMTU).ifr_mtu); }

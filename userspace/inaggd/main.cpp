@@ -487,11 +487,7 @@ private:
     // As they are, whatever has been told of them: messages of the kernel's may be lost.
     void look_at_links() {
         for (const auto &[ifindex, port] : attached_)
-            try {
-                agent_->link(ifindex, has_link(port));
-            } catch (const Error &) {
-                // it is just going; its own message follows
-            }
+            agent_->link(ifindex, has_link(port));
     }
 
     void read_signals() {
