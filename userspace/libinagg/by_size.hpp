@@ -25,7 +25,7 @@ public:
     uint64_t excluded() const override { return aggregated_->excluded(); }
     bool renew() override { return aggregated_->renew(); }
     uint16_t elements() const override { return aggregated_->elements(); }
-    bool tree() const override { return aggregated_->tree(); }
+    uint32_t floats() const override { return aggregated_->floats(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return aggregated_->stats(); }
     void leave() override { aggregated_->leave(); }

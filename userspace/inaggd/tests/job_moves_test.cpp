@@ -474,6 +474,27 @@ TEST_F(Fabric, ANextRootWhoseAgentIsDeadIsPassedOver) {
     expect_all_at(2, 2);
 }
 
+// One leaf has been around the list and is back at the first root, which has not noticed; the other follows a call of
+// before, to the second.
+TEST_F(Fabric, OldCallsDoNotPartAJob) {
+    build(2, 2);
+    join(2);
+    set_busy(leaves[1], true);
+    set_busy(roots[1], true);
+    loses = [](const Message &message) { return message.type == INAGG_LEAVE; };
+    cut(0, 0);
+    pass(1s);
+    mend(0, 0);
+    pass(outage);
+    EXPECT_EQ(state(leaves[0]).uplink.position, 2);
+    loses = [](const Message &) { return false; };
+    set_busy(leaves[1], false);
+    EXPECT_EQ(state(roots[0]).uplink.position, 0);
+    set_busy(roots[1], false);
+    pass(5s);
+    expect_all_at(0, 2);
+}
+
 TEST_F(Fabric, ALeafWhoseAgentIsDeadStops) {
     build(2, 2);
     join(2);
@@ -669,4 +690,4 @@ TEST_P(Weather, OneGoodRootIsEnough) {
     EXPECT_EQ(missing_count(state(roots[root])), 0) << said();
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Weather, ::testing::Range(1u, 101u));
+INSTANTIATE_TEST_SUITE_P(Seeds, Weather, ::testing::Range(1u, 41u));
