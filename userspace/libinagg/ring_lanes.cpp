@@ -4,6 +4,8 @@
 #include "carrier.hpp"
 #include "convert.hpp"
 
+#include <inagg/core/float32.h>
+
 #include <bit>
 #include <cstring>
 
@@ -11,22 +13,8 @@ namespace inagg {
 
 namespace {
 
-// Bits of binary32.
-uint32_t widened(uint16_t bits, inagg_dtype dtype) {
-    if (dtype == INAGG_FLOAT16)
-        return std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<_Float16>(bits)));
-    return uint32_t{bits} << 16;
-}
-
 // The NaN that sums in a switch have, whatever went in.
-uint32_t canonical(uint32_t bits) { return (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc00000 : bits; }
-
-// To nearest, ties to even; a NaN is canonical.
-uint16_t narrowed(uint32_t bits, inagg_dtype dtype) {
-    if (dtype == INAGG_FLOAT16)
-        return std::bit_cast<uint16_t>(static_cast<_Float16>(std::bit_cast<float>(bits)));
-    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
+uint32_t canonical(uint32_t bits) { return (bits & ~INAGG_SIGN) > INAGG_INFINITY ? INAGG_NAN : bits; }
 
 template <uint32_t (*fold)(uint32_t, uint32_t)>
 void fold_all(uint32_t *partial, const uint32_t *own, std::size_t count) {
@@ -45,8 +33,8 @@ uint32_t larger(uint32_t a, uint32_t b) { return static_cast<int32_t>(a) > stati
 
 RingLanes::RingLanes(inagg_dtype dtype, inagg_op op, uint16_t ranks)
     : dtype_(dtype), op_(op), ranks_(ranks), bytes_(inagg_memory_bytes(dtype)),
-      floats_(inagg_needs_scale(dtype, carried(op))) {
-    inagg_coding_init(&coding_, dtype, carried(op), ranks, 0, 0);
+      floats_(dtype != INAGG_INT32 && carried(op) == INAGG_SUM) {
+    inagg_coding_init(&coding_, dtype, carried(op), ranks, 0, INAGG_FLOATS_RAW);
 }
 
 void RingLanes::load(const void *elements, uint32_t *lanes, std::size_t count) const {
@@ -56,7 +44,7 @@ void RingLanes::load(const void *elements, uint32_t *lanes, std::size_t count) c
         std::memcpy(lanes, elements, count * bytes_);
     else
         for (std::size_t i = 0; i < count; i++)
-            lanes[i] = widened(static_cast<uint16_t>(inagg_element(elements, i, 2)), dtype_);
+            lanes[i] = inagg_encode(&coding_, inagg_element(elements, i, 2), nullptr);
 }
 
 void RingLanes::fold(uint32_t *partial, const uint32_t *own, std::size_t count) const {
@@ -76,7 +64,7 @@ void RingLanes::store(const uint32_t *lanes, void *elements, std::size_t count) 
     for (std::size_t i = 0; floats_ && i < count; i++) {
         const uint32_t bits = canonical(lanes[i]);
         inagg_set_element(elements, i, static_cast<uint32_t>(bytes_),
-                          bytes_ == sizeof(bits) ? bits : narrowed(bits, dtype_));
+                          bytes_ == sizeof(bits) ? bits : inagg_decode(&coding_, bits, ranks_));
     }
     if (op_ == INAGG_AVG)
         divide(elements, count, dtype_, ranks_);
