@@ -184,6 +184,8 @@ static __always_inline int combine_result(struct xdp_md *ctx, struct packet *p, 
 	r.state.seen = p->block.contributors;
 	r.state.next_scale = p->block.next_scale;
 	r.state.elements = p->block.elements;
+	r.state.marks = p->block.marks;
+	r.state.cap = p->block.cap;
 	r.state.flags = p->block.saturated ? INAGG_SLOT_SATURATED : 0;
 	r.count = inagg_count_ranks(p->block.contributors);
 	r.flags = p->block.contributors != inagg_all_ranks(t->job->size) ? INAGG_F_DEGRADED : 0;

@@ -552,7 +552,8 @@ Answer ReferenceSwitch::contribute_floats(Request &request) {
     inagg_slot &state = request.copy.state;
     auto &leaves = request.copy.leaves;
     if (request.packet.type != (subtree ? INAGG_PARTIAL : INAGG_CONTRIBUTION) ||
-        (subtree && request.block.contributors != subtree))
+        (subtree && request.block.contributors != subtree) ||
+        request.spec.leaf(request.block.rank) >= request.spec.children()) // behind another switch
         return drop(request.row, INAGG_R_RANK);
     request.block.cap = inagg_smaller_cap(request.block.cap, request.spec.cap);
     if (!inagg_slot_holds(&state, &request.block) && !inagg_slot_is_past(&state, &request.block))

@@ -365,7 +365,7 @@ TEST(OverSockets, OtherTransportsRefuseAtp) {
                   fmt::format("transport '{}' does not do algorithm 'atp': use afxdp, udp or auto", transport));
     EXPECT_NE(message("auto", "atp").find("kernel: does not do algorithm 'atp'"), std::string::npos);
     for (const char *transport : {"udp", "auto"})
-        EXPECT_EQ(message(transport, "panama"), "algorithm 'panama' is not in this version");
+        EXPECT_EQ(message(transport, "canary"), "algorithm 'canary' is not in this version");
 }
 
 TEST(OverSockets, CallsEndWhenTheServerIsRestarted) {

@@ -16,6 +16,7 @@
 #include <limits>
 #include <mutex>
 #include <random>
+#include <set>
 
 namespace inagg {
 namespace {
@@ -297,20 +298,21 @@ TEST(PanamaWindow, CutsAreCounted) {
 }
 
 TEST(PanamaWindow, LossHalvesIt) {
-    std::atomic<int> lost{0};
+    std::set<uint32_t> lost; // one result in a hundred, once: on a busy machine a timer may find some of them first
     SoftwareSwitch software_switch(
         {.elements = elements, .slots = 128, .lose = [&](const inagg_hdr &h, int rank) {
-             return inagg_hdr_type(&h) == INAGG_RESULT && inagg_swap32(h.slot) < 128 &&
-                    inagg_swap32(h.block) == 300 && rank == 0 && lost++ == 0;
+             const uint32_t block = inagg_swap32(h.block);
+             return inagg_hdr_type(&h) == INAGG_RESULT && inagg_swap32(h.slot) < 128 && rank == 0 && block % 100 == 99 &&
+                    lost.insert(block).second;
          }});
     run_panama(software_switch, 2, [](Communicator &c) {
         std::vector<float> data = blocks(1000);
         allreduce(c, data);
         if (c.rank() == 0) {
-            EXPECT_EQ(c.stats().cuts, 1U);
+            EXPECT_GE(c.stats().cuts, 1U);
         }
     });
-    EXPECT_GE(lost.load(), 1);
+    EXPECT_EQ(lost.size(), 10U);
 }
 
 // Several trees.
