@@ -27,9 +27,10 @@ def cut_run(tmp_path, *options, iterations=40, then="true", at_the_end="true"):
                  "sh", "-c", f"{perf} && {{ {then}; }} && {{ test $INAGG_RANK != 0 || {{ {at_the_end}; }}; }}")
 
 
-def configured():
+def configured(algorithm="switchml"):
     """Options that keep the counters of both trees at the end, at both spines."""
-    return [word for job in (JOB, JOB + 1) for word in ("--root-arg", "--job", "--root-arg", f"{job}:size=4")]
+    return ["--algorithm", algorithm, *(word for job in (JOB, JOB + 1) for word in
+                                        ("--root-arg", "--job", "--root-arg", f"{job}:size=4,algorithm={algorithm}"))]
 
 
 def assert_exact(run):
@@ -57,9 +58,9 @@ def stats(run):
 BOTH_SPINES = " && ".join(ctl(spine, "--json", "stats") for spine in ("spine0", "spine1"))
 
 
-@pytest.mark.parametrize("loss", [(), ("--loss", "0.01")])
-def test_a_link_takes_its_tree_to_the_other_spine(tmp_path, loss):
-    run = cut_run(tmp_path, *configured(), *loss, "--cut", "leaf1/uplink0@5s", at_the_end=BOTH_SPINES)
+@pytest.mark.parametrize("algorithm, loss", [("switchml", ()), ("switchml", ("--loss", "0.01")), ("panama", ())])
+def test_a_link_takes_its_tree_to_the_other_spine(tmp_path, algorithm, loss):
+    run = cut_run(tmp_path, *configured(algorithm), *loss, "--cut", "leaf1/uplink0@5s", at_the_end=BOTH_SPINES)
     assert_exact(run)
     assert sorted(move[:2] for move in moves(run)) == [("leaf0", str(JOB)), ("leaf1", str(JOB))]
     before, after = stats(run)

@@ -527,11 +527,18 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
         new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements, flags);
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
     if (!job)
-        return refused(INAGG_R_FULL,
-                       fmt::format("{} of {} job numbers in use, or no {} slots in a row of {}", jobs_.size(),
-                                   INAGG_MAX_JOBS, pool_slots(record), pool_of(record)),
-                       std::move(so_far));
+        return refused(INAGG_R_FULL, what_is_full(record), std::move(so_far));
     return seat(*job, event, std::move(so_far), now);
+}
+
+// Why create() had no room.
+std::string JobBook::what_is_full(const inagg_job &record) const {
+    if (free_index() && free_slots(record))
+        return fmt::format("too few of {} buffers would be left for a block of each job's floats; remove jobs or start inaggd with more "
+                           "--buffers", policy_.buffers);
+    return fmt::format("{} of {} job numbers in use, {} slots wanted in a row of {}; remove jobs or start {}", jobs_.size(),
+                       INAGG_MAX_JOBS, pool_slots(record), pool_of(record),
+                       policy_.server ? "inagg-ps with more --memory" : "inaggd with more --slots");
 }
 
 // The rank's seat is free.
@@ -856,10 +863,7 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     Outcome outcome{.verdict = Verdict::done};
     JobState *job = create(spec.number, record, spec.stragglers, outcome, now);
     if (!job)
-        throw Error("job {}: no room: {} of {} job numbers in use, {} slots wanted in a row of {}; "
-                    "remove jobs or start {}",
-                    spec.number, jobs_.size(), INAGG_MAX_JOBS, pool_slots(record), pool_of(record),
-                    policy_.server ? "inagg-ps with more --memory" : "inaggd with more --slots");
+        throw Error("job {}: no room: {}", spec.number, what_is_full(record));
     job->members = members;
     return outcome;
 }

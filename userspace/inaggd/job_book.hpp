@@ -237,6 +237,7 @@ private:
     std::optional<uint32_t> free_index() const;
     std::optional<uint32_t> free_slots(const inagg_job &record) const;
     bool has_buffers(const inagg_job &record) const;
+    std::string what_is_full(const inagg_job &record) const;
     uint32_t pool_of(const inagg_job &record) const;
     bool needs_no_slots(const inagg_job &record) const;
     uint16_t next_generation(uint16_t number);

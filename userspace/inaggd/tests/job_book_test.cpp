@@ -1022,3 +1022,49 @@ TEST_F(Leaf, GoesWithTheLinkToItsParent) {
 }
 
 TEST_F(Leaf, HasNoJobsOfItsOwn) { EXPECT_THROW(add("9:size=2"), Error); }
+
+TEST(Shares, MemoryIsSharedOutAmongJobsAndTheNext) {
+    EXPECT_EQ(window_cap(4096, 8, 8), 4096 / 9 / 3);
+    EXPECT_EQ(window_cap(72, 8, 3), 8);
+    EXPECT_EQ(window_cap(4096, 8, 1), 0) << "the slot itself is enough";
+    EXPECT_EQ(window_cap(4096, 8, 2), 0) << "the slot itself is enough";
+    EXPECT_EQ(window_cap(UINT32_MAX, 1, 3), UINT16_MAX);
+}
+
+TEST(Shares, LeavesAreNumberedByTheirLowestRanks) {
+    JobState job;
+    job.record.all = 0b11111;
+    job.record.size = 5;
+    const auto behind = [&](uint32_t rank, uint8_t address) {
+        inagg_member &member = job.members[rank];
+        member.nonce = 1;
+        member.ifindex = 2;
+        member.family = 4;
+        member.flags = INAGG_MEMBER_SWITCH;
+        member.address[0] = address;
+    };
+    behind(0, 1);
+    behind(3, 1);
+    behind(2, 2);
+    behind(4, 2);
+    EXPECT_EQ(children_of(job), 3);
+    for (const auto &[rank, leaf] : {std::pair{0u, 0}, {1u, 1}, {2u, 2}, {3u, 0}, {4u, 2}})
+        EXPECT_EQ(leaf_of(job, rank), leaf) << rank;
+}
+
+TEST(Shares, JobThatWouldHaveNoBufferIsRefused) {
+    Policy policy;
+    policy.buffers = 5; // a block of 4 ranks needs one; one is left for the next job
+    JobBook book(policy, [] { return uint16_t{1}; });
+    for (uint16_t number = 1; number <= 5; number++) {
+        JobSpec spec;
+        spec.number = number;
+        spec.size = 4;
+        spec.algorithm = INAGG_PANAMA;
+        const auto add = [&] { book.add(spec, [](const std::string &) { return 1u; }, Time{}); };
+        if (number < 5)
+            EXPECT_NO_THROW(add()) << number;
+        else
+            EXPECT_THROW(add(), Error);
+    }
+}
