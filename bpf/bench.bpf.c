@@ -79,10 +79,10 @@ int inagg_bench_driver(struct xdp_md *ctx)
 		inagg_hdr_seal_checked(h, h->payload_checksum);	/* the template holds the payload's part */
 	else
 		inagg_hdr_seal(h);
-	/* The last rank's contribution may have become a result: give the frame its elements again. */
+	/* The contribution may have become a sum: give the frame its elements again. */
 	if (plan.restore)
 		result_to_packet(payload, h + 1, end, plan.lines);
-	plan.restore = rank == plan.ranks - 1;
+	plan.restore = plan.all_change || rank == plan.ranks - 1;
 	/*
 	 * A device writes a frame long before a program reads it.  The atomic addition, which waits for
 	 * all earlier stores, keeps the program from waiting for them.

@@ -23,7 +23,7 @@ struct bench_plan {
 	__u32	slots;		/* window of each rank, a power of two */
 	__u32	lines;		/* 64-byte lines of payload */
 	__u32	restore;	/* the frame's payload may not be a contribution's */
-	__u32	reserved;
+	__u32	all_change;	/* every rank's packet may come out changed, not the last one's only */
 	__u64	next[BENCH_TARGETS];	/* contributions so far */
 };
 

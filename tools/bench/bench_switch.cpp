@@ -277,6 +277,7 @@ private:
         bss->plan.ranks = c.ranks;
         bss->plan.slots = window;
         bss->plan.lines = payload_.size() / 64;
+        bss->plan.all_change = c.encoding.dtype == INAGG_WIRE_FLOAT32; // sums travel in packets
         std::memcpy(bss->payload, payload_.data(), payload_.size());
         for (uint32_t rank = 0; rank < c.ranks; rank++)
             bss->frames[rank] = frame_of(c, rank, generation_, payload_);
