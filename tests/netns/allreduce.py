@@ -35,9 +35,19 @@ def objects(text):
     return found
 
 
+# While the agent begins a job anew, since all its ranks have left, the job is not in the switch.
+COUNTERS = """for try in 1 2 3 4 5 6 7 8 9 10; do
+    stats=$(inaggctl --json stats) || exit
+    case $stats in *'"job": '$INAGG_JOB,*) break;; esac
+    sleep 0.1
+done
+echo "$stats"
+"""
+
+
 def with_counters(command, server=False):
     """Shell: `command`, then on rank 0 the counters of the switch. A server writes its own when it ends."""
-    return ["sh", "-c", command if server else f"{command} || exit; test $INAGG_RANK != 0 || inaggctl --json stats"]
+    return ["sh", "-c", command if server else f"{command} || exit; test $INAGG_RANK != 0 || {{ {COUNTERS}}}"]
 
 
 def server_options(tmp_path):
