@@ -17,8 +17,9 @@ struct {
 } float_buffers SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, INAGG_DEFAULT_BUFFERS);
+	__type(key, __u32);
 	__type(value, __u32);
 } free_buffers SEC(".maps");
 
@@ -26,8 +27,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
-} used_buffers SEC(".maps");
+	__type(value, struct inagg_buffer_pool);
+} buffer_pool SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -39,24 +40,58 @@ struct {
 /* Buffers of this switch: as bucket_count. */
 const volatile __u32 buffer_count = INAGG_DEFAULT_BUFFERS;
 
-/* A number in `float_buffers`, from 1; 0: none is free. */
-static __always_inline __u32 take_buffer(void)
-{
-	__u32 zero = 0, number, *used;
+/*
+ * Those that are free are a stack without a lock (Treiber's), whose head is tagged against what happens between a CPU's look at it
+ * and its exchange.  Not a queue map: before Linux 6.3 no sleepable program, as inagg_clear is, may have one.
+ */
+#define POOL_TRIES	16
 
-	if (!bpf_map_pop_elem(&free_buffers, &number))
-		return number;
-	used = bpf_map_lookup_elem(&used_buffers, &zero);
-	if (!used || *(volatile __u32 *)used >= buffer_count)
+static __always_inline __u64 tagged(__u64 head, __u32 number)
+{
+	return ((head >> 32) + 1) << 32 | number;
+}
+
+/* A number in `float_buffers`, from 1; 0: none is free. */
+__attribute__((noinline)) __u32 take_buffer(void)
+{
+	__u32 zero = 0, number, key, *next;
+	struct inagg_buffer_pool *pool = bpf_map_lookup_elem(&buffer_pool, &zero);
+
+	if (!pool)
 		return 0;
-	number = __sync_fetch_and_add(used, 1);
+	for (int i = 0; i < POOL_TRIES; i++) {
+		__u64 head = *(volatile __u64 *)&pool->free;
+
+		number = (__u32)head;
+		key = number - 1;
+		next = number ? bpf_map_lookup_elem(&free_buffers, &key) : NULL;
+		if (!next)
+			break;
+		if (__sync_val_compare_and_swap(&pool->free, head, tagged(head, *next)) == head)
+			return number;
+	}
+	if (*(volatile __u32 *)&pool->used >= buffer_count)
+		return 0;
+	number = __sync_fetch_and_add(&pool->used, 1);
 	return number < buffer_count ? number + 1 : 0;
 }
 
-static __always_inline void give_back_buffer(__u32 number)
+__attribute__((noinline)) int give_back_buffer(__u32 number)
 {
-	if (number)
-		bpf_map_push_elem(&free_buffers, &number, BPF_ANY);
+	__u32 zero = 0, key = number - 1, *next;
+	struct inagg_buffer_pool *pool = bpf_map_lookup_elem(&buffer_pool, &zero);
+
+	next = number ? bpf_map_lookup_elem(&free_buffers, &key) : NULL;
+	if (!pool || !next)
+		return 0;
+	for (int i = 0; i < POOL_TRIES; i++) {
+		__u64 head = *(volatile __u64 *)&pool->free;
+
+		*next = (__u32)head;
+		if (__sync_val_compare_and_swap(&pool->free, head, tagged(head, number)) == head)
+			return 1;
+	}
+	return 0;
 }
 
 /* The slot, whose lock is held, is another block's; what waits there for an earlier one waits in vain. */

@@ -118,7 +118,13 @@ struct inagg_float_buffer {
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
 };
 
-/* `free_buffers`: a queue of numbers in `float_buffers` that were given back; those above `used_buffers`[0] are new. */
+/* `buffer_pool`[0]: which of `float_buffers` are free.  They have numbers from 1; `free_buffers`, by index, is the number of the
+ * next that is free; 0: none. */
+struct inagg_buffer_pool {
+	__u64	free;		/* the first of them, and how often that changed in the upper half */
+	__u32	used;		/* those above have never been */
+	__u32	reserved;
+};
 
 /* `shares`: index job.index; of jobs with INAGG_PANAMA. */
 struct inagg_share {

@@ -134,7 +134,8 @@ def test_a_cut_link_has_no_carrier_until_it_is_mended(tmp_path, options):
     run = netns(tmp_path, "--workers", 2, *LEAF_SPINE, *options, "--cut", "leaf0/uplink1@1s", "--mend", "leaf0/uplink1@4s",
                 "--also-in-switch", WATCH, "--", "sleep", 7)
     assert run.status == 0
-    *states, _ = [without_carrier(text.splitlines()) for text in "\n".join(run.lines("switch")).split("all\n")]
+    *texts, _ = "\n".join([*run.lines("switch"), ""]).split("all\n")  # the last may have been cut off
+    states = [without_carrier(text.splitlines()) for text in texts]
     leaf0, spine1 = 130, 2
     assert states[0] == states[-1] == set()
     assert {(leaf0, "uplink1"), (leaf0, "br1"), (spine1, "p0")} in states
@@ -145,14 +146,6 @@ def test_a_host_is_cut_off(tmp_path):
                 "sh", "-c", "sleep 1; ip -o link show eth0")
     assert run.status == 0
     assert ["LOWER_UP" in run.lines(rank)[0] for rank in range(2)] == [True, False]
-
-
-def test_a_job_whose_link_is_cut_ends_in_time(tmp_path):
-    run = netns(tmp_path, "--workers", 4, *LEAF_SPINE, "--transport", "udp", "--cut", "leaf0/uplink0@1500ms", "--grace", "20s",
-                "--", "inagg-perf", "allreduce", "-b", "16M", "-e", "16M", "-n", 1000,
-                environment={"INAGG_TIMEOUT_MS": "3000"})
-    assert run.status == 1
-    assert "rank" in run.error and "ended with status 1" in run.error
 
 
 # Options that cannot be

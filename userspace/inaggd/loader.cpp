@@ -37,7 +37,7 @@ constexpr std::array state_maps = {
     "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
     "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due",
     "uplinks",  "subtrees",     "attendance", "stragglers", "aggregators", "queues",
-    "float_buffers", "free_buffers", "used_buffers", "shares"};
+    "float_buffers", "free_buffers", "buffer_pool", "shares"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
                                  "inagg_sweep_once"};
