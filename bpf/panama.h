@@ -235,23 +235,6 @@ static __always_inline int add_taken(struct xdp_md *ctx, struct inagg_slot_memor
 	return error;
 }
 
-/* The packet has the sum of all ranks here, which goes up or to all of them. */
-static __always_inline int panama_finish(struct xdp_md *ctx, struct packet *p, const struct branch *b)
-{
-	struct inagg_slot_memory *m = b->memory;
-	struct report r = switchml_report(&m->state, b->job);
-
-	unlock_slot(m);
-	r.count = inagg_count_ranks(r.state.seen);
-	b->count->completions++;
-	if (inagg_tree_is_root(&b->tree)) {
-		answer(ctx, p, b->job, INAGG_RESULT, &r);
-		return send(ctx, p, b->job, b->count, 1);
-	}
-	answer(ctx, p, b->job, INAGG_PARTIAL, &r);
-	return send_up(ctx, p, b);
-}
-
 /* What climbs is more than its packet, so it waits longer: if it is lost, all ranks send the block again. */
 __attribute__((noinline)) int lock_patiently(struct inagg_slot_memory *m)
 {
@@ -262,6 +245,7 @@ __attribute__((noinline)) int lock_patiently(struct inagg_slot_memory *m)
 static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, const struct branch *b, struct climb *c, int *action)
 {
 	struct inagg_slot_memory *m = b->memory;
+	struct report r;
 	__u32 index = 0;
 	int step;
 
@@ -280,7 +264,10 @@ static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, cons
 	if (step == INAGG_CLIMB_DONE) {
 		inagg_tree_added(&m->state, &b->tree);
 		m->ready = !copy_packet(ctx, find_buffer(m, 0), p->block.elements / INAGG_CHUNK);
-		*action = panama_finish(ctx, p, b);
+		r = tree_report(b, p);
+		unlock_slot(m);
+		b->count->completions++;
+		*action = tree_finish(ctx, p, b, &r);
 		return step;
 	}
 	if (step == INAGG_CLIMB_ADD)
@@ -305,9 +292,7 @@ static __always_inline int panama_contribute(struct xdp_md *ctx, struct packet *
 	if (!lock_slot(b->memory))
 		return drop(b->count, -INAGG_R_BUSY);
 	verdict = panama_admit(b->memory, p, ranks, c);
-	r = switchml_report(&b->memory->state, b->job);
-	r.state.seen = inagg_slot_seen(&b->memory->state, &p->block);
-	r.count = inagg_count_ranks(r.state.seen);
+	r = tree_report(b, p);
 	unlock_slot(b->memory);
 
 	if (verdict < 0)

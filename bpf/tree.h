@@ -140,6 +140,27 @@ static __always_inline int tree_repeat(struct xdp_md *ctx, struct packet *p, con
 	return tell(ctx, p, b->job, b->count, r, 0);
 }
 
+/* What there is to say about the packet's block in the slot, whose lock is held. */
+static __always_inline struct report tree_report(const struct branch *b, const struct packet *p)
+{
+	struct report r = switchml_report(&b->memory->state, b->job);
+
+	r.state.seen = inagg_slot_seen(&b->memory->state, &p->block);
+	r.count = inagg_count_ranks(r.state.seen);
+	return r;
+}
+
+/* The packet's elements are the sum of all ranks here: it goes up, or to all of them. */
+static __always_inline int tree_finish(struct xdp_md *ctx, struct packet *p, const struct branch *b, const struct report *r)
+{
+	if (r->state.flags & INAGG_SLOT_SENT) {
+		answer(ctx, p, b->job, INAGG_PARTIAL, r);
+		return send_up(ctx, p, b);
+	}
+	answer(ctx, p, b->job, INAGG_RESULT, r);
+	return send(ctx, p, b->job, b->count, 1);
+}
+
 static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
 	struct place at = switchml_place(b->memory);
@@ -160,9 +181,7 @@ static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p,
 	action = verdict & ~INAGG_COMPLETES;
 	if (verdict > 0 && action <= INAGG_COUNT)
 		fused = fold(&at, p, h + 1, end, verdict);
-	r = switchml_report(&b->memory->state, b->job);
-	r.state.seen = inagg_slot_seen(&b->memory->state, &p->block);
-	r.count = inagg_count_ranks(r.state.seen);
+	r = tree_report(b, p);
 	unlock_slot(b->memory);
 
 	if (verdict < 0)
@@ -175,16 +194,10 @@ static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p,
 		return XDP_DROP;
 
 	b->count->completions++;
-	if (r.state.flags & INAGG_SLOT_SENT) {
-		if (!fused)
-			return send_partial(ctx, p, b, &at, &r);
-		answer(ctx, p, b->job, INAGG_PARTIAL, &r);
-		return send_up(ctx, p, b);
-	}
-	if (fused) {
-		answer(ctx, p, b->job, INAGG_RESULT, &r);
-		return send(ctx, p, b->job, b->count, 1);
-	}
+	if (fused)
+		return tree_finish(ctx, p, b, &r);
+	if (r.state.flags & INAGG_SLOT_SENT)
+		return send_partial(ctx, p, b, &at, &r);
 	return deliver(ctx, p, b->job, &at, &r, b->count, 1);
 }
 

@@ -22,6 +22,7 @@
 #include <fstream>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <thread>
 
 using namespace af_inagg;
@@ -952,8 +953,13 @@ int errno_of_a_job(const std::vector<float> &tensor) {
         send_all(fd.get(), tensor) < 0)
         return errno;
     std::vector<float> sum(tensor.size());
-    if (recv(fd.get(), sum.data(), sum.size() * sizeof(float), 0) < 0)
-        return errno;
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(sum));
+    for (std::size_t have = 0; have < bytes.size();) { // what was copied before a copy failed counts
+        const ssize_t more = recv(fd.get(), bytes.data() + have, bytes.size() - have, 0);
+        if (more <= 0)
+            return errno;
+        have += static_cast<std::size_t>(more);
+    }
     EXPECT_EQ(sum, tensor);
     return 0;
 }

@@ -18,7 +18,6 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
-#include <utility>
 
 namespace support {
 namespace {
@@ -110,6 +109,7 @@ struct ReferenceSwitch::Request {
     Packet packet;
     inagg_block block;
     Copy &copy;
+    bool marked; // by a router on the way
     inagg_tree tree{.here = job.all, .everyone = inagg_all_ranks(job.size)};
 
     // By the rules of trees, also if it is one of this switch alone.
@@ -334,9 +334,9 @@ Answer ReferenceSwitch::receive(const Frame &frame) {
     std::copy_n(frame.begin(), 6, packet.target_mac.begin());
     std::copy_n(frame.begin() + 6, 6, packet.source_mac.begin());
     read_header(h, packet);
-    packet.marked = is_marked(frame, packet.family);
-    if (const auto job = jobs.find(packet.job); job != jobs.end() && job->second.algorithm == INAGG_ATP)
-        packet.flags |= std::exchange(packet.marked, false) ? INAGG_F_CONGESTION : 0;
+    if (const auto job = jobs.find(packet.job); job != jobs.end() && job->second.algorithm == INAGG_ATP &&
+                                                is_marked(frame, packet.family))
+        packet.flags |= INAGG_F_CONGESTION;
     const auto body = frame.begin() + static_cast<long>(header_offset(packet.family) + sizeof h);
     packet.payload.assign(body, frame.end());
     switch (packet.type) {
@@ -373,7 +373,6 @@ Answer ReferenceSwitch::join(const Packet &packet) {
         return drop(rows[spec.index], INAGG_R_MTU);
     const inagg_job row = spec.job();
     Packet out = packet;
-    out.marked = false;
     out.flags = INAGG_F_CHECKED;
     out.boot = switch_boot;
     out.source = switch_address(spec.family);
@@ -434,7 +433,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
     if (spec.algorithm > INAGG_PANAMA)
         return drop(row, INAGG_R_ALGORITHM);
     const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
-    Request request{spec, job, row, packet, block, memory[key]};
+    Request request{spec, job, row, packet, block, memory[key], is_marked(frame, packet.family)};
     return serve(request);
 }
 
@@ -443,7 +442,7 @@ Answer ReferenceSwitch::serve(Request &request) {
         return serve_record(request);
     if (request.spec.algorithm == INAGG_ATP)
         return serve_aggregator(request);
-    if (request.packet.marked && request.is_in_tree())
+    if (request.marked && request.is_in_tree())
         request.block.marks |= INAGG_F_CONGESTION;
     const bool floats = request.block.dtype_op >> 4 == INAGG_WIRE_FLOAT32;
     switch (request.packet.type) {
@@ -654,12 +653,13 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
         !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
     Request request{spec, job, row, packet, block,
-                    memory[(spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION)]};
+                    memory[(spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION)],
+                    is_marked(frame, packet.family)};
     if (spec.algorithm == INAGG_ATP)
         return from_server(request);
     if (spec.algorithm == INAGG_TRIO)
         return from_parent_of_records(request);
-    if (packet.marked)
+    if (request.marked)
         request.block.marks |= INAGG_F_CONGESTION;
     if (packet.type == INAGG_RESULT)
         return take(request, inagg_tree_result(&request.copy.state, &request.tree, &request.block));
@@ -679,7 +679,6 @@ Answer ReferenceSwitch::pass_down(Request &request, Report report) {
 // To the parent.
 Answer ReferenceSwitch::pass_up(const Request &request) {
     Packet out = request.packet;
-    out.marked = false;
     out.source = switch_address(request.spec.family);
     out.source_mac = switch_mac();
     out.source_port = INAGG_PORT;
@@ -999,7 +998,7 @@ Answer ReferenceSwitch::tick() {
     if (packet.block & (next.block.stream ? spec.control_slots : spec.slots))
         packet.flags |= INAGG_F_VERSION;
     packet.target_mac = tick_mac();
-    Request request{spec, job, rows[spec.index], packet, next.block, memory[0]};
+    Request request{spec, job, rows[spec.index], packet, next.block, memory[0], false};
     const int way = inagg_record_find(bucket(request), job.index, &request.block);
     return way < 0 ? Answer{Action::absorb, 0, {}} : finish_record(request, static_cast<uint32_t>(way));
 }
@@ -1095,7 +1094,6 @@ Answer ReferenceSwitch::from_server(Request &request) {
 
 Packet ReferenceSwitch::answer_to(const Request &request, uint8_t type, const Report &report, bool everyone) const {
     Packet out = request.packet;
-    out.marked = false;
     out.type = type;
     out.flags &= type == INAGG_WAIT ? INAGG_F_VERSION : INAGG_F_VERSION | INAGG_F_RESEND;
     if (request.job.flags & INAGG_JOIN_CHECKED)

@@ -235,7 +235,6 @@ void Agent::apply(const Outcome &outcome) {
         write_ports(job);
         write_members(job);
     }
-    write_shares();
     sweep();
     for (const Displaced &gone : outcome.displaced) {
         inagg_join join{};
@@ -264,6 +263,7 @@ void Agent::apply_remove(const Outcome::Change &change) {
         maps_.delete_port_ranks(key);
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         maps_.put_member(index, rank, {});
+    write_shares();
     spdlog::info("job {}: removed", change.job);
 }
 

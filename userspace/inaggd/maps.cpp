@@ -256,12 +256,6 @@ void SwitchMaps::put_share(uint32_t index, const inagg_share &share) const {
     check(bpf_map_update_elem(shares_.get(), &index, &share, BPF_ANY), "shares");
 }
 
-inagg_share SwitchMaps::share(uint32_t index) const {
-    inagg_share share{};
-    check(bpf_map_lookup_elem(shares_.get(), &index, &share), "shares");
-    return share;
-}
-
 void SwitchMaps::put_policy(uint32_t index, const inagg_job_policy &policy) const {
     check(bpf_map_update_elem(policies_.get(), &index, &policy, BPF_ANY), "policies");
 }

@@ -78,7 +78,6 @@ public:
 
     // Of a job with panama.
     void put_share(uint32_t index, const inagg_share &share) const;
-    inagg_share share(uint32_t index) const;
     uint32_t buffer_count() const { return buffer_count_; }
 
     // Of a job with trio: before it is put, forget_job() and then its policy.
