@@ -56,7 +56,7 @@ struct {
 
 struct ports_of_job {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, INAGG_MAX_RANKS);
+	__uint(max_entries, INAGG_PORT_ENTRIES);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct bpf_devmap_val));
 };
@@ -256,6 +256,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct inagg_uplink);
 } uplinks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_UPS);
+	__type(key, __u32);
+	__type(value, struct inagg_uplink);
+} up_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_route);
+} routes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -20,6 +20,7 @@
 #define INAGG_DEFAULT_BUCKETS	1024	/* of block records, for jobs with INAGG_TRIO; likewise */
 #define INAGG_DEFAULT_AGGREGATORS	4096	/* slots shared by the jobs with INAGG_ATP; likewise */
 #define INAGG_DEFAULT_BUFFERS	4096	/* of floats that wait, for jobs with INAGG_PANAMA; likewise */
+#define INAGG_DEFAULT_DESCRIPTORS	4096	/* of blocks of the jobs with INAGG_CANARY; likewise */
 #define INAGG_LOOPBACK		1	/* interface that live frames seem to come from; no port of a switch */
 #define INAGG_DEFAULT_FLOORS	65536	/* slots of jobs whose blocks have records: 12 bytes each */
 
@@ -63,7 +64,7 @@ static inline __u32 inagg_call_of(const struct inagg_job *job)
 {
 	if (job->algorithm == INAGG_PANAMA)
 		return INAGG_CALL_TREE;
-	if (!(job->flags & INAGG_JOIN_TREE) || job->algorithm == INAGG_ATP)
+	if (!(job->flags & INAGG_JOIN_TREE) || job->algorithm == INAGG_ATP || job->algorithm == INAGG_CANARY)
 		return job->algorithm;
 	return job->algorithm == INAGG_TRIO ? INAGG_CALL_COMBINE : INAGG_CALL_TREE;
 }
@@ -94,6 +95,22 @@ struct inagg_uplink {
 	__u8	own_mac[6];
 	__u8	address[16];	/* IPv4 in the first 4 bytes */
 	__u8	own_address[16];
+};
+
+#define INAGG_MAX_UPS 8
+
+/*
+ * `up_ports`: index 0 .. INAGG_MAX_UPS-1: the switches above this one, in the order of --parent; value struct
+ * inagg_uplink (position unused); ifindex 0: none, or its MAC is not known yet.
+ */
+
+/* `routes`: index job.index; of jobs with INAGG_CANARY. */
+enum inagg_up_policy { INAGG_UP_DEFAULT = 0, INAGG_UP_ECMP, INAGG_UP_FLOWLET, INAGG_UP_LEAST };
+struct inagg_route {
+	__u8	up;		/* bitmap of `up_ports` whose links are up and whose switches know the job */
+	__u8	policy;		/* enum inagg_up_policy */
+	__u16	reserved;
+	__u32	timeout_us;	/* how long a sum waits here for more; 0: adapts itself */
 };
 
 /* `queues`: key __u32, the interface of a port, value struct inagg_queue (core/queue.h): what waits to leave by it. */
@@ -227,13 +244,14 @@ struct inagg_clear_args {
 	__u32	count;
 	__u32	cleared;	/* out: less than count if one stayed busy; repeat */
 	__u32	what;		/* enum inagg_clear_what */
-	__u32	job;		/* INAGG_CLEAR_BUCKETS: only records of this row; INAGG_MAX_JOBS: all */
+	__u32	job;		/* INAGG_CLEAR_BUCKETS, INAGG_CLEAR_DESCRIPTORS: only those of this row; INAGG_MAX_JOBS: all */
 };
 enum inagg_clear_what {
 	INAGG_CLEAR_SLOTS	= 0,	/* entries of `slots` */
 	INAGG_CLEAR_BUCKETS,		/* records in entries of `buckets` */
 	INAGG_CLEAR_FLOORS,		/* entries of `floors` */
 	INAGG_CLEAR_AGGREGATORS,	/* entries of `aggregators` */
+	INAGG_CLEAR_DESCRIPTORS,	/* entries of `descriptors` */
 };
 
 /*
@@ -246,11 +264,16 @@ struct inagg_forget_args {
 	__u32	reserved;
 };
 
-/* `ports`: index job.index, an inner devmap with one entry per rank (broadcast goes to all of them). */
+/*
+ * `ports`: index job.index, an inner devmap with one entry per rank (broadcast goes to all of them).  Entry
+ * INAGG_MAX_RANKS + i is up port i of a job with INAGG_CANARY, there while bit i of its route's `up` is set.
+ */
+#define INAGG_PORT_ENTRIES	(INAGG_MAX_RANKS + INAGG_MAX_UPS)
 
 /*
  * `port_ranks`: which ranks a port leads to, for the egress program: one copy of a result leaves per
- * rank, and the n-th copy through a port belongs to the n-th rank behind it.
+ * rank, and the n-th copy through a port belongs to the n-th rank behind it.  Up port i has the number
+ * INAGG_MAX_RANKS + i.
  */
 struct inagg_port_key {
 	__u32	job;		/* job.index */

@@ -294,8 +294,8 @@ TEST_P(LiveTicks, BecomeResults) {
     spec.family = GetParam();
     spec.elements = elements;
     plane.add_job(spec);
-    const int ports = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports_of_job", sizeof(uint32_t), sizeof(bpf_devmap_val),
-                                     INAGG_MAX_RANKS, nullptr);
+    const int ports = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports_of_job", sizeof(uint32_t),
+                                     sizeof(bpf_devmap_val), INAGG_PORT_ENTRIES, nullptr);
     ASSERT_GE(ports, 0);
     const uint32_t first = 0;
     bpf_devmap_val port{};

@@ -30,7 +30,7 @@ void check(int result, const char *what) {
 // A devmap without devices: a test run reports the redirect and does not perform it.
 void add_ports(int ports, uint32_t index) {
     const int inner = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports_of_job", sizeof(uint32_t),
-                                     sizeof(bpf_devmap_val), INAGG_MAX_RANKS, nullptr);
+                                     sizeof(bpf_devmap_val), INAGG_PORT_ENTRIES, nullptr);
     check(inner, "creating a devmap");
     const int result = bpf_map_update_elem(ports, &index, &inner, BPF_ANY);
     close(inner);

@@ -213,7 +213,7 @@ private:
                 "settings");
         // Nobody listens: a test run does not send what the program redirects.
         int ports = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports", sizeof(uint32_t), sizeof(bpf_devmap_val),
-                                   INAGG_MAX_RANKS, nullptr);
+                                   INAGG_PORT_ENTRIES, nullptr);
         require(ports, "cannot create a devmap");
         uint32_t index = job_index;
         int status =
