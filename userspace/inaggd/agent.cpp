@@ -101,6 +101,7 @@ uint32_t port_index(const std::string &name) {
 
 void restore_jobs(JobBook &book, const SwitchMaps &maps) {
     book.forget();
+    book.restore_up_ports(maps.up_ports());
     for (const auto &[number, record] : maps.jobs()) {
         if (record.index >= INAGG_MAX_JOBS || record.size > INAGG_MAX_RANKS ||
             uint64_t{record.first_slot} + pool_slots(record) >
@@ -111,7 +112,9 @@ void restore_jobs(JobBook &book, const SwitchMaps &maps) {
             continue;
         }
         const Stragglers stragglers = has_records(record) ? stragglers_of(maps.policy(record.index)) : Stragglers{};
-        book.restore(number, record, stragglers, maps.members(record.index), maps.uplink(record.index), Clock::now());
+        const uint8_t up = has_descriptors(record) ? maps.route(record.index).up : uint8_t{0};
+        book.restore(number, record, stragglers, maps.members(record.index), maps.uplink(record.index),
+                     Clock::now(), up);
     }
 }
 
@@ -136,10 +139,11 @@ Agent::Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)>
 
 void Agent::take_over() {
     restore_jobs(book_, maps_);
+    up_ports_ = maps_.up_ports();
     for (const auto &[number, job] : book_.jobs()) {
         provide(number, job.record);
         if (!job.record.group_port) // a group's devmap was filled by hand
-            write_ports(job);
+            write_route(job);
         spdlog::info("job {}: taken over, {} of {} ranks", number, joined_count(job.members), job.record.size);
     }
     sweep();
@@ -232,8 +236,9 @@ void Agent::apply(const Outcome &outcome) {
         }
         const JobState &job = book_.jobs().at(change.job);
         // The ports first: whoever gets its CONFIG is reachable.
-        write_ports(job);
-        write_members(job);
+        write_route(job);
+        if (change.kind == Kind::members)
+            write_members(job);
     }
     sweep();
     for (const Displaced &gone : outcome.displaced) {
@@ -259,10 +264,15 @@ void Agent::apply_remove(const Outcome::Change &change) {
     maps_.delete_ports(index);
     devmaps_.erase(index);
     last_packets_.erase(change.job);
+    last_joins_.erase(change.job);
     for (const inagg_port_key &key : maps_.port_keys(index))
         maps_.delete_port_ranks(key);
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         maps_.put_member(index, rank, {});
+    if (has_descriptors(change.record)) {
+        maps_.put_route(index, {});
+        maps_.zero_descriptors(index);
+    }
     write_shares();
     spdlog::info("job {}: removed", change.job);
 }
@@ -287,10 +297,12 @@ void Agent::apply_renew(const Outcome::Change &change) {
         maps_.clear_stats(job.record.index);
     else
         maps_.delete_job(change.job);
-    write_ports(job);
+    write_route(job);
     if (has_records(job.record)) {
         maps_.forget_job(job.record);
         maps_.put_policy(job.record.index, policy_of(change.job, job, sweeper_.plan()));
+    } else if (has_descriptors(job.record)) {
+        maps_.zero_descriptors(job.record.index);
     } else if (!shares_slots(job.record)) {
         maps_.zero_slots(job.record.first_slot, pool_slots(job.record));
     }
@@ -341,10 +353,42 @@ void Agent::write_shares() {
 
 Fd Agent::make_devmap() const {
     Fd fd(bpf_map_create(BPF_MAP_TYPE_DEVMAP, "job_ports", sizeof(uint32_t), sizeof(bpf_devmap_val),
-                         INAGG_MAX_RANKS, nullptr));
+                         INAGG_PORT_ENTRIES, nullptr));
     if (!fd)
         throw Error("devmap: {}", system_text(errno));
     return fd;
+}
+
+// Before any route that names them.
+void Agent::write_up_ports() {
+    for (uint32_t up = 0; up < INAGG_MAX_UPS; up++) {
+        inagg_uplink port = book_.up_ports()[up];
+        if (port.ifindex)
+            copy_own_address(maps_.settings(), port);
+        if (std::memcmp(&port, &up_ports_[up], sizeof port) == 0)
+            continue; // packets read it
+        maps_.put_up_port(up, port);
+        up_ports_[up] = port;
+    }
+}
+
+// Where packets of the job may go: the route names no up port that the devmap lacks.
+void Agent::write_route(const JobState &job) {
+    const uint32_t index = job.record.index;
+    if (!has_descriptors(job.record)) {
+        write_ports(job);
+        return;
+    }
+    inagg_route route{.up = job.up,
+                      .policy = static_cast<uint8_t>(book_.policy().up_policy),
+                      .reserved = 0,
+                      .timeout_us = book_.policy().timeout_us};
+    write_up_ports();
+    route.up &= maps_.route(index).up;
+    maps_.put_route(index, route);
+    write_ports(job);
+    route.up = job.up;
+    maps_.put_route(index, route);
 }
 
 void Agent::write_ports(const JobState &job) {
@@ -366,6 +410,20 @@ void Agent::write_ports(const JobState &job) {
         }
         inagg_port_ranks &ranks = behind[member.ifindex];
         ranks.rank[ranks.count++] = static_cast<uint8_t>(rank);
+    }
+    for (uint32_t up = 0; up < INAGG_MAX_UPS; up++) {
+        const uint32_t ifindex = book_.up_ports()[up].ifindex, number = INAGG_MAX_RANKS + up;
+        if (!(job.up >> up & 1)) {
+            bpf_map_delete_elem(devmap->second.get(), &number);
+            continue;
+        }
+        bpf_devmap_val entry{.ifindex = ifindex, .bpf_prog = {.fd = egress_}};
+        if (bpf_map_update_elem(devmap->second.get(), &number, &entry, BPF_ANY)) {
+            spdlog::warn("up port {}: {}: {}", up, port_name(ifindex), system_text(errno));
+            continue;
+        }
+        if (inagg_port_ranks &ranks = behind[ifindex]; ranks.count < INAGG_MAX_RANKS)
+            ranks.rank[ranks.count++] = static_cast<uint8_t>(number);
     }
     for (const auto &[ifindex, ranks] : behind)
         maps_.put_port_ranks({.job = index, .ifindex = ifindex}, ranks);
@@ -444,17 +502,13 @@ void Agent::keep_ports(const std::set<uint32_t> &present) {
 
 void Agent::poll_activity() {
     for (const auto &[number, job] : book_.jobs()) {
-        uint64_t packets = maps_.stats(job.record.index).packets;
-        uint64_t &last = last_packets_[number];
-        if (packets != last)
+        const inagg_stats stats = maps_.stats(job.record.index);
+        if (std::exchange(last_packets_[number], stats.packets) != stats.packets)
             book_.heard(number, Clock::now());
-        last = packets;
+        if (std::exchange(last_joins_[number], stats.joins) != stats.joins)
+            book_.announced(number, Clock::now());
     }
-    Outcome expired = book_.expire(Clock::now());
-    for (const Outcome::Change &change : expired.changes)
-        spdlog::warn("job {}: no further rank of its {} has joined for {} s (--join-timeout)", change.job,
-                     change.record.size, book_.policy().join.count());
-    apply(expired);
+    apply(book_.expire(Clock::now()));
 }
 
 std::chrono::milliseconds Agent::watch_interval() const {

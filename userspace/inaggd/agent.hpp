@@ -71,6 +71,8 @@ private:
     void write_members(const JobState &job);
     void write_shares();
     void write_ports(const JobState &job);
+    void write_up_ports();
+    void write_route(const JobState &job);
     Fd make_devmap() const;
     void tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
               inagg_reason reason, const inagg_join &join);
@@ -87,7 +89,8 @@ private:
     Fd socket4_, socket6_;
     std::map<uint32_t, Fd> devmaps_;            // by job index
     std::map<uint32_t, TokenBucket> buckets_;   // by port
-    std::map<uint16_t, uint64_t> last_packets_; // by job
+    std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
+    UpPorts up_ports_{};                                     // as in the map
 };
 
 } // namespace inaggd

@@ -68,11 +68,15 @@ Outcome refused(inagg_reason reason, std::string detail, Outcome so_far = {}) {
 // Why this policy leaves no room for the algorithm; empty: it does.
 std::string objection(const Policy &policy, int algorithm) {
     if (!is_available(algorithm))
-        return fmt::format("algorithm {} is not available, only switchml, trio, atp and panama are", algorithm_name(algorithm));
-    if ((algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA) && policy.server)
+        return fmt::format("algorithm {} is not available, only switchml, trio, atp, panama and canary are",
+                           algorithm_name(algorithm));
+    if ((algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA || algorithm == INAGG_CANARY) && policy.server)
         return fmt::format("{} does not work with a server, switchml and atp do", algorithm_name(algorithm));
     if (algorithm == INAGG_ATP && !policy.server && !policy.has_parent())
         return "atp needs a server behind the switch: inagg-ps, and inaggd --parent PORT/ADDRESS";
+    if (is_spread(static_cast<uint8_t>(algorithm)) && policy.parents.size() > INAGG_MAX_UPS)
+        return fmt::format("{} knows {} parents, and this switch has {}", algorithm_name(algorithm),
+                           INAGG_MAX_UPS, policy.parents.size());
     return "";
 }
 
@@ -174,10 +178,12 @@ std::string describe(int algorithm, Stragglers s) {
                        s.exclude_ms ? fmt::format(", silent ranks excluded after {} ms", s.exclude_ms) : "");
 }
 
-// What the agent sends without stragglers has less room than a port's frames.
-uint16_t most_elements(uint32_t mtu, uint8_t family, Stragglers stragglers) {
+// What the agent sends without stragglers, or a sum that has waited for long enough, has less room than a
+// port's frames.
+uint16_t most_elements(uint32_t mtu, uint8_t family, uint8_t algorithm, Stragglers stragglers) {
     const uint16_t fits = elements_for_mtu(mtu, family);
-    return stragglers.expiry_us ? std::min<uint16_t>(fits, INAGG_SWEPT_ELEMENTS) : fits;
+    return stragglers.expiry_us || algorithm == INAGG_CANARY ? std::min<uint16_t>(fits, INAGG_SWEPT_ELEMENTS)
+                                                             : fits;
 }
 
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family) {
@@ -237,13 +243,20 @@ uint64_t present_ranks(const JobState &job) {
 }
 
 void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers stragglers, const Members &members,
-                      const inagg_uplink &uplink, Time now) {
-    jobs_[number] = {.record = record,
-                     .stragglers = stragglers,
-                     .members = members,
-                     .heard = now,
-                     .seated = now,
-                     .uplink = uplink};
+                      const inagg_uplink &uplink, Time now, uint8_t up) {
+    JobState job{.record = record,
+                 .stragglers = stragglers,
+                 .members = members,
+                 .heard = now,
+                 .seated = now,
+                 .uplink = uplink,
+                 .up = up,
+                 .changed = now,
+                 .runs = is_spread(record.algorithm),
+                 .announced = now};
+    for (unsigned i = 0; i < INAGG_MAX_UPS; i++)
+        job.above[i].knows = up >> i & 1;
+    jobs_[number] = std::move(job);
     generations_[number] = record.generation;
     positions_[number] = uplink.position;
 }
@@ -306,8 +319,10 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
             return ignored("has joined already");
     }
-    if (job == jobs_.end() && can_move(event.join.algorithm)) {
-        const auto linked = linked_position(event.job, position_of(event.job));
+    const bool spread = job != jobs_.end() && is_spread(job->second.record.algorithm);
+    if (spread || (job == jobs_.end() && needs_no_root(event.join.algorithm))) {
+        const auto linked =
+            spread ? next_home(event.job) : linked_position(event.job, position_of(event.job));
         if (!linked)
             return refuse_late(event, INAGG_R_UNLINKED, "no link to a parent is up", now);
         positions_[event.job] = *linked;
@@ -351,6 +366,9 @@ bool JobBook::from_parent(const inagg_event &event) const {
 Outcome JobBook::configured(const inagg_event &event, Time now) {
     auto asked = asked_.find({event.job, event.rank});
     auto job = jobs_.find(event.job);
+    const auto up = up_index(event);
+    if (job != jobs_.end() && up && is_spread(job->second.record.algorithm) && is_run_of(job->second, event))
+        return known_above(*up, event, job->second, now);
     if (!from_parent(event))
         return ignored("not from the job's parent");
     if (job != jobs_.end() && adopts(event, job->second))
@@ -367,7 +385,13 @@ Outcome JobBook::configured(const inagg_event &event, Time now) {
     asked_.erase({event.job, event.rank});
     if (state) {
         point_uplink(*state, event);
-        return seat(*state, join, std::move(outcome), now);
+        outcome = seat(*state, join, std::move(outcome), now);
+        if (is_spread(state->record.algorithm) && up) {
+            learn_up_port(*up, event);
+            state->above[*up].knows = true;
+            tend_parents(event.job, *state, outcome, now);
+        }
+        return outcome;
     }
     outcome.verdict = Verdict::done;
     outcome.detail = "no room here for what the parent has set up";
@@ -386,8 +410,9 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     const Stragglers stragglers{.expiry_us = event.expiry_us, .quorum = event.quorum, .exclude_ms = 0};
     inagg_job record = new_record(config.algorithm, size, slots, control, elements, config.flags);
     record.all = event.ranks;
-    if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) || !is_available(config.algorithm) ||
-        !has_good_shape(record, most_elements(policy_.mtu, event.family, stragglers)) ||
+    if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) ||
+        !is_available(config.algorithm) ||
+        !has_good_shape(record, most_elements(policy_.mtu, event.family, config.algorithm, stragglers)) ||
         (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE)
         return nullptr;
     return create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now, event.generation);
@@ -427,6 +452,9 @@ Outcome JobBook::refused_above(const inagg_event &event, Time now) {
     const auto reason = static_cast<inagg_reason>(event.reason);
     if (reason == INAGG_R_MOVED)
         return told_where(event, now);
+    if (const auto job = jobs_.find(event.job); job != jobs_.end() && is_spread(job->second.record.algorithm))
+        if (const auto up = up_index(event); up && is_run_of(job->second, event))
+            return refused_by_one(*up, event, job->second, now);
     if (!from_parent(event))
         return ignored("not from the parent");
     auto asked = asked_.find({event.job, event.rank});
@@ -456,9 +484,10 @@ Outcome JobBook::adopt(const inagg_event &event, Time now) {
     const inagg_join &join = event.join;
     inagg_job record = new_record(join.algorithm, be16toh(join.size), be32toh(join.slots), be32toh(join.control_slots),
                                   be16toh(join.elements), (join.flags & INAGG_JOIN_CHECKED) | INAGG_JOIN_TREE);
-    if (!can_move(record.algorithm))
+    const bool spread = is_spread(record.algorithm);
+    if (!needs_no_root(record.algorithm))
         return refused(INAGG_R_ALGORITHM, fmt::format("jobs with {} stay at their root", algorithm_name(record.algorithm)));
-    if (!has_good_shape(record, elements_for_mtu(policy_.mtu, event.family)))
+    if (!has_good_shape(record, most_elements(policy_.mtu, event.family, record.algorithm, {})))
         return refused(INAGG_R_FULL, fmt::format("{}+{} slots, {} elements per packet: not here", record.slots,
                                                  record.control_slots, record.elements));
     Outcome outcome;
@@ -466,15 +495,16 @@ Outcome JobBook::adopt(const inagg_event &event, Time now) {
     if (!job)
         return outcome;
     const inagg_member &member = job->members[event.rank];
-    if (has_joined(member) && member.nonce != join.nonce)
+    if (has_joined(member) && member.nonce != join.nonce && !(spread && same_place(member, event)))
         return refused(INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()));
-    if (has_joined(member) && same_place(member, event))
+    if (has_joined(member) && member.nonce == join.nonce && same_place(member, event))
         return ignored("has joined already");
-    if (cut_off_since(*job))
+    if (!spread && cut_off_since(*job))
         return ignored("waits: there is no link to other ranks of the job");
     outcome.detail = fmt::format("taken over, generation {}", event.generation);
     outcome = seat(*job, event, std::move(outcome), now);
-    tell_where(event.job, *job, job->uplink.position, outcome);
+    if (!spread) // or tend() does, if ranks are lacking
+        tell_where(event.job, *job, job->uplink.position, outcome);
     return outcome;
 }
 
@@ -489,11 +519,15 @@ JobState *JobBook::adopted(const inagg_event &event, const inagg_job &record, Ou
     if (found == jobs_.end()) {
         JobState *job = create(event.job, record, {}, outcome, now, event.generation);
         if (!job)
-            outcome = refused(INAGG_R_FULL, "no room for a job that has lost its root", std::move(outcome));
+            outcome = refused(INAGG_R_FULL, "no room for a job of the switches below", std::move(outcome));
+        else
+            job->runs = is_spread(record.algorithm);
         return job;
     }
     JobState &job = found->second;
     const bool is_free = !joined_count(job.members); // configured, and nobody has come
+    if (is_spread(record.algorithm) && !is_free)
+        return replace(event, job, record, outcome, now);
     if (!same_job(job.record, record) || (!is_free && job.record.generation != event.generation)) {
         outcome = refused(INAGG_R_REPLACED, "another run of this number's job is here");
         return nullptr;
@@ -502,6 +536,37 @@ JobState *JobBook::adopted(const inagg_event &event, const inagg_job &record, Ou
         job.record.generation = generations_[event.job] = event.generation;
         outcome.changes.push_back({Kind::renew, event.job, job.record});
     }
+    job.runs = is_spread(record.algorithm);
+    return &job;
+}
+
+// A job whose switches say in which generation it runs. One that has not begun here takes that: its ranks
+// have asked here, too. One that runs here goes if the rank's own switch says that it runs another.
+bool JobBook::gives_way(const JobState &job, const inagg_event &event) const {
+    return !job.runs || same_place(job.members[event.rank], event);
+}
+
+JobState *JobBook::replace(const inagg_event &event, JobState &job, const inagg_job &record, Outcome &outcome,
+                           Time now) {
+    const bool same = same_job(job.record, record);
+    if (same && job.record.generation == event.generation) {
+        job.runs = true;
+        return &job;
+    }
+    if (!gives_way(job, event) || (job.record.keep && !same)) {
+        outcome = refused(INAGG_R_TAKEN, "another run of this number's job is here");
+        return nullptr;
+    }
+    if (!same) {
+        drop(event.job, job, outcome);
+        return adopted(event, record, outcome, now);
+    }
+    if (job.runs)
+        forget_run(job.members);
+    job.runs = true;
+    job.uplink.position = job.gone_to = 0;
+    job.record.generation = generations_[event.job] = event.generation;
+    outcome.changes.push_back({Kind::renew, event.job, job.record});
     return &job;
 }
 
@@ -510,7 +575,7 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     Request want = request_of(event);
     if (!policy_.auto_jobs)
         return refused(INAGG_R_POLICY, "no such job, and --no-auto-jobs is set", std::move(so_far));
-    uint16_t fits = most_elements(policy_.mtu, event.family, want.stragglers);
+    uint16_t fits = most_elements(policy_.mtu, event.family, want.algorithm, want.stragglers);
     uint16_t elements = std::min<uint16_t>(want.elements - want.elements % INAGG_CHUNK, fits);
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
@@ -521,7 +586,7 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
                                    policy_.port_forming),
                        std::move(so_far));
     uint8_t flags = event.join.flags & INAGG_JOIN_CHECKED;
-    if (policy_.in_tree())
+    if (policy_.in_tree() || is_spread(want.algorithm))
         flags |= INAGG_JOIN_TREE;
     inagg_job record =
         new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements, flags);
@@ -753,7 +818,8 @@ void JobBook::seat_member(JobState &job, const inagg_event &event, Time now) {
     member.flags |= reserved;
     if (!policy_.has_parent())
         job.uplink.position = std::max(job.uplink.position, from_switch(event) ? be16toh(event.join.position) : uint16_t{0});
-    job.heard = job.seated = now;
+    job.heard = job.seated = job.announced = now;
+    job.runs |= is_spread(job.record.algorithm) && !missing_count(job);
     waiters_.erase({event.job, event.rank, event.join.nonce});
 }
 
@@ -791,7 +857,8 @@ Outcome JobBook::leave(const inagg_event &event, Time now) {
     job.heard = now;
     if (policy_.has_parent()) {
         outcome.verdict = Verdict::asked;
-        outcome.messages.push_back(passed_on(event));
+        if (!is_spread(job.record.algorithm)) // all parents are told as the rank goes
+            outcome.messages.push_back(passed_on(event));
     }
     if (moves)
         desert(event.job, job, event.rank, outcome);
@@ -809,6 +876,7 @@ void JobBook::desert(uint16_t number, JobState &job, uint32_t rank, Outcome &out
 // The rank's seat becomes free; with the last one the run ends.
 void JobBook::vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome) {
     inagg_member &member = job.members[rank];
+    take_leave(number, job, static_cast<uint16_t>(rank), outcome);
     retire(member.nonce);
     empty_seat(member);
     member.flags |= INAGG_MEMBER_LEFT;
@@ -827,8 +895,9 @@ void JobBook::close_if_empty(uint16_t number, JobState &job, Outcome &outcome) {
 
 Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index,
                      Time now) {
-    const uint16_t most = most_elements(policy_.mtu, 4, spec.stragglers);
-    uint16_t elements = spec.elements ? spec.elements : most_elements(policy_.mtu, 6, spec.stragglers);
+    const uint16_t most = most_elements(policy_.mtu, 4, spec.algorithm, spec.stragglers);
+    uint16_t elements =
+        spec.elements ? spec.elements : most_elements(policy_.mtu, 6, spec.algorithm, spec.stragglers);
     inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : policy_.job_slots,
                                   spec.control ? spec.control : policy_.job_control, elements,
                                   spec.checked ? INAGG_JOIN_CHECKED : 0);
@@ -838,7 +907,7 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
         throw Error("job {}: no rank is excluded in a tree of switches", spec.number);
     if (const std::string why = objection(policy_, spec.algorithm); !why.empty())
         throw Error("job {}: {}", spec.number, why);
-    if (policy_.in_tree())
+    if (policy_.in_tree() || is_spread(spec.algorithm))
         record.flags |= INAGG_JOIN_TREE;
     record.keep = 1;
     if (elements == 0 || elements > most)
@@ -878,7 +947,7 @@ Outcome JobBook::remove(uint16_t number) {
 
 // Does the rank go with the port? Where its switch has other links it may go on.
 bool JobBook::goes_with(const JobState &job, const inagg_member &member, uint32_t ifindex) const {
-    const bool may_move = can_move(job.record.algorithm);
+    const bool may_move = needs_no_root(job.record.algorithm);
     if (member.ifindex == ifindex)
         return !may_move || policy_.has_parent() || !(member.flags & INAGG_MEMBER_SWITCH);
     return job.uplink.ifindex == ifindex && !may_move;
@@ -901,12 +970,22 @@ Outcome JobBook::expire(Time now) {
     Outcome outcome{.verdict = Verdict::done};
     std::erase_if(asked_, [&](const auto &asked) { return now - asked.second.at > 10 * patience; });
     std::erase_if(positions_, [&](const auto &place) { return !jobs_.contains(place.first) && !is_asked_for(place.first); });
-    std::vector<uint16_t> late;
+    std::vector<uint16_t> late, abandoned;
     for (const auto &[number, job] : jobs_)
-        if (forming(job) && now - job.seated > policy_.join)
+        if (job.runs && !policy_.has_parent()) {
+            if (is_abandoned(job, now))
+                abandoned.push_back(number);
+        } else if (forming(job) && now - job.seated > policy_.join) {
             late.push_back(number);
-    for (uint16_t number : late)
+        }
+    for (uint16_t number : late) {
+        outcome.notes.push_back(
+            fmt::format("job {}: no further rank of its {} has joined for {} s (--join-timeout)", number,
+                        jobs_.at(number).record.size, policy_.join.count()));
         erase(number, outcome);
+    }
+    for (uint16_t number : abandoned)
+        drop(number, jobs_.at(number), outcome);
     return outcome;
 }
 
@@ -921,6 +1000,11 @@ uint32_t JobBook::forming_behind(uint32_t ifindex) const {
 void JobBook::heard(uint16_t number, Time now) {
     if (auto job = jobs_.find(number); job != jobs_.end())
         job->second.heard = now;
+}
+
+void JobBook::announced(uint16_t number, Time now) {
+    if (auto job = jobs_.find(number); job != jobs_.end())
+        job->second.announced = now;
 }
 
 JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now,
@@ -956,6 +1040,7 @@ void JobBook::erase(uint16_t number, Outcome &outcome, inagg_reason reason) {
     const inagg_job &record = job->second.record;
     for (uint16_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         if (const inagg_member &member = job->second.members[rank]; has_joined(member)) {
+            take_leave(number, job->second, rank, outcome);
             retire(member.nonce);
             outcome.displaced.push_back({number, rank, record.generation, member, reason});
         }
@@ -972,6 +1057,7 @@ void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reas
     forget_run(job.members);
     job.coming.clear();
     job.uplink.position = job.gone_to = 0; // switches say where they have looked
+    job.runs = false;
     job.record.all = inagg_all_ranks(job.record.size);
     job.record.flags &= static_cast<uint8_t>(~INAGG_JOIN_RETURNING);
     job.record.generation = next_generation(number);
@@ -987,8 +1073,11 @@ std::optional<uint32_t> JobBook::free_index() const {
     return static_cast<uint32_t>(__builtin_ctzll(~taken));
 }
 
-// With a server behind this switch, the job's slots are there.
-bool JobBook::needs_no_slots(const inagg_job &record) const { return shares_slots(record) && policy_.has_parent(); }
+// With a server behind this switch, the job's slots are there; with canary, ranks keep what a switch's slots
+// would.
+bool JobBook::needs_no_slots(const inagg_job &record) const {
+    return has_descriptors(record) || (shares_slots(record) && policy_.has_parent());
+}
 
 // Slots with memory of their own and slots that are only numbers come from two pools.
 std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {

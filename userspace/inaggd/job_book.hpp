@@ -5,6 +5,7 @@
 #include "job_spec.hpp"
 #include "maps.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -45,6 +46,8 @@ struct Policy {
     uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
     std::vector<Neighbour> parents{}; // switches that sum what this one has summed, each the jobs of its turn; none: a root
     std::set<Neighbour> children{};   // switches that may join for the ranks behind them
+    inagg_up_policy up_policy = INAGG_UP_DEFAULT; // of canary: by which of them a sum goes up
+    uint32_t timeout_us = 0;                      // likewise: how long a sum waits for more; 0: adapts itself
     bool server = false;              // inagg-ps: the root of a tree, without ports; its ranks may be on its own machine
 
     // Jobs are summed by more than one switch.
@@ -63,6 +66,18 @@ inline constexpr std::chrono::milliseconds patience{1500};
 // How long a job that has lost a link, and has no root left to go to, waits for a link to come back.
 inline constexpr std::chrono::milliseconds outage{5000};
 
+// How often something is said again that has just happened, and later; and when all is well.
+inline constexpr std::chrono::milliseconds tend_soon{20}, tend_later{200}, tend_late{2000};
+
+// What a switch thinks of one of its parents, about a job that all of them know.
+struct Above {
+    bool knows = false;           // it has answered for this generation: all ranks are known there
+    bool is_lost = false;         // it did before
+    Time told{};                  // when it last heard of ranks here
+    std::optional<Time> silent{}; // since when it has not answered that
+    inagg_reason refusal = INAGG_R_NONE;
+};
+
 struct JobState {
     inagg_job record{};
     Stragglers stragglers{};
@@ -72,6 +87,13 @@ struct JobState {
     inagg_uplink uplink{}; // with a parent: how it is reached; and its position, or at a root that of this one
     Time answered{};       // on the move: when the next parent was last heard, or first asked
     uint16_t gone_to = 0;  // at a root: the latest position that a switch has gone on at
+    // With canary; below:
+    std::array<Above, INAGG_MAX_UPS> above{};
+    uint8_t up = 0; // bitmap of parents that packets may go by
+    Time changed{}; // when that last was another
+    // At a root:
+    bool runs = false; // all ranks have been here, or a switch below says that the job runs
+    Time announced{};  // when one last said so
     // Ranks that want to be in the next generation, by their latest JOIN.
     struct Coming {
         inagg_event event;
@@ -114,6 +136,7 @@ struct Outcome {
             remove,  // the job has gone: `record` is what it was
             renew,   // new job or new generation: its slots hold nothing
             members, // ranks came or went, or the job has found another parent
+            route,   // the same ranks, by other parents
             state,   // nothing but who is waited for, and what CONFIG says of that
         };
         Kind kind;
@@ -131,11 +154,15 @@ std::string describe(int algorithm, Stragglers stragglers);
 
 // 32-bit elements that fit a packet of `mtu` bytes; 0 if not even a chunk does.
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family);
-// The same of a job with these rules.
-uint16_t most_elements(uint32_t mtu, uint8_t family, Stragglers stragglers);
+// The same of a job with this algorithm and these rules.
+uint16_t most_elements(uint32_t mtu, uint8_t family, uint8_t algorithm, Stragglers stragglers);
 
+// All parents of a switch know the job, and packets go by any of them.
+inline bool is_spread(uint8_t algorithm) { return algorithm == INAGG_CANARY; }
 // Any root does as well as another, since a switch may forget its slots; what trio's and atp's roots know they may not.
-inline bool can_move(uint8_t algorithm) { return algorithm != INAGG_TRIO && algorithm != INAGG_ATP; }
+inline bool needs_no_root(uint8_t algorithm) { return algorithm != INAGG_TRIO && algorithm != INAGG_ATP; }
+// The job has one root at a time, and goes on at another when links fail.
+inline bool can_move(uint8_t algorithm) { return needs_no_root(algorithm) && !is_spread(algorithm); }
 
 class JobBook {
 public:
@@ -144,9 +171,11 @@ public:
         : policy_(policy), random_(std::move(random)) {}
 
     void forget() { jobs_.clear(); }
-    // Takes over what the maps say.
+    // Takes over what the maps say; `up`: of the job's route.
     void restore(uint16_t number, const inagg_job &record, Stragglers stragglers, const Members &members,
-                 const inagg_uplink &uplink, Time now);
+                 const inagg_uplink &uplink, Time now, uint8_t up = 0);
+    // Before the jobs.
+    void restore_up_ports(const UpPorts &up_ports) { up_ports_ = up_ports; }
 
     Outcome join(const inagg_event &event, Time now);
     Outcome leave(const inagg_event &event, Time now);
@@ -172,9 +201,13 @@ public:
     Outcome forget_returning(Time now);
     // Packets for the job have been counted.
     void heard(uint16_t number, Time now);
+    // A switch below has asked for the job's configuration, which it has.
+    void announced(uint16_t number, Time now);
 
     Policy &policy() { return policy_; }
     const std::map<uint16_t, JobState> &jobs() const { return jobs_; }
+    // How the parents are reached, in the order of the policy; own_address is not filled in.
+    const UpPorts &up_ports() const { return up_ports_; }
 
 private:
     using Waiter = std::tuple<uint16_t, uint16_t, uint64_t>; // job, rank, nonce
@@ -195,6 +228,8 @@ private:
     bool go_on_from(uint16_t number, JobState &job, unsigned position, const std::string &why, Outcome &outcome, Time now);
     void ask_for_adoption(uint16_t number, const JobState &job, Outcome &outcome) const;
     void leave_root(uint16_t number, const Neighbour &root, Outcome &outcome) const;
+    Message adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to,
+                     uint16_t position) const;
     std::optional<Time> in_trouble(uint16_t number, const JobState &job, Time now) const;
     void tend_below(uint16_t number, JobState &job, Outcome &outcome, Time now);
     Outcome told_where(const inagg_event &event, Time now);
@@ -210,6 +245,32 @@ private:
     void tend_root(uint16_t number, JobState &job, bool hello, Outcome &outcome, Time now);
     void tell_where(uint16_t number, const JobState &job, unsigned position, Outcome &outcome) const;
     void give_up(uint16_t number, JobState &job, Outcome &outcome);
+
+    // Jobs that all parents know; below them:
+    unsigned up_count() const;
+    std::optional<unsigned> up_index(const inagg_event &event) const;
+    bool can_be_asked(const JobState &job, unsigned up) const;
+    bool is_run_of(const JobState &job, const inagg_event &event) const;
+    std::optional<uint16_t> next_home(uint16_t number) const;
+    bool learn_up_port(unsigned up, const inagg_event &event);
+    bool is_learnt(unsigned up) const;
+    void note_up(uint16_t number, JobState &job, unsigned up, bool knows, const std::string &why,
+                 Outcome &outcome);
+    void refresh_up(uint16_t number, JobState &job, Outcome &outcome, Time now);
+    void announce(uint16_t number, JobState &job, unsigned up, bool all, Outcome &outcome, Time now);
+    void tend_parents(uint16_t number, JobState &job, Outcome &outcome, Time now);
+    Outcome known_above(unsigned up, const inagg_event &event, JobState &job, Time now);
+    Outcome lacking_above(unsigned up, const inagg_event &event, JobState &job, Time now);
+    Outcome refused_by_one(unsigned up, const inagg_event &event, JobState &job, Time now);
+    void take_leave(uint16_t number, const JobState &job, uint16_t rank, Outcome &outcome) const;
+    std::optional<Time> lacks_parents(const JobState &job) const;
+    // At one of them:
+    bool gives_way(const JobState &job, const inagg_event &event) const;
+    JobState *replace(const inagg_event &event, JobState &job, const inagg_job &record, Outcome &outcome,
+                      Time now);
+    void tend_spread(uint16_t number, JobState &job, Outcome &outcome, Time now);
+    bool is_abandoned(const JobState &job, Time now) const;
+    void drop(uint16_t number, JobState &job, Outcome &outcome);
 
     Outcome join_new(const inagg_event &event, Outcome so_far, Time now);
     Outcome join_empty(JobState &job, const inagg_event &event, Time now);
@@ -260,6 +321,7 @@ private:
     std::map<uint32_t, Time> down_;                      // ports without a link, since when
     std::map<uint16_t, uint16_t> positions_;             // with a parent: of jobs that are not at the first
     Time next_hello_{};                                  // when a root tells again where its jobs are
+    UpPorts up_ports_{};
 };
 
 // A member is a rank that has joined; the others' rows are empty or only reserved.

@@ -15,9 +15,6 @@ using namespace std::chrono_literals;
 using Kind = Outcome::Change::Kind;
 using Verdict = Outcome::Verdict;
 
-// How often something is said again that has just happened, and later; and when all is well.
-constexpr auto tend_soon = 20ms, tend_later = 200ms, tend_late = 2000ms;
-
 uint8_t moved_flags(const inagg_job &record) {
     return static_cast<uint8_t>(INAGG_JOIN_TREE | INAGG_JOIN_MOVED | (record.flags & INAGG_JOIN_CHECKED));
 }
@@ -42,11 +39,15 @@ Outcome JobBook::tend(Time now) {
         next_hello_ = now + tend_late;
     std::vector<uint16_t> numbers; // jobs may go on the way
     for (const auto &[number, job] : jobs_)
-        if (can_move(job.record.algorithm))
+        if (needs_no_root(job.record.algorithm))
             numbers.push_back(number);
     for (uint16_t number : numbers) {
         JobState &job = jobs_.at(number);
-        if (job.uplink.ifindex && policy_.has_parent())
+        if (is_spread(job.record.algorithm) && policy_.has_parent())
+            tend_parents(number, job, outcome, now);
+        else if (job.runs && !policy_.has_parent())
+            tend_spread(number, job, outcome, now);
+        else if (job.uplink.ifindex && policy_.has_parent())
             tend_below(number, job, outcome, now);
         else if (!policy_.children.empty() && !policy_.has_parent())
             tend_root(number, job, hello, outcome, now);
@@ -58,9 +59,13 @@ std::chrono::milliseconds JobBook::tend_interval(Time now) const {
     auto interval = tend_late;
     for (const auto &[number, job] : jobs_) {
         std::optional<Time> since;
-        if (!can_move(job.record.algorithm))
+        if (!needs_no_root(job.record.algorithm))
             continue;
-        if (!policy_.has_parent())
+        if (is_spread(job.record.algorithm) && policy_.has_parent())
+            since = lacks_parents(job);
+        else if (job.runs && !policy_.has_parent())
+            since = missing_count(job) ? std::optional(job.seated) : std::nullopt;
+        else if (!policy_.has_parent())
             since = is_gathering(job) ? job.seated : hopeless(job, now);
         else if (job.uplink.ifindex)
             since = is_moving(number, job) ? job.answered : in_trouble(number, job, now);
@@ -125,21 +130,25 @@ bool JobBook::go_on_from(uint16_t number, JobState &job, unsigned position, cons
 
 void JobBook::ask_for_adoption(uint16_t number, const JobState &job, Outcome &outcome) const {
     for (uint16_t rank = 0; rank < job.record.size; rank++) {
-        if (!has_joined(job.members[rank]))
-            continue;
-        inagg_join join{};
-        join.nonce = job.members[rank].nonce;
-        join.size = htobe16(job.record.size);
-        join.elements = htobe16(job.record.elements);
-        join.receive_port = htobe16(INAGG_PORT);
-        join.algorithm = job.record.algorithm;
-        join.flags = moved_flags(job.record);
-        join.position = htobe16(position_of(number));
-        join.slots = htobe32(job.record.slots);
-        join.control_slots = htobe32(job.record.control_slots);
-        outcome.messages.push_back({parent_of(number).address, INAGG_JOIN, number, rank, job.record.generation,
-                                    INAGG_R_NONE, join});
+        if (has_joined(job.members[rank]))
+            outcome.messages.push_back(adoption(number, job, rank, parent_of(number), position_of(number)));
     }
+}
+
+// The JOIN that makes a job known to a parent that has not set it up.
+Message JobBook::adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to,
+                          uint16_t position) const {
+    inagg_join join{};
+    join.nonce = job.members[rank].nonce;
+    join.size = htobe16(job.record.size);
+    join.elements = htobe16(job.record.elements);
+    join.receive_port = htobe16(INAGG_PORT);
+    join.algorithm = job.record.algorithm;
+    join.flags = moved_flags(job.record);
+    join.position = htobe16(position);
+    join.slots = htobe32(job.record.slots);
+    join.control_slots = htobe32(job.record.control_slots);
+    return {to.address, INAGG_JOIN, number, rank, job.record.generation, INAGG_R_NONE, join};
 }
 
 // If it still has the ranks that are here, or have asked to be, it is told that they go on elsewhere, and where.
@@ -196,7 +205,9 @@ Outcome JobBook::told_where(const inagg_event &event, Time now) {
     const uint16_t position = be16toh(event.join.position);
     const auto job = jobs_.find(event.job);
     const bool is_here = job != jobs_.end() && job->second.record.generation == event.generation &&
-                         job->second.uplink.ifindex && can_move(job->second.record.algorithm);
+                         job->second.uplink.ifindex && needs_no_root(job->second.record.algorithm);
+    if (const auto up = up_index(event); is_here && up && is_spread(job->second.record.algorithm))
+        return lacking_above(*up, event, job->second, now);
     if (is_here && sender == parent_of(event.job))
         job->second.answered = now;
     if (position > position_of(event.job)) {

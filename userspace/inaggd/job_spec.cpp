@@ -71,7 +71,7 @@ uint32_t parse_time(const std::string &text, const std::string &what, uint32_t l
 uint8_t parse_algorithm(const std::string &text) {
     if (auto number = algorithm_number(text))
         return *number; // whether it is available here, the book knows
-    throw Error("job: there is no algorithm '{}'; write switchml, trio, atp or panama", text);
+    throw Error("job: there is no algorithm '{}'; write switchml, trio, atp, panama or canary", text);
 }
 
 void apply_setting(JobSpec &spec, const std::string &key, const std::string &value) {

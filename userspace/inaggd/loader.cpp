@@ -34,10 +34,11 @@ namespace fs = std::filesystem;
 // The switch's state. The other maps (scratch space, the table of algorithms) belong to one set of
 // programs, so that an old and a new set never meet while ports change over.
 constexpr std::array state_maps = {
-    "settings", "jobs",         "members", "slots",    "ports",   "port_ranks", "stats",          "events",
-    "buckets",  "record_lanes", "floors",  "policies", "open_records", "expired", "sweepers", "sweep_settings", "due",
-    "uplinks",  "subtrees",     "attendance", "stragglers", "aggregators", "queues",
-    "float_buffers", "free_buffers", "buffer_pool", "shares"};
+    "settings",     "jobs",        "members",    "slots",          "ports",  "port_ranks",
+    "stats",        "events",      "buckets",    "record_lanes",   "floors", "policies",
+    "open_records", "expired",     "sweepers",   "sweep_settings", "due",    "uplinks",
+    "subtrees",     "attendance",  "stragglers", "aggregators",    "queues", "float_buffers",
+    "free_buffers", "buffer_pool", "shares",     "up_ports",       "routes"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
                                  "inagg_sweep_once"};
@@ -247,18 +248,20 @@ void Loader::load_further(const inagg_program &wanted) {
 Loader::~Loader() { switch_bpf__destroy(skeleton_); }
 
 void Loader::reuse_or_create(const SwitchSizes &sizes) {
-    const std::map<bpf_map *, std::pair<const char *, uint32_t>> wanted = {
-        {skeleton_->maps.slots, {"slots", sizes.slots * 2}},
-        {skeleton_->maps.buckets, {"buckets", sizes.buckets}},
-        {skeleton_->maps.record_lanes, {"buckets", sizes.buckets * INAGG_WAYS}},
-        {skeleton_->maps.aggregators, {"aggregators", sizes.aggregators}},
-        {skeleton_->maps.float_buffers, {"buffers", sizes.buffers}},
-        {skeleton_->maps.free_buffers, {"buffers", sizes.buffers}}};
+    // By map: the option, and how many entries it stands for.
+    const std::map<std::string_view, std::pair<const char *, uint32_t>> wanted = {
+        {"slots", {"slots", sizes.slots * 2}},
+        {"buckets", {"buckets", sizes.buckets}},
+        {"record_lanes", {"buckets", sizes.buckets * INAGG_WAYS}},
+        {"aggregators", {"aggregators", sizes.aggregators}},
+        {"descriptors", {"descriptors", sizes.descriptors}},
+        {"float_buffers", {"buffers", sizes.buffers}},
+        {"free_buffers", {"buffers", sizes.buffers}}};
     for (const char *name : state_maps) {
         bpf_map *map = bpf_object__find_map_by_name(skeleton_->obj, name);
         fs::path path = fs::path(dir_) / name;
         if (!pinned(path)) {
-            if (auto size = wanted.find(map); size != wanted.end())
+            if (auto size = wanted.find(name); size != wanted.end())
                 bpf_map__set_max_entries(map, size->second.second);
             continue;
         }
@@ -267,7 +270,7 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
             throw Error("{}: {}; remove it, or start with --fresh", path.string(), system_text(errno));
         bpf_map_info info = map_info(fd.get(), path);
         need_compatible(map, info, path);
-        if (auto size = wanted.find(map); size != wanted.end() && info.max_entries != size->second.second)
+        if (auto size = wanted.find(name); size != wanted.end() && info.max_entries != size->second.second)
             spdlog::warn("{} has {} entries and keeps them; another number of --{} takes a --fresh start", path.string(),
                          info.max_entries, size->second.first);
         if (bpf_map__reuse_fd(map, fd.get()))

@@ -27,6 +27,7 @@ struct SwitchSizes {
     uint32_t buckets; // of trio's records, a power of two
     uint32_t aggregators; // of atp, likewise
     uint32_t buffers;     // of panama's floats
+    uint32_t descriptors; // of canary's blocks, a power of two
     bool queues;          // some port's rate is known
 };
 

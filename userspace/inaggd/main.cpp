@@ -45,6 +45,8 @@ struct Options {
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS, job_slots = 128, control_slots = 8;
     uint32_t aggregators = INAGG_DEFAULT_AGGREGATORS, buffers = INAGG_DEFAULT_BUFFERS;
+    uint32_t descriptors = INAGG_DEFAULT_DESCRIPTORS, canary_timeout_us = 0;
+    inagg_up_policy up_policy = INAGG_UP_DEFAULT;
     uint32_t buckets = INAGG_DEFAULT_BUCKETS, sweepers = 100, sweeps_per_expiry = 4;
     uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4;
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
@@ -54,10 +56,10 @@ struct Options {
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
     app.add_option("-p,--port", o.ports, "interface to serve; repeat for more")->required()->take_all();
-    const auto rates =
-        app.add_option("--port-rate", o.port_rates,
-                       "PORT=RATE, like p0=10gbit: what its link carries; atp and panama then learn when frames would wait; repeat for more")
-            ->take_all();
+    const auto rates = app.add_option("--port-rate", o.port_rates,
+                                      "PORT=RATE, like p0=10gbit: what its link carries; atp, panama and "
+                                      "canary then learn when frames would wait; repeat for more")
+                           ->take_all();
     app.add_option("--mark-after", o.mark_after, "how long at a port with a rate is too long, like 500us")
         ->needs(rates)
         ->capture_default_str();
@@ -83,6 +85,23 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--buffers", o.buffers, "for floats of panama jobs that wait to be added (3.3 KB each)")
         ->check(CLI::Range(1u, 1u << 20))
         ->capture_default_str();
+    app.add_option("--descriptors", o.descriptors, "of blocks that all canary jobs share (3.4 KB each)")
+        ->check(power_of_two(1u << 20))
+        ->capture_default_str();
+    app.add_option("--canary-timeout", o.canary_timeout_us,
+                   "microseconds that a sum of a canary job waits here for more; 0: adapts itself")
+        ->check(CLI::Range(0u, 1'000'000u))
+        ->capture_default_str();
+    app.add_option("--up-port", o.up_policy,
+                   "canary: by which parent a sum goes that has no rank of its own here to go to: default "
+                   "(by its block, while that "
+                   "port's queue is short), ecmp (by its block), flowlet, or least (the shortest queue)")
+        ->transform(
+            CLI::CheckedTransformer(std::map<std::string, inagg_up_policy>{{"default", INAGG_UP_DEFAULT},
+                                                                           {"ecmp", INAGG_UP_ECMP},
+                                                                           {"flowlet", INAGG_UP_FLOWLET},
+                                                                           {"least", INAGG_UP_LEAST}}))
+        ->default_str("default");
     app.add_option("--sweepers", o.sweepers, "timers that look for trio blocks whose ranks do not come")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))
         ->capture_default_str();
@@ -259,7 +278,9 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
             .join = std::chrono::seconds(o.join_seconds),
             .port_forming = o.port_forming,
             .parents = plan.parents,
-            .children = plan.children};
+            .children = plan.children,
+            .up_policy = o.up_policy,
+            .timeout_us = o.canary_timeout_us};
 }
 
 // Throws what a start with these options would end with.
@@ -323,8 +344,14 @@ class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
         : o_(options), arguments_(std::move(arguments)), plan_(o_), run_dir_(o_.run_dir), signals_(signals()),
-          loader_(o_.bpffs, {.slots = o_.slots, .buckets = o_.buckets, .aggregators = o_.aggregators, .buffers = o_.buffers,
-                             .queues = !plan_.queues.empty()}, o_.fresh) {}
+          loader_(o_.bpffs,
+                  {.slots = o_.slots,
+                   .buckets = o_.buckets,
+                   .aggregators = o_.aggregators,
+                   .buffers = o_.buffers,
+                   .descriptors = o_.descriptors,
+                   .queues = !plan_.queues.empty()},
+                  o_.fresh) {}
 
     void start() {
         SwitchMaps maps = SwitchMaps::open(o_.bpffs);

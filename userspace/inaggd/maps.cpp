@@ -88,6 +88,8 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.subtrees_ = open_pin(dir, "subtrees");
     maps.queues_ = open_pin(dir, "queues");
     maps.shares_ = open_pin(dir, "shares");
+    maps.up_ports_ = open_pin(dir, "up_ports");
+    maps.routes_ = open_pin(dir, "routes");
 
     const bpf_map_info info = info_of(maps.slots_, "slots");
     if (info.value_size != sizeof(inagg_slot_memory))
@@ -178,6 +180,27 @@ inagg_uplink SwitchMaps::uplink(uint32_t index) const {
 void SwitchMaps::put_subtree(uint32_t index, uint32_t rank, uint64_t ranks) const {
     uint32_t row = index * INAGG_MAX_RANKS + rank;
     check(bpf_map_update_elem(subtrees_.get(), &row, &ranks, BPF_ANY), "subtrees");
+}
+
+void SwitchMaps::put_up_port(uint32_t up, const inagg_uplink &uplink) const {
+    check(bpf_map_update_elem(up_ports_.get(), &up, &uplink, BPF_ANY), "up_ports");
+}
+
+UpPorts SwitchMaps::up_ports() const {
+    UpPorts ports{};
+    for (uint32_t up = 0; up < INAGG_MAX_UPS; up++)
+        check(bpf_map_lookup_elem(up_ports_.get(), &up, &ports[up]), "up_ports");
+    return ports;
+}
+
+void SwitchMaps::put_route(uint32_t index, const inagg_route &route) const {
+    check(bpf_map_update_elem(routes_.get(), &index, &route, BPF_ANY), "routes");
+}
+
+inagg_route SwitchMaps::route(uint32_t index) const {
+    inagg_route route{};
+    check(bpf_map_lookup_elem(routes_.get(), &index, &route), "routes");
+    return route;
 }
 
 void SwitchMaps::put_ports(uint32_t index, int devmap) const {
@@ -327,6 +350,12 @@ void SwitchMaps::zero_aggregators() const {
     clear({.first = 0, .count = aggregator_count_, .cleared = 0, .what = INAGG_CLEAR_AGGREGATORS, .job = 0}, "aggregators");
 }
 
+void SwitchMaps::zero_descriptors(uint32_t index) const {
+    clear(
+        {.first = 0, .count = descriptor_count_, .cleared = 0, .what = INAGG_CLEAR_DESCRIPTORS, .job = index},
+        "descriptors");
+}
+
 uint16_t random_boot(uint16_t previous) {
     uint16_t boot = 0;
     while (boot == 0 || boot == previous)
@@ -340,6 +369,7 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot)
         maps.zero_floors(0, maps.floor_count());
         maps.zero_records(INAGG_MAX_JOBS);
         maps.zero_aggregators();
+        maps.zero_descriptors(INAGG_MAX_JOBS);
     } else {
         auto jobs = maps.jobs();
         auto job = jobs.find(*number);
@@ -349,6 +379,8 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot)
         if (has_records(record)) {
             maps.zero_floors(record.first_slot, pool_slots(record));
             maps.zero_records(record.index);
+        } else if (has_descriptors(record)) {
+            maps.zero_descriptors(record.index);
         } else if (shares_slots(record)) {
             maps.zero_aggregators();
         } else {

@@ -25,6 +25,7 @@ inline constexpr const char *default_run_dir = "/run/inagg";
 inline constexpr const char *control_socket_name = "inaggd.sock";
 
 using Members = std::array<inagg_member, INAGG_MAX_RANKS>;
+using UpPorts = std::array<inagg_uplink, INAGG_MAX_UPS>;
 
 // A port the switch program is attached to, by its pinned link.
 struct AttachedPort {
@@ -58,6 +59,12 @@ public:
     void put_uplink(uint32_t index, const inagg_uplink &uplink) const;
     inagg_uplink uplink(uint32_t index) const;
     void put_subtree(uint32_t index, uint32_t rank, uint64_t ranks) const;
+
+    // The switches above this one, and by which of them packets of a job with canary may go.
+    void put_up_port(uint32_t up, const inagg_uplink &uplink) const;
+    UpPorts up_ports() const;
+    void put_route(uint32_t index, const inagg_route &route) const;
+    inagg_route route(uint32_t index) const;
 
     // Replaces the job's inner map; no program uses the old one after the call.
     void put_ports(uint32_t index, int devmap) const;
@@ -97,6 +104,8 @@ public:
     void zero_floors(uint32_t first, uint32_t count) const;
     // Of all jobs: what they hold is sent again.
     void zero_aggregators() const;
+    // Of one row, or with INAGG_MAX_JOBS of all.
+    void zero_descriptors(uint32_t index) const;
     inagg_sweep_settings sweep_settings() const;
     // What all sweepers have done together; `longest_ns` of any.
     inagg_sweeper sweeps() const;
@@ -107,8 +116,9 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_, queues_, shares_;
-    uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0;
+    Fd uplinks_, subtrees_, queues_, shares_, up_ports_, routes_;
+    uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0,
+             descriptor_count_ = 0;
 };
 
 // A random boot id, never 0 and never `previous`.
@@ -124,8 +134,9 @@ std::vector<AttachedPort> attached_ports(const std::string &dir);
 
 // Its blocks live in keyed records that all jobs share; its slots are positions in a window.
 inline bool has_records(const inagg_job &job) { return job.algorithm == INAGG_TRIO; }
-// Its sums are a server's, and it has no slots of its own in an XDP switch.
-inline bool shares_slots(const inagg_job &job) { return job.algorithm == INAGG_ATP; }
+// Its sums are made in memory that all jobs share, and it has no slots of its own in an XDP switch.
+inline bool has_descriptors(const inagg_job &job) { return job.algorithm == INAGG_CANARY; }
+inline bool shares_slots(const inagg_job &job) { return job.algorithm == INAGG_ATP || has_descriptors(job); }
 // Floats are added in the switch, and wait in buffers for their turn.
 inline bool adds_floats(const inagg_job &job) { return job.algorithm == INAGG_PANAMA; }
 inline uint32_t pool_slots(const inagg_job &job) { return job.slots + job.control_slots; }

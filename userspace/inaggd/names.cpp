@@ -45,7 +45,7 @@ std::string algorithm_name(int algorithm) {
     return fmt::format("{}", algorithm);
 }
 
-bool is_available(int algorithm) { return algorithm >= INAGG_SWITCHML && algorithm <= INAGG_PANAMA; }
+bool is_available(int algorithm) { return algorithm >= INAGG_SWITCHML && algorithm < INAGG_ALGORITHMS; }
 
 std::optional<uint8_t> algorithm_number(std::string_view name) {
     auto row = std::find(std::begin(algorithm_table), std::end(algorithm_table), name);

@@ -948,7 +948,7 @@ TEST_F(Leaf, RefusesSizesThatNoSwitchHas) {
         if (what == 1)
             config.control_slots = htobe32(1u << 31);
         if (what == 2)
-            config.algorithm = INAGG_CANARY;
+            config.algorithm = INAGG_ALGORITHMS;
         if (what == 3)
             config.flags = 0;
         if (what == 4)
