@@ -17,10 +17,6 @@ using namespace std::chrono_literals;
 using Kind = Outcome::Change::Kind;
 using Verdict = Outcome::Verdict;
 
-// Switches below say every tend_late that they have the job: whoever has missed that so often knows that they
-// have not.
-constexpr auto abandoned_after = 5 * tend_late;
-
 // Ranks of it are behind other switches.
 bool needs_parents(const JobState &job) { return job.record.all != inagg_all_ranks(job.record.size); }
 
@@ -223,19 +219,22 @@ void JobBook::tend_spread(uint16_t number, JobState &job, Outcome &outcome, Time
         tell_where(number, job, job.uplink.position, outcome);
 }
 
-// No switch below has it any more, as far as can be seen from here.
+// No switch below has it any more, as far as can be seen from here: they ask every tend_late. Their agents
+// may be away for a while, and their packets still come.
 bool JobBook::is_abandoned(const JobState &job, Time now) const {
     const bool has_own = std::any_of(job.members.begin(), job.members.end(), [](const inagg_member &member) {
         return has_joined(member) && !(member.flags & INAGG_MEMBER_SWITCH);
     });
     if (has_own || !joined_count(job.members))
         return false;
-    return missing_count(job) ? now - job.seated > policy_.join : now - job.announced > abandoned_after;
+    const Time last = missing_count(job) ? job.seated : std::max(job.announced, job.heard);
+    return now - last > policy_.join;
 }
 
 // Without a word, and so that it may come back: whoever still has it says so.
 void JobBook::drop(uint16_t number, JobState &job, Outcome &outcome) {
-    outcome.notes.push_back(fmt::format("job {}: no switch below has it any more", number));
+    outcome.notes.push_back(fmt::format("job {}: no switch below has said for {} s that it has it", number,
+                                        policy_.join.count()));
     if (job.record.keep) {
         std::for_each(job.members.begin(), job.members.end(), empty_seat);
         job.runs = false;

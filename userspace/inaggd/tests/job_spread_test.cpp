@@ -142,7 +142,7 @@ TEST_P(SpreadSeeds, MessagesAreLostAndOvertakeEachOther) {
     loses = [](const Message &) { return false; };
     for (size_t leaf = 0; leaf < leaf_count; leaf++)
         leave(leaf);
-    pass(30s);
+    pass(70s);
     EXPECT_FALSE(is_anywhere()) << said();
     EXPECT_TRUE(told.empty()) << said();
 }
@@ -430,6 +430,8 @@ TEST_F(Spread, ARootThatHearsNoLeaveForgets) {
     deliver();
     EXPECT_TRUE(has(roots[0]));
     EXPECT_TRUE(has(roots[1]));
+    pass(50s);
+    EXPECT_TRUE(has(roots[0]));
     pass(15s);
     EXPECT_FALSE(is_anywhere()) << said();
     join(2, job, 2); // and nothing of it is in the way
