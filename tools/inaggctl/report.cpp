@@ -33,18 +33,41 @@ inagg_policy policy_of(const SwitchMaps &maps, const inagg_job &job) {
     return has_records(job) ? maps.policy(job.index).policy : inagg_policy{};
 }
 
-// The switch that sums what this one has summed; "none" at the root and where there is no tree.
-std::string parent_of(const SwitchMaps &maps, const inagg_job &job) {
-    const inagg_uplink uplink = maps.uplink(job.index);
+Address address_of(const inagg_uplink &uplink) {
     Address address{.family = static_cast<uint8_t>(uplink.ifindex ? uplink.family : 0)};
     std::memcpy(address.bytes.data(), uplink.address, sizeof uplink.address);
-    return address.text();
+    return address;
+}
+
+// The switch that sums what this one has summed; "none" at the root and where there is no tree.
+std::string parent_of(const SwitchMaps &maps, const inagg_job &job) {
+    return address_of(maps.uplink(job.index)).text();
 }
 
 // The port that leads there.
 std::string uplink_port(const SwitchMaps &maps, const inagg_job &job) {
     const uint32_t ifindex = maps.uplink(job.index).ifindex;
     return ifindex ? port_name(ifindex) : "";
+}
+
+// By which switches above the packets of a canary job go, and by which of those that are there they may.
+json route_json(const SwitchMaps &maps, const inagg_job &job) {
+    if (!has_descriptors(job))
+        return nullptr;
+    constexpr std::array policies = {"default", "ecmp", "flowlet", "least"};
+    const inagg_route route = maps.route(job.index);
+    json ports = json::array();
+    const UpPorts up_ports = maps.up_ports();
+    for (uint32_t up = 0; up < INAGG_MAX_UPS; up++)
+        if (up_ports[up].ifindex)
+            ports.push_back({{"number", up},
+                             {"port", port_name(up_ports[up].ifindex)},
+                             {"address", address_of(up_ports[up]).text()},
+                             {"up", (route.up >> up & 1) != 0}});
+    return {{"up", route.up},
+            {"policy", policies[route.policy % policies.size()]},
+            {"timeout_us", route.timeout_us},
+            {"ports", ports}};
 }
 
 // Of each rank of a trio job: how many packets were heard of it, how many blocks were decided without it, and what
@@ -87,6 +110,7 @@ json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
             {"tree", (job.flags & INAGG_JOIN_TREE) != 0},
             {"parent", parent_of(maps, job)},
             {"parent_port", uplink_port(maps, job)},
+            {"route", route_json(maps, job)},
             {"configured", job.keep != 0}};
 }
 
@@ -163,7 +187,7 @@ json read_status(const Where &where) {
     auto jobs = maps.jobs();
     uint32_t used = 0;
     for (const auto &[number, job] : jobs)
-        used += has_records(job) ? 0 : pool_slots(job);
+        used += has_records(job) || has_descriptors(job) ? 0 : pool_slots(job);
     return {{"agent", daemon_answers(where.run_dir) ? "running" : "not running"},
             {"bpffs", where.bpffs},
             {"address4", four.text()},
@@ -254,7 +278,12 @@ void print_jobs(const json &jobs) {
 
 void print_job(const json &job) {
     print_jobs(json::array({job}));
-    if (job["parent"] != "none")
+    const json ups = job["route"].is_null() ? json::array() : job["route"]["ports"];
+    for (const json &up : ups)
+        fmt::print("{}up port {} to {}, through {}{}\n", up == ups.front() ? "\n" : "", text(up["number"]),
+                   text(up["address"]), text(up["port"]),
+                   up["up"].get<bool>() ? "" : ": down, or the switch there does not know all ranks");
+    if (job["route"].is_null() && job["parent"] != "none")
         fmt::print("\nsummed further at {}, through {}\n", text(job["parent"]), text(job["parent_port"]));
     fmt::print("\n{:>6} {:<10} {:<8} {:<17} {:>12} {}\n", "RANK", "STATE", "PORT", "MAC", "RECEIVE PORT", "ADDRESS");
     for (const json &member : job["members"])
