@@ -55,15 +55,23 @@ std::pair<std::string, Nanoseconds> parse_link_time(const std::string &text) {
     return {text.substr(0, at), parse_duration(text.substr(at + 1))};
 }
 
-// "RANK@TIME"
-std::pair<unsigned, Nanoseconds> parse_kill(const std::string &text) {
+// "WHAT@TIME", where WHAT has a number
+std::pair<unsigned, Nanoseconds> parse_number_time(const std::string &text, const char *what) {
     const size_t at = text.find('@');
-    const std::string rank = text.substr(0, at);
-    if (at == std::string::npos || rank.empty() || rank.size() > 2 ||
-        rank.find_first_not_of("0123456789") != std::string::npos) {
-        throw std::invalid_argument(fmt::format("'{}' is not RANK@TIME: write it like 2@500ms", text));
+    const std::string number = text.substr(0, at);
+    if (at == std::string::npos || number.empty() || number.size() > 2 ||
+        number.find_first_not_of("0123456789") != std::string::npos) {
+        throw std::invalid_argument(fmt::format("'{}' is not {}@TIME: write it like 2@500ms", text, what));
     }
-    return {static_cast<unsigned>(std::stoul(rank)), parse_duration(text.substr(at + 1))};
+    return {static_cast<unsigned>(std::stoul(number)), parse_duration(text.substr(at + 1))};
+}
+
+std::pair<unsigned, Nanoseconds> parse_kill(const std::string &text) {
+    return parse_number_time(text, "RANK");
+}
+
+std::pair<unsigned, Nanoseconds> parse_spine(const std::string &text) {
+    return parse_number_time(text, "SPINE");
 }
 
 void add_impairments(CLI::App &run, Impairments &impairments) {
@@ -126,6 +134,10 @@ void add_failures(CLI::App &run, Options &options) {
               "... (of leaf-spine: leaf0/uplink0, ...) that of a switch to the one above, server1, ... that "
               "of a server");
     add_units(run, "--mend", options.mend, parse_link_time, "LINK@TIME: give it back then");
+    add_units(
+        run, "--kill-spine", options.kill_spine, parse_spine,
+        "SPINE@TIME: power off that spine of leaf-spine then: its links, its agent, and all that it knows");
+    add_units(run, "--start-spine", options.start_spine, parse_spine, "SPINE@TIME: power it on again then");
     run.option_defaults()->group("Options");
 }
 
@@ -248,6 +260,17 @@ void check_background(Options &options) {
     }
 }
 
+void check_spines(const Options &options) {
+    for (const auto &named : {options.kill_spine, options.start_spine}) {
+        for (const auto &[spine, when] : named) {
+            if (!options.leaf_spine() || options.switch_kind != "inaggd" || spine >= options.spines) {
+                throw CLI::ValidationError("--kill-spine, --start-spine",
+                                           fmt::format("there is no switch spine{}", spine));
+            }
+        }
+    }
+}
+
 void check_ranks(const Options &options) {
     for (const auto &[rank, when] : options.kill) {
         if (rank >= options.workers) {
@@ -276,6 +299,7 @@ Options parse_options(int argc, char **argv) {
         check_ranks(options);
         check_impairments(options);
         check_topology(*run, options);
+        check_spines(options);
         check_background(options);
     } catch (const CLI::ParseError &error) {
         std::exit(app.exit(error, std::cout, std::cerr) == 0 ? 0 : usage_error);

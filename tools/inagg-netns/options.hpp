@@ -65,6 +65,7 @@ struct Options {
     std::vector<std::pair<unsigned, Nanoseconds>> kill; // rank, when
     std::vector<std::pair<std::string, Nanoseconds>> kill_inaggd, restart_inaggd; // name of the switch, when
     std::vector<std::pair<std::string, Nanoseconds>> cut, mend;                   // name of the link, when
+    std::vector<std::pair<unsigned, Nanoseconds>> kill_spine, start_spine;        // which one, when
     std::vector<Background> background;
     bool prefix = true;
     bool quiet_ranks = false;
@@ -74,7 +75,10 @@ struct Options {
     bool with_switch() const { return switch_kind != "none"; }
     bool with_server() const { return switch_kind == "inagg-ps"; } // in the place of the root
     bool leaf_spine() const { return topology == "leaf-spine"; }
-    bool needs_link_space() const { return impairments.any() || !cut.empty() || !mend.empty(); }
+    bool needs_link_space() const {
+        return impairments.any() || !cut.empty() || !mend.empty() || !kill_spine.empty() ||
+               !start_spine.empty();
+    }
     unsigned hosts() const { return (workers + ranks_per_host - 1) / ranks_per_host; }
     unsigned host_of(unsigned rank) const { return rank / ranks_per_host; }
 };

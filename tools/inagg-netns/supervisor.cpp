@@ -198,14 +198,52 @@ void Supervisor::sample_flows() {
     }
 }
 
-void Supervisor::start_agent(const Switch &node) {
+void Supervisor::start_agent(const Switch &node, bool fresh) {
     Pipe ready;
     std::vector<std::string> command = network_.is_server(node) ? server_command(node) : agent_command(node);
+    if (fresh) {
+        command.emplace_back("--fresh");
+    }
     command.insert(command.end(), {"--ready-fd", std::to_string(ready.write.get())});
     start(Role::agent, agent_name(node), {.space = &node.space, .command = command, .keep = ready.write.get()},
           false);
     ready.write.reset();
     await_ready(agent_name(node), std::move(ready.read));
+}
+
+void Supervisor::kill_agent(const Switch &node) {
+    if (Child *agent = find(Role::agent, agent_name(node))) {
+        agent->killed = true;
+        kill(agent->pid, SIGKILL);
+    }
+}
+
+void Supervisor::set_carrier_of(const Switch &spine, bool carrier) {
+    for (const Switch &leaf : network_.switches()) {
+        for (const Uplink &uplink : leaf.uplinks) {
+            if (&network_.switches()[uplink.parent] == &spine) {
+                network_.links()->set_carrier(network_.links()->find(leaf.name + "/" + uplink.port), carrier);
+            }
+        }
+    }
+}
+
+// The neighbours see that the links fail; what the switch has in memory is gone with its pins.
+void Supervisor::power_off(const Switch &spine) {
+    set_carrier_of(spine, false);
+    kill_agent(spine);
+    std::error_code gone_already;
+    std::filesystem::remove_all(pins_of(spine), gone_already);
+}
+
+void Supervisor::power_on(const Switch &spine) {
+    start_agent(spine, true);
+    set_carrier_of(spine, true);
+}
+
+// Where the agent pins it: spine0 and the only root have the default place.
+std::string Supervisor::pins_of(const Switch &node) const {
+    return &node == &network_.switches()[0] ? "/sys/fs/bpf/inagg" : "/sys/fs/bpf/inagg-" + node.name;
 }
 
 std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
@@ -218,17 +256,28 @@ std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
         command.insert(command.end(), {"--parent", parent});
     }
     if (&node != &network_.switches()[0]) { // which has the default places
-        command.insert(command.end(),
-                       {"--bpffs", "/sys/fs/bpf/inagg-" + node.name, "--run-dir", "/run/inagg-" + node.name});
+        command.insert(command.end(), {"--bpffs", pins_of(node), "--run-dir", "/run/inagg-" + node.name});
     }
     for (const std::string &child : network_.children(node)) {
         command.insert(command.end(), {"--child", child});
     }
+    add_rates(node, command);
     command.insert(command.end(), options_.inaggd_arguments.begin(), options_.inaggd_arguments.end());
     if (node.is_root()) {
         add_root_arguments(node, command);
     }
     return command;
+}
+
+// Leaves choose among their uplinks by what waits there, if there is a choice and the rate is limited.
+void Supervisor::add_rates(const Switch &node, std::vector<std::string> &command) const {
+    const uint64_t rate = options_.impairments.between_switches();
+    if (options_.algorithm != "canary" || rate == 0 || node.uplinks.size() < 2) {
+        return;
+    }
+    for (const Uplink &uplink : node.uplinks) {
+        command.insert(command.end(), {"--port-rate", fmt::format("{}={}bit", uplink.port, rate)});
+    }
 }
 
 void Supervisor::add_root_arguments(const Switch &node, std::vector<std::string> &command) const {
@@ -340,15 +389,16 @@ void Supervisor::schedule() {
         });
     }
     for (const auto &[name, when] : options_.kill_inaggd) {
-        at(when, [this, &node = network_.find_switch(name)] {
-            if (Child *agent = find(Role::agent, agent_name(node))) {
-                agent->killed = true;
-                kill(agent->pid, SIGKILL);
-            }
-        });
+        at(when, [this, &node = network_.find_switch(name)] { kill_agent(node); });
     }
     for (const auto &[name, when] : options_.restart_inaggd) {
         at(when, [this, &node = network_.find_switch(name)] { start_agent(node); });
+    }
+    for (const auto &[spine, when] : options_.kill_spine) {
+        at(when, [this, &node = network_.switches()[spine]] { power_off(node); });
+    }
+    for (const auto &[spine, when] : options_.start_spine) {
+        at(when, [this, &node = network_.switches()[spine]] { power_on(node); });
     }
     schedule_carrier(options_.cut, false);
     schedule_carrier(options_.mend, true);

@@ -51,8 +51,14 @@ private:
     void start_relay();
     void start_flows();
     void sample_flows();
-    void start_agent(const Switch &node);
+    void start_agent(const Switch &node, bool fresh = false);
+    void kill_agent(const Switch &node);
+    void power_off(const Switch &spine);
+    void power_on(const Switch &spine);
+    void set_carrier_of(const Switch &spine, bool carrier);
     std::vector<std::string> agent_command(const Switch &node) const;
+    std::string pins_of(const Switch &node) const;
+    void add_rates(const Switch &node, std::vector<std::string> &command) const;
     std::vector<std::string> server_command(const Switch &node) const;
     void add_root_arguments(const Switch &node, std::vector<std::string> &command) const;
     std::string agent_name(const Switch &node) const;
