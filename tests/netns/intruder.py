@@ -91,4 +91,5 @@ def main():
     print(json.dumps({"reasons": [*packets, ADDRESS]}))
 
 
-main()
+if __name__ == "__main__":
+    main()
