@@ -105,7 +105,7 @@ def test_a_spine_loses_power(tmp_path):
 
 
 def test_agents_are_restarted(tmp_path):
-    run, seen = ranks(tmp_path, 4, 6, *(word for name in ("leaf1", "spine0", "spine1") for word in
+    run, seen = ranks(tmp_path, 4, 20, *(word for name in ("leaf1", "spine0", "spine1") for word in
                                         ("--kill-inaggd", f"{name}@2s", "--restart-inaggd", f"{name}@2500ms")))
     assert {changes(seen, leaf)[-1] for leaf in range(2)} == {3}
     assert_one_generation(run, seen)
