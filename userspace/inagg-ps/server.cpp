@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "server.hpp"
 
+#include "common/lanes.hpp"
 #include "error.hpp"
-#include "lanes.hpp"
 
 #include <inagg/core/aggregator.h>
 #include <inagg/core/checksum.h>
@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace ps {
@@ -45,6 +46,17 @@ inagg_event event_of(const inagg_hdr &header, const struct inagg_join &join, con
 
 Endpoint endpoint_of(const inagg_member &member) {
     return inaggd::has_joined(member) ? Endpoint{Address::of(member), member.receive_port} : Endpoint{};
+}
+
+// The sums over `ranks` ranks of the `count` elements of each, one rank behind the other in `elements`. In
+// binary64 and in this order, rounded once.
+void sum_floats(uint32_t *sums, const float *elements, std::size_t count, std::size_t ranks) {
+    for (std::size_t i = 0; i < count; i++) {
+        double sum = elements[i];
+        for (std::size_t rank = 1; rank < ranks; rank++)
+            sum += elements[rank * count + i];
+        sums[i] = std::bit_cast<uint32_t>(static_cast<float>(sum));
+    }
 }
 
 const char *type_name(uint8_t type) { return type == INAGG_JOIN ? "JOIN" : "LEAVE"; }
@@ -231,8 +243,8 @@ void Server::fold(Job &job, const Slot &slot, const Packet &packet, int action) 
     else if (action == INAGG_STORE)
         std::memcpy(lanes_of(job, slot), packet.body.data(), packet.body.size());
     else if (action == INAGG_ADD)
-        fold_lanes(lanes_of(job, slot), reinterpret_cast<const uint32_t *>(packet.body.data()), block.elements,
-                   block.dtype_op & 0xf);
+        inagg::fold_lanes(lanes_of(job, slot), reinterpret_cast<const uint32_t *>(packet.body.data()),
+                          block.elements, block.dtype_op & 0xf);
 }
 
 // False if `block` brings floats that were asked for and there is no memory for them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "lanes.cpp" // compiled once for each instruction set
+#define HWY_TARGET_INCLUDE "common/lanes.cpp" // compiled once for each instruction set
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -8,10 +8,8 @@
 
 #include <inagg/wire.h>
 
-#include <bit>
-
 HWY_BEFORE_NAMESPACE();
-namespace ps::HWY_NAMESPACE {
+namespace inagg::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -39,12 +37,12 @@ void MaxLanes(uint32_t *into, const uint32_t *from, std::size_t count) {
     ForEach(into, from, count, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
 }
 
-} // namespace ps::HWY_NAMESPACE
+} // namespace inagg::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-namespace ps {
+namespace inagg {
 
 HWY_EXPORT(AddLanes);
 HWY_EXPORT(MinLanes);
@@ -61,15 +59,6 @@ void fold_lanes(uint32_t *into, const uint32_t *from, std::size_t count, uint8_t
     }
 }
 
-void sum_floats(uint32_t *sums, const float *elements, std::size_t count, std::size_t ranks) {
-    for (std::size_t i = 0; i < count; i++) {
-        double sum = elements[i];
-        for (std::size_t rank = 1; rank < ranks; rank++)
-            sum += elements[rank * count + i];
-        sums[i] = std::bit_cast<uint32_t>(static_cast<float>(sum));
-    }
-}
-
-} // namespace ps
+} // namespace inagg
 
 #endif // HWY_ONCE
