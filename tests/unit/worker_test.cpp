@@ -634,3 +634,86 @@ TEST_F(CappedWorker, CapsHoldAcrossTheWrap) {
     EXPECT_FALSE(open(0u - 14));
     EXPECT_FALSE(open(0u - 1));
 }
+
+// Where a leader adds (canary). Slot 1 is rank 0's, and others lead it.
+struct Led : Worker {
+    int ask(__u64 now) { return inagg_worker_ask(&w, &s, now); }
+    int failed(__u64 contributors, __u16 attempt, __u64 now, int bypass = 0, __u32 block = 1) {
+        return inagg_worker_failed(&w, &s, block, contributors, 0, attempt, bypass, now);
+    }
+};
+
+TEST_F(Led, ATimeOutAsksAndSendsNothing) {
+    open(0);
+    EXPECT_EQ(ask(INAGG_RTO_START_NS - 1), INAGG_W_NOTHING);
+    for (__u64 now = INAGG_RTO_START_NS; now < 60000 * ms; now = s.due_ns)
+        EXPECT_EQ(ask(now), INAGG_W_REQUEST);
+    EXPECT_FALSE(s.resent);
+    EXPECT_EQ(s.due_ns - 60000 * ms < INAGG_RTO_CEILING_NS, true) << "it backs off so far and no further";
+}
+
+TEST_F(Led, NobodyBacksOffWhileResultsCome) {
+    open(0);
+    __u64 now = INAGG_RTO_START_NS;
+    for (; s.tries < 3; now = s.due_ns)
+        ask(now);
+    w.progress_ns = now - 1 * ms;
+    ask(now);
+    EXPECT_EQ(s.tries, 1u);
+    ask(s.due_ns);
+    EXPECT_EQ(s.tries, 2u);
+}
+
+TEST_F(Led, AnAnswerInTimeSaysThatThePathIsAsShortAsBefore) {
+    open(0);
+    ask(INAGG_RTO_START_NS);
+    EXPECT_EQ(w.doublings, 1u);
+    failed(0b11, 0, INAGG_RTO_START_NS + w.rto_ns + 1 * ms);
+    EXPECT_EQ(w.doublings, 1u) << "late";
+    failed(0b11, 0, INAGG_RTO_START_NS + 1 * ms);
+    EXPECT_EQ(w.doublings, 0u);
+    EXPECT_EQ(w.srtt_ns, 0u) << "elements take longer";
+}
+
+TEST_F(Led, WhatIsLostIsSentAgainInItsAttempt) {
+    open(0);
+    EXPECT_EQ(failed(0b10, 1, 1 * ms), INAGG_W_RESEND);
+    EXPECT_EQ(s.epoch, 1u);
+    EXPECT_FALSE(s.bypass);
+    EXPECT_EQ(failed(0b10, 1, 1 * ms + 1), INAGG_W_NOTHING) << "just sent";
+    EXPECT_EQ(failed(0b10, 1, 200 * ms), INAGG_W_RESEND);
+    EXPECT_EQ(failed(0b10, 3, 200 * ms + 1, 1), INAGG_W_RESEND) << "a new attempt cannot have crossed";
+    EXPECT_TRUE(s.bypass);
+    EXPECT_EQ(failed(0b10, 2, 900 * ms), INAGG_W_NOTHING) << "from before";
+    EXPECT_EQ(result(1, 901 * ms), INAGG_W_ACCEPT);
+    open(902 * ms);
+    EXPECT_EQ(s.epoch, 0u);
+    EXPECT_FALSE(s.bypass);
+}
+
+TEST_F(Led, NeverAsksAll) {
+    open(0);
+    for (__u64 now = INAGG_RTO_START_NS; s.tries < 10; now = s.due_ns)
+        ask(now);
+    EXPECT_EQ(failed(0, 0, s.due_ns), INAGG_W_RESEND);
+    inagg_worker_rebooted(&s);
+    EXPECT_EQ(ask(s.sent_ns + 1), INAGG_W_REQUEST);
+    EXPECT_EQ(failed(0, 1, s.sent_ns + 2), INAGG_W_RESEND);
+}
+
+TEST_F(Led, WhoIsInWaits) {
+    open(0);
+    EXPECT_EQ(failed(0b11, 1, 1 * ms), INAGG_W_NOTHING);
+    EXPECT_TRUE(s.acked);
+    EXPECT_EQ(s.epoch, 0u);
+    EXPECT_EQ(ask(s.due_ns), INAGG_W_REQUEST);
+}
+
+TEST_F(Led, AnotherBlocksFailureIsNotThisOnes) {
+    EXPECT_EQ(failed(0, 1, 0), INAGG_W_NOTHING) << "not sent yet";
+    open(0);
+    EXPECT_EQ(failed(0, 1, 200 * ms, 0, 5), INAGG_W_NOTHING);
+    result(1, 201 * ms);
+    EXPECT_EQ(failed(0, 1, 202 * ms), INAGG_W_NOTHING);
+    EXPECT_EQ(failed(0, 1, 202 * ms, 0, 5), INAGG_W_NOTHING) << "never a RESTORE";
+}

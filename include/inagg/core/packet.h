@@ -199,7 +199,7 @@ INAGG_INLINE int inagg_contributors_admitted(const struct inagg_job_config *job,
 }
 
 /**
- * A RESULT or WAIT with @bytes behind its header fits the stream @w, whose slots begin at @first_slot.
+ * A RESULT, WAIT or BLOCK_FAILED with @bytes behind its header fits the stream @w, whose slots begin at @first_slot.
  * The payload checksum is the caller's to verify.  0 or a negative reason.
  */
 INAGG_INLINE int inagg_block_admits(const struct inagg_job_config *job, const struct inagg_worker *w, __u32 first_slot,
@@ -213,7 +213,7 @@ INAGG_INLINE int inagg_block_admits(const struct inagg_job_config *job, const st
 		return -INAGG_R_GENERATION;
 	if (first_slot + inagg_slot_index(w, block) != inagg_swap32(h->slot) || (int)inagg_pool_version(w, block) != version)
 		return -INAGG_R_SLOT;
-	if (inagg_hdr_type(h) == INAGG_WAIT)
+	if (inagg_hdr_type(h) != INAGG_RESULT)
 		return bytes ? -INAGG_R_LENGTH : 0;
 	if (m.elements % INAGG_CHUNK || bytes > (__u32)job->elements * 4)
 		return -INAGG_R_ELEMENTS;

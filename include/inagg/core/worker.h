@@ -52,8 +52,10 @@ struct inagg_wslot {
 	__u8	forgotten : 1;	/* the switch had our elements and has lost them */
 	__u8	refused : 1;	/* trio: the switch has no room; only time helps */
 	__u8	raw : 1;	/* atp: the server has asked for the elements as floats */
-	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no */
-	__u16	reserved[3];
+	__u8	bypass : 1;	/* canary: its elements are not to be summed on the way */
+	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no.  canary: attempt */
+	__u16	reserved;
+	__u32	asked;		/* canary: when, in units of 2^10 ns */
 };
 
 INAGG_ASSERT(sizeof(struct inagg_wslot) == 32);
@@ -122,6 +124,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->forgotten = 0;
 	s->refused = 0;
 	s->raw = 0;
+	s->bypass = 0;
 	s->epoch = 0;
 }
 
@@ -179,6 +182,7 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->forgotten = 0;
 	s->refused = 0;
 	s->raw = 0;
+	s->bypass = 0;
 	s->epoch = 0;
 	return INAGG_W_SEND;
 }
@@ -346,6 +350,12 @@ INAGG_INLINE void inagg_wslot_put_off(const struct inagg_worker *w, struct inagg
 	s->due_ns = now + wait + wait / (2 * INAGG_MAX_RANKS) * (rank % INAGG_MAX_RANKS);
 }
 
+/* What we sent so lately may have crossed what we hear. */
+INAGG_INLINE __u64 inagg_worker_crossing(const struct inagg_worker *w)
+{
+	return w->srtt_ns > w->floor_ns / 4 ? w->srtt_ns : w->floor_ns / 4;
+}
+
 /**
  * A WAIT for @block: @contributors are in.  RESEND when ours is not, and ASK_ALL if it was; RESTORE when
  * the block is behind us and others wait for it.
@@ -354,7 +364,6 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 				   __u64 contributors, __u32 rank, __u64 now)
 {
 	int in = (contributors & inagg_rank_bit(rank)) != 0;
-	__u64 crossing = w->srtt_ns > w->floor_ns / 4 ? w->srtt_ns : w->floor_ns / 4;
 
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
 		if (s->resent)
@@ -366,7 +375,7 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 			inagg_wslot_put_off(w, s, rank, now);
 			return INAGG_W_NOTHING;
 		}
-		if (now - s->sent_ns < crossing)
+		if (now - s->sent_ns < inagg_worker_crossing(w))
 			return INAGG_W_NOTHING;	/* our elements crossed this WAIT */
 		if (INAGG_HAS_CAPS && s->refused && !contributors)
 			return INAGG_W_NOTHING;	/* as we know */
@@ -421,6 +430,37 @@ INAGG_INLINE int inagg_worker_recovers(struct inagg_worker *w, struct inagg_wslo
 	return inagg_wslot_send_anew(w, s, now);
 }
 
+/**
+ * The leader of @block says that @contributors are in and what others sent in attempts before @attempt is lost
+ * (Canary §3.3).  RESEND, in this attempt and, if @bypass, past the sums on the way, when we are not.  Who has not sent
+ * the block yet need not know: its first packet is as good.
+ */
+INAGG_INLINE int inagg_worker_failed(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u64 contributors,
+				     __u32 rank, __u16 attempt, int bypass, __u64 now)
+{
+	int in = (contributors & inagg_rank_bit(rank)) != 0;
+
+	if (s->state != INAGG_WSLOT_SENT || s->block != block)
+		return INAGG_W_NOTHING;
+	/*
+	 * Answered within an RTO of the only question: the path is as short as before.  That is no sample, since elements take
+	 * longer: sums on the way wait for more.
+	 */
+	if (s->tries == 1 && (__u32)(now >> 10) - s->asked <= w->rto_ns >> 10)
+		w->doublings = 0;
+	if (in)
+		return inagg_worker_wait(w, s, block, contributors, rank, now);
+	if (s->epoch != attempt && !inagg_epoch_before(s->epoch, attempt))
+		return INAGG_W_NOTHING;	/* from before what we have heard */
+	if (s->epoch == attempt && now - s->sent_ns < inagg_worker_crossing(w))
+		return INAGG_W_NOTHING;
+	s->epoch = attempt;
+	s->bypass = bypass != 0;
+	s->tries = 0;	/* the leader answers, so what was lost says nothing about the next */
+	inagg_wslot_resend(w, s, now);
+	return INAGG_W_RESEND;
+}
+
 /*
  * A time-out.  Unless we know that our elements arrived, the RTO may be too short for the path: it
  * doubles for all slots, which Karn's rule keeps from learning otherwise (RFC 6298 §5.5).  What was sent
@@ -451,6 +491,24 @@ INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot
 		return inagg_wslot_resend(w, s, now);
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
 	return s->tries > INAGG_ASK_ALL_AFTER ? INAGG_W_REQUEST_ALL : INAGG_W_REQUEST;
+}
+
+/**
+ * The same where a leader adds: our elements may be in sums of others, so they are sent again only when the leader says
+ * that they are lost (inagg_worker_failed()).
+ */
+INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns)
+		return INAGG_W_NOTHING;
+	/* results come: nobody sleeps, and ours may be what was lost */
+	if (s->tries && (__s32)((__u32)(w->progress_ns >> 10) - s->asked) > 0)
+		s->tries = 0;
+	if (s->due_ns)
+		inagg_wslot_expired(w, s, now);
+	s->asked = (__u32)(now >> 10);
+	s->due_ns = now + inagg_worker_backoff(w, s->tries);
+	return INAGG_W_REQUEST;
 }
 
 /*
