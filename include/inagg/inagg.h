@@ -49,7 +49,7 @@ typedef struct inagg_options {
 	uint16_t job;           /* its number; with several trees the first of so many */
 	uint16_t rank;
 	uint16_t size;          /* 1 .. 64 */
-	char algorithm[16];     /* "switchml", "trio", which does not wait for stragglers, "atp", "panama", which adds floats */
+	char algorithm[16];     /* "switchml", "trio", which does not wait for stragglers, "atp", "panama", which adds floats, "canary" */
 	char transport[16];     /* "udp", "kernel", "afxdp", "xdp", "auto" */
 	uint32_t timeout_ms;    /* deadline of joins and of each operation without progress; default 30000 */
 	int32_t scale;          /* k: float32 sums travel as round(x * 2^k); INAGG_SCALE_AUTO agrees on k, or, panama, none */
@@ -69,7 +69,7 @@ typedef struct inagg_stats_t {
 	uint64_t contributions;   /* first transmissions */
 	uint64_t retransmissions; /* contributions sent again */
 	uint64_t requests;        /* header-only requests after time-outs */
-	uint64_t restores;        /* results given back to a switch that lost them */
+	uint64_t restores;        /* results given back to a switch that lost them; canary: to ranks, by this one as leader */
 	uint64_t duplicates;      /* results that were already here */
 	uint64_t rejected;        /* packets with a wrong length, checksum, job or generation */
 	uint64_t reboots;         /* changes of the switch's boot id */
@@ -79,6 +79,8 @@ typedef struct inagg_stats_t {
 	uint64_t abstained;       /* trio: blocks that this rank could not add to: their scale was agreed without it */
 	uint64_t refused;         /* trio: contributions for which the switch had no room; this rank sends fewer since */
 	uint64_t cuts;            /* atp, panama: times that long queues, or a loss, made this rank's window smaller */
+	uint64_t parts;           /* canary: sums, of one rank or more, that this rank added up as leader; its own count, too */
+	uint64_t reissues;        /* canary: times that this rank, as leader, had elements sent again because they were lost */
 } inagg_stats_t;
 
 /**

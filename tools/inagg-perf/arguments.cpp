@@ -166,15 +166,16 @@ Arguments parse_arguments(int argc, char **argv) {
            "RANK:TIME[:EVERY]: that rank sleeps so long before each EVERYth iteration, 2:10ms:5");
     app.add_flag("--in-place", args.in_place, "The result overwrites the input");
     app.add_flag("--json", args.json, "One object a line, the last one with the counters of all ranks");
-    std::vector<JoinOption> join = {{"--switch", "INAGG_SWITCH", "Address of the switch"},
-                                    {"--job", "INAGG_JOB", "Job number"},
-                                    {"--rank", "INAGG_RANK", "This process's rank"},
-                                    {"--size", "INAGG_SIZE", "Ranks in the job"},
-                                    {"--algorithm", "INAGG_ALGORITHM", "switchml, trio, atp or panama"},
-                                    {"--expiry", "INAGG_EXPIRY", "trio: a block waits so long for its next rank, 10ms"},
-                                    {"--quorum", "INAGG_QUORUM", "trio: so many ranks decide a block, 3 or 0.88"},
-                                    {"--transport", "INAGG_TRANSPORT", "udp, kernel, afxdp, xdp or auto"},
-                                    {"--timeout", "INAGG_TIMEOUT_MS", "Deadline in milliseconds"}};
+    std::vector<JoinOption> join = {
+        {"--switch", "INAGG_SWITCH", "Address of the switch"},
+        {"--job", "INAGG_JOB", "Job number"},
+        {"--rank", "INAGG_RANK", "This process's rank"},
+        {"--size", "INAGG_SIZE", "Ranks in the job"},
+        {"--algorithm", "INAGG_ALGORITHM", "switchml, trio, atp, panama or canary"},
+        {"--expiry", "INAGG_EXPIRY", "trio: a block waits so long for its next rank, 10ms"},
+        {"--quorum", "INAGG_QUORUM", "trio: so many ranks decide a block, 3 or 0.88"},
+        {"--transport", "INAGG_TRANSPORT", "udp, kernel, afxdp, xdp or auto"},
+        {"--timeout", "INAGG_TIMEOUT_MS", "Deadline in milliseconds"}};
     add_join_options(app, join);
 
     try {

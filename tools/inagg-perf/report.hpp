@@ -34,11 +34,10 @@ private:
     const Communicator &comm_;
 };
 
-inline constexpr const char *names_of_counters[] = {"blocks",   "contributions", "retransmissions",
-                                                    "requests", "restores",      "duplicates",
-                                                    "rejected", "reboots",       "degraded",
-                                                    "skipped",  "abstained",     "refused",
-                                                    "cuts"};
+inline constexpr const char *names_of_counters[] = {
+    "blocks",   "contributions", "retransmissions", "requests", "restores",  "duplicates",
+    "rejected", "reboots",       "degraded",        "skipped",  "abstained", "refused",
+    "cuts",     "parts",         "reissues"};
 
 /** The counters that names_of_counters names. */
 std::vector<uint64_t> counters_of(const inagg_stats_t &stats);

@@ -48,16 +48,16 @@ struct Choice {
 };
 
 constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP,
-                   panama = 1 << INAGG_PANAMA;
+                   panama = 1 << INAGG_PANAMA, canary = 1 << INAGG_CANARY;
 
 // The fastest first.
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
     {"xdp", over<make_xdp>, switchml, false},
-    {"afxdp", over<make_afxdp>, switchml | trio | atp | panama, false},
+    {"afxdp", over<make_afxdp>, switchml | trio | atp | panama | canary, false},
 #endif
     {"kernel", make_kernel, switchml, true},
-    {"udp", over<make_udp>, switchml | trio | atp | panama, true},
+    {"udp", over<make_udp>, switchml | trio | atp | panama | canary, true},
 };
 
 // An error that says something about this machine and not about the job or the switch.

@@ -110,6 +110,9 @@ public:
     // carries the tensors has deadlines of its own.
     virtual std::optional<std::string> stall() const = 0;
     virtual inagg_stats_t stats() const = 0;
+    // Nothing: whoever is done may leave. Else others may need results that only this rank keeps, until a
+    // barrier that is their last operation, too, and the barrier's for so long after it.
+    virtual std::optional<std::chrono::nanoseconds> linger() const { return std::nullopt; }
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;
 };

@@ -17,6 +17,7 @@ namespace {
 constexpr std::chrono::nanoseconds drive_wait = 5ms; // a blocked caller hands over to others after this
 constexpr std::chrono::nanoseconds keeper_period = 5ms;
 constexpr std::chrono::nanoseconds keeper_wait = 1ms; // while operations are under way
+constexpr uint64_t settle_ns = 1'000'000'000;         // that leaving waits for others
 
 std::unique_ptr<Carrier> join(const inagg_options &options, std::string &note) {
     validate(options);
@@ -69,6 +70,7 @@ void Communicator::leave() {
     const std::lock_guard lock(mutex_);
     drain();
     try {
+        settle();
         carrier_->leave();
     } catch (const Error &) {
         // Nobody is left to hear it; the switch forgets this rank when the job restarts.
@@ -83,6 +85,28 @@ void Communicator::leave() {
 void Communicator::drain() {
     while (!broken_ && !operations_.empty())
         progress(drive_wait);
+}
+
+// Others may need results that only this rank keeps. A barrier that nobody asked for tells that all are done,
+// and then only its own result may be missed somewhere. A rank that is dead must not hold the others, so the
+// barrier is given up when nobody has been given a result for a while. The lock is held.
+void Communicator::settle() {
+    if (broken_ || !carrier_->linger())
+        return;
+    const Handle barrier = carrier_->prepare({});
+    carrier_->start(barrier);
+    uint64_t now = monotonic_ns(), deadline = now + settle_ns, given = carrier_->stats().restores;
+    for (const uint64_t last = now + options_.timeout_ms * 1'000'000ULL; !barrier->done() && now < deadline;
+         now = monotonic_ns()) {
+        carrier_->progress(drive_wait);
+        if (std::exchange(given, carrier_->stats().restores) != given)
+            deadline = std::min(now + settle_ns, last);
+    }
+    if (!barrier->done())
+        return;
+    for (deadline = now + static_cast<uint64_t>(carrier_->linger()->count()); now < deadline;
+         now = monotonic_ns())
+        carrier_->progress(drive_wait);
 }
 
 uint64_t Communicator::excluded() {

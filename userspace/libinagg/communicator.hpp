@@ -60,6 +60,7 @@ private:
     Handle submit(const Call &call);
     bool progress(std::chrono::nanoseconds wait);
     void drain();
+    void settle();
     void forget_finished();
     void check_deadline();
     void break_off(const Error &error);

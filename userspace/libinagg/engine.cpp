@@ -71,6 +71,11 @@ void Engine::start_streams() {
             s.records[index].aggregator = inagg_aggregator_index(job.job, s.first_slot + index, 0);
         s.history = History(history_blocks(job, counts[i], history_mib_), s.payload_bytes);
     }
+    if (job.algorithm != INAGG_CANARY)
+        return;
+    leader_ = std::make_unique<Leader>(membership_.config, *io_);
+    for (std::vector<Led> *blocks : {&completed_, &finishing_})
+        blocks->reserve(first_slot); // at most one of each slot
 }
 
 Engine::~Engine() = default;
@@ -90,13 +95,15 @@ void Engine::extend(Stream stream, uint32_t limit) {
 bool Engine::progress(std::chrono::nanoseconds wait) {
     const uint64_t before = packets_;
     now_ = monotonic_ns();
+    const bool finished = finish_led();
     const uint64_t due = earliest_due();
     const uint64_t until_due = due > now_ ? due - now_ : 0;
-    const auto longest = static_cast<uint64_t>(std::max<int64_t>(wait.count(), 0));
+    const auto longest = finished ? 0 : static_cast<uint64_t>(std::max<int64_t>(wait.count(), 0));
     receive(std::chrono::nanoseconds(std::min(longest, until_due)));
     run_timers();
     say_present();
-    if (longest == 0) // nobody may come back soon to send what was queued
+    // Nobody may come back soon to send what was queued; of a leader that may be what others wait for.
+    if (longest == 0 || leader_)
         io_->flush();
     if (ended_ == INAGG_R_EXCLUDED)
         throw inagg::excluded(membership_.config);
@@ -104,7 +111,7 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
         throw switch_restarted(membership_.switch_address, membership_.config.job);
     if (ended_)
         throw job_ended(membership_.config.job, ended_);
-    return packets_ != before;
+    return finished || packets_ != before;
 }
 
 // Where silent ranks are excluded, one that only waits, or computes, must not be. The answer says who is. And whoever says
@@ -135,8 +142,9 @@ bool Engine::renew() {
 bool Engine::receive(std::chrono::nanoseconds wait) {
     const uint64_t before = packets_;
     io_->receive(*this, wait);
+    finish_led();
     for (StreamState &s : streams_)
-        if (std::exchange(s.answered, false))
+        if (std::exchange(s.answered, false) && !leader_) // blocks of different leaders overtake one another
             detect_overtaken(s);
     return packets_ != before;
 }
@@ -164,9 +172,17 @@ bool Engine::stalled(Stalled &out) const {
             continue;
         const SlotRecord &record = s.records[oldest - s.slots.data()];
         const bool heard = record.heard && record.heard_block == oldest->block;
-        const uint32_t behind = s.beyond - oldest->block;
-        out = {s.stream, oldest->block, heard, heard ? record.contributors : 0,
-               trio() && behind > s.history.blocks() && behind < INT32_MAX ? s.history.blocks() : 0};
+        const uint32_t behind = s.beyond - oldest->block, position = position_of(s, oldest->block);
+        out = {s.stream,
+               oldest->block,
+               heard,
+               heard ? record.contributors : 0,
+               trio() && behind > s.history.blocks() && behind < INT32_MAX ? s.history.blocks() : 0,
+               leader_ ? static_cast<int>(inagg_leader_of(membership_.config.size, position)) : -1};
+        if (leads(s, oldest->block)) {
+            out.heard = true;
+            out.contributors = leader_->seen(position, oldest->block);
+        }
         return true;
     }
     return false;
@@ -177,7 +193,21 @@ inagg_stats_t Engine::stats() const {
     const StreamState &busiest = streams_[streams_[0].worker.srtt_ns ? 0 : 1];
     stats.srtt_ns = busiest.worker.srtt_ns;
     stats.cuts = streams_[0].congestion.cuts;
+    if (leader_) {
+        stats.parts = leader_->parts();
+        stats.reissues = leader_->reissues();
+        stats.restores = leader_->replies();
+    }
     return stats;
+}
+
+std::optional<std::chrono::nanoseconds> Engine::linger() const {
+    constexpr uint64_t timeouts = 2; // the first of the others' comes after one
+    if (!leader_)
+        return std::nullopt;
+    const StreamState &control = streams_[static_cast<int>(Stream::control)];
+    const bool asked = membership_.config.size > 1 && leads(control, control.worker.limit - 1);
+    return std::chrono::nanoseconds(asked ? timeouts * control.worker.rto_ns : 0);
 }
 
 void Engine::leave() { inagg::leave(*io_, membership_); }
@@ -200,8 +230,14 @@ void Engine::packet(std::span<const std::byte> payload, bool congested) noexcept
     }
     congested_ = congested;
     switch (inagg_hdr_type(&header)) {
+    case INAGG_CONTRIBUTION:
+    case INAGG_PARTIAL:
+    case INAGG_REQUEST:
+        on_led(header, body);
+        break;
     case INAGG_RESULT:
     case INAGG_WAIT:
+    case INAGG_BLOCK_FAILED:
         if (StreamState *s = stream_of(inagg_swap32(header.slot)))
             on_block(*s, header, body);
         else
@@ -220,7 +256,9 @@ void Engine::packet(std::span<const std::byte> payload, bool congested) noexcept
 
 bool Engine::admits(const StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) const {
     const auto bytes = static_cast<uint32_t>(body.size());
-    if (bytes > s.payload_bytes)
+    if (bytes > s.payload_bytes || (inagg_hdr_type(&header) == INAGG_BLOCK_FAILED && !leader_))
+        return false;
+    if (leads(s, inagg_swap32(header.block))) // nobody else knows
         return false;
     if (inagg_block_admits(&membership_.config, &s.worker, s.first_slot, &header, bytes))
         return false;
@@ -248,6 +286,18 @@ void Engine::on_block(StreamState &s, const inagg_hdr &header, std::span<const s
         on_wait(s, block, header);
 }
 
+// For the leader of a block.
+void Engine::on_led(const inagg_hdr &header, std::span<const std::byte> body) {
+    const int verdict = leader_ ? leader_->receive(header, body) : -INAGG_R_TYPE;
+    if (verdict < 0) {
+        stats_.rejected += verdict != -INAGG_R_DUPLICATE;
+        return;
+    }
+    on_boot(inagg_swap16(header.boot));
+    if (verdict == INAGG_COMPLETES)
+        completed_.push_back({stream_of(inagg_swap32(header.slot)), inagg_swap32(header.block)});
+}
+
 void Engine::on_boot(uint16_t boot) {
     if (!inagg_boot_heard(&boots_, boot))
         return;
@@ -255,7 +305,8 @@ void Engine::on_boot(uint16_t boot) {
     stats_.reboots++;
     for (StreamState &s : streams_) {
         for (inagg_wslot &slot : s.slots)
-            inagg_worker_rebooted(&slot);
+            if (!leads(s, slot.block))
+                inagg_worker_rebooted(&slot);
         s.earliest_due = now_;
     }
 }
@@ -302,6 +353,30 @@ void Engine::deliver(StreamState &s, const History::Result &result) {
     client_.store(s.stream, result.block, result.meta, s.history.payload(result));
 }
 
+// Blocks that this rank led. Not where they complete: what the client then opens may complete, too, and so
+// on. True if there were any.
+bool Engine::finish_led() {
+    const bool any = !completed_.empty();
+    while (!completed_.empty()) {
+        std::swap(completed_, finishing_);
+        for (const Led &led : finishing_)
+            finish_led(*led.stream, led.block);
+        finishing_.clear();
+    }
+    return any;
+}
+
+void Engine::finish_led(StreamState &s, uint32_t block) {
+    inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, block)];
+    // nothing was sent, so its time is no sample: as if repaired
+    if (inagg_worker_result(&s.worker, &slot, block, true, now_) != INAGG_W_ACCEPT)
+        return;
+    stats_.blocks++;
+    const Leader::Result result = leader_->result(position_of(s, block), block);
+    client_.store(s.stream, block, result.meta, result.payload);
+    open(s, slot);
+}
+
 void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     const uint32_t index = inagg_slot_index(&s.worker, block);
     inagg_wslot &slot = s.slots[index];
@@ -326,6 +401,9 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
 int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_hdr &header) {
     const uint64_t contributors = inagg_swap64(header.contributors);
     const uint16_t rank = membership_.config.rank, epoch = inagg_swap16(header.switch_id);
+    if (leader_)
+        return inagg_worker_failed(&s.worker, &slot, block, contributors, rank, epoch,
+                                   header.level_flags & inagg_swap16(INAGG_F_BYPASS), now_);
     if (!trio()) {
         const bool raw = atp() && s.stream == Stream::data && header.level_flags & inagg_swap16(INAGG_F_SATURATED);
         return inagg_worker_wait_raw(&s.worker, &slot, block, contributors, rank, raw, now_);
@@ -405,7 +483,9 @@ void Engine::run_timers(StreamState &s) {
     uint64_t earliest = UINT64_MAX;
     open_capped(s);
     for (inagg_wslot &slot : s.slots) {
-        act(s, slot, inagg_worker_timeout(&s.worker, &slot, now_));
+        act(s, slot,
+            leader_ ? inagg_worker_ask(&s.worker, &slot, now_)
+                    : inagg_worker_timeout(&s.worker, &slot, now_));
         if (slot.state == INAGG_WSLOT_SENT)
             earliest = std::min<uint64_t>(earliest, slot.due_ns);
     }
@@ -457,9 +537,11 @@ void Engine::skip_decided(StreamState &s, inagg_wslot &slot) {
     }
 }
 
-void Engine::act(StreamState &s, const inagg_wslot &slot, int action) {
+void Engine::act(StreamState &s, inagg_wslot &slot, int action) {
     switch (action) {
     case INAGG_W_SEND:
+        if (leads(s, slot.block))
+            return lead(s, slot);
         stats_.contributions++;
         send_contribution(s, slot, false);
         break;
@@ -487,23 +569,45 @@ inagg_hdr Engine::header(const StreamState &s, inagg_type type, uint32_t block, 
     return header;
 }
 
+static std::size_t payload_bytes_of(const inagg_hdr &header) {
+    const BlockMeta meta = inagg_hdr_meta(&header);
+    return inagg_block_bytes(&meta);
+}
+
+// What others send completes the block: there is nothing to wait for that a timer could bring.
+void Engine::lead(StreamState &s, inagg_wslot &slot) {
+    slot.due_ns = UINT64_MAX;
+    std::byte *frame = io_->reserve(); // not to be sent
+    const inagg_hdr h = load(s, slot, false, frame);
+    if (leader_->contribute(h, {frame + sizeof(h), payload_bytes_of(h)}) == INAGG_COMPLETES)
+        completed_.push_back({&s, slot.block});
+}
+
 void Engine::send_contribution(StreamState &s, const inagg_wslot &slot, bool resend) {
     std::byte *frame = io_->reserve();
+    inagg_hdr h = load(s, slot, resend, frame);
+    commit(h, frame, payload_bytes_of(h));
+}
+
+// A CONTRIBUTION: its elements to their place in the frame, and its header.
+inagg_hdr Engine::load(StreamState &s, const inagg_wslot &slot, bool resend, std::byte *frame) {
     std::byte *payload = frame + sizeof(inagg_hdr);
     BlockMeta meta = slot.raw ? client_.load_raw(slot.block, payload) : client_.load(s.stream, slot.block, payload);
     // both are `switch_id`
     meta.epoch = atp() ? s.records[inagg_slot_index(&s.worker, slot.block)].aggregator : slot.epoch;
     if (!resend)
         stats_.abstained += meta.absent;
-    inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block, resend ? INAGG_F_RESEND : 0);
+    inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block,
+                         (resend ? INAGG_F_RESEND : 0) | (slot.bypass ? INAGG_F_BYPASS : 0));
     inagg_hdr_set_meta(&h, &meta);
-    commit(h, frame, inagg_block_bytes(&meta));
+    return h;
 }
 
 void Engine::send_request(StreamState &s, const inagg_wslot &slot, bool everyone) {
     stats_.requests++;
     inagg_hdr h = header(s, INAGG_REQUEST, slot.block, everyone ? INAGG_F_MULTICAST : 0);
-    h.switch_id = inagg_swap16(s.records[inagg_slot_index(&s.worker, slot.block)].aggregator);
+    h.switch_id =
+        inagg_swap16(leader_ ? slot.epoch : s.records[inagg_slot_index(&s.worker, slot.block)].aggregator);
     commit(h, io_->reserve(), 0);
 }
 
@@ -522,13 +626,8 @@ void Engine::send_restore(StreamState &s, uint32_t block) {
     commit(h, frame, bytes);
 }
 
-// Completes the header and queues the frame; the payload is in place.
 void Engine::commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes) {
-    const bool checked = membership_.config.checked;
-    seal(header, membership_.config,
-         checked ? inagg_payload_checksum(frame + sizeof(header), static_cast<uint32_t>(payload_bytes)) : 0);
-    std::memcpy(frame, &header, sizeof(header));
-    io_->commit(sizeof(header) + payload_bytes);
+    inagg::commit(*io_, membership_.config, header, frame, payload_bytes);
 }
 
 } // namespace inagg

@@ -5,6 +5,7 @@
 #include "error.hpp"
 #include "history.hpp"
 #include "join.hpp"
+#include "leader.hpp"
 #include "packet_io.hpp"
 #include "transport.hpp"
 
@@ -43,6 +44,7 @@ public:
     bool returning() const override { return membership_.flags & INAGG_JOIN_RETURNING; }
     bool renew() override;
     inagg_stats_t stats() const override;
+    std::optional<std::chrono::nanoseconds> linger() const override;
     void leave() override;
 
     // Boot id of the switch as last heard; another owner of the membership watches it for changes.
@@ -76,10 +78,13 @@ private:
     void packet(std::span<const std::byte> payload, bool congested) noexcept override;
     bool admits(const StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) const;
     void on_block(StreamState &s, const inagg_hdr &header, std::span<const std::byte> body);
+    void on_led(const inagg_hdr &header, std::span<const std::byte> body);
     void on_boot(uint16_t boot);
     void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body);
     bool is_ahead(const StreamState &s, const inagg_wslot &slot, uint32_t block) const;
     void deliver(StreamState &s, const History::Result &result);
+    bool finish_led();
+    void finish_led(StreamState &s, uint32_t block);
     void on_wait(StreamState &s, uint32_t block, const inagg_hdr &header);
     int heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_hdr &header);
     void on_full(StreamState &s, uint32_t block, uint16_t cap);
@@ -97,8 +102,10 @@ private:
     void open_capped(StreamState &s);
     void open_in_order(StreamState &s);
     void skip_decided(StreamState &s, inagg_wslot &slot);
-    void act(StreamState &s, const inagg_wslot &slot, int action);
+    void act(StreamState &s, inagg_wslot &slot, int action);
+    void lead(StreamState &s, inagg_wslot &slot);
     void send_contribution(StreamState &s, const inagg_wslot &slot, bool resend);
+    inagg_hdr load(StreamState &s, const inagg_wslot &slot, bool resend, std::byte *frame);
     void send_request(StreamState &s, const inagg_wslot &slot, bool everyone);
     void send_restore(StreamState &s, uint32_t block);
     void commit(inagg_hdr &header, std::byte *frame, std::size_t payload_bytes);
@@ -107,6 +114,13 @@ private:
     static bool controlled(const StreamState &s) { return s.congestion.reaction != INAGG_UNCONTROLLED; }
     bool atp() const { return membership_.config.algorithm == INAGG_ATP; }
     bool trio() const { return membership_.config.algorithm == INAGG_TRIO; }
+    uint32_t position_of(const StreamState &s, uint32_t block) const {
+        return s.first_slot + inagg_slot_index(&s.worker, block);
+    }
+    // Is this rank the leader of the stream's block?
+    bool leads(const StreamState &s, uint32_t block) const {
+        return leader_ && leader_->leads(position_of(s, block));
+    }
 
     std::string name_;
     std::unique_ptr<PacketIo> io_;
@@ -116,6 +130,14 @@ private:
     bool congested_ = false; // the packet that is handled met a long queue
     inagg_boots boots_;
     std::array<StreamState, stream_count> streams_;
+    std::unique_ptr<Leader> leader_; // canary
+    // Blocks that this rank led and that are complete, and those of them that are being delivered: the client
+    // may open blocks meanwhile that complete at once.
+    struct Led {
+        StreamState *stream;
+        uint32_t block;
+    };
+    std::vector<Led> completed_, finishing_;
     uint64_t packets_ = 0;
     inagg_stats_t stats_{};
     const uint32_t history_mib_;

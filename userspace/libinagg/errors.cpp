@@ -79,6 +79,9 @@ std::string describe(const Stalled &stalled, const inagg_options &options) {
         return fmt::format("{} was decided without this rank, and more than {} others since, which is all that a "
                            "rank keeps: raise INAGG_HISTORY, or INAGG_EXPIRY",
                            block, stalled.given_up);
+    if (!stalled.heard && stalled.leader >= 0)
+        return fmt::format("{} is unanswered, rank {}, which leads it, has been silent", block,
+                           stalled.leader);
     if (!stalled.heard)
         return fmt::format("{} is unanswered, the switch at {} has been silent", block,
                            options.switch_address);

@@ -116,6 +116,14 @@ void seal(inagg_hdr &header, const JobConfig &config, uint32_t payload) {
         inagg_hdr_seal(&header);
 }
 
+void commit(PacketIo &io, const JobConfig &config, inagg_hdr &header, std::byte *frame,
+            std::size_t payload_bytes) {
+    const auto bytes = static_cast<uint32_t>(payload_bytes);
+    seal(header, config, config.checked ? inagg_payload_checksum(frame + sizeof(header), bytes) : 0);
+    std::memcpy(frame, &header, sizeof(header));
+    io.commit(sizeof(header) + payload_bytes);
+}
+
 inagg_hdr header_for(const JobConfig &config, inagg_type type) {
     inagg_hdr header;
     inagg_hdr_start(&header, &config, type);

@@ -40,4 +40,9 @@ inagg_hdr header_for(const JobConfig &config, inagg_type type);
 // at only if the job has payload checksums.
 void seal(inagg_hdr &header, const JobConfig &config, uint32_t payload);
 
+// The same, with `payload_bytes` of payload that are in their place in `frame`, the one that `io` reserved
+// last. Queues it.
+void commit(PacketIo &io, const JobConfig &config, inagg_hdr &header, std::byte *frame,
+            std::size_t payload_bytes);
+
 } // namespace inagg

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 namespace inagg {
@@ -46,6 +47,7 @@ struct Stalled {
     bool heard;            // a WAIT came: `contributors` is what the switch knows
     uint64_t contributors; // bitmap of ranks
     uint32_t given_up;     // not 0: no rank keeps the result of a block that so many others have followed
+    int leader = -1;       // canary: the rank that completes the block
 };
 
 class Transport {
@@ -73,6 +75,8 @@ public:
     // once that has begun; until then progress() works on it.
     virtual bool renew() { return true; }
     virtual inagg_stats_t stats() const = 0;
+    // As Carrier's, after a barrier that was the last control block.
+    virtual std::optional<std::chrono::nanoseconds> linger() const { return std::nullopt; }
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;
 };

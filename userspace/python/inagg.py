@@ -68,6 +68,7 @@ class _Stats(ctypes.Structure):
         for name in (
             "blocks", "contributions", "retransmissions", "requests", "restores", "duplicates", "rejected",
             "reboots", "srtt_ns", "degraded", "skipped", "abstained", "refused", "cuts",
+            "parts", "reissues",
         )
     ]
 
