@@ -30,7 +30,8 @@ constexpr uint64_t shortest_sweep_ns = 1'000'000;
 std::system_error failure(const char *what) { return {errno, std::generic_category(), what}; }
 
 bool is_here(uint8_t algorithm) {
-    return algorithm == INAGG_SWITCHML || algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA;
+    return algorithm == INAGG_SWITCHML || algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA ||
+           algorithm == INAGG_CANARY;
 }
 
 uint32_t mantissa_bits(uint8_t dtype) { return dtype == INAGG_WIRE_FLOAT16 ? 10 : 7; }
@@ -258,6 +259,8 @@ int SoftwareSwitch::handle_block(Job &job, const Packet &packet) {
         return -INAGG_R_PAYLOAD_CHECKSUM;
     if (job.record.algorithm == INAGG_TRIO)
         return handle_record(job, block, packet);
+    if (job.record.algorithm == INAGG_CANARY)
+        return handle_canary(job, block, packet);
     Slot &slot = job.slots[index * 2 + (flags & INAGG_F_VERSION)];
     switch (inagg_hdr_type(&packet.header)) {
     case INAGG_CONTRIBUTION:
@@ -332,7 +335,7 @@ int SoftwareSwitch::request(Job &job, Slot &slot, const inagg_block &block, cons
 
 // Blocks that do not wait for stragglers.
 
-static uint64_t now_ns() {
+uint64_t SoftwareSwitch::now_ns() {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
@@ -447,7 +450,9 @@ int SoftwareSwitch::request(Job &job, const inagg_block &block, const Packet &pa
 void SoftwareSwitch::sweep() {
     const std::lock_guard lock(mutex_);
     const uint64_t now = now_ns();
+    release_held();
     for (auto &[number, job] : jobs_) {
+        send_due_sums(job, now);
         const uint64_t period = std::max(uint64_t{job.policy.expiry_us} * 1000 / sweeps_in_expiry, shortest_sweep_ns);
         if (job.records.empty() || now - job.swept_ns < period)
             continue;
@@ -532,6 +537,8 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
     job.record.elements = std::min(inagg_swap16(asked.elements), options_.elements);
     job.record.algorithm = asked.algorithm;
     job.record.flags = asked.flags;
+    if (asked.algorithm == INAGG_CANARY) // partial sums of 16-bit floats have no room in 16 bits
+        job.record.flags |= INAGG_JOIN_TREE;
     job.record.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(job.record.size));
     job.policy.expiry_us = inagg_swap32(asked.expiry_us);
     job.policy.expiry_sweeps = job.policy.expiry_us ? sweeps_in_expiry : 0;
@@ -546,6 +553,7 @@ void SoftwareSwitch::restart(Job &job) {
     job.members.assign(job.record.size, {});
     const uint32_t positions = job.record.slots + job.record.control_slots;
     job.record.generation++;
+    job.descriptors.clear();
     if (job.record.algorithm != INAGG_TRIO) {
         job.slots.assign(positions * 2, {});
         return;
@@ -565,6 +573,7 @@ void SoftwareSwitch::forget(Job &job) {
     std::fill(job.records.begin(), job.records.end(), inagg_record{});
     std::fill(job.floors.begin(), job.floors.end(), inagg_floor{});
     job.open = 0;
+    job.descriptors.clear();
 }
 
 void SoftwareSwitch::join(const Packet &packet) {
@@ -696,8 +705,19 @@ void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body,
 void SoftwareSwitch::emit(std::span<const std::byte> bytes, const Endpoint &to) {
     if (options_.emit)
         return options_.emit(bytes, to);
+    if (chance(options_.reordering)) {
+        held_.emplace_back(std::vector(bytes.begin(), bytes.end()), to);
+        return;
+    }
     sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address),
            to.length);
+    release_held();
+}
+
+void SoftwareSwitch::release_held() {
+    for (const auto &[bytes, to] : std::exchange(held_, {}))
+        sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address),
+               to.length);
 }
 
 } // namespace inagg

@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace inagg {
@@ -38,12 +40,15 @@ struct SoftwareSwitchOptions {
     double loss = 0;                        // probability, of packets in and of packets out
     double duplication = 0;                 // likewise
     double corruption = 0;                  // one bit is turned over
+    double reordering = 0;                  // of packets out: the next one, or a millisecond, goes first
     uint64_t seed = 1;
     uint32_t buckets = 64;                  // trio: of each job, a power of two
     uint32_t most_open = UINT32_MAX;        // trio: blocks of a job at once
     uint16_t window_cap = 0;                // panama: in each RESULT
     // panama: has a packet of this block met a long queue?
     std::function<bool(uint32_t)> congested{};
+    double collision = 0;       // canary: probability that a contribution finds no room to be summed
+    uint32_t sum_wait_us = 500; // canary: a sum waits so long for more
     // Does this packet to this rank get lost?
     std::function<bool(const inagg_hdr &, int)> lose{};
     Endpoint group{}; // length not 0: what is for all ranks goes there, once
@@ -56,6 +61,7 @@ struct SoftwareSwitchCounters {
     uint64_t additions = 0, completions = 0, replies = 0, waits = 0, restores = 0, dropped = 0;
     uint64_t degraded = 0, recoveries = 0; // trio
     uint64_t refused[INAGG_R_CAPACITY] = {};
+    uint64_t partials = 0, collisions = 0; // canary: sums of several ranks, contributions not summed
     uint32_t most_open = 0; // data blocks that had some rank's elements at one time
 };
 
@@ -93,6 +99,14 @@ private:
         std::vector<std::byte> result; // as on the wire, once complete
         inagg_hdr header{};            // trio: of a contribution
     };
+    // canary: what a switch remembers of a block (§3.1.1).
+    struct Descriptor {
+        Slot sum; // of those that have not gone on
+        uint64_t children = 0, gone = 0;
+        uint64_t opened_ns = 0;
+        inagg_hdr header{}; // of a contribution
+    };
+    using DescriptorKey = std::array<uint32_t, 3>; // position, block, attempt
     struct Job {
         inagg_job record{};
         std::vector<Member> members;
@@ -103,6 +117,8 @@ private:
         inagg_policy policy{};
         uint32_t open = 0;
         uint64_t swept_ns = 0;
+        // canary
+        std::map<DescriptorKey, Descriptor> descriptors;
     };
     // A packet while it is handled.
     struct Packet {
@@ -111,6 +127,7 @@ private:
         Endpoint from;
     };
 
+    static uint64_t now_ns();
     void open_socket(bool ipv6);
     void run();
     void arrived(std::span<const std::byte> bytes, const Endpoint &from);
@@ -128,6 +145,14 @@ private:
     void reply(Job &job, uint32_t index, int rank);
     void tell(Job &job, const inagg_record *record, const Packet &packet, int rank);
     void sweep();
+    // canary: software_canary.cpp
+    int handle_canary(Job &job, const inagg_block &block, const Packet &packet);
+    int gather(Job &job, const inagg_block &block, const Packet &packet);
+    bool merge(Job &job, Descriptor &descriptor, const inagg_block &block, const Packet &packet);
+    void send_sum(Job &job, Descriptor &descriptor);
+    void send_due_sums(Job &job, uint64_t now);
+    void scatter(Job &job, const inagg_block &block, const Packet &packet);
+    void pass_on(const Job &job, const Packet &packet, uint16_t more_flags);
 
     void join(const Packet &packet);
     void leave(const Packet &packet);
@@ -143,6 +168,7 @@ private:
     void send_to(const Job &job, inagg_hdr header, std::span<const std::byte> body, int rank);
     void transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to, bool checked = true);
     void emit(std::span<const std::byte> bytes, const Endpoint &to);
+    void release_held();
     bool chance(double probability);
 
     const SoftwareSwitchOptions options_;
@@ -153,6 +179,7 @@ private:
     SoftwareSwitchCounters counters_;
     std::mt19937_64 random_;
     uint16_t boot_ = 1;
+    std::vector<std::pair<std::vector<std::byte>, Endpoint>> held_; // packets that others overtake
     bool silent_ = false;
     std::atomic<bool> stopping_{false};
     std::thread thread_;
