@@ -129,7 +129,7 @@ INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op
 	switch (dtype) {
 	case INAGG_WIRE_FLOAT16:
 	case INAGG_WIRE_BFLOAT16:
-		return op == INAGG_WIRE_SUM && !(job->flags & INAGG_JOIN_TREE) && job->algorithm != INAGG_PANAMA;
+		return op == INAGG_WIRE_SUM && !(job->flags & INAGG_JOIN_TREE) && job->algorithm < INAGG_PANAMA;
 	case INAGG_WIRE_FIXED32:
 		return op == INAGG_WIRE_SUM && job->algorithm != INAGG_PANAMA;
 	case INAGG_WIRE_NONE:

@@ -30,16 +30,21 @@ INAGG_INLINE __u32 inagg_queue_unit(__u64 bits_per_second)
 	return (__u32)((8000000000ULL << INAGG_QUEUE_SHIFT) / bits_per_second);
 }
 
+/** How long a frame that is given to the link at @now (ns) would wait. */
+INAGG_INLINE __u64 inagg_queue_wait(const struct inagg_queue *q, __u64 now)
+{
+	__u64 empty = q->empty_ns;
+
+	return (__s64)(empty - now) < 0 ? 0 : empty - now;
+}
+
 /** A frame of @bytes is given to the link at @now (ns).  Is it to be marked, because it has to wait for long? */
 INAGG_INLINE int inagg_queue_add(struct inagg_queue *q, __u32 bytes, __u64 now)
 {
-	__u64 empty = q->empty_ns, wait;
+	__u64 wait = inagg_queue_wait(q, now);
 
-	if ((__s64)(empty - now) < 0)
-		empty = now;
-	wait = empty - now;
 	if (wait < (__u64)q->mark_ns * INAGG_QUEUE_BOUND)
-		q->empty_ns = empty + ((__u64)bytes * q->unit_ns >> INAGG_QUEUE_SHIFT);
+		q->empty_ns = now + wait + ((__u64)bytes * q->unit_ns >> INAGG_QUEUE_SHIFT);
 	if (wait <= q->mark_ns)
 		return 0;
 	q->marked++;

@@ -95,10 +95,6 @@ struct inagg_policy {
 	__u32	exclude_ms;	/* the job's patience with a silent rank (core/presence.h); 0: without end */
 };
 
-/* Set on other verdicts: a record was opened, the plane counts it until it is COMPLETES or freed. */
-#define INAGG_OPENS	0x20
-#define INAGG_VERDICT(v)	((v) & 0xf)
-
 /** Epochs by a clock that all incarnations of a switch share: 4 ms each, compared as in RFC 1982. */
 INAGG_INLINE __u16 inagg_epoch_of(__u64 ns)
 {

@@ -80,6 +80,9 @@ enum inagg_verdict {
 };
 /* Set on STORE, ADD and COUNT: the block is complete, multicast the slot as the result. */
 #define INAGG_COMPLETES		0x10
+/* Set on any: memory that all jobs share has been taken for the block (record.h, descriptor.h). */
+#define INAGG_OPENS		0x20
+#define INAGG_VERDICT(v)	((v) & 0xf)
 
 INAGG_INLINE int inagg_slot_holds(const struct inagg_slot *s, const struct inagg_block *b)
 {

@@ -53,6 +53,12 @@ INAGG_INLINE __u32 inagg_count_ranks(__u64 ranks)
 	return (__u32)((ranks * 0x0101010101010101ULL) >> 56);
 }
 
+/** The first of them; @ranks is not empty. */
+INAGG_INLINE __u32 inagg_lowest_rank(__u64 ranks)
+{
+	return inagg_count_ranks((ranks & -ranks) - 1) & 63;
+}
+
 /** Bitmap of ranks 0 .. size-1; @size is 1 .. 64. */
 INAGG_INLINE __u64 inagg_all_ranks(__u32 size)
 {

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * canary: the descriptor of a block in a switch (Canary §3.1, §3.2).
+ *
+ * Packets of a block head for its leader, one of the ranks, by whatever path has room.  A switch cannot know how many will
+ * come by: it sums those that come within a time window, and sends the sum on.  What comes later, a straggler, goes on as
+ * it is.  The descriptor remembers who has come, in time or not, so that the leader's result finds its way back:
+ *
+ *     free --a packet--> LIVE --timer, or all that can come--> LIVE, SENT --RESULT--> free
+ *
+ * The table of descriptors is shared by all jobs, and a block has one place in it.  A packet whose place another block has
+ * goes to the leader past all switches (BYPASS); the leader sees that and names its ranks in the result.
+ *
+ * In the paper packets count their ranks, so only the leader can say that none is missing, and a switch waits for its timer.
+ * Here packets name their ranks, and a switch that has those of all ranks that can come to it need not wait.
+ *
+ * Soft state: what is lost here is lost like a packet.  The plane serialises calls on one descriptor.
+ */
+#ifndef INAGG_CORE_DESCRIPTOR_H
+#define INAGG_CORE_DESCRIPTOR_H
+
+#include <inagg/core/aggregator.h>
+#include <inagg/core/job.h>
+
+#define INAGG_DESCRIPTOR_STALE_NS	2000000000ULL	/* nobody waits so long for a try: it is abandoned */
+
+struct inagg_descriptor {
+	struct inagg_slot slot;	/* `seen`: ranks of the sum that is here, or has gone on */
+	__u64	children;	/* ranks whose packets have come, in the sum or after it */
+	__u64	opened_ns;
+	__u32	spread_ns;	/* from then until the last of them */
+	__u16	attempt;
+	__u8	job;		/* row */
+	__u8	stream;
+	__u8	ups;		/* up ports through which packets have come */
+	__u8	late;		/* 0 or 1: a straggler has come (no bit field: the kernel finds no timer beside one) */
+	__u8	reserved[6];
+};
+
+INAGG_ASSERT(sizeof(struct inagg_descriptor) == 56);
+
+/* What comes to a switch. */
+struct inagg_arrival {
+	__u64	ranks;		/* whose sum it is */
+	__u64	expected;	/* all that can come to this switch on their way to the leader */
+	__u64	now_ns;
+	__u8	up;		/* bit of the up port that it came through; 0: from below */
+};
+
+/* Beside those of slot.h and tree.h. */
+enum inagg_descriptor_verdict {
+	INAGG_EVADES = INAGG_COLLIDES + 1,	/* the packet goes to the leader past all switches */
+};
+
+/** Which of @count descriptors, a power of two, is that of slot @position's block in @attempt. */
+INAGG_INLINE __u32 inagg_descriptor_index(__u32 job, __u32 position, __u16 attempt, __u32 count)
+{
+	return inagg_aggregator_index(job, position, attempt) & (count - 1);
+}
+
+INAGG_INLINE int inagg_descriptor_is_jobs(const struct inagg_descriptor *d, const struct inagg_job *job,
+					  const struct inagg_block *b)
+{
+	return (d->slot.flags & INAGG_SLOT_LIVE) && d->job == job->index && d->stream == b->stream;
+}
+
+INAGG_INLINE int inagg_descriptor_holds(const struct inagg_descriptor *d, const struct inagg_job *job,
+					const struct inagg_block *b)
+{
+	return inagg_descriptor_is_jobs(d, job, b) && d->attempt == b->epoch && inagg_slot_holds(&d->slot, b);
+}
+
+/* Both blocks have the same slot. */
+INAGG_INLINE int inagg_same_position(const struct inagg_job *job, const struct inagg_block *b, __u32 other)
+{
+	return !((other ^ b->block) & ((b->stream ? job->control_slots : job->slots) - 1));
+}
+
+/* It has a later block of this position: whoever sent @b has been overtaken. */
+INAGG_INLINE int inagg_descriptor_is_past(const struct inagg_descriptor *d, const struct inagg_job *job,
+					  const struct inagg_block *b)
+{
+	return inagg_descriptor_is_jobs(d, job, b) && inagg_slot_is_past(&d->slot, b) &&
+	       inagg_same_position(job, b, d->slot.block);
+}
+
+/* Nobody needs what is there: it was abandoned, or is of a generation or a block of this position that has been. */
+INAGG_INLINE int inagg_descriptor_is_free(const struct inagg_descriptor *d, const struct inagg_job *job,
+					  const struct inagg_block *b, __u64 now_ns)
+{
+	if (!(d->slot.flags & INAGG_SLOT_LIVE) || now_ns - d->opened_ns >= INAGG_DESCRIPTOR_STALE_NS)
+		return 1;
+	return inagg_descriptor_is_jobs(d, job, b) &&
+	       (d->slot.generation != b->generation ||
+		(inagg_before(d->slot.block, b->block) && inagg_same_position(job, b, d->slot.block)));
+}
+
+INAGG_INLINE void inagg_descriptor_take(struct inagg_descriptor *d, const struct inagg_job *job,
+					const struct inagg_block *b, __u64 now_ns)
+{
+	inagg_slot_take(&d->slot, b);
+	d->children = 0;
+	d->opened_ns = now_ns;
+	d->spread_ns = 0;
+	d->attempt = b->epoch;
+	d->job = (__u8)job->index;
+	d->stream = b->stream;
+	d->late = 0;
+	d->ups = 0;
+}
+
+/* Its block is the packet's, and the packet is not in. */
+INAGG_INLINE int inagg_descriptor_add(struct inagg_descriptor *d, const struct inagg_arrival *a, const struct inagg_block *b)
+{
+	__u64 spread = a->now_ns - d->opened_ns;
+	int verdict;
+
+	d->children |= a->ranks;
+	d->ups |= a->up;
+	d->spread_ns = spread < 0xffffffffU ? (__u32)spread : 0xffffffffU;
+	if (d->slot.flags & INAGG_SLOT_SENT) {
+		d->late = 1;
+		return INAGG_PASS_UP;
+	}
+	if (a->ranks == a->expected) {	/* nobody else is to come */
+		d->slot.flags |= INAGG_SLOT_SENT;
+		return INAGG_PASS_UP;
+	}
+	verdict = inagg_slot_fold(&d->slot, a->ranks, b);
+	if (d->slot.seen != a->expected)
+		return verdict;
+	d->slot.flags |= INAGG_SLOT_SENT;
+	return verdict | INAGG_COMPLETES;
+}
+
+/**
+ * @a arrives for @b on its way to the leader.
+ *
+ * STORE, ADD or COUNT: folded in; with INAGG_OPENS as the first, with INAGG_COMPLETES the sum goes on now.
+ * PASS_UP, COLLIDES, EVADES: the packet itself goes on, the latter two past all switches.  Or a negative reason.
+ */
+INAGG_INLINE int inagg_descriptor_contribute(struct inagg_descriptor *d, const struct inagg_job *job,
+					     const struct inagg_arrival *a, const struct inagg_block *b)
+{
+	int opens = 0;
+
+	if (!inagg_aggregator_takes(b))
+		return INAGG_EVADES;
+	if (!inagg_descriptor_holds(d, job, b)) {
+		if (inagg_descriptor_is_past(d, job, b))
+			return -INAGG_R_STALE;
+		if (!inagg_descriptor_is_free(d, job, b, a->now_ns))
+			return INAGG_COLLIDES;
+		inagg_descriptor_take(d, job, b, a->now_ns);
+		opens = INAGG_OPENS;
+	}
+	if (a->ranks & d->children)
+		return -INAGG_R_DUPLICATE;
+	if (!inagg_slot_agrees(&d->slot, b))
+		return INAGG_EVADES;	/* the leader's to refuse */
+	return inagg_descriptor_add(d, a, b) | opens;
+}
+
+/** The timer of @b's descriptor: 1 if the sum goes on now. */
+INAGG_INLINE int inagg_descriptor_expire(struct inagg_descriptor *d, const struct inagg_job *job, const struct inagg_block *b)
+{
+	if (!inagg_descriptor_holds(d, job, b) || (d->slot.flags & INAGG_SLOT_SENT))
+		return 0;
+	d->slot.flags |= INAGG_SLOT_SENT;
+	return 1;
+}
+
+/** The RESULT of @b passes, and nothing more is to be remembered: 1 if the descriptor was this block's. */
+INAGG_INLINE int inagg_descriptor_free(struct inagg_descriptor *d, const struct inagg_job *job, const struct inagg_block *b)
+{
+	if (!inagg_descriptor_holds(d, job, b))
+		return 0;
+	d->slot.flags &= ~INAGG_SLOT_LIVE;
+	return 1;
+}
+
+/*
+ * How long a sum waits for more (the paper's §5.2.5 leaves to choose it as future work): as long as the last packet of a block
+ * usually takes after the first, with room for how that varies.  To wait in vain costs time only where something is lost
+ * or takes another path, since a sum that is complete leaves at once; to wait too short costs a packet for each straggler.
+ */
+#define INAGG_PATIENCE_START_NS	1000000U
+#define INAGG_PATIENCE_FLOOR_NS	50000U
+#define INAGG_PATIENCE_MOST_NS	20000000U
+
+struct inagg_patience {
+	__u32	mean_ns;
+	__u32	deviation_ns;
+};
+
+/** How long to wait. */
+INAGG_INLINE __u32 inagg_patience_ns(const struct inagg_patience *p)
+{
+	__u32 wait = p->mean_ns + 4 * p->deviation_ns;
+
+	if (!p->mean_ns)
+		return INAGG_PATIENCE_START_NS;
+	if (wait < INAGG_PATIENCE_FLOOR_NS)
+		return INAGG_PATIENCE_FLOOR_NS;
+	return wait < INAGG_PATIENCE_MOST_NS ? wait : INAGG_PATIENCE_MOST_NS;
+}
+
+/** The packets of a block took @spread_ns to come: as RFC 6298 §2, with more weight on what is slower. */
+INAGG_INLINE void inagg_patience_learn(struct inagg_patience *p, __u32 spread_ns)
+{
+	__u32 spread = spread_ns < INAGG_PATIENCE_MOST_NS ? spread_ns : INAGG_PATIENCE_MOST_NS, mean = p->mean_ns, off;
+
+	if (!mean) {
+		p->mean_ns = spread + 1;	/* 0: nothing learnt */
+		p->deviation_ns = spread / 2;
+		return;
+	}
+	off = spread > mean ? spread - mean : mean - spread;
+	p->deviation_ns = p->deviation_ns - p->deviation_ns / 16 + off / 16;
+	p->mean_ns = mean - mean / 16 + spread / 16 + 1;
+}
+
+#endif /* INAGG_CORE_DESCRIPTOR_H */

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include <inagg/core/descriptor.h>
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace {
+
+// One descriptor of a leaf with ranks 0, 1 and 2 of four behind it; the leader is behind a switch above.
+struct Descriptor : testing::Test {
+    inagg_descriptor d{};
+    inagg_job job{};
+    uint64_t now = 1'000'000;
+    uint64_t expected = 0b0111;
+
+    Descriptor() {
+        job.all = 0b0111;
+        job.size = 4;
+        job.slots = 8;
+        job.control_slots = 2;
+        job.index = 1;
+    }
+    static inagg_block block(__u32 number, __u16 attempt = 0) {
+        inagg_block b{};
+        b.block = number;
+        b.generation = 1;
+        b.elements = 32;
+        b.dtype_op = INAGG_WIRE_INT32 << 4;
+        b.epoch = attempt;
+        return b;
+    }
+    int arrive(uint64_t ranks, const inagg_block &b, uint8_t up = 0) {
+        const inagg_arrival a{.ranks = ranks, .expected = expected, .now_ns = now, .up = up};
+        return inagg_descriptor_contribute(&d, &job, &a, &b);
+    }
+    int arrive(uint64_t ranks, __u32 number = 0) { return arrive(ranks, block(number)); }
+    bool expire(const inagg_block &b = block(0)) { return inagg_descriptor_expire(&d, &job, &b); }
+    bool free(const inagg_block &b = block(0)) { return inagg_descriptor_free(&d, &job, &b); }
+};
+
+} // namespace
+
+TEST_F(Descriptor, SendsWhenAllThatCanComeHaveCome) {
+    EXPECT_EQ(arrive(1), INAGG_STORE | INAGG_OPENS);
+    EXPECT_EQ(arrive(4), INAGG_ADD);
+    EXPECT_EQ(arrive(2), INAGG_ADD | INAGG_COMPLETES);
+    EXPECT_FALSE(expire()) << "it has gone";
+    EXPECT_TRUE(free());
+    EXPECT_FALSE(free());
+    EXPECT_EQ(arrive(1), INAGG_STORE | INAGG_OPENS) << "a late copy opens it anew; its timer ends that";
+}
+
+TEST_F(Descriptor, WhoIsExpectedAloneNeedNotWait) {
+    expected = 1;
+    EXPECT_EQ(arrive(1), INAGG_PASS_UP | INAGG_OPENS);
+    EXPECT_FALSE(d.late);
+    EXPECT_EQ(d.children, 1U);
+    EXPECT_EQ(arrive(1), -INAGG_R_DUPLICATE);
+}
+
+TEST_F(Descriptor, StragglersGoOnAndAreRemembered) {
+    EXPECT_EQ(arrive(1), INAGG_STORE | INAGG_OPENS);
+    EXPECT_TRUE(expire());
+    EXPECT_FALSE(expire()) << "once";
+    now += 300;
+    EXPECT_EQ(arrive(2), INAGG_PASS_UP);
+    EXPECT_TRUE(d.late);
+    EXPECT_EQ(d.slot.seen, 1U) << "not in the sum";
+    EXPECT_EQ(d.children, 3U);
+    EXPECT_EQ(d.spread_ns, 300U);
+    EXPECT_EQ(arrive(2), -INAGG_R_DUPLICATE);
+    EXPECT_EQ(arrive(6), -INAGG_R_DUPLICATE) << "nor what overlaps";
+    EXPECT_EQ(d.children, 3U);
+}
+
+TEST_F(Descriptor, RemembersUpPorts) {
+    expected = 0b1110;
+    arrive(2);
+    EXPECT_EQ(arrive(8, block(0), 4), INAGG_ADD);
+    EXPECT_EQ(d.ups, 4U);
+    expire();
+    EXPECT_EQ(arrive(4, block(0), 1), INAGG_PASS_UP);
+    EXPECT_EQ(d.ups, 5U);
+}
+
+TEST_F(Descriptor, ACollisionChangesNothing) {
+    arrive(1);
+    const inagg_descriptor before = d;
+    EXPECT_EQ(arrive(2, 1), INAGG_COLLIDES) << "another slot";
+    EXPECT_EQ(arrive(2, block(0, 1)), INAGG_COLLIDES) << "another attempt";
+    inagg_block control = block(0);
+    control.stream = 1;
+    EXPECT_EQ(arrive(2, control), INAGG_COLLIDES);
+    job.index = 2;
+    EXPECT_EQ(arrive(2), INAGG_COLLIDES);
+    EXPECT_FALSE(free());
+    EXPECT_FALSE(expire());
+    EXPECT_EQ(std::memcmp(&d, &before, sizeof d), 0);
+}
+
+TEST_F(Descriptor, TheNextBlockOfTheSlotTakesItsPlace) {
+    arrive(1, 3);
+    EXPECT_EQ(arrive(2, 3 + job.slots), INAGG_STORE | INAGG_OPENS);
+    EXPECT_EQ(d.children, 2U);
+    EXPECT_EQ(arrive(4, 3), -INAGG_R_STALE);
+    EXPECT_FALSE(expire(block(3)));
+    EXPECT_TRUE(expire(block(3 + job.slots)));
+    inagg_block reborn = block(0);
+    reborn.generation = 2;
+    EXPECT_EQ(arrive(1, reborn), INAGG_STORE | INAGG_OPENS);
+}
+
+TEST_F(Descriptor, WhatIsAbandonedIsFree) {
+    arrive(1, 3);
+    now += INAGG_DESCRIPTOR_STALE_NS - 1;
+    EXPECT_EQ(arrive(1, 4), INAGG_COLLIDES);
+    now++;
+    EXPECT_EQ(arrive(1, 4), INAGG_STORE | INAGG_OPENS);
+}
+
+TEST_F(Descriptor, WhatItCannotSumGoesPast) {
+    inagg_block empty = block(0);
+    empty.elements = 0;
+    EXPECT_EQ(arrive(1, empty), INAGG_EVADES);
+    EXPECT_FALSE(d.slot.flags & INAGG_SLOT_LIVE);
+    arrive(1);
+    inagg_block other = block(0);
+    other.scale = 3;
+    EXPECT_EQ(arrive(2, other), INAGG_EVADES);
+    EXPECT_EQ(d.children, 1U) << "the leader hears of it, and names it";
+    inagg_block control = block(0, 0);
+    control.dtype_op = INAGG_WIRE_NONE << 4;
+    control.elements = 0;
+    free();
+    EXPECT_EQ(arrive(1, control), INAGG_COUNT | INAGG_OPENS);
+}
+
+TEST(Patience, FollowsTheSpreadAndHasBounds) {
+    inagg_patience p{};
+    EXPECT_EQ(inagg_patience_ns(&p), INAGG_PATIENCE_START_NS);
+    for (int i = 0; i < 200; i++)
+        inagg_patience_learn(&p, 400'000);
+    EXPECT_NEAR(inagg_patience_ns(&p), 400'000, 40'000);
+    for (int i = 0; i < 400; i++)
+        inagg_patience_learn(&p, i % 2 ? 100'000 : 900'000);
+    EXPECT_GT(inagg_patience_ns(&p), 900'000U) << "nearly all of them are in time";
+    for (int i = 0; i < 400; i++)
+        inagg_patience_learn(&p, 0);
+    EXPECT_EQ(inagg_patience_ns(&p), INAGG_PATIENCE_FLOOR_NS);
+    for (int i = 0; i < 400; i++)
+        inagg_patience_learn(&p, ~0U);
+    EXPECT_NEAR(inagg_patience_ns(&p), INAGG_PATIENCE_MOST_NS, 1'000'000);
+}
