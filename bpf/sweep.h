@@ -246,23 +246,22 @@ static __always_inline int decide_expired(struct packet *p, struct trio *t, stru
 }
 
 /*
- * Make the frame look as if the first contributor had asked this switch about the block, whatever was in it: the
+ * Make the frame look as if this rank had asked this switch about the block, whatever was in it: the
  * pages of live frames are used again.
  */
-static __always_inline int dress(struct xdp_md *ctx, struct packet *p, const struct trio *t, __u64 seen)
+static __always_inline int dress(struct xdp_md *ctx, struct packet *p, const struct inagg_job *job, __u32 rank)
 {
 	const struct inagg_sweep_settings *sweep = get_sweep_settings();
 	const struct inagg_switch_settings *set;
-	struct endpoint here, rank;
-	__u32 zero = 0, family, row, position, first;
+	struct endpoint here, asker;
+	__u32 zero = 0, family, row, position;
 	struct inagg_member *m;
 	struct ipv6hdr *ip6;
 	struct datagram *d;
 	void *data, *end;
 
 	set = bpf_map_lookup_elem(&settings, &zero);
-	first = inagg_count_ranks((seen & -seen) - 1) & (INAGG_MAX_RANKS - 1);
-	row = t->job->index * INAGG_MAX_RANKS + first;
+	row = job->index * INAGG_MAX_RANKS + rank;
 	m = bpf_map_lookup_elem(&members, &row);
 	if (!sweep || !set || !m || !m->ifindex)
 		return -1;
@@ -279,36 +278,39 @@ static __always_inline int dress(struct xdp_md *ctx, struct packet *p, const str
 	family = family_of(data);
 	here.mac = (const void *)sweep->mac;
 	here.address = family == 4 ? (const void *)&set->address4 : (const void *)set->address6;
-	rank.mac = (const void *)m->mac;
-	rank.address = m->address;
+	asker.mac = (const void *)m->mac;
+	asker.address = m->address;
 	d = datagram_of(data, end, family);
-	if (!d || write_headers(data, end, family, p->payload, rank, here, 0))
+	if (!d || write_headers(data, end, family, p->payload, asker, here, 0))
 		return -1;
 	p->payload = end - (void *)(d + 1);
 	p->boot = set->boot;
-	position = inagg_position_of(t->job, p->block.stream, p->block.block);
+	position = inagg_position_of(job, p->block.stream, p->block.block);
 	p->flags = INAGG_F_RESEND;	/* nor does the expiry say anything about the path */
-	if (p->block.block & (p->block.stream ? t->job->control_slots : t->job->slots))
+	if (p->block.block & (p->block.stream ? job->control_slots : job->slots))
 		p->flags |= INAGG_F_VERSION;
 	__builtin_memset(&d->hdr, 0, sizeof(d->hdr));
 	d->hdr.job = bpf_htons(p->job);
 	d->hdr.generation = bpf_htons(p->block.generation);
 	d->hdr.block = bpf_htonl(p->block.block);
 	d->hdr.slot = bpf_htonl(position);
-	d->hdr.source = bpf_htons(first);
+	d->hdr.source = bpf_htons(rank);
 	return 0;
 }
 
-/* On a frame with room for a result: the result of one expired block, to all ranks, or what is here of it, to the parent. */
+/* On a frame with room for a result: the result of one expired block, to all ranks, or what is here of it, to the parent or,
+ * with canary, to the leader. */
 SEC("xdp.frags")
 int inagg_tick(struct xdp_md *ctx)
 {
 	struct packet *p = handed_over();
 	struct inagg_expired e;
+	struct inagg_job *job;
 	struct branch b;
 	struct report r;
 	struct place at;
 	struct trio t;
+	__u32 number;
 	int verdict;
 
 	if (!p || bpf_map_pop_elem(&expired, &e))
@@ -317,14 +319,21 @@ int inagg_tick(struct xdp_md *ctx)
 	p->block.block = e.block;
 	p->block.generation = e.generation;
 	p->block.stream = e.stream;
+	p->block.epoch = e.attempt;
 	p->payload = 0;
+	number = e.job;
+	job = bpf_map_lookup_elem(&jobs, &number);
+	if (job && job->algorithm == INAGG_CANARY) {
+		bpf_tail_call(ctx, &algorithms, INAGG_CALL_EXPIRE);
+		return refuse(job->index, INAGG_R_ALGORITHM);
+	}
 	if (trio_lookup(&t, p))
 		return XDP_DROP;
 	verdict = decide_expired(p, &t, &at, &r);
 	if (verdict < 0)
 		return verdict == -INAGG_R_STALE ? XDP_DROP : drop(t.count, verdict);
 	t.count->expired++;
-	if (dress(ctx, p, &t, r.state.seen))
+	if (dress(ctx, p, t.job, inagg_lowest_rank(r.state.seen)))
 		return drop(t.count, -INAGG_R_MULTICAST);
 	if (inagg_job_has_parent(t.job)) {
 		t.count->completions++;

@@ -9,8 +9,10 @@
  *   inagg_tree, inagg_parent  SwitchML in a tree of switches (tree.h): what comes from below, and from above
  *   inagg_combine, inagg_combined  likewise of Trio-ML (combine.h)
  *   inagg_atp       that of ATP (atp.h), with a server behind
+ *   inagg_canary, inagg_canary_down, inagg_expire  that of Canary (canary.h): towards a block's leader, what it says, timers
  *   inagg_panama    the float additions of PANAMA (panama.h), whose jobs are trees otherwise, also of one switch
  *   inagg_sweep, inagg_sweep_once, inagg_tick  run by the agent: its blocks that do not wait (sweep.h)
+ *   inagg_meter     on ports whose rate is known, in the kernel's own path: ordinary traffic waits, too (meter.h)
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
  *   inagg_clear     run by the agent: forgets slots, records and floors, safely beside traffic
  *   inagg_forget_job  likewise: before a job with records begins
@@ -90,7 +92,7 @@ struct {
 /* What the root program found out about a packet. */
 struct packet {
 	struct inagg_block block;
-	__u32	slot_key;	/* in `slots` */
+	__u32	slot_key;	/* in `slots`; for canary the slot's index */
 	__u32	payload;	/* bytes behind the inagg header */
 	__u16	flags;		/* enum inagg_flag */
 	__u16	boot;
@@ -99,6 +101,7 @@ struct packet {
 	__u8	type;		/* enum inagg_type */
 	__u8	leaf;		/* the rank's, for panama */
 	__u32	way;		/* of its record, for trio */
+	__u32	up;		/* bit of the up port that it came by, for canary; 0: from below */
 };
 
 /* Whose turn it is behind a port with several ranks: index job.index * ranks + first rank there. */
@@ -258,20 +261,6 @@ struct {
 } uplinks SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, INAGG_MAX_UPS);
-	__type(key, __u32);
-	__type(value, struct inagg_uplink);
-} up_ports SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, INAGG_MAX_JOBS);
-	__type(key, __u32);
-	__type(value, struct inagg_route);
-} routes SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, INAGG_MAX_QUEUES);
 	__type(key, __u32);
@@ -300,6 +289,7 @@ struct {
 } subtrees SEC(".maps");
 
 #include <inagg/core/combiner.h>
+#include <inagg/core/leader.h>
 
 #include "answer.h"
 #include "switchml.h"
@@ -454,6 +444,8 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 #include "combine.h"
 #include "parent.h"
 #include "sweep.h"
+#include "canary.h"
+#include "meter.h"
 
 /* May this frame touch the job's slots?  Nothing has changed yet, and nothing does if it may not. */
 static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, void *data, void *end,
@@ -549,6 +541,11 @@ int inagg_switch(struct xdp_md *ctx)
 	case INAGG_PARTIAL:
 		break;
 	default:
+		if (job && job->algorithm == INAGG_CANARY && is_word(p.type)) {
+			hand_over(&p);
+			bpf_tail_call(ctx, &algorithms, INAGG_CALL_CANARY_DOWN);
+			return refuse(job->index, INAGG_R_ALGORITHM);
+		}
 		if (set->flags & INAGG_SWITCH_HAS_PARENT) {
 			hand_over(&p);
 			bpf_tail_call(ctx, &algorithms, INAGG_CALL_PARENT);
@@ -557,6 +554,11 @@ int inagg_switch(struct xdp_md *ctx)
 	}
 	if (!job)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_JOB);
+	if (job->algorithm == INAGG_CANARY) {
+		hand_over(&p);
+		bpf_tail_call(ctx, &algorithms, INAGG_CALL_CANARY);
+		return refuse(job->index, INAGG_R_ALGORITHM);
+	}
 	count = get_stats(job->index);
 	if (!count)
 		return XDP_ABORTED;
@@ -609,7 +611,7 @@ SEC("xdp.frags/devmap")
 int inagg_egress(struct xdp_md *ctx)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
-	__u32 family = parse_family(data, end), row;
+	__u32 family = parse_family(data, end), row, entry;
 	struct inagg_port_key key = {};
 	struct inagg_port_ranks *behind;
 	struct endpoint rank;
@@ -635,9 +637,11 @@ int inagg_egress(struct xdp_md *ctx)
 	behind = bpf_map_lookup_elem(&port_ranks, &key);
 	if (!behind)
 		return refuse(job->index, INAGG_R_PORT);
-	row = job->index * INAGG_MAX_RANKS +
-	      next_rank(behind, job->index, (__u64)bpf_ntohl(h->block) << 32 | bpf_ntohl(h->slot) << 4 |
-						    inagg_hdr_type(h));
+	entry = next_rank(behind, job->index, (__u64)bpf_ntohl(h->block) << 32 | bpf_ntohl(h->slot) << 4 |
+						      inagg_hdr_type(h));
+	if (job->algorithm == INAGG_CANARY)
+		return canary_egress(ctx, h, job, payload, entry);
+	row = job->index * INAGG_MAX_RANKS + entry;
 	m = bpf_map_lookup_elem(&members, &row);
 	if (!m || !m->ifindex || m->family != family)
 		return refuse(job->index, INAGG_R_RANK);
@@ -710,6 +714,19 @@ static int clear_aggregator(__u32 key)
 	return 1;
 }
 
+/* As clear_bucket(). */
+static int clear_descriptor(__u32 key, __u32 job)
+{
+	struct inagg_descriptor_memory *m = bpf_map_lookup_elem(&descriptors, &key);
+
+	if (!m || !lock_word(&m->busy))
+		return 0;
+	if (job == INAGG_MAX_JOBS || m->state.job == job)
+		m->state.slot.flags = 0;
+	unlock_word(&m->busy);
+	return 1;
+}
+
 static long clear_one(__u32 i, void *context)
 {
 	const struct inagg_floor lost = {};
@@ -728,6 +745,9 @@ static long clear_one(__u32 i, void *context)
 		break;
 	case INAGG_CLEAR_AGGREGATORS:
 		args->cleared += clear_aggregator(key);
+		break;
+	case INAGG_CLEAR_DESCRIPTORS:
+		args->cleared += clear_descriptor(key, args->job);
 		break;
 	}
 	return 0;

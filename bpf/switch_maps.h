@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 
 #include <inagg/core/aggregator.h>
+#include <inagg/core/descriptor.h>
 #include <inagg/core/job.h>
 #include <inagg/core/merge.h>
 #include <inagg/core/presence.h>
@@ -19,8 +20,8 @@
 #define INAGG_DEFAULT_SLOTS	4096	/* slot pairs of a switch; inaggd may choose another number */
 #define INAGG_DEFAULT_BUCKETS	1024	/* of block records, for jobs with INAGG_TRIO; likewise */
 #define INAGG_DEFAULT_AGGREGATORS	4096	/* slots shared by the jobs with INAGG_ATP; likewise */
+#define INAGG_DEFAULT_DESCRIPTORS	4096	/* of blocks, shared by the jobs with INAGG_CANARY; likewise */
 #define INAGG_DEFAULT_BUFFERS	4096	/* of floats that wait, for jobs with INAGG_PANAMA; likewise */
-#define INAGG_DEFAULT_DESCRIPTORS	4096	/* of blocks of the jobs with INAGG_CANARY; likewise */
 #define INAGG_LOOPBACK		1	/* interface that live frames seem to come from; no port of a switch */
 #define INAGG_DEFAULT_FLOORS	65536	/* slots of jobs whose blocks have records: 12 bytes each */
 
@@ -51,11 +52,14 @@ enum inagg_call {
 	INAGG_CALL_TRIO		= INAGG_TRIO,
 	INAGG_CALL_ATP		= INAGG_ATP,
 	INAGG_CALL_PANAMA	= INAGG_PANAMA,	/* floats; what else these jobs have is the tree's */
+	INAGG_CALL_CANARY	= INAGG_CANARY,	/* on the way to the leader */
 	INAGG_CALL_TICK		= INAGG_ALGORITHMS,
 	INAGG_CALL_TREE,
 	INAGG_CALL_PARENT,
 	INAGG_CALL_COMBINE,
 	INAGG_CALL_COMBINED,
+	INAGG_CALL_CANARY_DOWN,	/* what the leader says */
+	INAGG_CALL_EXPIRE,	/* what TICK finds of jobs with INAGG_CANARY */
 	INAGG_CALLS
 };
 
@@ -64,7 +68,11 @@ static inline __u32 inagg_call_of(const struct inagg_job *job)
 {
 	if (job->algorithm == INAGG_PANAMA)
 		return INAGG_CALL_TREE;
-	if (!(job->flags & INAGG_JOIN_TREE) || job->algorithm == INAGG_ATP || job->algorithm == INAGG_CANARY)
+	if (job->algorithm == INAGG_CANARY)
+		return INAGG_CALL_CANARY;
+	if (job->algorithm >= INAGG_ALGORITHMS)
+		return INAGG_CALLS;	/* nothing does */
+	if (!(job->flags & INAGG_JOIN_TREE) || job->algorithm == INAGG_ATP)
 		return job->algorithm;
 	return job->algorithm == INAGG_TRIO ? INAGG_CALL_COMBINE : INAGG_CALL_TREE;
 }
@@ -72,6 +80,8 @@ static inline __u32 inagg_call_of(const struct inagg_job *job)
 /** Does what handles them need @call, too? */
 static inline int inagg_also_calls(const struct inagg_job *job, __u32 call)
 {
+	if (call == INAGG_CALL_CANARY_DOWN || call == INAGG_CALL_EXPIRE)
+		return job->algorithm == INAGG_CANARY;
 	return call == INAGG_CALL_PANAMA && job->algorithm == INAGG_PANAMA;
 }
 
@@ -97,20 +107,36 @@ struct inagg_uplink {
 	__u8	own_address[16];
 };
 
-#define INAGG_MAX_UPS 8
-
 /*
- * `up_ports`: index 0 .. INAGG_MAX_UPS-1: the switches above this one, in the order of --parent; value struct
- * inagg_uplink (position unused); ifindex 0: none, or its MAC is not known yet.
+ * `up_ports`: index 0 .. INAGG_MAX_UPS-1: the switches above this one, in the order of their configuration, which is the
+ * same on all switches below them; ifindex 0: none, or not known yet.
  */
+#define INAGG_MAX_UPS	8
 
 /* `routes`: index job.index; of jobs with INAGG_CANARY. */
-enum inagg_up_policy { INAGG_UP_DEFAULT = 0, INAGG_UP_ECMP, INAGG_UP_FLOWLET, INAGG_UP_LEAST };
 struct inagg_route {
 	__u8	up;		/* bitmap of `up_ports` whose links are up and whose switches know the job */
 	__u8	policy;		/* enum inagg_up_policy */
-	__u16	reserved;
+	__u8	ups;		/* how many there are when all is well */
+	__u8	reserved;
 	__u32	timeout_us;	/* how long a sum waits here for more; 0: adapts itself */
+};
+
+/* By which of them a block goes on: Canary §5.2. */
+enum inagg_up_policy {
+	INAGG_UP_DEFAULT = 0,	/* that of the block's position; the least loaded if its queue is long */
+	INAGG_UP_ECMP,		/* a hash of the position, whatever the queues */
+	INAGG_UP_FLOWLET,	/* the last one, or after a pause the least loaded */
+	INAGG_UP_LEAST,		/* the least loaded */
+};
+
+/* `flowlets`: index inagg_flowlet_of(). */
+#define INAGG_FLOWLETS		1024
+#define INAGG_FLOWLET_GAP_NS	500000	/* a longer pause and another path cannot reorder (CONGA §3.4) */
+struct inagg_flowlet {
+	__u64	sent_ns;
+	__u32	up;		/* index in `up_ports` */
+	__u32	reserved;
 };
 
 /* `queues`: key __u32, the interface of a port, value struct inagg_queue (core/queue.h): what waits to leave by it. */
@@ -178,6 +204,19 @@ struct inagg_aggregator_memory {
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
 };
 
+/* `descriptors`: index inagg_descriptor_index(). */
+struct inagg_descriptor_memory {
+	struct bpf_timer timer;	/* sends the sum on, or frees what was abandoned */
+	__u32	busy;
+	__u32	ready;			/* unused: a sum leaves when it is complete */
+	__u32	job;			/* number */
+	__u32	reserved;
+	struct inagg_descriptor state;
+	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
+};
+
+/* `patience`: index job.index; of jobs with INAGG_CANARY; struct inagg_patience, learnt here.  Calls that race lose samples. */
+
 /* `policies`: index job.index; of jobs with INAGG_TRIO. */
 struct inagg_job_policy {
 	struct inagg_policy policy;
@@ -229,7 +268,8 @@ struct inagg_expired {
 	__u16	generation;
 	__u16	job;		/* number */
 	__u8	stream;
-	__u8	reserved[3];
+	__u8	reserved;
+	__u16	attempt;	/* canary */
 };
 
 /* `due`: ring buffer; so many blocks have just been queued. */
@@ -244,14 +284,14 @@ struct inagg_clear_args {
 	__u32	count;
 	__u32	cleared;	/* out: less than count if one stayed busy; repeat */
 	__u32	what;		/* enum inagg_clear_what */
-	__u32	job;		/* INAGG_CLEAR_BUCKETS, INAGG_CLEAR_DESCRIPTORS: only those of this row; INAGG_MAX_JOBS: all */
+	__u32	job;		/* INAGG_CLEAR_BUCKETS, _DESCRIPTORS: only those of this row; INAGG_MAX_JOBS: all */
 };
 enum inagg_clear_what {
 	INAGG_CLEAR_SLOTS	= 0,	/* entries of `slots` */
 	INAGG_CLEAR_BUCKETS,		/* records in entries of `buckets` */
 	INAGG_CLEAR_FLOORS,		/* entries of `floors` */
 	INAGG_CLEAR_AGGREGATORS,	/* entries of `aggregators` */
-	INAGG_CLEAR_DESCRIPTORS,	/* entries of `descriptors` */
+	INAGG_CLEAR_DESCRIPTORS,	/* entries of `descriptors`, likewise of one row or all */
 };
 
 /*
@@ -265,8 +305,8 @@ struct inagg_forget_args {
 };
 
 /*
- * `ports`: index job.index, an inner devmap with one entry per rank (broadcast goes to all of them).  Entry
- * INAGG_MAX_RANKS + i is up port i of a job with INAGG_CANARY, there while bit i of its route's `up` is set.
+ * `ports`: index job.index, an inner devmap with one entry per rank, and behind them one per up port of a job with
+ * INAGG_CANARY (broadcast goes to all of them).
  */
 #define INAGG_PORT_ENTRIES	(INAGG_MAX_RANKS + INAGG_MAX_UPS)
 
@@ -281,7 +321,7 @@ struct inagg_port_key {
 };
 struct inagg_port_ranks {
 	__u32	count;
-	__u8	rank[INAGG_MAX_RANKS];
+	__u8	rank[INAGG_MAX_RANKS];	/* INAGG_MAX_RANKS + i: the switch above at up port i */
 };
 
 /* `events`: ring buffer; one for each JOIN or LEAVE that the agent must decide, and for each answer of a parent. */

@@ -23,6 +23,9 @@ static const struct inagg_program inagg_programs[] = {
 	{ INAGG_CALL_PARENT, "inagg_parent", 0 },
 	{ INAGG_CALL_COMBINE, "inagg_combine", 1 },
 	{ INAGG_CALL_COMBINED, "inagg_combined", 0 },
+	{ INAGG_CALL_CANARY, "inagg_canary", 1 },
+	{ INAGG_CALL_CANARY_DOWN, "inagg_canary_down", 1 },
+	{ INAGG_CALL_EXPIRE, "inagg_expire", 1 },
 };
 #define INAGG_PROGRAMS	(sizeof(inagg_programs) / sizeof(inagg_programs[0]))
 

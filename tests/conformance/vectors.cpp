@@ -32,6 +32,7 @@ const std::map<std::string, uint8_t> types = {
     {"config", INAGG_CONFIG},
     {"refused", INAGG_REFUSED},
     {"partial", INAGG_PARTIAL},
+    {"block_failed", INAGG_BLOCK_FAILED},
     {"tick", INAGG_TICK},
 };
 const std::map<std::string, uint8_t> dtypes = {
@@ -42,7 +43,8 @@ const std::map<std::string, uint8_t> operators = {
     {"sum", INAGG_WIRE_SUM}, {"min", INAGG_WIRE_MIN}, {"max", INAGG_WIRE_MAX}};
 const std::map<std::string, uint16_t> flag_names = {
     {"resend", INAGG_F_RESEND}, {"multicast", INAGG_F_MULTICAST}, {"saturated", INAGG_F_SATURATED}, {"whole", INAGG_F_WHOLE},
-    {"absent", INAGG_F_ABSENT}, {"collision", INAGG_F_COLLISION}, {"congestion", INAGG_F_CONGESTION}};
+    {"absent", INAGG_F_ABSENT}, {"collision", INAGG_F_COLLISION}, {"congestion", INAGG_F_CONGESTION},
+    {"bypass", INAGG_F_BYPASS}};
 const std::map<std::string, Action> actions = {{"pass", Action::pass},
                                                {"absorb", Action::absorb},
                                                {"drop", Action::drop},
@@ -262,18 +264,47 @@ void check_passed_on(const json &expected, const Answer &answer, const Packet &s
     EXPECT_TRUE(std::equal(came.begin() + header, came.end(), answer.frame.begin() + header));
 }
 
+// What a switch of canary passes on: from this switch, to a rank, to the only switch above, or to those below and above that
+// `contributors` and `ups` name.
+void check_on_its_way(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec) {
+    Packet came = sent;
+    came.boot = switch_boot;
+    for (const char *flag : {"collision", "bypass"})
+        if (expected.value(flag, false))
+            came.flags |= flag_names.at(flag);
+    if (answer.action == Action::multicast) {
+        came.contributors = number<uint64_t>(expected, "contributors", 0);
+        came.port = number<uint8_t>(expected, "ups", 0);
+    }
+    const Frame wanted = build(came);
+    const auto header = static_cast<long>(header_offset(sent.family));
+    ASSERT_EQ(answer.frame.size(), wanted.size());
+    EXPECT_TRUE(std::equal(wanted.begin() + header, wanted.end(), answer.frame.begin() + header));
+    const auto got = parse(answer.frame);
+    EXPECT_EQ(got->source, switch_address(sent.family));
+    EXPECT_EQ(got->source_port, INAGG_PORT);
+    if (answer.action == Action::reply) {
+        const auto rank = number<uint32_t>(expected, "to", sent.slot % spec.ranks);
+        EXPECT_EQ(got->target, worker_address(sent.family, spec.index, rank));
+        EXPECT_EQ(got->target_mac, worker_mac(spec.index, rank));
+        EXPECT_EQ(got->target_port, worker_port(rank));
+    }
+}
+
 // The answer to `sent`, as the vector describes it and as every answer must be.
 void check_packet(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec,
                   uint16_t &last_epoch) {
     check_keys(expected, {"type", "contributors", "count", "dtype", "op", "scale", "next_scale", "elements",
-                          "values", "rest", "saturated", "receive_port", "nonce", "size", "packet_elements",
+                          "values", "rest", "saturated", "to", "ups", "bypass", "receive_port", "nonce", "size", "packet_elements",
                           "slots", "control_slots", "epoch", "window_cap", "degraded", "whole", "collision", "congestion",
                           "reason"});
     const auto got = parse(answer.frame);
     ASSERT_TRUE(got) << "the frame's lengths, checksums or type of service are wrong";
-    const bool up = answer.action == Action::up;
+    const bool up = answer.action == Action::up, canary = spec.algorithm == INAGG_CANARY;
     const auto type = named<uint8_t>(expected, "type", types, up ? INAGG_PARTIAL : INAGG_RESULT);
     ASSERT_EQ(got->type, type);
+    if (canary && type != INAGG_CONFIG && !expected.contains("values"))
+        return check_on_its_way(expected, answer, sent, spec);
     if (up) {
         EXPECT_EQ(got->target, parent_address(sent.family));
         EXPECT_EQ(got->target_mac, parent_mac());
@@ -288,7 +319,9 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     EXPECT_EQ(got->fan_in, type == INAGG_REFUSED ? sent.fan_in : spec.ranks);
     EXPECT_EQ(got->source, switch_address(sent.family));
     EXPECT_EQ(got->source_port, INAGG_PORT);
-    if (answer.action == Action::reply) {
+    if (answer.action == Action::reply && canary && type != INAGG_CONFIG) {
+        EXPECT_EQ(got->target, worker_address(sent.family, spec.index, sent.slot % spec.ranks)) << "the leader";
+    } else if (answer.action == Action::reply) {
         const bool passed_down = sent.source == parent_address(sent.family);
         EXPECT_EQ(got->target, passed_down ? worker_address(sent.family, spec.index, sent.rank) : sent.source);
         EXPECT_EQ(got->target_mac, passed_down ? worker_mac(spec.index, sent.rank) : sent.source_mac);

@@ -42,6 +42,7 @@ inagg_hdr header_of(const Packet &p) {
     h.contributors = inagg_swap64(p.contributors);
     h.boot = htons(p.boot);
     h.window_cap = htons(p.window_cap);
+    h.port = p.port;
     h.switch_id = htons(p.epoch);
     h.scale = p.scale;
     h.next_scale = p.next_scale;
@@ -173,6 +174,7 @@ void read_header(const inagg_hdr &h, Packet &p) {
     p.fan_in = ntohs(h.fan_in);
     p.boot = ntohs(h.boot);
     p.window_cap = ntohs(h.window_cap);
+    p.port = h.port;
     p.epoch = ntohs(h.switch_id);
     p.contributors = inagg_swap64(h.contributors);
     p.scale = h.scale;

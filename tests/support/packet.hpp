@@ -43,7 +43,8 @@ struct Packet {
     uint32_t block = 0, slot = 0;
     uint16_t count = 0, fan_in = 0, boot = 0;
     uint64_t contributors = 0;
-    uint16_t window_cap = 0, epoch = 0; // of trio
+    uint8_t port = 0;                   // of canary: up ports, inside a switch
+    uint16_t window_cap = 0, epoch = 0; // of trio; of canary: the attempt
     uint8_t scale = 0, next_scale = 0;
     uint16_t elements = 0;
     std::vector<uint8_t> payload;

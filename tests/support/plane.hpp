@@ -18,6 +18,7 @@ inline constexpr uint32_t the_port = 1;
 // Few enough that blocks collide.
 inline constexpr uint32_t switch_buckets = 8;
 inline constexpr uint32_t switch_aggregators = 8;
+inline constexpr uint32_t switch_descriptors = 8;
 // As many as all slots of a small switch may need.
 inline constexpr uint32_t switch_buffers = 256;
 

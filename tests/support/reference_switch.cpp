@@ -263,6 +263,7 @@ void ReferenceSwitch::clear_slots() {
     std::fill(memory.begin(), memory.end(), Copy{});
     std::fill(floors.begin(), floors.end(), inagg_floor{});
     std::fill(aggregators.begin(), aggregators.end(), Aggregator{});
+    canary.clear();
     clear_records();
 }
 
@@ -297,6 +298,8 @@ std::string ReferenceSwitch::pool(const JobSpec &spec) {
         }
         return bytes;
     }
+    if (spec.algorithm == INAGG_CANARY)
+        return canary.pool(spec);
     std::string bytes;
     for (uint32_t i = 0; i < 2 * (spec.slots + spec.control_slots); i++) {
         const Copy &copy = memory[2 * spec.first_slot + i];
@@ -349,6 +352,10 @@ Answer ReferenceSwitch::receive(const Frame &frame) {
     case INAGG_PARTIAL:
         return admit(frame, packet);
     default:
+        if (const auto job = jobs.find(packet.job);
+            job != jobs.end() && job->second.algorithm == INAGG_CANARY && (packet.type == INAGG_RESULT || packet.type == INAGG_WAIT ||
+                                                                          packet.type == INAGG_BLOCK_FAILED))
+            return admit(frame, packet);
         return from_parent(frame, packet);
     }
 }
@@ -415,11 +422,16 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
     const inagg_job job = spec.job();
     const auto h = read<inagg_hdr>(frame, header_offset(packet.family));
     inagg_block block = inagg_block_of(&h);
-    if (packet.type == INAGG_REQUEST)
+    if (packet.type == INAGG_REQUEST || packet.type == INAGG_WAIT || packet.type == INAGG_BLOCK_FAILED)
         block.elements = 0;
     const auto bytes = static_cast<uint32_t>(packet.payload.size());
     if (const int refused = inagg_job_admits(&job, &block, packet.slot, bytes))
         return drop(row, static_cast<uint32_t>(-refused));
+    if (spec.algorithm == INAGG_CANARY) {
+        const bool intact = !(spec.flags & INAGG_JOIN_CHECKED) ||
+                            inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes));
+        return canary.receive({spec, job, row, packet, block}, intact);
+    }
     const inagg_member m = spec.member(block.rank);
     if (!m.ifindex)
         return drop(row, INAGG_R_RANK);
@@ -430,7 +442,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
     if ((spec.flags & INAGG_JOIN_CHECKED) &&
         !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
-    if (spec.algorithm > INAGG_PANAMA)
+    if (spec.algorithm >= INAGG_ALGORITHMS)
         return drop(row, INAGG_R_ALGORITHM);
     const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
     Request request{spec, job, row, packet, block, memory[key], is_marked(frame, packet.family)};
@@ -954,6 +966,9 @@ Answer ReferenceSwitch::take_record(Request &request) {
 }
 
 void ReferenceSwitch::sweep() {
+    for (const auto &[number, spec] : jobs)
+        if (spec.algorithm == INAGG_CANARY)
+            canary.sweep(spec);
     for (inagg_record &record : records) {
         if (!(record.slot.flags & INAGG_SLOT_LIVE))
             continue;
@@ -981,7 +996,7 @@ void ReferenceSwitch::sweep() {
 
 Answer ReferenceSwitch::tick() {
     if (expired.empty())
-        return {Action::absorb, 0, {}};
+        return canary.tick([this](uint32_t index) -> inagg_stats & { return rows[index]; });
     const Expired next = expired.front();
     expired.pop_front();
     const auto found = jobs.find(next.job);

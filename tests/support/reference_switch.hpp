@@ -3,6 +3,7 @@
 #pragma once
 
 #include "support/plane.hpp"
+#include "support/reference_canary.hpp"
 
 #include <inagg/core/aggregator.h>
 
@@ -84,6 +85,7 @@ private:
     std::vector<Lanes> record_lanes;
     std::vector<inagg_floor> floors;
     std::vector<Aggregator> aggregators;
+    ReferenceCanary canary;
     std::deque<Expired> expired;
     std::map<uint32_t, JobSpec> jobs; // by number
     std::map<uint32_t, uint32_t> open; // by index

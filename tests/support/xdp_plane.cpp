@@ -77,6 +77,8 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     skeleton->rodata->bucket_count = switch_buckets;
     bpf_map__set_max_entries(skeleton->maps.aggregators, switch_aggregators);
     skeleton->rodata->aggregator_count = switch_aggregators;
+    bpf_map__set_max_entries(skeleton->maps.descriptors, switch_descriptors);
+    skeleton->rodata->descriptor_count = switch_descriptors;
     bpf_map__set_max_entries(skeleton->maps.float_buffers, switch_buffers);
     bpf_map__set_max_entries(skeleton->maps.free_buffers, switch_buffers);
     skeleton->rodata->buffer_count = switch_buffers;
@@ -144,6 +146,36 @@ void XdpPlane::add_uplink(const JobSpec &spec) {
         set_flags(INAGG_SWITCH_HAS_PARENT);
     }
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.uplinks), &spec.index, &up, BPF_ANY), "writing `uplinks`");
+    if (spec.algorithm == INAGG_CANARY)
+        add_route(spec, up);
+}
+
+// The parent is the only switch above. Timers are for sweep() to play.
+void XdpPlane::add_route(const JobSpec &spec, const inagg_uplink &up) {
+    const uint32_t zero = 0;
+    const auto has_parent = static_cast<uint8_t>(spec.has_parent());
+    const inagg_route route{
+        .up = has_parent, .policy = INAGG_UP_DEFAULT, .ups = has_parent, .reserved = 0, .timeout_us = 3'600'000'000};
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.routes), &spec.index, &route, BPF_ANY), "writing `routes`");
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.up_ports), &zero, &up, BPF_ANY), "writing `up_ports`");
+}
+
+// As if the timers of the job's descriptors had found them.
+void XdpPlane::expire_descriptors(uint32_t number, uint32_t index) {
+    for (uint32_t key = 0; key < switch_descriptors; key++) {
+        inagg_descriptor_memory memory;
+        check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.descriptors), &key, &memory), "reading a descriptor");
+        const inagg_descriptor &d = memory.state;
+        if (!(d.slot.flags & INAGG_SLOT_LIVE) || (d.slot.flags & INAGG_SLOT_SENT) || d.job != index)
+            continue;
+        const inagg_expired due{.block = d.slot.block,
+                                .generation = d.slot.generation,
+                                .job = static_cast<uint16_t>(number),
+                                .stream = d.stream,
+                                .reserved = 0,
+                                .attempt = d.attempt};
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.expired), nullptr, &due, BPF_ANY), "writing `expired`");
+    }
 }
 
 void XdpPlane::set_flags(uint16_t flags) {
@@ -202,6 +234,7 @@ void XdpPlane::clear_slots() {
     for (uint32_t key = 0; key < slots; key++)
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.floors), &key, &lost, BPF_ANY), "clearing a floor");
     clear(INAGG_CLEAR_AGGREGATORS, switch_aggregators);
+    clear(INAGG_CLEAR_DESCRIPTORS, switch_descriptors);
     clear_records();
 }
 
@@ -222,6 +255,8 @@ void XdpPlane::clear_records() {
 }
 
 void XdpPlane::sweep() {
+    for (const auto &[number, row] : rows)
+        expire_descriptors(number, row);
     if (run(skeleton->progs.inagg_sweep_once, Frame(64), {}).action != Action::absorb)
         throw std::runtime_error("inagg_sweep_once failed");
 }
@@ -263,7 +298,18 @@ std::string XdpPlane::pool(const JobSpec &spec) {
         bytes.append(reinterpret_cast<const char *>(&memory.state), sizeof memory.state);
         bytes.append(reinterpret_cast<const char *>(&memory.lanes), memory.state.slot.elements * 4UL);
     }
-    if (spec.algorithm == INAGG_ATP)
+    for (uint32_t key = 0; spec.algorithm == INAGG_CANARY && key < switch_descriptors; key++) {
+        inagg_descriptor_memory memory;
+        check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.descriptors), &key, &memory), "reading a descriptor");
+        if (!(memory.state.slot.flags & INAGG_SLOT_LIVE) || memory.state.job != spec.index)
+            continue;
+        memory.state.opened_ns = 0;
+        memory.state.spread_ns = 0;
+        bytes.append(reinterpret_cast<const char *>(&memory.state), sizeof memory.state);
+        if (!(memory.state.slot.flags & INAGG_SLOT_SENT))
+            bytes.append(reinterpret_cast<const char *>(&memory.lanes), memory.state.slot.elements * 4UL);
+    }
+    if (spec.algorithm == INAGG_ATP || spec.algorithm == INAGG_CANARY)
         return bytes;
     inagg_slot_memory memory;
     for (uint32_t i = 0; i < 2 * (spec.slots + spec.control_slots); i++) {

@@ -8,6 +8,7 @@
 #include <set>
 
 struct bpf_program;
+struct inagg_uplink;
 struct switch_bpf;
 struct ring_buffer;
 
@@ -40,6 +41,8 @@ private:
     uint64_t event_count = 0;
     uint32_t slots;
     void add_uplink(const JobSpec &spec);
+    void add_route(const JobSpec &spec, const inagg_uplink &up);
+    void expire_descriptors(uint32_t number, uint32_t index);
     void set_flags(uint16_t flags);
     void clear(uint32_t what, uint32_t count);
     Answer run(const bpf_program *program, const Frame &frame, const std::set<uint32_t> &rows_of_jobs);

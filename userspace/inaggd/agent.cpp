@@ -381,6 +381,7 @@ void Agent::write_route(const JobState &job) {
     }
     inagg_route route{.up = job.up,
                       .policy = static_cast<uint8_t>(book_.policy().up_policy),
+                      .ups = static_cast<uint8_t>(book_.policy().parents.size()),
                       .reserved = 0,
                       .timeout_us = book_.policy().timeout_us};
     write_up_ports();

@@ -38,7 +38,8 @@ constexpr std::array state_maps = {
     "stats",        "events",      "buckets",    "record_lanes",   "floors", "policies",
     "open_records", "expired",     "sweepers",   "sweep_settings", "due",    "uplinks",
     "subtrees",     "attendance",  "stragglers", "aggregators",    "queues", "float_buffers",
-    "free_buffers", "buffer_pool", "shares",     "up_ports",       "routes"};
+    "free_buffers", "buffer_pool", "shares",     "up_ports",       "routes",
+    "descriptors",  "patience"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
                                  "inagg_sweep_once"};
@@ -118,8 +119,11 @@ std::string_view kernel_name(std::string_view name) { return name.substr(0, BPF_
 // What is pinned in `dir` for a switch. Others may pin beside it, even under such a name.
 std::vector<fs::path> own_pins(const fs::path &dir) {
     std::vector<fs::path> pins;
-    for (const AttachedPort &port : attached_ports(dir))
+    for (const AttachedPort &port : attached_ports(dir)) {
         pins.emplace_back(port.pin);
+        if (const fs::path meter = meter_pin(dir, port.name); pinned(meter))
+            pins.push_back(meter);
+    }
     for (const char *name : programs)
         if (program_name(dir / name) == kernel_name(name))
             pins.push_back(dir / name);
@@ -279,6 +283,7 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
     }
     skeleton_->rodata->bucket_count = bpf_map__max_entries(skeleton_->maps.buckets);
     skeleton_->rodata->aggregator_count = bpf_map__max_entries(skeleton_->maps.aggregators);
+    skeleton_->rodata->descriptor_count = bpf_map__max_entries(skeleton_->maps.descriptors);
     skeleton_->rodata->buffer_count = bpf_map__max_entries(skeleton_->maps.float_buffers);
     skeleton_->rodata->has_queues = sizes.queues;
 }
@@ -347,7 +352,25 @@ uint32_t Loader::attach(const std::string &port) {
     return ifindex;
 }
 
-void Loader::detach(const std::string &port) { unpin(port_pin(dir_, port)); }
+void Loader::detach(const std::string &port) {
+    unpin(meter_pin(dir_, port));
+    unpin(port_pin(dir_, port));
+}
+
+// A link, so that nothing remains when its pin goes; the older way to attach to tc leaves a queueing discipline behind.
+void Loader::meter(const std::string &port, uint32_t ifindex) const {
+    constexpr auto tcx_egress = static_cast<bpf_attach_type>(47); // BPF_TCX_EGRESS, Linux 6.6
+    const std::string pin = meter_pin(dir_, port);
+    unpin(pin);
+    const Fd link(bpf_link_create(bpf_program__fd(skeleton_->progs.inagg_meter), static_cast<int>(ifindex), tcx_egress, nullptr));
+    if (!link) {
+        spdlog::info("port {}: its queue is told from this switch's packets alone: {} (before Linux 6.6)", port,
+                     system_text(errno));
+        return;
+    }
+    if (bpf_obj_pin(link.get(), pin.c_str()))
+        throw Error("{}: {}", pin, system_text(errno));
+}
 
 void Loader::replace_pin(const char *name, int fd) const {
     fs::path path = fs::path(dir_) / name;

@@ -477,10 +477,12 @@ private:
     void attach(const std::string &port) {
         uint32_t ifindex = loader_.attach(port);
         attached_[ifindex] = port;
-        if (const auto queue = plan_.queues.find(port); queue != plan_.queues.end())
+        if (const auto queue = plan_.queues.find(port); queue != plan_.queues.end()) {
             agent_->maps().put_queue(ifindex, queue->second);
-        else
+            loader_.meter(port, ifindex);
+        } else {
             agent_->maps().delete_queue(ifindex);
+        }
         spdlog::info("port {}: attached, MTU {}", port, mtu_of(port));
     }
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *port_prefix = "link_";
+constexpr const char *port_prefix = "link_", *meter_prefix = "meter_";
 
 // Map operations fail only when kernel and program disagree about the map; say which.
 void check(int result, const char *what) {
@@ -98,6 +98,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
                     dir, info.value_size, sizeof(inagg_slot_memory));
     maps.slot_count_ = info.max_entries / 2;
     maps.bucket_count_ = info_of(open_pin(dir, "buckets"), "buckets").max_entries;
+    maps.descriptor_count_ = info_of(open_pin(dir, "descriptors"), "descriptors").max_entries;
     maps.aggregator_count_ = info_of(open_pin(dir, "aggregators"), "aggregators").max_entries;
     maps.buffer_count_ = info_of(open_pin(dir, "float_buffers"), "float_buffers").max_entries;
     maps.floor_count_ = info_of(open_pin(dir, "floors"), "floors").max_entries;
@@ -396,11 +397,15 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot)
 }
 
 // Interface names may hold dots, which bpffs does not allow, and never colons.
-std::string port_pin(const std::string &dir, const std::string &name) {
-    std::string file = port_prefix + name;
+static std::string pin_of(const char *prefix, const std::string &dir, const std::string &name) {
+    std::string file = prefix + name;
     std::replace(file.begin(), file.end(), '.', ':');
     return fs::path(dir) / file;
 }
+
+std::string port_pin(const std::string &dir, const std::string &name) { return pin_of(port_prefix, dir, name); }
+
+std::string meter_pin(const std::string &dir, const std::string &name) { return pin_of(meter_prefix, dir, name); }
 
 std::vector<AttachedPort> attached_ports(const std::string &dir) {
     std::vector<AttachedPort> ports;

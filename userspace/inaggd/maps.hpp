@@ -130,6 +130,8 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *job, bool keep_boot);
 
 // Path of the pinned link of the port `name`.
 std::string port_pin(const std::string &dir, const std::string &name);
+// Where the link of what counts its ordinary traffic is, if its rate is known.
+std::string meter_pin(const std::string &dir, const std::string &name);
 std::vector<AttachedPort> attached_ports(const std::string &dir);
 
 // Its blocks live in keyed records that all jobs share; its slots are positions in a window.

@@ -66,7 +66,16 @@ Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
       switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), mac_(mac) {
     if (!wake_)
         throw Error("eventfd: {}", system_text(errno));
+    start(settings_of({})); // timers of descriptors (canary) need no sweeps, but the address
     thread_ = std::thread(&Sweeper::run, this);
+}
+
+inagg_sweep_settings Sweeper::settings_of(const SweepPlan &plan) const {
+    inagg_sweep_settings settings{};
+    settings.sweepers = plan.sweepers;
+    settings.period_ns = static_cast<uint64_t>(plan.period.count());
+    std::copy(mac_.begin(), mac_.end(), settings.mac);
+    return settings;
 }
 
 Sweeper::~Sweeper() {
@@ -76,10 +85,7 @@ Sweeper::~Sweeper() {
 }
 
 void Sweeper::sweep(const SweepPlan &plan) {
-    inagg_sweep_settings settings{};
-    settings.sweepers = plan.sweepers;
-    settings.period_ns = static_cast<uint64_t>(plan.period.count());
-    std::copy(mac_.begin(), mac_.end(), settings.mac);
+    inagg_sweep_settings settings = settings_of(plan);
     by_hand_ms_ = 0;
     int attempts = 0;
     while (!start(settings) && ++attempts < most_attempts)

@@ -47,6 +47,7 @@ public:
     const SweepPlan &plan() const { return plan_; }
 
 private:
+    inagg_sweep_settings settings_of(const SweepPlan &plan) const;
     bool start(const inagg_sweep_settings &settings) const;
     void run();
     void send(uint32_t blocks) const;

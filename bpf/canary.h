@@ -1,0 +1,708 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Canary: core/descriptor.h decides under the descriptor's lock, which also covers its elements.
+ *
+ * What ranks send goes to the leader of its block, along switches that sum what meets in them: down where the leader is
+ * below, else up by the port that uplink.h chooses.  What comes from above only goes down, so nothing goes in circles.
+ * What the leader says goes back by whom descriptors remember, and to whom the packet names.
+ */
+#ifndef INAGG_CANARY_H
+#define INAGG_CANARY_H
+
+#include "uplink.h"
+
+#define CANARY_RETRY_NS	2000000	/* until a sum that was to be sent on is looked at again */
+#define CANARY_BUSY_NS	50000
+#define CANARY_LATE	0x40	/* set on INAGG_PASS_UP: a straggler */
+
+/* Descriptors of this switch, a power of two: as bucket_count. */
+const volatile __u32 descriptor_count = INAGG_DEFAULT_DESCRIPTORS;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_DEFAULT_DESCRIPTORS);
+	__type(key, __u32);
+	__type(value, struct inagg_descriptor_memory);
+} descriptors SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_patience);
+} patience SEC(".maps");
+
+/* What a packet of a job meets. */
+struct passage {
+	struct inagg_job *job;
+	struct inagg_stats *count;
+	struct inagg_member *leader;	/* its row; ifindex 0: it is behind a switch above */
+	__u64	expected;		/* ranks that can come here on their way to it */
+	__u32	leader_rank;
+};
+
+static __always_inline struct inagg_member *member_of(const struct inagg_job *job, __u32 rank)
+{
+	__u32 row = job->index * INAGG_MAX_RANKS + rank;
+
+	return bpf_map_lookup_elem(&members, &row);
+}
+
+/* The ranks behind the switch that this one is behind; 0: it is behind none. */
+static __always_inline __u64 subtree_of(const struct inagg_job *job, __u32 rank)
+{
+	__u32 row = job->index * INAGG_MAX_RANKS + rank;
+	__u64 *behind = bpf_map_lookup_elem(&subtrees, &row);
+
+	return behind ? *behind : 0;
+}
+
+static __always_inline __u64 expected_here(const struct passage *c)
+{
+	__u64 everyone = inagg_all_ranks(c->job->size);
+
+	if (!c->leader->ifindex)
+		return c->job->all;
+	return everyone & ~(subtree_of(c->job, c->leader_rank) | inagg_rank_bit(c->leader_rank));
+}
+
+/* By the packet's job and slot. */
+static __always_inline int find_passage(struct passage *c, const struct packet *p)
+{
+	__u32 number = p->job;
+
+	c->job = bpf_map_lookup_elem(&jobs, &number);
+	if (!c->job || !c->job->size)
+		return -1;
+	c->leader_rank = inagg_leader_of(c->job->size, p->slot_key);
+	c->leader = member_of(c->job, c->leader_rank);
+	c->count = get_stats(c->job->index);
+	if (!c->leader || !c->count)
+		return -1;
+	c->expected = expected_here(c);
+	return 0;
+}
+
+/* Does rank @speaker's packet come from where that rank is?  Finds out by which up port.  0 or a negative reason. */
+static __always_inline int find_sender(const struct xdp_md *ctx, struct packet *p, const struct passage *c, void *data,
+				       __u32 speaker)
+{
+	const struct inagg_member *m = member_of(c->job, speaker);
+	__u32 family = family_of(data);
+
+	if (!m)
+		return -INAGG_R_RANK;
+	if (!m->ifindex) {
+		p->up = find_up(ctx->ingress_ifindex, source_of(data, family).address, family);
+		return p->up ? 0 : -INAGG_R_RANK;
+	}
+	if (m->ifindex != ctx->ingress_ifindex)
+		return -INAGG_R_PORT;
+	if (m->family != family || !same_address(m->address, source_of(data, family).address, family))
+		return -INAGG_R_ADDRESS;
+	return 0;
+}
+
+static __always_inline int is_bare(__u8 type)
+{
+	return type == INAGG_REQUEST || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED;
+}
+
+/* From the leader? */
+static __always_inline int is_word(__u8 type)
+{
+	return type == INAGG_RESULT || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED;
+}
+
+/*
+ * As admit(), for packets whose sender may be above; completes what was handed over.  0 or a negative reason.  A function
+ * of its own, like canary_forward(): verifiers look at it once, and not behind each way through the elements.
+ */
+__attribute__((noinline)) int canary_admit(struct xdp_md *ctx)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+	struct packet *p = handed_over();
+	struct passage c;
+	struct datagram *d;
+	int verdict;
+
+	if (!p || data + INAGG_HDR4 > end)
+		return -INAGG_R_LENGTH;
+	d = datagram_of(data, end, family_of(data));
+	if (!d)
+		return -INAGG_R_LENGTH;
+	p->slot_key = bpf_ntohl(d->hdr.slot);
+	p->up = 0;
+	if (find_passage(&c, p))
+		return -INAGG_R_JOB;
+	c.count->packets++;
+	p->block = inagg_block_of(&d->hdr);
+	if (is_bare(p->type))
+		p->block.elements = 0;
+	verdict = inagg_job_admits(c.job, &p->block, p->slot_key, p->payload);
+	if (verdict)
+		return verdict;
+	p->block.stream = inagg_stream_of(c.job, p->slot_key);
+	verdict = find_sender(ctx, p, &c, data, is_word(p->type) ? c.leader_rank : p->block.rank);
+	if (verdict)
+		return verdict;
+	if (p->up && !is_word(p->type) && !c.leader->ifindex)
+		return -INAGG_R_PARENT;	/* what comes from above goes down */
+	if ((c.job->flags & INAGG_JOIN_CHECKED) &&
+	    !inagg_packet_intact(&d->hdr, payload_checksum(d + 1, end, p->payload / 64)))
+		return -INAGG_R_PAYLOAD_CHECKSUM;
+	return 0;
+}
+
+/* Give the packet, with @flags more, this switch's boot id: ranks know one switch. */
+static __always_inline int restamp(const struct xdp_md *ctx, const struct packet *p, __u16 flags)
+{
+	struct inagg_hdr *h;
+	__u32 payload;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h)
+		return -1;
+	payload = inagg_hdr_payload_part(h);
+	h->level_flags |= bpf_htons(flags);
+	h->boot = bpf_htons(p->boot);
+	inagg_hdr_reseal(h, payload);
+	return 0;
+}
+
+/* The finished frame goes to whom this row names: a rank, or the switch that it is behind. */
+static __always_inline int send_below(struct xdp_md *ctx, const struct packet *p, const struct passage *c,
+				      const struct inagg_member *m, int is_switch)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+	struct endpoint to = { (void *)m->mac, m->address };
+	__u32 family;
+
+	if (data + INAGG_HDR4 > end)
+		return XDP_ABORTED;
+	family = family_of(data);
+	if (m->family != family)
+		return drop(c->count, -INAGG_R_ADDRESS);
+	/* a switch does not get back what it has sent */
+	if (is_switch && same_address(m->address, source_of(data, family).address, family))
+		return drop(c->count, -INAGG_R_PORT);
+	if (write_headers(data, end, family, p->payload, destination_of(data, family), to, m->receive_port))
+		return XDP_ABORTED;
+	is_queue_long(m->ifindex, end - data);
+	return bpf_redirect(m->ifindex, 0);
+}
+
+static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p, const struct passage *c)
+{
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+	__u32 key = choose_up(c->job->index, p->job, p->slot_key);
+	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
+	struct endpoint from, to;
+
+	if (p->up || !up || !up->ifindex)
+		return drop(c->count, -INAGG_R_PARENT);
+	from.mac = (void *)up->own_mac;
+	from.address = up->own_address;
+	to.mac = (void *)up->mac;
+	to.address = up->address;
+	if (write_headers(data, end, up->family, p->payload, from, to, bpf_htons(INAGG_PORT)))
+		return XDP_ABORTED;
+	is_queue_long(up->ifindex, end - data);
+	return bpf_redirect(up->ifindex, 0);
+}
+
+/* The packet that was handed over goes on to where @rank is, with @flags more. */
+__attribute__((noinline)) int canary_forward(struct xdp_md *ctx, __u32 rank, __u32 flags)
+{
+	struct packet *p = handed_over();
+	struct inagg_member *m;
+	struct passage c;
+
+	if (!p || find_passage(&c, p) || restamp(ctx, p, flags))
+		return XDP_ABORTED;
+	m = member_of(c.job, rank);
+	if (!m)
+		return XDP_ABORTED;
+	return m->ifindex ? send_below(ctx, p, &c, m, subtree_of(c.job, rank) != 0) : send_above(ctx, p, &c);
+}
+
+/* On the way to the leader. */
+
+static __always_inline struct inagg_descriptor_memory *find_descriptor(const struct packet *p, __u16 attempt)
+{
+	__u32 key = inagg_descriptor_index(p->job, p->slot_key, attempt, descriptor_count);
+
+	return bpf_map_lookup_elem(&descriptors, &key);
+}
+
+static __always_inline struct place descriptor_place(struct inagg_descriptor_memory *m)
+{
+	struct place at = { &m->busy, &m->ready, m->lanes, &m->state.slot, NULL };
+	return at;
+}
+
+/*
+ * The timer of a descriptor.  It cannot send: it queues the block for inagg_expire and wakes the agent (sweep.h), and looks
+ * again, since ticks may be lost.  What was sent and never had a result is free in the end.
+ */
+static int descriptor_due(void *map __attribute__((unused)), __u32 *key __attribute__((unused)),
+			  struct inagg_descriptor_memory *m)
+{
+	struct inagg_expired e = {};
+	__u64 again = 0, age;
+	int waits = 0;
+
+	if (!lock_word(&m->busy)) {
+		bpf_timer_start(&m->timer, CANARY_BUSY_NS, 0);
+		return 0;
+	}
+	age = bpf_ktime_get_ns() - m->state.opened_ns;
+	if (m->state.slot.flags & INAGG_SLOT_LIVE) {
+		if (age >= INAGG_DESCRIPTOR_STALE_NS) {
+			m->state.slot.flags = 0;
+		} else if (m->state.slot.flags & INAGG_SLOT_SENT) {
+			again = INAGG_DESCRIPTOR_STALE_NS - age;
+		} else {
+			e.block = m->state.slot.block;
+			e.generation = m->state.slot.generation;
+			e.job = m->job;
+			e.stream = m->state.stream;
+			e.attempt = m->state.attempt;
+			waits = 1;
+			again = CANARY_RETRY_NS;
+		}
+	}
+	unlock_word(&m->busy);
+	if (again)
+		bpf_timer_start(&m->timer, again, 0);
+	if (waits && !bpf_map_push_elem(&expired, &e, 0))
+		ring(1);
+	return 0;
+}
+
+static __always_inline __u64 timeout_of(const struct passage *c)
+{
+	__u32 row = c->job->index;
+	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
+	struct inagg_patience *learnt = bpf_map_lookup_elem(&patience, &row);
+
+	if (route && route->timeout_us)
+		return (__u64)route->timeout_us * 1000;
+	return learnt ? inagg_patience_ns(learnt) : INAGG_PATIENCE_START_NS;
+}
+
+/* Without memory for a timer the block's ranks, which wait in vain, begin it anew. */
+static __always_inline void start_timer(const struct packet *p, const struct passage *c)
+{
+	struct inagg_descriptor_memory *m = find_descriptor(p, p->block.epoch);
+
+	if (!m)
+		return;
+	bpf_timer_init(&m->timer, &descriptors, CLOCK_MONOTONIC);	/* if there is none yet */
+	bpf_timer_set_callback(&m->timer, descriptor_due);
+	bpf_timer_start(&m->timer, timeout_of(c), 0);
+}
+
+/* Ranks whose sum the packet is; 0: its sender may not speak for them. */
+static __always_inline __u64 arrived_ranks(const struct packet *p, const struct passage *c)
+{
+	__u64 ranks = inagg_rank_bit(p->block.rank), may;
+
+	if (p->type == INAGG_PARTIAL) {
+		ranks = p->block.contributors;
+		may = p->up ? inagg_all_ranks(c->job->size) : subtree_of(c->job, p->block.rank);
+		if (ranks & ~may)
+			return 0;
+	}
+	/* neither from above what is below, nor from anywhere what the leader has */
+	return ranks & ((p->up ? c->job->all : 0) | inagg_rank_bit(c->leader_rank)) ? 0 : ranks;
+}
+
+/* The sum that a packet has been folded into. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inagg_slot);
+} canary_sum SEC(".maps");
+
+/* Fold the packet, of these ranks, into its descriptor; what it is now is left in `canary_sum`.  The verdict. */
+__attribute__((noinline)) int canary_fold(struct xdp_md *ctx, __u64 ranks, __u64 expected)
+{
+	struct packet *p = handed_over();
+	struct inagg_arrival a = { .ranks = ranks, .expected = expected, .now_ns = bpf_ktime_get_ns() };
+	struct inagg_descriptor_memory *m;
+	__u32 number, zero = 0;
+	struct inagg_slot *sum = bpf_map_lookup_elem(&canary_sum, &zero);
+	struct inagg_job *job;
+	struct inagg_hdr *h;
+	struct place at;
+	int verdict;
+	void *end;
+
+	if (!p || !sum)
+		return -INAGG_R_JOB;
+	number = p->job;
+	job = bpf_map_lookup_elem(&jobs, &number);
+	m = find_descriptor(p, p->block.epoch);
+	if (!job || !m)
+		return -INAGG_R_JOB;
+	a.up = p->up;
+	at = descriptor_place(m);
+	h = header_of(ctx, &end);
+	if (!h)
+		return -INAGG_R_LENGTH;
+	if (!lock_word(&m->busy))
+		return -INAGG_R_BUSY;
+	verdict = inagg_descriptor_contribute(&m->state, job, &a, &p->block);
+	if (verdict > 0 && INAGG_VERDICT(verdict) <= INAGG_COUNT)
+		atp_move(&at, p, h + 1, end, verdict & ~INAGG_OPENS);
+	if (verdict > 0 && (verdict & INAGG_OPENS))
+		m->job = p->job;
+	*sum = m->state.slot;
+	if (verdict == INAGG_PASS_UP && m->state.late)
+		verdict |= CANARY_LATE;
+	unlock_word(&m->busy);
+	return verdict;
+}
+
+/* The packet itself goes on. */
+static __always_inline int canary_pass(struct xdp_md *ctx, const struct passage *c, int verdict)
+{
+	int action = INAGG_VERDICT(verdict);
+	__u32 flags = 0;
+
+	if (verdict & CANARY_LATE)
+		c->count->late++;
+	c->count->relayed++;
+	if (action == INAGG_EVADES)
+		flags = INAGG_F_BYPASS;
+	if (action == INAGG_COLLIDES) {
+		c->count->collisions++;
+		flags = INAGG_F_BYPASS | INAGG_F_COLLISION;
+	}
+	return canary_forward(ctx, c->leader_rank, flags);
+}
+
+static __always_inline int canary_contribute(struct xdp_md *ctx, struct packet *p, const struct passage *c)
+{
+	__u64 ranks = arrived_ranks(p, c);
+	struct inagg_slot *sum;
+	struct report r = {};
+	__u32 zero = 0;
+	int verdict;
+
+	if (!ranks)
+		return drop(c->count, -INAGG_R_RANK);
+	if (p->flags & INAGG_F_BYPASS)
+		return canary_forward(ctx, c->leader_rank, 0);
+	verdict = canary_fold(ctx, ranks, c->expected);
+	if (verdict == -INAGG_R_DUPLICATE)
+		c->count->duplicates++;
+	if (verdict < 0)
+		return drop(c->count, verdict);
+	if (INAGG_VERDICT(verdict) > INAGG_COUNT)
+		return canary_pass(ctx, c, verdict);
+	c->count->additions++;
+	c->count->elements += p->block.elements;
+	if (verdict & INAGG_OPENS)
+		start_timer(p, c);
+	sum = bpf_map_lookup_elem(&canary_sum, &zero);
+	if (!(verdict & INAGG_COMPLETES) || !sum)
+		return XDP_DROP;
+	c->count->completions++;
+	r.state = *sum;
+	r.count = inagg_count_ranks(r.state.seen);
+	r.epoch = p->block.epoch;
+	answer(ctx, p, c->job, INAGG_PARTIAL, &r);
+	return canary_forward(ctx, c->leader_rank, 0);
+}
+
+/* Contributions, sums and questions, from a rank or from another switch. */
+SEC("xdp.frags")
+int inagg_canary(struct xdp_md *ctx)
+{
+	struct packet *p = handed_over();
+	struct passage c;
+	int verdict;
+
+	if (!p)
+		return XDP_ABORTED;
+	verdict = canary_admit(ctx);
+	if (find_passage(&c, p))
+		return XDP_ABORTED;
+	if (verdict)
+		return drop(c.count, verdict);
+	switch (p->type) {
+	case INAGG_CONTRIBUTION:
+	case INAGG_PARTIAL:
+		return canary_contribute(ctx, p, &c);
+	case INAGG_REQUEST:
+		c.count->relayed++;
+		return canary_forward(ctx, c.leader_rank, 0);
+	default:
+		return drop(c.count, -INAGG_R_TYPE);	/* a leader forgets nothing that could be restored */
+	}
+}
+
+/* What the leader says. */
+
+struct children {
+	__u64	ranks;
+	__u8	ups;
+};
+
+/* Who has come for the packet's block in that attempt; nobody needs to know it from now on. */
+static __always_inline void collect_children(const struct packet *p, const struct passage *c, __u16 attempt,
+					     struct children *all)
+{
+	struct inagg_descriptor_memory *m = find_descriptor(p, attempt);
+	struct inagg_block block = p->block;
+	__u32 row = c->job->index;
+	struct inagg_patience *learnt = bpf_map_lookup_elem(&patience, &row);
+
+	block.epoch = attempt;
+	if (!m || !lock_word(&m->busy))
+		return;
+	if (inagg_descriptor_free(&m->state, c->job, &block)) {
+		all->ranks |= m->state.children;
+		all->ups |= m->state.ups;
+		if (learnt)
+			inagg_patience_learn(learnt, m->state.spread_ns);
+	}
+	unlock_word(&m->busy);
+}
+
+/* The frame goes to those below and above whom it names: the egress program gives each copy its own (canary_egress()). */
+static __always_inline int send_to_children(struct xdp_md *ctx, struct packet *p, const struct passage *c, __u64 contributors,
+					    __u8 ups)
+{
+	struct inagg_hdr *h;
+	__u32 payload;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	payload = inagg_hdr_payload_part(h);
+	h->contributors = bpf_cpu_to_be64(contributors);
+	h->port = ups;
+	h->boot = bpf_htons(p->boot);
+	inagg_hdr_reseal(h, payload);
+	return multicast(ctx, p->payload, c->job, c->count);
+}
+
+/* For ranks that are behind switches above when no descriptor knows by which port: by any. */
+static __always_inline __u32 any_up(const struct packet *p, const struct passage *c)
+{
+	__u32 up = choose_up(c->job->index, p->job, p->slot_key);
+
+	return up < INAGG_MAX_UPS ? 1 << up : 0;
+}
+
+/* A result for all: to those who have come, and to those whom the packet names because nobody has noticed them. */
+static __always_inline int spread_result(struct xdp_md *ctx, struct packet *p, const struct passage *c)
+{
+	__u64 named = p->block.contributors & inagg_all_ranks(c->job->size), here = c->job->all;
+	struct children all = {};
+
+	for (__u16 attempt = 0; attempt <= INAGG_CANARY_ATTEMPTS; attempt++)
+		if (attempt <= p->block.epoch)
+			collect_children(p, c, attempt, &all);
+	if (p->up) {
+		named &= here;
+		all.ups = 0;
+	} else if ((named & ~here) && !all.ups) {
+		all.ups = any_up(p, c);
+	}
+	all.ranks = (all.ranks & here) | named;
+	if (!all.ranks && !all.ups)
+		return drop(c->count, -INAGG_R_STALE);
+	c->count->replies++;
+	return send_to_children(ctx, p, c, all.ranks, all.ups);
+}
+
+/* To all ranks that are not in. */
+static __always_inline int spread_failure(struct xdp_md *ctx, struct packet *p, const struct passage *c)
+{
+	__u64 elsewhere = inagg_all_ranks(c->job->size) & ~c->job->all & ~p->block.contributors;
+
+	c->count->waits++;
+	return send_to_children(ctx, p, c, p->block.contributors, elsewhere && !p->up ? any_up(p, c) : 0);
+}
+
+SEC("xdp.frags")
+int inagg_canary_down(struct xdp_md *ctx)
+{
+	struct packet *p = handed_over();
+	struct inagg_member *m;
+	struct passage c;
+	int verdict;
+
+	if (!p)
+		return XDP_ABORTED;
+	verdict = canary_admit(ctx);
+	if (find_passage(&c, p))
+		return XDP_ABORTED;
+	if (verdict)
+		return drop(c.count, verdict);
+	if (p->flags & INAGG_F_MULTICAST) {
+		if (p->type == INAGG_RESULT)
+			return spread_result(ctx, p, &c);
+		if (p->type == INAGG_BLOCK_FAILED)
+			return spread_failure(ctx, p, &c);
+		return drop(c.count, -INAGG_R_TYPE);
+	}
+	m = member_of(c.job, p->block.rank);
+	if (!m || (p->up && !m->ifindex))
+		return drop(c.count, -INAGG_R_RANK);
+	c.count->relayed++;
+	return canary_forward(ctx, p->block.rank, 0);
+}
+
+/* The sum of a descriptor whose time is up, in a frame that looks as if rank @rank had sent it here. */
+static __always_inline int send_sum(struct xdp_md *ctx, struct packet *p, const struct passage *c,
+				    struct inagg_descriptor_memory *m, struct report *r)
+{
+	__u32 bytes = r->state.elements * 4;
+	struct place at = descriptor_place(m);
+	struct inagg_hdr *h;
+	int there;
+	void *end;
+
+	if (bytes > INAGG_MAX_PAYLOAD || resize(ctx, p, bytes))
+		return drop(c->count, -INAGG_R_RESIZE);
+	h = header_of(ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	if (!lock_word(at.busy))
+		return drop(c->count, -INAGG_R_BUSY);
+	there = inagg_descriptor_holds(&m->state, c->job, &p->block);
+	if (there)
+		result_to_packet(at.lanes, h + 1, end, bytes / 64);
+	unlock_word(at.busy);
+	if (!there)
+		return drop(c->count, -INAGG_R_STALE);
+	h->source = bpf_htons(inagg_lowest_rank(r->state.seen));
+	p->block.dtype_op = r->state.dtype_op;
+	p->block.scale = r->state.scale;
+	r->count = inagg_count_ranks(r->state.seen);
+	r->epoch = p->block.epoch;
+	answer(ctx, p, c->job, INAGG_PARTIAL, r);
+	return canary_forward(ctx, c->leader_rank, 0);
+}
+
+/* On the frame of a tick, whose block inagg_tick has taken from the queue: what is here of it goes on. */
+SEC("xdp.frags")
+int inagg_expire(struct xdp_md *ctx)
+{
+	struct packet *p = handed_over();
+	struct inagg_descriptor_memory *m;
+	struct passage c = {};
+	struct report r = {};
+	__u32 number, rank;
+	int expires;
+
+	if (!p)
+		return XDP_ABORTED;
+	number = p->job;
+	c.job = bpf_map_lookup_elem(&jobs, &number);
+	if (!c.job || !c.job->size)
+		return XDP_DROP;
+	p->slot_key = inagg_position_of(c.job, p->block.stream, p->block.block);
+	p->up = 0;
+	if (find_passage(&c, p))
+		return XDP_DROP;
+	m = find_descriptor(p, p->block.epoch);
+	if (!m || !lock_word(&m->busy))
+		return XDP_DROP;	/* the timer looks again */
+	expires = inagg_descriptor_expire(&m->state, c.job, &p->block);
+	r.state = m->state.slot;
+	unlock_word(&m->busy);
+	if (!expires)
+		return XDP_DROP;
+	c.count->expired++;
+	c.count->partials++;
+	rank = r.state.seen & c.job->all ? inagg_lowest_rank(r.state.seen & c.job->all) : c.leader_rank;
+	if (dress(ctx, p, c.job, rank))
+		return drop(c.count, -INAGG_R_MULTICAST);
+	return send_sum(ctx, p, &c, m, &r);
+}
+
+/* What the copy of a leader's word for all says to whom it goes; 0: it is not for them. */
+static __always_inline int address_copy(struct inagg_hdr *h, const struct inagg_job *job, __u64 below, int is_rank, __u8 first_up)
+{
+	__u64 named = bpf_be64_to_cpu(h->contributors);
+
+	if (inagg_hdr_type(h) == INAGG_BLOCK_FAILED)
+		return first_up || (below & ~named);
+	if (!first_up && !(named & below))
+		return 0;
+	h->contributors = bpf_cpu_to_be64(is_rank ? inagg_all_ranks(job->size) : named & below);
+	return 1;
+}
+
+/* inagg_egress for a job of this algorithm; @bytes: of payload, @entry: of its devmap. */
+static __always_inline int canary_egress(struct xdp_md *ctx, struct inagg_hdr *h, const struct inagg_job *job, __u32 bytes,
+					 __u32 entry)
+{
+	__u32 payload = inagg_hdr_payload_part(h), key = entry - INAGG_MAX_RANKS, family;
+	__u64 everyone = inagg_all_ranks(job->size), below;
+	__u8 ups = h->port, bit = 1 << (key & (INAGG_MAX_UPS - 1));
+	void *data = frame_data(ctx), *end = frame_end(ctx);
+	struct inagg_uplink *up = NULL;
+	struct inagg_member *m = NULL;
+	struct endpoint from, to;
+	__be16 port = bpf_htons(INAGG_PORT);
+	__u32 leader = inagg_leader_of(job->size, bpf_ntohl(h->slot)), ifindex;
+	int is_rank = 0;
+
+	if (entry >= INAGG_MAX_RANKS) {
+		up = bpf_map_lookup_elem(&up_ports, &key);
+		if (!up || !(ups & bit))
+			return XDP_DROP;
+		/* whom no descriptor knows, one of them is to find */
+		below = bit == (ups & -ups) ? everyone & ~job->all : 0;
+	} else {
+		m = member_of(job, entry);
+		if (!m || !m->ifindex)
+			return refuse(job->index, INAGG_R_RANK);
+		below = subtree_of(job, entry);
+		is_rank = !below;
+		if (is_rank)
+			below = inagg_rank_bit(entry);
+		if (below & inagg_rank_bit(leader))
+			return XDP_DROP;
+	}
+	if (!address_copy(h, job, below, is_rank, up ? ups & bit : 0))
+		return XDP_DROP;
+	h->port = 0;
+	inagg_hdr_reseal(h, payload);
+	if (data + INAGG_HDR4 > end)
+		return XDP_ABORTED;
+	family = family_of(data);
+	from = destination_of(data, family);
+	to = from;
+	if (up) {
+		from.mac = (void *)up->own_mac;
+		from.address = up->own_address;
+		to.mac = (void *)up->mac;
+		to.address = up->address;
+		ifindex = up->ifindex;
+	} else if (m) {
+		from = source_of(data, family);
+		to.mac = (void *)m->mac;
+		to.address = m->address;
+		port = m->receive_port;
+		ifindex = m->ifindex;
+	} else {
+		return XDP_DROP;
+	}
+	if ((up ? up->family : m->family) != family || write_headers(data, end, family, bytes, from, to, port))
+		return refuse(job->index, INAGG_R_ADDRESS);
+	is_queue_long(ifindex, end - data);
+	return XDP_PASS;
+}
+
+#endif /* INAGG_CANARY_H */

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Switches above this one, of which any will do (canary): who of them sends, and by which the next packet goes on.
+ */
+#ifndef INAGG_UPLINK_H
+#define INAGG_UPLINK_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_UPS);
+	__type(key, __u32);
+	__type(value, struct inagg_uplink);
+} up_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_route);
+} routes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_FLOWLETS);
+	__type(key, __u32);
+	__type(value, struct inagg_flowlet);
+} flowlets SEC(".maps");
+
+/* The bit of the switch above that has this address at that port; 0: none has. */
+static __always_inline __u32 find_up(__u32 ifindex, const void *address, __u32 family)
+{
+	__u32 found = 0;
+
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
+		__u32 key = i;
+		struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
+
+		if (up && up->ifindex && up->ifindex == ifindex && up->family == family &&
+		    same_address(up->address, address, family))
+			found = 1U << i;
+	}
+	return found;
+}
+
+/* How long a frame would wait at that up port, and whether that is long. */
+static __always_inline __u64 up_wait(__u32 key, __u64 now, int *is_long)
+{
+	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
+	struct inagg_queue *queue;
+	__u32 ifindex;
+	__u64 wait;
+
+	*is_long = 0;
+	if (!has_queues || !up)
+		return 0;
+	ifindex = up->ifindex;
+	queue = bpf_map_lookup_elem(&queues, &ifindex);
+	if (!queue)
+		return 0;
+	wait = inagg_queue_wait(queue, now);
+	*is_long = wait > queue->mark_ns;
+	return wait;
+}
+
+/* Of those in @live the one with the shortest queue, the first behind @preferred if several have none. */
+static __always_inline __u32 least_loaded(__u32 live, __u32 preferred, __u64 now)
+{
+	__u32 best = INAGG_MAX_UPS;
+	__u64 shortest = ~0ULL;
+	int ignored;
+
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
+		__u32 up = (preferred + i) & (INAGG_MAX_UPS - 1);
+		__u64 wait;
+
+		if (!(live >> up & 1))
+			continue;
+		wait = up_wait(up, now, &ignored);
+		if (wait < shortest) {
+			shortest = wait;
+			best = up;
+		}
+	}
+	return best;
+}
+
+static __always_inline __u32 mixed(__u32 job, __u32 position)
+{
+	return inagg_aggregator_index(job, position, 0);
+}
+
+/*
+ * The port that a packet of a block goes up by (Canary §5.2); INAGG_MAX_UPS: there is none.  Switches that have nothing to avoid
+ * choose alike, so that the block's packets meet.
+ */
+__attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position)
+{
+	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
+	__u32 live, preferred, up, key = mixed(job, position) % INAGG_FLOWLETS;
+	struct inagg_flowlet *flow;
+	__u64 now = bpf_ktime_get_ns(), paused;
+	int is_long;
+
+	if (!route || !route->up || !route->ups)
+		return INAGG_MAX_UPS;
+	live = route->up;
+	preferred = (route->policy == INAGG_UP_ECMP ? mixed(job, position) : position) % route->ups;
+	preferred &= INAGG_MAX_UPS - 1;
+	switch (route->policy) {
+	case INAGG_UP_DEFAULT:
+		up_wait(preferred, now, &is_long);
+		if ((live >> preferred & 1) && !is_long)
+			return preferred;
+		break;
+	case INAGG_UP_ECMP:
+		if (live >> preferred & 1)
+			return preferred;
+		break;
+	case INAGG_UP_FLOWLET:
+		flow = bpf_map_lookup_elem(&flowlets, &key);
+		if (!flow)
+			break;
+		up = flow->up & (INAGG_MAX_UPS - 1);
+		paused = now - flow->sent_ns;
+		flow->sent_ns = now;
+		if (paused < INAGG_FLOWLET_GAP_NS && (live >> up & 1))
+			return up;
+		up = least_loaded(live, preferred, now);
+		flow->up = up;
+		return up;
+	}
+	return least_loaded(live, preferred, now);
+}
+
+#endif /* INAGG_UPLINK_H */
