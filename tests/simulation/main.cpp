@@ -34,6 +34,8 @@ const std::map<std::string, Mutation> mutations = {
     {"merge-overlaps", Mutation::merge_overlaps},
     {"keep-repeats", Mutation::keep_repeats},
     {"count-fixed", Mutation::count_fixed},
+    {"fold-bypass", Mutation::fold_bypass},
+    {"silent-leader", Mutation::silent_leader},
     {"all-fresh", Mutation::all_fresh},
     {"ignore-epoch", Mutation::ignore_epoch},
     {"believe-anything", Mutation::believe_anything},
@@ -49,9 +51,8 @@ const std::map<std::string, Mutation> mutations = {
     {"find-floor", Mutation::find_floor},
 };
 
-const std::map<std::string, inagg_algorithm> algorithms = {{"switchml", INAGG_SWITCHML},
-                                                           {"trio", INAGG_TRIO},
-                                                           {"atp", INAGG_ATP}};
+const std::map<std::string, inagg_algorithm> algorithms = {
+    {"switchml", INAGG_SWITCHML}, {"trio", INAGG_TRIO}, {"atp", INAGG_ATP}, {"canary", INAGG_CANARY}};
 
 std::string name_of(inagg_algorithm algorithm) {
     return std::find_if(algorithms.begin(), algorithms.end(), [&](const auto &row) { return row.second == algorithm; })->first;
@@ -88,6 +89,13 @@ void accumulate(Outcome &total, const Outcome &one) {
     total.late += one.late;
     total.outrun += one.outrun;
     total.excluded += one.excluded;
+    total.reissues += one.reissues;
+    total.collisions += one.collisions;
+    total.stragglers += one.stragglers;
+    total.bypasses += one.bypasses;
+    total.timers += one.timers;
+    total.asked += one.asked;
+    total.indirect += one.indirect;
 }
 
 } // namespace
@@ -98,7 +106,8 @@ int main(int argc, char **argv) {
     Options options;
     app.add_option("--seeds", seeds, "Range A..B of seeds")->capture_default_str();
     auto *one = app.add_option("--seed", options.seed, "One seed");
-    app.add_option("--algorithm", options.algorithm, "switchml, trio or atp, which is always on a tree")
+    app.add_option("--algorithm", options.algorithm,
+                   "switchml, trio, atp, which is always on a tree, or canary, always on leaves and spines")
         ->transform(CLI::CheckedTransformer(algorithms));
     app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
         ->check(CLI::Range(1, 64));
@@ -137,5 +146,12 @@ int main(int argc, char **argv) {
         fmt::print("{} blocks degraded, {} recovered, {} refused, {} late contributions, {} ranks outran all "
                    "histories, {} were excluded\n",
                    total.degraded, total.recoveries, total.refused, total.late, total.outrun, total.excluded);
+    if (options.algorithm == INAGG_CANARY)
+        fmt::print(
+            "{} attempts failed, {} sums sent on by timers, {} collisions, {} stragglers, {} contributions "
+            "past all switches, {} results asked for, {} errors named a rank that the killed one left "
+            "waiting\n",
+            total.reissues, total.timers, total.collisions, total.stragglers, total.bypasses, total.asked,
+            total.indirect);
     return options.mutation == Mutation::none ? 0 : 1;
 }

@@ -114,6 +114,46 @@ void draw_trio(Random &random, Scenario &sc, bool tree) {
         draw_exclusions(random, sc);
 }
 
+// Spines die and links fail; one spine never dies for good.
+void draw_fabric_faults(Random &random, Scenario &sc) {
+    const CanaryScenario &fabric = sc.canary;
+    if (!fabric.spines || sc.quiet)
+        return;
+    const uint64_t count = random.chance(0.5) ? 0 : random.below(6);
+    const Time span = random.chance(0.5) ? 5 * ms : 500 * ms;
+    const auto survivor = static_cast<uint32_t>(random.below(fabric.spines));
+    for (uint64_t i = 0; i < count; i++) {
+        const bool link = random.chance(0.5);
+        const auto number = static_cast<uint32_t>(random.below(fabric.spines * (link ? fabric.leaves : 1)));
+        Time duration = 1 + random.below(random.chance(0.2) ? 2 * s : 20 * ms);
+        if (!link && number != survivor && random.chance(0.3))
+            duration = 0;
+        sc.faults.push_back({link ? Fault::link : Fault::spine, random.below(span), number, duration});
+    }
+}
+
+void draw_canary(Random &random, Scenario &sc) {
+    static constexpr double wanders[] = {0, 0, 0.05, 0.5};
+    const Time waits[] = {0, sc.delay / 2, 2 * sc.delay, 10 * sc.delay, 100 * sc.delay};
+    CanaryScenario &fabric = sc.canary;
+    fabric.leaves = static_cast<uint32_t>(random.between(1, 4));
+    if (fabric.leaves > 1 || random.chance(0.2))
+        fabric.spines = static_cast<uint32_t>(random.between(1, 4));
+    for (uint32_t r = 0; r < sc.ranks; r++)
+        sc.leaf_of.push_back(static_cast<uint32_t>(random.below(fabric.leaves)));
+    fabric.number = static_cast<uint32_t>(random.below(1000));
+    fabric.longest_wait = waits[random.below(std::size(waits))];
+    fabric.learns = random.chance(0.25);
+    fabric.wanders = wanders[random.below(std::size(wanders))];
+    fabric.notices = random.below(random.chance(0.5) ? 1 * ms : 200 * ms);
+    fabric.foreign = random.chance(0.3);
+    // a question and its answer have up to eight links to go, and elements four more
+    sc.deepest = fabric.leaves > 1 ? 2 : 1;
+    if (fabric.leaves > 1)
+        sc.loss = std::min(sc.loss, 0.2);
+    draw_fabric_faults(random, sc);
+}
+
 // A clean network and one rank that sleeps.
 void make_quiet(Random &random, Scenario &sc) {
     sc.quiet = true;
@@ -144,14 +184,16 @@ Scenario make_scenario(Random &random, const Options &options) {
         make_quiet(random, sc);
     if (sc.algorithm == INAGG_TRIO)
         draw_trio(random, sc, options.tree);
-    if (options.tree)
+    if (sc.algorithm == INAGG_CANARY)
+        draw_canary(random, sc);
+    else if (options.tree)
         draw_tree(random, sc);
     return sc;
 }
 
 std::string Scenario::describe() const {
-    static constexpr const char *names[] = {"restart", "clear-all",   "clear-one", "sleep",
-                                            "kill",    "clear-floor", "exclude"};
+    static constexpr const char *names[] = {"restart",     "clear-all", "clear-one", "sleep", "kill",
+                                            "clear-floor", "exclude",   "spine",     "link"};
     std::string text = fmt::format("{} ranks, {} {} slots, base {:#x}, tensors", ranks, slots,
                                    control ? "control" : "data", base);
     for (uint32_t blocks : tensors)
@@ -166,7 +208,15 @@ std::string Scenario::describe() const {
             trio.buckets, trio.policy.expiry_sweeps, trio.sweep_period / us, trio.policy.quorum,
             trio.policy.most_open, trio.history, trio.lost_ticks, trio.foreign ? ", beside another job" : "");
     if (!parents.empty())
-        text += fmt::format("\n  tree: parents {}, ranks at {}", fmt::join(parents, " "), fmt::join(leaf_of, " "));
+        text += fmt::format("\n  tree: parents {}, ranks at {}", fmt::join(parents, " "),
+                            fmt::join(leaf_of, " "));
+    if (algorithm == INAGG_CANARY)
+        text += fmt::format(
+            "\n  canary: {} leaves, {} spines, ranks at {}, timers {} us{}, wanders {}, notices after "
+            "{} us{}",
+            canary.leaves, canary.spines, fmt::join(leaf_of, " "), canary.longest_wait / us,
+            canary.learns ? " or as learnt" : "", canary.wanders, canary.notices / us,
+            canary.foreign ? ", beside another job" : "");
     for (const Fault &fault : faults)
         text += fmt::format("\n  at {} us {} rank {} for {} us", fault.at / us, names[fault.kind], fault.rank,
                             fault.duration / us);

@@ -31,10 +31,10 @@ private:
 };
 
 struct Fault {
-    enum Kind { restart, clear_all, clear_one, sleep, kill, clear_floor, exclude } kind;
+    enum Kind { restart, clear_all, clear_one, sleep, kill, clear_floor, exclude, spine, link } kind;
     Time at;
-    uint32_t rank; // sleep, kill, exclude
-    Time duration; // sleep
+    uint32_t rank; // sleep, kill, exclude; spine, link: its number
+    Time duration; // sleep, link; spine: 0: for good
 };
 
 // What only trio has.
@@ -47,6 +47,17 @@ struct TrioScenario {
     double lost_ticks;    // the agent is dead or late
     uint32_t history;     // results that each rank keeps
     bool foreign;         // another job has an open record in each bucket
+};
+
+// What only canary has: leaf switches with the ranks, and spines that each leaf is linked to.
+struct CanaryScenario {
+    uint32_t leaves, spines;
+    uint32_t number;   // of the job: where its blocks are in tables of descriptors
+    Time longest_wait; // of a descriptor's timer
+    bool learns;       // timers follow what was seen (struct inagg_patience)
+    double wanders;    // a packet goes by any spine, not by the one that its slot prefers
+    Time notices;      // a leaf knows of a dead spine or link only after so long
+    bool foreign;      // another job has descriptors, too
 };
 
 struct Scenario {
@@ -67,6 +78,7 @@ struct Scenario {
     std::vector<uint32_t> leaf_of; // the switch of each rank
     uint32_t deepest;              // so many switches between a rank and the root, at most
     TrioScenario trio;
+    CanaryScenario canary;
     bool quiet; // nothing is lost and one rank sleeps: the others must not flood the switch
 
     std::string describe() const;

@@ -15,18 +15,28 @@ std::unique_ptr<Switch> make_switch(World &world) {
     const bool alone = world.sc.parents.empty();
     if (world.sc.algorithm == INAGG_ATP)
         return make_atp_tree(world);
+    if (world.sc.algorithm == INAGG_CANARY)
+        return make_canary_fabric(world);
     if (world.sc.algorithm == INAGG_TRIO)
         return alone ? make_trio_switch(world) : make_trio_tree(world);
     return alone ? make_switchml_switch(world) : make_tree_switch(world);
 }
 
+std::unique_ptr<Workers> make_workers(World &world) {
+    switch (world.sc.algorithm) {
+    case INAGG_TRIO:
+        return make_trio_workers(world);
+    case INAGG_CANARY:
+        return make_canary_workers(world);
+    default:
+        return make_switchml_workers(world);
+    }
+}
+
 class Simulation {
 public:
     explicit Simulation(const Options &options)
-        : world(options),
-          the_one(make_switch(world)),
-          workers(world.sc.algorithm == INAGG_TRIO ? make_trio_workers(world)
-                                                   : make_switchml_workers(world)) {}
+        : world(options), the_one(make_switch(world)), workers(make_workers(world)) {}
 
     Outcome run() {
         world.trace("{}", world.sc.describe());
@@ -40,7 +50,7 @@ public:
         }
         workers->check_end();
         the_one->check_end();
-        if (world.sc.quiet && world.sc.algorithm == INAGG_SWITCHML)
+        if (world.sc.quiet && (world.sc.algorithm == INAGG_SWITCHML || world.sc.algorithm == INAGG_CANARY))
             check_quiet();
         return world.outcome;
     }
@@ -84,6 +94,10 @@ private:
             return workers->kill(fault.rank);
         case Fault::exclude:
             return world.exclude(fault.rank);
+        case Fault::spine:
+            return the_one->fail_spine(fault.rank, fault.duration);
+        case Fault::link:
+            return the_one->fail_link(fault.rank, fault.duration);
         }
     }
 
@@ -98,7 +112,8 @@ private:
             rounds++;
         const uint64_t window = std::min<uint64_t>(sc.slots, outcome.blocks);
         const uint64_t necessary = outcome.blocks * 2 * sc.ranks;
-        const uint64_t hops = std::max<size_t>(sc.parents.size(), 1);
+        const uint64_t hops =
+            sc.algorithm == INAGG_CANARY ? 2 * sc.deepest : std::max<size_t>(sc.parents.size(), 1);
         const uint64_t most = hops * (2 * necessary + window * (12 * sc.ranks + rounds * 4 * (sc.ranks + 1)));
         world.require(outcome.packets <= most,
                       "{} packets for {} blocks of {} ranks while one slept: more than {}", outcome.packets,

@@ -13,6 +13,11 @@
 // Of atp the root of the tree is a server, which never forgets, and the others have aggregators, fewer than are needed.
 // Some ranks' elements do not fit their scale: then the block is the sum of all ranks' floats.
 //
+// Of canary: leaves and spines with a few descriptors each, spines that die and links that fail. A descriptor's open sum,
+// every partial sum and what a leader holds are the sums of the ranks that they name, each once, and no packet on its
+// way to the leader has what the leader adds. A rank may be named that waits for one which the killed rank never
+// answered; who follows the names from error to error ends at the killed rank.
+//
 // Of trio: a record is the sum of the ranks that it names; the first result of a block that any rank accepts
 // is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
 // soon and as late as its expiry says; no other job's record is touched; open records are counted right. Of a
@@ -52,6 +57,9 @@ enum class Mutation {
     merge_overlaps, // an aggregator adds what it has already
     keep_repeats,   // it takes repeats for first packets, and waits on
     count_fixed,    // the server takes what comes as fixed point for floats
+    // of canary
+    fold_bypass, // a switch sums what is to pass it
+    silent_leader, // a leader answers no question
     // of trio
     all_fresh,        // the switch takes every block for one that was never sent before
     ignore_epoch,     // contributions of any epoch count
@@ -84,6 +92,8 @@ struct Violation : std::runtime_error {
 struct Outcome {
     uint64_t events, packets, dropped, blocks, restores;
     uint64_t degraded, recoveries, refused, late, outrun, excluded; // trio
+    // canary
+    uint64_t reissues, collisions, stragglers, bypasses, timers, asked, indirect;
 };
 
 // Runs the seed's scenario to its end. Throws Violation when an invariant breaks.

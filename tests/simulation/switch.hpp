@@ -20,6 +20,9 @@ public:
     virtual void clear_one() = 0;
     // What the algorithm knows beside its slots or records, if anything.
     virtual void clear_floor() {}
+    // Parts of the fabric that canary has (struct Fault).
+    virtual void fail_spine(uint32_t, Time) {}
+    virtual void fail_link(uint32_t, Time) {}
     virtual void handle(const Event &) {}
     virtual void check_end() {}
 
@@ -58,5 +61,6 @@ std::unique_ptr<Switch> make_tree_switch(World &world);
 std::unique_ptr<Switch> make_trio_switch(World &world, const Tree *below = nullptr);
 std::unique_ptr<Switch> make_trio_tree(World &world);
 std::unique_ptr<Switch> make_atp_tree(World &world);
+std::unique_ptr<Switch> make_canary_fabric(World &world);
 
 } // namespace simulation

@@ -44,30 +44,6 @@ private:
         check_lag(index_of(block));
         finish_block(r, block);
     }
-
-    void check_result(uint32_t r, uint32_t block, const Packet &packet) {
-        const inagg_block expected = world.content.result_meta(block, job.all);
-        world.require(packet.contributors == job.all, "rank {}: the result of block {:#x} names only {:#x}",
-                      r, block, packet.contributors);
-        world.require(packet.payload == world.content.sum_of(block, job.all, world.content.is_raw(block)),
-                      "rank {}: wrong sum of block {:#x}", r, block);
-        world.require(
-            packet.block.elements == expected.elements && packet.block.dtype_op == expected.dtype_op &&
-                packet.block.next_scale == expected.next_scale &&
-                packet.block.saturated == expected.saturated && packet.block.scale == expected.scale,
-            "rank {}: wrong header in the result of block {:#x}", r, block);
-    }
-
-    void check_lag(uint32_t index) {
-        uint32_t lowest = ranks[0].slots[index].block, highest = lowest;
-        for (const Rank &rank : ranks) {
-            const uint32_t block = rank.slots[index].block;
-            lowest = inagg_before(block, lowest) ? block : lowest;
-            highest = inagg_before(highest, block) ? block : highest;
-        }
-        world.require(highest - lowest <= sc.slots, "slot {}: a rank lags from {:#x} to {:#x}", index,
-                      highest, lowest);
-    }
 };
 
 } // namespace

@@ -140,6 +140,7 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool
     packet.type = type;
     packet.everyone = everyone;
     packet.repeated = repeated;
+    packet.from = static_cast<int>(r);
     packet.version = static_cast<uint8_t>(inagg_pool_version(&rank.worker, block));
     packet.slot = inagg_position_of(&job, sc.control, block);
     packet.block = world.content.meta_of(block, r);
@@ -147,8 +148,10 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool
     packet.block.absent = world.content.absent(block, r);
     packet.block.contributors = inagg_rank_bit(r);
     const inagg_wslot &slot = rank.slots[index_of(block)];
-    if (slot.state == INAGG_WSLOT_SENT && slot.block == block)
+    if (slot.state == INAGG_WSLOT_SENT && slot.block == block) {
         packet.block.epoch = slot.epoch;
+        packet.bypass = type == INAGG_CONTRIBUTION && slot.bypass;
+    }
     if (type == INAGG_REQUEST)
         packet.block.elements = 0;
     else if (type == INAGG_CONTRIBUTION && slot.raw)
@@ -197,17 +200,22 @@ void Workers::notice_boot(uint32_t r, uint16_t heard) {
     Rank &rank = ranks[r];
     if (inagg_boot_heard(&rank.boots, heard))
         for (inagg_wslot &slot : rank.slots)
-            inagg_worker_rebooted(&slot);
+            rebooted(r, slot);
 }
 
 void Workers::accepted(uint32_t r, inagg_wslot &slot, uint32_t block) {
     Rank &rank = ranks[r];
     rank.heard[index_of(block)].reset();
     rank.progress_at = world.now;
+    expire_overtaken(r);
+    open(r, slot);
+}
+
+void Workers::expire_overtaken(uint32_t r) {
+    Rank &rank = ranks[r];
     for (inagg_wslot &other : rank.slots)
         if (inagg_worker_overtaken(&rank.worker, &other, world.now))
             expire(r, other);
-    open(r, slot);
 }
 
 void Workers::finish_block(uint32_t r, uint32_t block) {
@@ -218,6 +226,29 @@ void Workers::finish_block(uint32_t r, uint32_t block) {
         world.schedule(Event::call, world.now + (sc.pause ? world.random.below(sc.pause) : 0),
                        static_cast<int>(r), 0);
     }
+}
+
+void Workers::check_result(uint32_t r, uint32_t block, const Packet &packet) {
+    const inagg_block expected = world.content.result_meta(block, job.all);
+    world.require(packet.contributors == job.all, "rank {}: the result of block {:#x} names only {:#x}", r,
+                  block, packet.contributors);
+    world.require(packet.payload == world.content.sum_of(block, job.all, world.content.is_raw(block)),
+                  "rank {}: wrong sum of block {:#x}", r, block);
+    world.require(packet.block.elements == expected.elements && packet.block.dtype_op == expected.dtype_op &&
+                      packet.block.next_scale == expected.next_scale &&
+                      packet.block.saturated == expected.saturated && packet.block.scale == expected.scale,
+                  "rank {}: wrong header in the result of block {:#x}", r, block);
+}
+
+void Workers::check_lag(uint32_t index) {
+    uint32_t lowest = ranks[0].slots[index].block, highest = lowest;
+    for (const Rank &rank : ranks) {
+        const uint32_t block = rank.slots[index].block;
+        lowest = inagg_before(block, lowest) ? block : lowest;
+        highest = inagg_before(highest, block) ? block : highest;
+    }
+    world.require(highest - lowest <= sc.slots, "slot {}: a rank lags from {:#x} to {:#x}", index, highest,
+                  lowest);
 }
 
 uint32_t Workers::tensor_of(uint32_t block) const {

@@ -56,6 +56,12 @@ protected:
     // Sends what may be sent.
     virtual void open(uint32_t r, inagg_wslot &slot);
     virtual void open_all(uint32_t r);
+    virtual void receive(uint32_t r, const Packet &packet);
+    virtual void act(uint32_t r, inagg_wslot &slot, int action);
+    virtual void expire(uint32_t r, inagg_wslot &slot);
+    // Results of other blocks show that this one's is lost.
+    virtual void expire_overtaken(uint32_t r);
+    virtual void rebooted(uint32_t, inagg_wslot &slot) { inagg_worker_rebooted(&slot); }
     // May a rank call its next tensor, beyond the depth that it drew?
     virtual bool may_call(const Rank &) const { return true; }
     // Rank `r` has waited in vain for the block of `slot`: may it?
@@ -64,10 +70,15 @@ protected:
     // Result in hand, `slot` is idle with the next block: what follows from it.
     void accepted(uint32_t r, inagg_wslot &slot, uint32_t block);
     void finish_block(uint32_t r, uint32_t block);
-    void act(uint32_t r, inagg_wslot &slot, int action);
     void send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool repeated = true);
     uint32_t index_of(uint32_t block) const { return block & (sc.slots - 1); }
     const inagg_wslot *oldest(const Rank &rank) const;
+    bool done(const Rank &rank) const { return rank.finished == sc.tensors.size(); }
+    void notice_boot(uint32_t r, uint16_t heard);
+    // What rank `r` accepts is the sum of all ranks.
+    void check_result(uint32_t r, uint32_t block, const Packet &packet);
+    // Nobody is more than one phase behind.
+    void check_lag(uint32_t index);
 
     World &world;
     const Scenario &sc;
@@ -76,13 +87,9 @@ protected:
 
 private:
     void load_raw(uint32_t r, Packet &packet) const;
-    void receive(uint32_t r, const Packet &packet);
-    void expire(uint32_t r, inagg_wslot &slot);
     void arm(uint32_t r);
-    void notice_boot(uint32_t r, uint16_t heard);
     uint32_t tensor_of(uint32_t block) const;
     uint64_t beside_killed() const;
-    bool done(const Rank &rank) const { return rank.finished == sc.tensors.size(); }
     bool expired(const Rank &rank) const;
 
     std::vector<uint32_t> tensor_start;
@@ -90,5 +97,6 @@ private:
 
 std::unique_ptr<Workers> make_switchml_workers(World &world);
 std::unique_ptr<Workers> make_trio_workers(World &world);
+std::unique_ptr<Workers> make_canary_workers(World &world);
 
 } // namespace simulation

@@ -25,6 +25,8 @@ struct Packet {
     bool degraded; // RESULT, RESTORE: not all ranks are in
     bool repeated; // no first contribution; RESULT: nor was made from one
     bool raw;      // WAIT: the server asks for floats
+    bool bypass;   // canary: is not to be summed; BLOCK_FAILED: send it so
+    int from;      // canary: who has sent it over this link
     uint16_t boot;
     uint16_t window_cap; // WAIT: the block was refused
     uint32_t slot;
