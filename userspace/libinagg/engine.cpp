@@ -163,6 +163,8 @@ void Engine::run_timers() {
 }
 
 bool Engine::stalled(Stalled &out) const {
+    // A leader may have died since it answered: then it is who is missing, and not whom it named. Ranks ask it more often.
+    constexpr uint64_t silence = 3 * INAGG_RTO_CEILING_NS;
     for (const StreamState &s : streams_) {
         const inagg_wslot *oldest = nullptr;
         for (const inagg_wslot &slot : s.slots)
@@ -171,7 +173,8 @@ bool Engine::stalled(Stalled &out) const {
         if (!oldest)
             continue;
         const SlotRecord &record = s.records[oldest - s.slots.data()];
-        const bool heard = record.heard && record.heard_block == oldest->block;
+        const bool silent = leader_ && now_ - record.heard_ns > silence;
+        const bool heard = record.heard && record.heard_block == oldest->block && !silent;
         const uint32_t behind = s.beyond - oldest->block, position = position_of(s, oldest->block);
         out = {s.stream,
                oldest->block,
@@ -388,6 +391,7 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     if (waiting) {
         record.heard = true;
         record.heard_block = block;
+        record.heard_ns = now_;
         record.contributors = contributors;
     }
     s.answered = true;

@@ -57,6 +57,7 @@ private:
     struct SlotRecord {
         bool heard = false;  // a WAIT came for heard_block
         uint32_t heard_block = 0;
+        uint64_t heard_ns = 0;
         uint16_t aggregator = 0; // atp: where switches sum the slot's next block
         uint64_t contributors = 0;
     };
