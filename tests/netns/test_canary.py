@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""canary: sums where packets meet, a leader for each block, and ways that change."""
+
+import re
+
+import pytest
+
+from allreduce import DTYPES, QUICK, objects
+from netns import netns
+
+FABRIC = ("--topology", "leaf-spine", "--leaves", 4, "--spines", 4)
+SPINES = ("inagg", "inagg-spine1", "inagg-spine2", "inagg-spine3")
+
+
+class Result:
+    def __init__(self, run, workers):
+        values = objects("\n".join(run.lines(0)) + "\n")
+        self.run = run
+        self.counters = next(value["counters"] for value in values if "counters" in value)
+        self.switches = [next(row for row in value if row["job"] == 1) for value in values if isinstance(value, list)]
+        sizes = [value for value in values if "size" in value]
+        assert sizes
+        for entry in sizes:
+            assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == workers
+
+    def total(self, name):
+        return sum(row[name] for row in self.switches)
+
+
+def canary(tmp_path, workers, *perf, options=(), switches=("inagg",), transport="udp"):
+    """A checked allreduce of job 1, and the counters of these switches at its end."""
+    kept = ("--root-arg", f"--job=1:size={workers},algorithm=canary{',checked' if '--corrupt' in options else ''}")
+    stats = "; ".join(f"inaggctl --bpffs /sys/fs/bpf/{name} --json stats" for name in switches)
+    perf = " ".join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
+    run = netns(tmp_path, "--workers", workers, "--algorithm", "canary", "--transport", transport, *kept, *options, "--",
+                "sh", "-c", f"{perf} || exit; test $INAGG_RANK != 0 || {{ {stats}; }}")
+    assert run.status == 0
+    return Result(run, workers)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_types(tmp_path, dtype):
+    result = canary(tmp_path, 4, "-b", "4K", "-e", "256K", "-f", 8, *QUICK, "-d", dtype, options=("--ipv6",))
+    # the leader's elements are not among them
+    assert 0.8 * 3 / 4 < result.total("additions") / result.counters["blocks"] <= 3 / 4 * 1.2
+    assert result.total("completions") > 0
+
+
+@pytest.mark.parametrize("op", ["min", "avg"])
+def test_operators_by_af_xdp(tmp_path, op):
+    canary(tmp_path, 3, "-b", "64K", "-e", "64K", *QUICK, "-o", op, transport="afxdp")
+
+
+@pytest.mark.parametrize("options", [("--loss", 0.01, "--dup", 0.05, "--reorder", 0.1), ("--loss", 0.05), ("--corrupt", 0.01)])
+def test_bad_links(tmp_path, options):
+    result = canary(tmp_path, 4, "-b", "4K", "-e", "256K", "-f", 64, *QUICK, options=options)
+    assert result.run.links["total"]["dropped"] + result.run.links["total"]["corrupted"] > 0
+    assert result.counters["requests"] > 0 and result.counters["retransmissions"] > 0
+
+
+def test_few_descriptors(tmp_path):
+    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, options=("--inaggd-arg=--descriptors=16",))
+    assert result.total("collisions") > 0 and result.total("additions") > 0
+
+
+def test_no_patience(tmp_path):
+    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, options=("--inaggd-arg=--canary-timeout=1", "--reorder", 0.05))
+    assert result.total("late") > 0 and result.total("partials") > 0
+
+
+def test_two_jobs(tmp_path):
+    """Of three ranks each, with few descriptors for both."""
+    run = netns(tmp_path, "--workers", 6, "--algorithm", "canary", "--transport", "udp", "--inaggd-arg=--descriptors=64", "--loss", 0.01, "--",
+                "sh", "-c", "export INAGG_JOB=$((INAGG_RANK / 3 + 1)) INAGG_RANK=$((INAGG_RANK % 3)) INAGG_SIZE=3; "
+                "exec inagg-perf allreduce -b 64K -e 64K -n 3 -w 1 --check --json")
+    assert run.status == 0
+    for leader in (0, 3):
+        entry = next(value for value in objects("\n".join(run.lines(leader)) + "\n") if "size" in value)
+        assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == 3
+
+
+def test_leaves_and_spines(tmp_path):
+    result = canary(tmp_path, 16, "-b", "4K", "-e", "256K", "-f", 64, *QUICK, options=(*FABRIC, "--loss", 0.01), switches=SPINES)
+    assert all(row["additions"] > 0 for row in result.switches), "blocks go by all of them"
+    assert result.counters["requests"] > 0
+
+
+def test_links_and_spines_that_fail_and_return(tmp_path):
+    """Blocks that were lost with them are begun again; no job is."""
+    result = canary(tmp_path, 8, "-b", "1M", "-e", "1M", "-n", 50, "-w", 1, options=(
+        *FABRIC, "--rate", "200mbit", "--cut", "leaf0/uplink1@2s", "--mend", "leaf0/uplink1@4s", "--kill-spine", "2@3s",
+        "--start-spine", "2@5s"))
+    assert result.counters["reissues"] > 0
+    generations = re.findall(r"\[leaf\d\].* job 1: generation (\d+), 8 ranks", result.run.error)
+    assert len(generations) == 4 and len(set(generations)) == 1
