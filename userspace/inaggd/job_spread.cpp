@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Jobs with canary: all parents of a switch know them, and packets go by any (PROTOCOL §15.1). As in
+// Jobs with canary: all parents of a switch know them, and packets go by any (PROTOCOL §15.5). As in
 // job_moves.cpp, tend() looks at what there is, and says everything again until it has worked.
 #include "job_book.hpp"
 
