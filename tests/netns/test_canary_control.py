@@ -54,8 +54,9 @@ def test_all_spines_know_the_job(tmp_path, workers, leaves, spines, options):
 
 def test_what_the_maps_hold(tmp_path):
     """Up ports, a job's route, and its entries of the devmap."""
-    dump = "sleep 1; for map in up_ports routes; do bpftool -j map dump pinned /sys/fs/bpf/inagg-leaf0/$map; done"
-    run, _ = ranks(tmp_path, 2, 3, "--inaggd-arg=--canary-timeout=700", "--inaggd-arg=--up-port=least", "--also-in-switch", dump)
+    dump = ("dump() { bpftool -j map dump pinned /sys/fs/bpf/inagg-leaf0/$1; }; "
+            "until dump routes | grep -q '\"up\":3,'; do sleep 0.1; done; dump up_ports; dump routes")
+    run, _ = ranks(tmp_path, 2, 6, "--inaggd-arg=--canary-timeout=700", "--inaggd-arg=--up-port=least", "--also-in-switch", dump)
     up_ports, routes = [json.loads(line) for line in run.lines("switch")]
     ports = [entry["formatted"]["value"] for entry in up_ports]
     addresses = [[int(str(byte), 0) for byte in port["address"][:4]] for port in ports]
@@ -94,10 +95,11 @@ def test_bits_fall_and_rise_with_a_link(tmp_path, spine):
 
 
 def test_a_spine_loses_power(tmp_path):
-    run, seen = ranks(tmp_path, 6, 12, "--kill-spine", "0@2s", "--start-spine", "0@5s", leaves=3, spines=3)
+    run, seen = ranks(tmp_path, 6, 16, "--kill-spine", "0@5s", "--start-spine", "0@8s", leaves=3, spines=3)
     for leaf in range(3):
-        three, two, again = changes(seen, leaf)[-3:]
-        assert (three, bin(two).count("1"), again) == (7, 2, 7)
+        ups = changes(seen, leaf)
+        known = ups.index(7)  # all three; then for a while only two of them
+        assert ups[-1] == 7 and any(up is not None and bin(up).count("1") == 2 for up in ups[known:])
     assert any(entry["spines"][0] is None for entry in seen)
     assert seen[-1]["spines"][0]["joined"] == 6
     assert_one_generation(run, seen)
