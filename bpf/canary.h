@@ -37,26 +37,10 @@ struct passage {
 	struct inagg_job *job;
 	struct inagg_stats *count;
 	struct inagg_member *leader;	/* its row; ifindex 0: it is behind a switch above */
-	__u64	expected;		/* ranks that can come here on their way to it */
 	__u32	leader_rank;
 };
 
-static __always_inline struct inagg_member *member_of(const struct inagg_job *job, __u32 rank)
-{
-	__u32 row = job->index * INAGG_MAX_RANKS + rank;
-
-	return bpf_map_lookup_elem(&members, &row);
-}
-
-/* The ranks behind the switch that this one is behind; 0: it is behind none. */
-static __always_inline __u64 subtree_of(const struct inagg_job *job, __u32 rank)
-{
-	__u32 row = job->index * INAGG_MAX_RANKS + rank;
-	__u64 *behind = bpf_map_lookup_elem(&subtrees, &row);
-
-	return behind ? *behind : 0;
-}
-
+/* All ranks that can come here on their way to the leader. */
 static __always_inline __u64 expected_here(const struct passage *c)
 {
 	__u64 everyone = inagg_all_ranks(c->job->size);
@@ -77,10 +61,7 @@ static __always_inline int find_passage(struct passage *c, const struct packet *
 	c->leader_rank = inagg_leader_of(c->job->size, p->slot_key);
 	c->leader = member_of(c->job, c->leader_rank);
 	c->count = get_stats(c->job->index);
-	if (!c->leader || !c->count)
-		return -1;
-	c->expected = expected_here(c);
-	return 0;
+	return c->leader && c->count ? 0 : -1;
 }
 
 /* Does rank @speaker's packet come from where that rank is?  Finds out by which up port.  0 or a negative reason. */
@@ -96,11 +77,7 @@ static __always_inline int find_sender(const struct xdp_md *ctx, struct packet *
 		p->up = find_up(ctx->ingress_ifindex, source_of(data, family).address, family);
 		return p->up ? 0 : -INAGG_R_RANK;
 	}
-	if (m->ifindex != ctx->ingress_ifindex)
-		return -INAGG_R_PORT;
-	if (m->family != family || !same_address(m->address, source_of(data, family).address, family))
-		return -INAGG_R_ADDRESS;
-	return 0;
+	return comes_from(ctx, data, m);
 }
 
 static __always_inline int is_bare(__u8 type)
@@ -198,15 +175,10 @@ static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p
 	void *data = frame_data(ctx), *end = frame_end(ctx);
 	__u32 key = choose_up(c->job->index, p->job, p->slot_key);
 	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
-	struct endpoint from, to;
 
 	if (p->up || !up || !up->ifindex)
 		return drop(c->count, -INAGG_R_PARENT);
-	from.mac = (void *)up->own_mac;
-	from.address = up->own_address;
-	to.mac = (void *)up->mac;
-	to.address = up->address;
-	if (write_headers(data, end, up->family, p->payload, from, to, bpf_htons(INAGG_PORT)))
+	if (write_headers(data, end, up->family, p->payload, own_end(up), far_end(up), bpf_htons(INAGG_PORT)))
 		return XDP_ABORTED;
 	is_queue_long(up->ifindex, end - data);
 	return bpf_redirect(up->ifindex, 0);
@@ -307,16 +279,11 @@ static __always_inline void start_timer(const struct packet *p, const struct pas
 /* Ranks whose sum the packet is; 0: its sender may not speak for them. */
 static __always_inline __u64 arrived_ranks(const struct packet *p, const struct passage *c)
 {
-	__u64 ranks = inagg_rank_bit(p->block.rank), may;
-
-	if (p->type == INAGG_PARTIAL) {
-		ranks = p->block.contributors;
-		may = p->up ? inagg_all_ranks(c->job->size) : subtree_of(c->job, p->block.rank);
-		if (ranks & ~may)
-			return 0;
-	}
+	__u64 ranks = p->up && p->type == INAGG_PARTIAL ? p->block.contributors : ranks_of(p, c->job);
 	/* neither from above what is below, nor from anywhere what the leader has */
-	return ranks & ((p->up ? c->job->all : 0) | inagg_rank_bit(c->leader_rank)) ? 0 : ranks;
+	__u64 others = ~inagg_all_ranks(c->job->size) | (p->up ? c->job->all : 0) | inagg_rank_bit(c->leader_rank);
+
+	return ranks & others ? 0 : ranks;
 }
 
 /* The sum that a packet has been folded into. */
@@ -397,7 +364,7 @@ static __always_inline int canary_contribute(struct xdp_md *ctx, struct packet *
 		return drop(c->count, -INAGG_R_RANK);
 	if (p->flags & INAGG_F_BYPASS)
 		return canary_forward(ctx, c->leader_rank, 0);
-	verdict = canary_fold(ctx, ranks, c->expected);
+	verdict = canary_fold(ctx, ranks, expected_here(c));
 	if (verdict == -INAGG_R_DUPLICATE)
 		c->count->duplicates++;
 	if (verdict < 0)
@@ -419,21 +386,29 @@ static __always_inline int canary_contribute(struct xdp_md *ctx, struct packet *
 	return canary_forward(ctx, c->leader_rank, 0);
 }
 
+/* Admits what was handed over.  What the program is to return, or -1: go on with it. */
+static __always_inline int refused(struct xdp_md *ctx, const struct packet *p, struct passage *c)
+{
+	int verdict = canary_admit(ctx);
+
+	if (find_passage(c, p))
+		return XDP_ABORTED;
+	return verdict ? drop(c->count, verdict) : -1;
+}
+
 /* Contributions, sums and questions, from a rank or from another switch. */
 SEC("xdp.frags")
 int inagg_canary(struct xdp_md *ctx)
 {
 	struct packet *p = handed_over();
 	struct passage c;
-	int verdict;
+	int action;
 
 	if (!p)
 		return XDP_ABORTED;
-	verdict = canary_admit(ctx);
-	if (find_passage(&c, p))
-		return XDP_ABORTED;
-	if (verdict)
-		return drop(c.count, verdict);
+	action = refused(ctx, p, &c);
+	if (action >= 0)
+		return action;
 	switch (p->type) {
 	case INAGG_CONTRIBUTION:
 	case INAGG_PARTIAL:
@@ -538,15 +513,13 @@ int inagg_canary_down(struct xdp_md *ctx)
 	struct packet *p = handed_over();
 	struct inagg_member *m;
 	struct passage c;
-	int verdict;
+	int action;
 
 	if (!p)
 		return XDP_ABORTED;
-	verdict = canary_admit(ctx);
-	if (find_passage(&c, p))
-		return XDP_ABORTED;
-	if (verdict)
-		return drop(c.count, verdict);
+	action = refused(ctx, p, &c);
+	if (action >= 0)
+		return action;
 	if (p->flags & INAGG_F_MULTICAST) {
 		if (p->type == INAGG_RESULT)
 			return spread_result(ctx, p, &c);
@@ -630,17 +603,36 @@ int inagg_expire(struct xdp_md *ctx)
 	return send_sum(ctx, p, &c, m, &r);
 }
 
-/* What the copy of a leader's word for all says to whom it goes; 0: it is not for them. */
-static __always_inline int address_copy(struct inagg_hdr *h, const struct inagg_job *job, __u64 below, int is_rank, __u8 first_up)
+/* Is a copy of the leader's word for some of @below?  A RESULT then names these, or, to a rank, @told. */
+static __always_inline int name_those(struct inagg_hdr *h, __u64 below, __u64 told)
 {
 	__u64 named = bpf_be64_to_cpu(h->contributors);
 
 	if (inagg_hdr_type(h) == INAGG_BLOCK_FAILED)
-		return first_up || (below & ~named);
-	if (!first_up && !(named & below))
+		return (below & ~named) != 0;
+	h->contributors = bpf_cpu_to_be64(told ? told : named & below);
+	return (named & below) != 0;
+}
+
+/* The copy that leaves by up port @key: of those that it goes to, the first is to find whom no descriptor knows. */
+static __always_inline int copy_above(struct inagg_hdr *h, const struct inagg_job *job, __u32 key)
+{
+	__u8 bit = 1 << (key & (INAGG_MAX_UPS - 1));
+
+	if (!(h->port & bit))
 		return 0;
-	h->contributors = bpf_cpu_to_be64(is_rank ? inagg_all_ranks(job->size) : named & below);
+	name_those(h, bit == (h->port & -h->port) ? inagg_all_ranks(job->size) & ~job->all : 0, 0);
 	return 1;
+}
+
+/* The copy for rank @rank, or for the switch that stands for it; a rank sees all ranks. */
+static __always_inline int copy_below(struct inagg_hdr *h, const struct inagg_job *job, __u32 rank)
+{
+	__u64 subtree = subtree_of(job, rank), below = subtree ? subtree : inagg_rank_bit(rank);
+
+	if (below & inagg_rank_bit(inagg_leader_of(job->size, bpf_ntohl(h->slot))))
+		return 0;
+	return name_those(h, below, subtree ? 0 : inagg_all_ranks(job->size));
 }
 
 /* inagg_egress for a job of this algorithm; @bytes: of payload, @entry: of its devmap. */
@@ -648,60 +640,36 @@ static __always_inline int canary_egress(struct xdp_md *ctx, struct inagg_hdr *h
 					 __u32 entry)
 {
 	__u32 payload = inagg_hdr_payload_part(h), key = entry - INAGG_MAX_RANKS, family;
-	__u64 everyone = inagg_all_ranks(job->size), below;
-	__u8 ups = h->port, bit = 1 << (key & (INAGG_MAX_UPS - 1));
 	void *data = frame_data(ctx), *end = frame_end(ctx);
-	struct inagg_uplink *up = NULL;
-	struct inagg_member *m = NULL;
-	struct endpoint from, to;
-	__be16 port = bpf_htons(INAGG_PORT);
-	__u32 leader = inagg_leader_of(job->size, bpf_ntohl(h->slot)), ifindex;
-	int is_rank = 0;
+	struct inagg_uplink *up;
+	struct inagg_member *m;
+	struct endpoint to;
+	int failed;
 
+	if (data + INAGG_HDR4 > end)
+		return XDP_ABORTED;
+	family = family_of(data);
 	if (entry >= INAGG_MAX_RANKS) {
 		up = bpf_map_lookup_elem(&up_ports, &key);
-		if (!up || !(ups & bit))
+		if (!up || !copy_above(h, job, key))
 			return XDP_DROP;
-		/* whom no descriptor knows, one of them is to find */
-		below = bit == (ups & -ups) ? everyone & ~job->all : 0;
+		failed = up->family != family ||
+			 write_headers(data, end, family, bytes, own_end(up), far_end(up), bpf_htons(INAGG_PORT));
 	} else {
 		m = member_of(job, entry);
 		if (!m || !m->ifindex)
 			return refuse(job->index, INAGG_R_RANK);
-		below = subtree_of(job, entry);
-		is_rank = !below;
-		if (is_rank)
-			below = inagg_rank_bit(entry);
-		if (below & inagg_rank_bit(leader))
+		if (!copy_below(h, job, entry))
 			return XDP_DROP;
-	}
-	if (!address_copy(h, job, below, is_rank, up ? ups & bit : 0))
-		return XDP_DROP;
-	h->port = 0;
-	inagg_hdr_reseal(h, payload);
-	if (data + INAGG_HDR4 > end)
-		return XDP_ABORTED;
-	family = family_of(data);
-	from = destination_of(data, family);
-	to = from;
-	if (up) {
-		from.mac = (void *)up->own_mac;
-		from.address = up->own_address;
-		to.mac = (void *)up->mac;
-		to.address = up->address;
-		ifindex = up->ifindex;
-	} else if (m) {
-		from = source_of(data, family);
 		to.mac = (void *)m->mac;
 		to.address = m->address;
-		port = m->receive_port;
-		ifindex = m->ifindex;
-	} else {
-		return XDP_DROP;
+		failed = m->family != family || write_headers(data, end, family, bytes, source_of(data, family), to, m->receive_port);
 	}
-	if ((up ? up->family : m->family) != family || write_headers(data, end, family, bytes, from, to, port))
+	if (failed)
 		return refuse(job->index, INAGG_R_ADDRESS);
-	is_queue_long(ifindex, end - data);
+	h->port = 0;
+	inagg_hdr_reseal(h, payload);
+	is_queue_long(ctx->egress_ifindex, end - data);	/* counts it */
 	return XDP_PASS;
 }
 

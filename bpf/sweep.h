@@ -254,15 +254,14 @@ static __always_inline int dress(struct xdp_md *ctx, struct packet *p, const str
 	const struct inagg_sweep_settings *sweep = get_sweep_settings();
 	const struct inagg_switch_settings *set;
 	struct endpoint here, asker;
-	__u32 zero = 0, family, row, position;
+	__u32 zero = 0, family, position;
 	struct inagg_member *m;
 	struct ipv6hdr *ip6;
 	struct datagram *d;
 	void *data, *end;
 
 	set = bpf_map_lookup_elem(&settings, &zero);
-	row = job->index * INAGG_MAX_RANKS + rank;
-	m = bpf_map_lookup_elem(&members, &row);
+	m = member_of(job, rank);
 	if (!sweep || !set || !m || !m->ifindex)
 		return -1;
 	data = frame_data(ctx);

@@ -288,6 +288,47 @@ struct {
 	__type(value, __u64);
 } subtrees SEC(".maps");
 
+static __always_inline struct inagg_member *member_of(const struct inagg_job *job, __u32 rank)
+{
+	__u32 row = job->index * INAGG_MAX_RANKS + rank;
+
+	return bpf_map_lookup_elem(&members, &row);
+}
+
+/* The ranks behind the switch that @rank is behind; 0: it is behind none, or somebody there has not joined. */
+static __always_inline __u64 subtree_of(const struct inagg_job *job, __u32 rank)
+{
+	__u32 row = job->index * INAGG_MAX_RANKS + rank;
+	__u64 *behind = bpf_map_lookup_elem(&subtrees, &row);
+
+	return behind ? *behind : 0;
+}
+
+/* Does the packet come from where the rank of row @m is?  0 or a negative reason. */
+static __always_inline int comes_from(const struct xdp_md *ctx, void *data, const struct inagg_member *m)
+{
+	__u32 family = family_of(data);
+
+	if (m->ifindex != ctx->ingress_ifindex)
+		return -INAGG_R_PORT;
+	if (m->family != family || !same_address(m->address, source_of(data, family).address, family))
+		return -INAGG_R_ADDRESS;
+	return 0;
+}
+
+/* The two ends of the way to a switch above. */
+static __always_inline struct endpoint own_end(const struct inagg_uplink *up)
+{
+	struct endpoint e = { (void *)up->own_mac, up->own_address };
+	return e;
+}
+
+static __always_inline struct endpoint far_end(const struct inagg_uplink *up)
+{
+	struct endpoint e = { (void *)up->mac, up->address };
+	return e;
+}
+
 #include <inagg/core/combiner.h>
 #include <inagg/core/leader.h>
 
@@ -451,7 +492,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, void *data, void *end,
 				 const struct inagg_hdr *h, const struct inagg_job *job)
 {
-	__u32 slot = bpf_ntohl(h->slot), family = family_of(data), row;
+	__u32 slot = bpf_ntohl(h->slot);
 	struct inagg_member *m;
 	int verdict;
 
@@ -461,14 +502,12 @@ static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, voi
 	verdict = inagg_job_admits(job, &p->block, slot, p->payload);
 	if (verdict)
 		return verdict;
-	row = job->index * INAGG_MAX_RANKS + p->block.rank;
-	m = bpf_map_lookup_elem(&members, &row);
+	m = member_of(job, p->block.rank);
 	if (!m || !m->ifindex)
 		return -INAGG_R_RANK;
-	if (m->ifindex != ctx->ingress_ifindex)
-		return -INAGG_R_PORT;
-	if (m->family != family || !same_address(m->address, source_of(data, family).address, family))
-		return -INAGG_R_ADDRESS;
+	verdict = comes_from(ctx, data, m);
+	if (verdict)
+		return verdict;
 	if ((job->flags & INAGG_JOIN_CHECKED) &&
 	    !inagg_packet_intact(h, payload_checksum((void *)(h + 1), end, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
@@ -611,7 +650,7 @@ SEC("xdp.frags/devmap")
 int inagg_egress(struct xdp_md *ctx)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
-	__u32 family = parse_family(data, end), row, entry;
+	__u32 family = parse_family(data, end), entry;
 	struct inagg_port_key key = {};
 	struct inagg_port_ranks *behind;
 	struct endpoint rank;
@@ -641,8 +680,7 @@ int inagg_egress(struct xdp_md *ctx)
 						      inagg_hdr_type(h));
 	if (job->algorithm == INAGG_CANARY)
 		return canary_egress(ctx, h, job, payload, entry);
-	row = job->index * INAGG_MAX_RANKS + entry;
-	m = bpf_map_lookup_elem(&members, &row);
+	m = member_of(job, entry);
 	if (!m || !m->ifindex || m->family != family)
 		return refuse(job->index, INAGG_R_RANK);
 	rank.mac = (void *)m->mac;

@@ -130,7 +130,7 @@ enum inagg_up_policy {
 	INAGG_UP_LEAST,		/* the least loaded */
 };
 
-/* `flowlets`: index inagg_flowlet_of(). */
+/* `flowlets`: index a hash of job and slot (uplink.h). */
 #define INAGG_FLOWLETS		1024
 #define INAGG_FLOWLET_GAP_NS	500000	/* a longer pause and another path cannot reorder (CONGA §3.4) */
 struct inagg_flowlet {

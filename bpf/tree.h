@@ -59,8 +59,6 @@ static __always_inline int find_slot(struct branch *b, const struct packet *p)
 static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
-	struct endpoint from = { (void *)b->uplink->own_mac, b->uplink->own_address };
-	struct endpoint to = { (void *)b->uplink->mac, b->uplink->address };
 
 	if (!b->uplink->ifindex)
 		return drop(b->count, -INAGG_R_PARENT);
@@ -70,7 +68,7 @@ static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, c
 		data = frame_data(ctx);
 		end = frame_end(ctx);
 	}
-	if (write_headers(data, end, b->uplink->family, p->payload, from, to, bpf_htons(INAGG_PORT)))
+	if (write_headers(data, end, b->uplink->family, p->payload, own_end(b->uplink), far_end(b->uplink), bpf_htons(INAGG_PORT)))
 		return XDP_ABORTED;
 	return bpf_redirect(b->uplink->ifindex, 0);
 }
@@ -113,13 +111,9 @@ static __always_inline int send_partial(struct xdp_md *ctx, struct packet *p, co
 /* The ranks whose sum the packet is; 0: its sender may not speak for them. */
 static __always_inline __u64 ranks_of(const struct packet *p, const struct inagg_job *job)
 {
-	__u32 row = job->index * INAGG_MAX_RANKS + p->block.rank;
-	__u64 *behind;
-
 	if (p->type != INAGG_PARTIAL)
 		return inagg_rank_bit(p->block.rank);
-	behind = bpf_map_lookup_elem(&subtrees, &row);
-	return behind && !(p->block.contributors & ~*behind) ? p->block.contributors : 0;
+	return p->block.contributors & ~subtree_of(job, p->block.rank) ? 0 : p->block.contributors;
 }
 
 /* The packet's ranks are in already. */
@@ -289,14 +283,14 @@ int inagg_tree(struct xdp_md *ctx)
 /* The finished frame of the parent, to the rank in it or to all. */
 static __always_inline int send_down(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
-	__u32 row = b->job->index * INAGG_MAX_RANKS + p->block.rank, family;
 	void *data, *end;
 	struct inagg_member *m;
 	struct endpoint to;
+	__u32 family;
 
 	if (p->flags & INAGG_F_MULTICAST)
 		return multicast(ctx, p->payload, b->job, b->count);
-	m = bpf_map_lookup_elem(&members, &row);
+	m = member_of(b->job, p->block.rank);
 	data = frame_data(ctx);
 	end = frame_end(ctx);
 	if (data + INAGG_HDR4 > end || !m || !m->ifindex)

@@ -41,9 +41,13 @@ def assert_nothing_left(run):
 
 @pytest.mark.parametrize("workers, leaves, spines, options", [(4, 2, 2, ()), (6, 3, 4, ("--ipv6",)), (4, 2, 8, ("--loss", 0.2))])
 def test_all_spines_know_the_job(tmp_path, workers, leaves, spines, options):
-    run, seen = ranks(tmp_path, workers, 3, *options, leaves=leaves, spines=spines)
-    assert [route["up"] for route in seen[-1]["routes"]] == [2**spines - 1] * leaves
-    assert [spine["joined"] for spine in seen[-1]["spines"]] == [workers] * spines
+    run, seen = ranks(tmp_path, workers, 3 + spines, *options, leaves=leaves, spines=spines)  # a look takes a while
+
+    def all_know(look):
+        return ([route and route["up"] for route in look["routes"]] == [2**spines - 1] * leaves and
+                [spine and spine["joined"] for spine in look["spines"]] == [workers] * spines)
+
+    assert any(all_know(look) for look in seen)  # at last some rank may have left already
     assert_one_generation(run, seen)
     for rank in range(workers):
         config = run.json(rank)[0]["config"]
@@ -85,7 +89,7 @@ def test_a_switch_alone(tmp_path):
 @pytest.mark.parametrize("spine", [0, 1])
 def test_bits_fall_and_rise_with_a_link(tmp_path, spine):
     """Also at the leaf whose own links are well: packets by that spine would not arrive."""
-    run, seen = ranks(tmp_path, 4, 12, "--cut", f"leaf0/uplink{spine}@3s", "--mend", f"leaf0/uplink{spine}@7s")
+    run, seen = ranks(tmp_path, 4, 15, "--cut", f"leaf0/uplink{spine}@6s", "--mend", f"leaf0/uplink{spine}@10s")
     without = changes(seen, 0)[-2]
     assert without in (1, 2)
     for leaf in range(2):

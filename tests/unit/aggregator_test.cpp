@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include "unit/blocks.hpp"
+
 #include <inagg/core/aggregator.h>
 
 #include <gtest/gtest.h>
@@ -28,11 +30,7 @@ struct Aggregator : testing::Test {
         other.index = 2;
     }
     static inagg_block block(__u32 number, __u8 stream = 0) {
-        inagg_block b{};
-        b.block = number;
-        b.generation = 1;
-        b.elements = 32;
-        b.dtype_op = INAGG_WIRE_INT32 << 4;
+        inagg_block b = block_of(number, INAGG_WIRE_INT32);
         b.stream = stream;
         return b;
     }

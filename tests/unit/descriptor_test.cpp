@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include "unit/blocks.hpp"
+
 #include <inagg/core/descriptor.h>
 
 #include <gtest/gtest.h>
@@ -22,11 +24,7 @@ struct Descriptor : testing::Test {
         job.index = 1;
     }
     static inagg_block block(__u32 number, __u16 attempt = 0) {
-        inagg_block b{};
-        b.block = number;
-        b.generation = 1;
-        b.elements = 32;
-        b.dtype_op = INAGG_WIRE_INT32 << 4;
+        inagg_block b = block_of(number, INAGG_WIRE_INT32);
         b.epoch = attempt;
         return b;
     }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include "unit/blocks.hpp"
+
 #include <inagg/core/leader.h>
 
 #include <gtest/gtest.h>
@@ -12,12 +14,8 @@ struct Lead : testing::Test {
     inagg_lead l{};
 
     static inagg_block block(__u32 number = 5, __u16 attempt = 0) {
-        inagg_block b{};
-        b.block = number;
-        b.generation = 1;
-        b.elements = 32;
+        inagg_block b = block_of(number, INAGG_WIRE_FIXED32);
         b.scale = 120;
-        b.dtype_op = INAGG_WIRE_FIXED32 << 4;
         b.epoch = attempt;
         return b;
     }

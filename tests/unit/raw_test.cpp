@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include "unit/blocks.hpp"
+
 #include <inagg/core/raw.h>
 
 #include <gtest/gtest.h>
@@ -12,12 +14,8 @@ struct Raw : testing::Test {
     inagg_slot s{};
 
     static inagg_block fixed(__u8 saturated = 0, __u32 number = 5) {
-        inagg_block b{};
-        b.block = number;
-        b.generation = 1;
-        b.elements = 32;
+        inagg_block b = block_of(number, INAGG_WIRE_FIXED32);
         b.scale = 120;
-        b.dtype_op = INAGG_WIRE_FIXED32 << 4;
         b.saturated = saturated;
         return b;
     }

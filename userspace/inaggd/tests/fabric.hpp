@@ -85,6 +85,14 @@ protected:
         }
         EXPECT_TRUE(joined(size, number, run));
     }
+    // Two ranks of a run of their own, of the same number, at the leaves 2 and 3 ask once.
+    void join_another_run() {
+        for (size_t leaf : {2, 3}) {
+            inagg_event event = from_host(leaf, nonce_of(leaf, 9), 2, job);
+            event.rank = static_cast<uint16_t>(leaf - 2);
+            act(leaves[leaf], leaves[leaf].book->join(event, now));
+        }
+    }
     static uint64_t nonce_of(size_t leaf, uint64_t run) { return 1000 * run + leaf; }
     bool joined(uint16_t size, uint16_t number, uint64_t run) {
         for (uint16_t leaf = 0; leaf < size; leaf++)

@@ -275,11 +275,7 @@ TEST_F(Fabric, AnotherRunAtTheNextRootIsNotDisturbed) {
     for (size_t leaf : {2, 3})
         cut(leaf, 0);
     for (int i = 0; i < 5; i++) {
-        for (size_t leaf : {2, 3}) {
-            inagg_event event = from_host(leaf, nonce_of(leaf, 9), 2, job);
-            event.rank = static_cast<uint16_t>(leaf - 2);
-            act(leaves[leaf], leaves[leaf].book->join(event, now));
-        }
+        join_another_run();
         pass(50ms);
     }
     ASSERT_EQ(root_of(2), 1u);

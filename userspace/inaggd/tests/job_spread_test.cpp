@@ -617,11 +617,7 @@ TEST_F(Spread, AnotherRunOfTheNumberIsRefused) {
     pass(1s);
     const uint16_t generation = state(leaves[0]).record.generation;
     for (int i = 0; i < 100; i++) {
-        for (size_t leaf : {2, 3}) {
-            inagg_event event = from_host(leaf, nonce_of(leaf, 9), 2, job);
-            event.rank = static_cast<uint16_t>(leaf - 2);
-            act(leaves[leaf], leaves[leaf].book->join(event, now));
-        }
+        join_another_run();
         pass(50ms);
     }
     EXPECT_FALSE(has(leaves[2]));

@@ -2,6 +2,7 @@
 // canary against a switch in user space that adds what meets in it: leaders complete the sums, keep the
 // results and repair what is lost.
 #include "ranks.hpp"
+#include "same_bits.hpp"
 
 #include <inagg/core/leader.h>
 
@@ -108,20 +109,7 @@ TEST_P(CanaryRanks, AllCallsAreExact) {
         EXPECT_EQ(refused, 0U);
 }
 
-// Random bits, so that also the rounding of the sum shows: all ranks must have the same.
-class SameBits {
-public:
-    void expect(std::size_t key, const std::vector<float> &bits) {
-        const std::lock_guard lock(mutex_);
-        const auto [at, first] = seen_.try_emplace(key, bits);
-        EXPECT_TRUE(first || at->second == bits) << "ranks differ in result " << key;
-    }
-
-private:
-    std::mutex mutex_;
-    std::map<std::size_t, std::vector<float>> seen_;
-};
-
+// So that the rounding of the sum shows.
 std::vector<float> random_floats(unsigned seed, std::size_t count) {
     std::mt19937 random(seed);
     std::vector<float> values(count);

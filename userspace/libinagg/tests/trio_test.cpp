@@ -3,6 +3,7 @@
 // result is exactly the sum of the ranks that it names.
 #include "history.hpp"
 #include "ranks.hpp"
+#include "same_bits.hpp"
 
 #include <inagg/inagg.hpp>
 
@@ -13,7 +14,6 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <numeric>
 
 namespace inagg {
@@ -57,20 +57,6 @@ void expect_sums_of_named_ranks(const Operation &operation, const std::vector<fl
         ASSERT_EQ(result[i], sum) << "element " << i << " of ranks " << ranks;
     }
 }
-
-// Bits that all ranks must agree on: of the first rank that brings them.
-class SameBits {
-public:
-    void expect(std::size_t key, const std::vector<float> &bits) {
-        const std::lock_guard lock(mutex_);
-        const auto [at, first] = seen_.try_emplace(key, bits);
-        EXPECT_TRUE(first || at->second == bits) << "ranks differ in result " << key;
-    }
-
-private:
-    std::mutex mutex_;
-    std::map<std::size_t, std::vector<float>> seen_;
-};
 
 TEST(History, KeepsTheLastResultsAndThoseAhead) {
     History history(4, 8);
