@@ -4,11 +4,24 @@
 
 #include "support/plane.hpp"
 
+#include <nlohmann/json_fwd.hpp>
+
+#include <functional>
+#include <string>
+
 namespace conformance {
 
 inline constexpr uint32_t switch_slots = 64;
 
+// What a plane makes of a case.
+struct Scope {
+    // Does the case concern it at all?
+    std::function<bool(const nlohmann::json &)> concerns = [](const nlohmann::json &) { return true; };
+    // Why it is known to answer otherwise, so that the case is skipped; empty: it is not.
+    std::function<std::string(const nlohmann::json &)> difference = [](const nlohmann::json &) { return std::string(); };
+};
+
 // Runs the cases of all files in the folder that argv names; returns main()'s status.
-int run_vectors(int argc, char **argv, support::Plane &plane);
+int run_vectors(int argc, char **argv, support::Plane &plane, const Scope &scope = {});
 
 } // namespace conformance

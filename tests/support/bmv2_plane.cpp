@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "support/bmv2_plane.hpp"
+
+#include "error.hpp"
+#include "switch_maps.h"
+
+#include <fmt/format.h>
+
+#include <arpa/inet.h>
+#include <linux/if_packet.h>
+#include <net/ethernet.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+namespace support {
+namespace {
+
+using namespace std::chrono_literals;
+using inagg::Fd;
+using inaggd::system_text;
+
+constexpr uint16_t cpu_port = 64, thrift_port = 9090;
+constexpr uint16_t port_numbers[] = {1, 2, cpu_port};
+constexpr size_t columns = 128, drops_column = 17, punt_bytes = 16;
+
+std::string outer(uint16_t port) { return fmt::format("out{}", port); }
+std::string inner(uint16_t port) { return fmt::format("in{}", port); }
+
+// Stations of frames that only mark the end of what came before them.
+void sentinel_mac(uint16_t port, uint8_t (&mac)[6]) {
+    const uint8_t wanted[6] = {2, 0, 0, 0, 0xee, static_cast<uint8_t>(port)};
+    std::copy(std::begin(wanted), std::end(wanted), mac);
+}
+
+void run(const std::string &command) {
+    if (std::system(command.c_str()))
+        throw std::runtime_error(fmt::format("{} failed", command));
+}
+
+Fd open_port(const std::string &name) {
+    Fd fd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, htons(ETH_P_ALL)));
+    sockaddr_ll address{};
+    address.sll_family = AF_PACKET;
+    address.sll_protocol = htons(ETH_P_ALL);
+    address.sll_ifindex = static_cast<int>(if_nametoindex(name.c_str()));
+    if (!fd || bind(fd.get(), reinterpret_cast<sockaddr *>(&address), sizeof address))
+        throw std::runtime_error(fmt::format("{}: {}", name, system_text(errno)));
+    const int on = 1;
+    setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on);
+    return fd;
+}
+
+bool starts_with_mac(const Frame &frame, const uint8_t (&mac)[6]) {
+    return frame.size() >= 6 && std::equal(std::begin(mac), std::end(mac), frame.begin());
+}
+
+// The number that a sentinel carries.
+uint64_t number_in(const Frame &frame) {
+    uint64_t number = 0;
+    if (frame.size() >= 22)
+        std::memcpy(&number, frame.data() + 14, sizeof number);
+    return number;
+}
+
+inagg_stats row_of(const std::vector<uint64_t> &all, uint32_t row) {
+    inagg_stats stats{};
+    const uint64_t *from = all.data() + row * columns;
+    auto *to = reinterpret_cast<uint64_t *>(&stats);
+    std::copy_n(from, drops_column, to);
+    std::copy_n(from + drops_column, INAGG_R_CAPACITY, stats.drops);
+    return stats;
+}
+
+inagg_uplink parent_of(const JobSpec &spec) {
+    inagg_uplink up{};
+    if (!spec.has_parent())
+        return up;
+    const Address address = parent_address(spec.family);
+    const Mac mac = parent_mac(), own_mac = switch_mac();
+    up.ifindex = the_port;
+    up.family = static_cast<uint8_t>(spec.family);
+    std::copy(mac.begin(), mac.end(), up.mac);
+    std::copy(own_mac.begin(), own_mac.end(), up.own_mac);
+    std::copy(address.begin(), address.end(), up.address);
+    return up;
+}
+
+// A copy for each rank that has joined, with its addresses; otherwise the same.
+bool are_for_all(const std::vector<Frame> &copies, const JobSpec &spec) {
+    const int family = spec.family;
+    const auto header = static_cast<long>(header_offset(family));
+    std::multiset<uint32_t> missing;
+    for (uint32_t rank = 0; rank < spec.ranks; rank++)
+        if (spec.member(rank).ifindex && spec.job().all & inagg_rank_bit(rank))
+            missing.insert(rank);
+    for (const Frame &copy : copies) {
+        const auto packet = parse(copy);
+        if (!packet || copy.size() != copies[0].size() ||
+            !std::equal(copy.begin() + header, copy.end(), copies[0].begin() + header))
+            return false;
+        const uint32_t rank = packet->target_port - worker_port(0);
+        if (packet->target != worker_address(family, spec.index, rank) || packet->target_mac != worker_mac(spec.index, rank) ||
+            !missing.erase(rank))
+            return false;
+    }
+    return missing.empty();
+}
+
+} // namespace
+
+Bmv2Plane::Bmv2Plane(const std::string &json) {
+    if (unshare(CLONE_NEWNET))
+        throw std::runtime_error(fmt::format("a new network namespace: {}", system_text(errno)));
+    for (uint16_t port : port_numbers) {
+        run(fmt::format("ip link add {0} type veth peer name {1} && ip link set {0} up && ip link set {1} up", outer(port),
+                        inner(port)));
+        for (const std::string &name : {outer(port), inner(port)})
+            run(fmt::format("echo 1 > /proc/sys/net/ipv6/conf/{}/disable_ipv6", name));
+        ports_[port] = open_port(outer(port));
+    }
+    run("ip link set lo up");
+    start(json);
+    connect();
+}
+
+Bmv2Plane::~Bmv2Plane() {
+    tables_.reset();
+    if (child_ > 0) {
+        kill(child_, SIGKILL);
+        waitpid(child_, nullptr, 0);
+    }
+}
+
+// Ends with this thread, however that ends.
+void Bmv2Plane::start(const std::string &json) {
+    child_ = fork();
+    if (child_ < 0)
+        throw std::runtime_error(fmt::format("fork: {}", system_text(errno)));
+    if (child_)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::vector<std::string> arguments = {"simple_switch"};
+    for (uint16_t port : port_numbers) {
+        arguments.push_back("-i");
+        arguments.push_back(fmt::format("{}@{}", port, inner(port)));
+    }
+    arguments.insert(arguments.end(), {"--thrift-port", std::to_string(thrift_port), "--log-level", "off", json});
+    std::vector<char *> argv;
+    for (std::string &argument : arguments)
+        argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    execvp(argv[0], argv.data());
+    _exit(127);
+}
+
+void Bmv2Plane::connect() {
+    for (int tries = 0; !tables_; tries++) {
+        try {
+            tables_ = std::make_unique<inaggd::p4::Bmv2>(thrift_port);
+        } catch (const inaggd::Error &error) {
+            if (tries == 50 || waitpid(child_, nullptr, WNOHANG))
+                throw std::runtime_error(error.what());
+            std::this_thread::sleep_for(100ms);
+        }
+    }
+    put_settings(false);
+    std::vector<uint16_t> all(std::begin(port_numbers), std::end(port_numbers));
+    tables_->put_flood(all);
+    for (uint16_t port : port_numbers) {
+        uint8_t mac[6];
+        sentinel_mac(port, mac);
+        tables_->put(inaggd::p4::station_entry(mac, port));
+    }
+}
+
+void Bmv2Plane::put_settings(bool has_parent) {
+    inaggd::p4::Settings settings{.cpu_port = cpu_port,
+                                  .address4 = {.family = 4, .bytes = switch_address(4)},
+                                  .address6 = {.family = 6, .bytes = switch_address(6)},
+                                  .boot = switch_boot,
+                                  .has_parent = has_parent,
+                                  .aggregators = switch_aggregators};
+    tables_->put(inaggd::p4::settings_entry(settings));
+}
+
+void Bmv2Plane::reset() {
+    for (const auto &[number, spec] : jobs_)
+        tables_->remove_job(static_cast<uint16_t>(number));
+    jobs_.clear();
+    put_settings(false);
+    tables_->clear_registers("stats");
+    clear_slots();
+}
+
+void Bmv2Plane::add_job(const JobSpec &spec) {
+    jobs_[spec.number] = spec;
+    change_job(spec);
+}
+
+void Bmv2Plane::change_job(const JobSpec &spec) {
+    inaggd::p4::Seats seats{};
+    for (uint32_t rank = 0; rank < spec.ranks; rank++)
+        seats[rank] = {.member = spec.member(rank), .subtree = spec.subtree(rank), .is_represented = false};
+    if (spec.has_parent())
+        put_settings(true);
+    tables_->put_job(static_cast<uint16_t>(spec.number),
+                     inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, parent_of(spec)));
+}
+
+void Bmv2Plane::clear_slots() { tables_->clear_registers("slot_flags"); }
+
+inagg_stats Bmv2Plane::stats(uint32_t index) { return row_of(tables_->read_registers("stats"), index); }
+inagg_stats Bmv2Plane::unowned() { return stats(INAGG_STATS_NO_JOB); }
+std::string Bmv2Plane::pool(const JobSpec &) { throw std::runtime_error("not of BMv2"); }
+
+// Sends the frame by port 1, and behind it a sentinel to each port: what is there before the sentinel is the answer.
+Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame) {
+    const auto send_frame = [this](const Frame &out) {
+        if (send(ports_.at(1).get(), out.data(), out.size(), 0) != static_cast<ssize_t>(out.size()))
+            throw std::runtime_error(fmt::format("sending a frame: {}", system_text(errno)));
+    };
+    send_frame(frame);
+    sent_++;
+    std::set<uint16_t> waiting;
+    for (uint16_t port : port_numbers) {
+        Frame sentinel(60);
+        uint8_t mac[6];
+        sentinel_mac(port, mac);
+        std::copy(std::begin(mac), std::end(mac), sentinel.begin());
+        sentinel[12] = 0x88;
+        sentinel[13] = 0xb6;
+        std::memcpy(sentinel.data() + 14, &sent_, sizeof sent_);
+        send_frame(sentinel);
+        waiting.insert(port);
+    }
+    Frames got;
+    const auto deadline = std::chrono::steady_clock::now() + 5s;
+    while (!waiting.empty()) {
+        for (uint16_t port : port_numbers) {
+            uint8_t mac[6];
+            sentinel_mac(port, mac);
+            Frame in(4096);
+            for (ssize_t bytes; (bytes = recv(ports_.at(port).get(), in.data(), in.size(), 0)) > 0; in.assign(4096, 0)) {
+                in.resize(static_cast<size_t>(bytes));
+                if (!starts_with_mac(in, mac))
+                    got[port].push_back(in);
+                else if (number_in(in) == sent_)
+                    waiting.erase(port);
+            }
+        }
+        if (std::chrono::steady_clock::now() > deadline)
+            throw std::runtime_error("simple_switch does not answer");
+        std::this_thread::sleep_for(200us);
+    }
+    return got;
+}
+
+Answer Bmv2Plane::receive(const Frame &frame) {
+    const std::vector<uint64_t> before = tables_->read_registers("stats");
+    const Frames frames = exchange(frame);
+    const std::vector<uint64_t> after = tables_->read_registers("stats");
+    uint64_t drops = 0, completions = 0;
+    uint32_t reason = 0;
+    for (uint32_t row = 0; row <= INAGG_STATS_NO_JOB; row++) {
+        const inagg_stats then = row_of(before, row), now = row_of(after, row);
+        completions += now.completions - then.completions;
+        for (uint32_t i = 0; i < INAGG_R_CAPACITY; i++)
+            if (now.drops[i] != then.drops[i]) {
+                drops += now.drops[i] - then.drops[i];
+                reason = i;
+            }
+    }
+    Answer answer = answer_of(frame, frames, completions > 0);
+    answer.reason = reason;
+    if (drops)
+        answer.action = drops == 1 && answer.action == Action::absorb ? Action::drop : Action::fail;
+    return answer;
+}
+
+Answer Bmv2Plane::answer_of(const Frame &sent, Frames frames, bool completed) const {
+    const std::vector<Frame> &to_agent = frames[cpu_port];
+    if (to_agent.size() == 1 && to_agent[0] == sent)
+        return {.action = Action::pass, .reason = 0, .frame = {}}; // to all stations
+    if (!to_agent.empty()) {
+        const Frame &punted = to_agent[0];
+        const bool whole = punted.size() == sent.size() + punt_bytes && std::equal(sent.begin(), sent.end(), punted.begin() + punt_bytes);
+        return {.action = whole ? Action::absorb : Action::fail, .reason = 0, .frame = {}};
+    }
+    std::vector<Frame> copies = frames[1];
+    copies.insert(copies.end(), frames[2].begin(), frames[2].end());
+    if (copies.empty())
+        return {.action = Action::absorb, .reason = 0, .frame = {}};
+    Answer answer{.action = Action::fail, .reason = 0, .frame = copies[0]};
+    const auto packet = parse(copies[0]);
+    const auto job = packet ? jobs_.find(packet->job) : jobs_.end();
+    if (job == jobs_.end())
+        return answer;
+    if (packet->target == parent_address(packet->family))
+        answer.action = copies.size() == 1 ? Action::up : Action::fail;
+    // Of a job of one rank both look the same.
+    else if (copies.size() == 1 && !(job->second.ranks == 1 && completed))
+        answer.action = Action::reply;
+    else if (are_for_all(copies, job->second))
+        answer.action = Action::multicast;
+    return answer;
+}
+
+} // namespace support

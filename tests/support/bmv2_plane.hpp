@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The P4 switch on BMv2's simple_switch, in a network namespace that the calling thread enters and that ends with it.
+#pragma once
+
+#include "common/fd.hpp"
+#include "p4/bmv2.hpp"
+#include "support/plane.hpp"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <sys/types.h>
+
+namespace support {
+
+class Bmv2Plane : public Plane {
+public:
+    // Runs the compiled program `json`. Throws std::runtime_error, also when there is no simple_switch.
+    explicit Bmv2Plane(const std::string &json);
+    ~Bmv2Plane() override;
+    void reset() override;
+    void add_job(const JobSpec &spec) override;
+    void change_job(const JobSpec &spec) override;
+    Answer receive(const Frame &frame) override;
+    void clear_slots() override;
+    void clear_records() override {}
+    void sweep() override {}
+    Answer tick() override { return {}; }
+    inagg_stats stats(uint32_t index) override;
+    inagg_stats unowned() override;
+    std::string pool(const JobSpec &spec) override;
+
+private:
+    using Frames = std::map<uint16_t, std::vector<Frame>>; // by port
+
+    void start(const std::string &json);
+    void connect();
+    void put_settings(bool has_parent);
+    Frames exchange(const Frame &frame);
+    Answer answer_of(const Frame &sent, Frames frames, bool completed) const;
+
+    pid_t child_ = 0;
+    std::map<uint16_t, inagg::Fd> ports_; // the outer ends
+    std::unique_ptr<inaggd::p4::Bmv2> tables_;
+    std::map<uint32_t, JobSpec> jobs_; // by number
+    uint64_t sent_ = 0;
+};
+
+} // namespace support

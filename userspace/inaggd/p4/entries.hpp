@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the tables of a P4 switch (p4/) say of a job: the same for every target, and without I/O.
+#pragma once
+
+#include "names.hpp"
+
+#include <inagg/core/job.h>
+#include <switch_maps.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace inaggd::p4 {
+
+// Names without the control that the table is in; numbers in hexadecimal.
+struct Entry {
+    std::string table;
+    std::vector<std::string> key;
+    std::string action;
+    std::vector<std::string> parameters;
+
+    auto operator<=>(const Entry &) const = default;
+};
+
+// One copy of what goes to all ranks.
+struct Copy {
+    uint16_t rank;
+    uint16_t port;
+
+    auto operator<=>(const Copy &) const = default;
+};
+
+struct JobEntries {
+    std::vector<Entry> entries; // that of table `jobs`, without which there is no job, is the last
+    uint16_t group = 0;         // multicast group
+    std::vector<Copy> copies;
+};
+
+// Of the switch itself.
+struct Settings {
+    uint16_t cpu_port = 0; // where its agent is
+    Address address4, address6;
+    uint16_t boot = 0;
+    bool has_parent = false;
+    uint32_t aggregators = 512; // atp: a power of two, at most as many as slots
+};
+Entry settings_entry(const Settings &settings);
+
+// By rank: its row, and for which ranks the switch at its address may speak. `ifindex` is the P4 port.
+struct Seat {
+    inagg_member member{};
+    uint64_t subtree = 0;
+    bool is_represented = false; // by the seat of another rank behind the same switch
+};
+using Seats = std::array<Seat, INAGG_MAX_RANKS>;
+
+// `parent`: how the switch that sums what this one has summed is reached; without a port at a root.
+JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const inagg_uplink &parent = {});
+
+// Frames for `mac` leave by `port`.
+Entry station_entry(const uint8_t (&mac)[6], uint16_t port);
+
+} // namespace inaggd::p4
