@@ -19,6 +19,8 @@
 @noWarn("unused") const bit<4> INAGG_CONFIG = 8;
 @noWarn("unused") const bit<4> INAGG_REFUSED = 9;
 @noWarn("unused") const bit<4> INAGG_PARTIAL = 10;
+@noWarn("unused") const bit<4> INAGG_BLOCK_FAILED = 12;
+@noWarn("unused") const bit<4> INAGG_TICK = 13;
 
 // enum inagg_wire_dtype
 @noWarn("unused") const bit<4> INAGG_WIRE_NONE = 0;
@@ -37,6 +39,7 @@
 @noWarn("unused") const bit<12> INAGG_F_MULTICAST = 0x004;
 @noWarn("unused") const bit<12> INAGG_F_SATURATED = 0x008;
 @noWarn("unused") const bit<12> INAGG_F_COLLISION = 0x080;
+@noWarn("unused") const bit<12> INAGG_F_BYPASS = 0x100;
 @noWarn("unused") const bit<12> INAGG_F_CONGESTION = 0x200;
 @noWarn("unused") const bit<12> INAGG_F_WHOLE = 0x400;
 
@@ -73,7 +76,11 @@
 @noWarn("unused") const bit<8> INAGG_ATP = 2;
 @noWarn("unused") const bit<8> INAGG_CANARY = 4;
 
+// inagg/core/leader.h
+@noWarn("unused") const bit<16> INAGG_CANARY_ATTEMPTS = 3;
+
 // bpf/switch_maps.h
+@noWarn("unused") const bit<16> INAGG_MAX_RANKS = 64;
 @noWarn("unused") const bit<32> INAGG_STATS_NO_JOB = 64;
 
 #endif

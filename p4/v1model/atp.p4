@@ -14,6 +14,7 @@ const bit<8> ALGORITHM = INAGG_ATP;
 #include "admission.p4"
 #include "elements.p4"
 #include "slot.p4"
+#include "tree.p4"
 
 // struct inagg_aggregator around its slot
 struct owner_t {
@@ -111,7 +112,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         bool holds;
         bool is_past;
         bool agrees;
-        key = (bit<32>)(hdr.inagg.switch_id & meta.aggregator_mask);
+        key = (bit<32>)(hdr.inagg.switch_id & meta.shared_mask);
         move = move_t.none;
         load_slot(key, slot);
         load_owner(key, owner);

@@ -7,6 +7,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
     state start {
         transition select(packet.lookahead<ethernet_h>().type) {
             TYPE_PUNT: parse_punt;
+            TYPE_CLOCK: parse_punt;
             default: parse_ethernet;
         }
     }

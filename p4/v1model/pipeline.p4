@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The switch around `Aggregation`: ordinary frames, the agent's, and where goes what was decided.
+// The switch around `Admission` and `Aggregation`: ordinary frames, the agent's, the clock, and where goes what was
+// decided.  Entries of the tables come from the agent: userspace/inaggd/p4/entries.hpp.
 
-// Entries come from the agent: userspace/inaggd/p4/entries.hpp.
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Admission() admission;
     Aggregation() aggregation;
+#ifdef CLOCK
+    Clock() clock;
+#endif
 
-    action set_switch(bit<9> cpu_port, bit<32> own4, bit<128> own6, bit<16> boot, bit<1> has_parent,
-                      bit<16> aggregator_mask) {
+    action set_switch(bit<9> cpu_port, bit<48> mac, bit<32> own4, bit<128> own6, bit<16> boot, bit<1> has_parent,
+                      bit<16> shared_mask) {
         meta.cpu_port = cpu_port;
+        meta.switch_mac = mac;
         meta.own4 = own4;
         meta.own6 = own6;
         meta.boot = boot;
         meta.has_parent = has_parent;
-        meta.aggregator_mask = aggregator_mask;
+        meta.shared_mask = shared_mask;
     }
     table settings {
         actions = { set_switch; }
-        default_action = set_switch(511, 0, 0, 0, 0, 0);
+        default_action = set_switch(511, 0, 0, 0, 0, 0, 0);
     }
 
     // Ordinary frames go where their station is, or everywhere.
@@ -55,7 +59,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         hdr.inagg.fan_in = meta.size;
         hdr.inagg.level = 0;
         hdr.inagg.payload_checksum = 0;
-        hdr.inagg.switch_id = ALGORITHM == INAGG_ATP ? hdr.inagg.switch_id : 0;	// the aggregator
+        hdr.inagg.switch_id = ALGORITHM == INAGG_SWITCHML ? 0 : hdr.inagg.switch_id;	// the aggregator, the attempt
     }
     // The headers below inagg's, from this switch; to whom, others say.
     action write_headers() {
@@ -88,31 +92,38 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         meta.row = INAGG_STATS_NO_JOB;
         meta.reason = INAGG_R_NONE;
         meta.way = way_t.absorb;
+        bool is_agents = standard.ingress_port == meta.cpu_port;
         if (hdr.punt.isValid()) {
-            // Only the agent says by which port a frame leaves.
-            if (standard.ingress_port == meta.cpu_port) {
+            // Only the agent says by which port a frame leaves, and what time it is.
+            if (is_agents && hdr.punt.type == TYPE_PUNT) {
                 standard.egress_spec = (bit<9>)hdr.punt.port;
                 hdr.punt.setInvalid();
-            } else {
+                return;
+            }
+#ifdef CLOCK
+            if (is_agents) {
+                clock.apply(hdr, meta, standard);
+            }
+#endif
+            if (meta.is_clock == 0) {
                 mark_to_drop(standard);
+                return;
             }
-            return;
-        }
-        if (standard.ingress_port == meta.cpu_port) {
-            stations.apply();
-            return;
-        }
-        bool four = hdr.ipv4.isValid() && meta.own4 != 0;
-        bool six = hdr.ipv6.isValid() && meta.own6 != 0;
-        if (!(hdr.udp.isValid() && hdr.udp.dst == INAGG_PORT &&
-              ((four && hdr.ipv4.dst == meta.own4) || (six && hdr.ipv6.dst == meta.own6)))) {
+        } else {
+            bool four = hdr.ipv4.isValid() && meta.own4 != 0;
+            bool six = hdr.ipv6.isValid() && meta.own6 != 0;
+            bool for_us = !is_agents && hdr.udp.isValid() && hdr.udp.dst == INAGG_PORT &&
+                          ((four && hdr.ipv4.dst == meta.own4) || (six && hdr.ipv6.dst == meta.own6));
             // Nobody behind a port may send in this switch's name, which workers believe.
-            if ((four && hdr.ipv4.src == meta.own4) || (six && hdr.ipv6.src == meta.own6)) {
+            if (!for_us && !is_agents &&
+                ((four && hdr.ipv4.src == meta.own4) || (six && hdr.ipv6.src == meta.own6))) {
                 drop(INAGG_R_ADDRESS);
-            } else {
-                stations.apply();
+                return;
             }
-            return;
+            if (!for_us) {
+                stations.apply();
+                return;
+            }
         }
         admission.apply(hdr, meta, standard);
         if (meta.is_for_agent == 1) {
@@ -125,7 +136,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         if (meta.reason == INAGG_R_NONE && meta.way == way_t.up && meta.parent_port == 0) {
             meta.reason = INAGG_R_PARENT;
         }
-        if (meta.reason == INAGG_R_NONE && meta.way == way_t.down && meta.member_port == 0) {
+        if (meta.reason == INAGG_R_NONE && meta.way == way_t.down && meta.place.port == 0) {
             meta.reason = INAGG_R_RANK;
         }
         if (meta.reason != INAGG_R_NONE) {
@@ -140,10 +151,6 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             sign();
         }
         bit<48> sender_mac = hdr.ethernet.src;
-        bit<128> sender = hdr.ipv6.src;
-        if (hdr.ipv4.isValid()) {
-            sender = (bit<128>)hdr.ipv4.src;
-        }
         hdr.ethernet.src = hdr.ethernet.dst;
         hdr.ipv4.src = hdr.ipv4.dst;
         hdr.ipv6.src = hdr.ipv6.dst;
@@ -151,9 +158,9 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         if (meta.way == way_t.multicast) {
             standard.mcast_grp = meta.multicast_group;
         } else if (meta.way == way_t.reply) {
-            send_to(standard.ingress_port, sender_mac, sender, meta.receive_port);
+            send_to(standard.ingress_port, sender_mac, meta.source, meta.receive_port);
         } else if (meta.way == way_t.down) {
-            send_to(meta.member_port, meta.member_mac, meta.member_address, meta.receive_port);
+            send_to(meta.place.port, meta.place.mac, meta.place.address, meta.place.receive_port);
         } else {
             hdr.ethernet.src = meta.own_mac;
             send_to(meta.parent_port, meta.parent_mac, meta.parent_address, INAGG_PORT);
@@ -162,11 +169,21 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 }
 
 control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    action to_rank(bit<48> mac, bit<128> address, bit<16> receive_port) {
+#ifdef ADDRESS_COPY
+    AddressCopy() address_copy;
+#endif
+
+    action to_rank(bit<48> mac, bit<128> address, bit<16> receive_port, bit<64> behind) {
         hdr.ethernet.dst = mac;
         hdr.ipv4.dst = address[31:0];
         hdr.ipv6.dst = address;
         hdr.udp.dst = receive_port;
+        meta.copy_subtree = behind;
+    }
+    // To a switch above; @own_mac: of the port.
+    action to_above(bit<48> own_mac, bit<48> mac, bit<128> address) {
+        to_rank(mac, address, INAGG_PORT, 0);
+        hdr.ethernet.src = own_mac;
     }
     action drop() {
         mark_to_drop(standard);
@@ -174,7 +191,7 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     // Each copy of what goes to all ranks gets its rank's addresses.
     table copies {
         key = { hdr.inagg.job: exact; standard.egress_rid: exact; }
-        actions = { to_rank; drop; }
+        actions = { to_rank; to_above; drop; }
         const default_action = drop;
         size = 4096;
     }
@@ -182,6 +199,9 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     apply {
         if (meta.way == way_t.multicast) {
             copies.apply();
+#ifdef ADDRESS_COPY
+            address_copy.apply(hdr, meta, standard);
+#endif
         } else if (standard.mcast_grp == FLOOD_GROUP && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
         }

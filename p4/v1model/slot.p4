@@ -99,30 +99,7 @@ control FoldIntoSlot(in inagg_h h, in bit<64> ranks, in bit<12> marks, inout slo
     }
 }
 
-// A router on the way has marked the packet because of its queue (RFC 3168).
-control FindMark(in headers_t hdr, out bit<12> mark) {
-    apply {
-        mark = 0;
-        if ((hdr.ipv4.isValid() && hdr.ipv4.tos[1:0] == 3) || (hdr.ipv6.isValid() && hdr.ipv6.tos[1:0] == 3)) {
-            mark = INAGG_F_CONGESTION;
-        }
-    }
-}
-
-// The header of what this switch says of a block: answer() in bpf/answer.h.
-action write_wait(inout headers_t hdr, inout metadata_t meta, in bit<64> who, in bit<12> flags) {
-    meta.is_answer = 1;
-    hdr.inagg.type = INAGG_WAIT;
-    hdr.inagg.flags = (hdr.inagg.flags & INAGG_F_VERSION) | flags;
-    hdr.inagg.contributors = who;
-    hdr.inagg.count = 0;
-    hdr.inagg.window_cap = 0;
-    hdr.inagg.next_scale = 0;
-    hdr.inagg.elements = 0;
-    hdr.chunk0.setInvalid();
-    hdr.chunk1.setInvalid();
-}
-
+// The header of a sum that this switch sends: answer() in bpf/answer.h.
 // @flags: beside those that the slot and the packet have.
 action write_sum(inout headers_t hdr, inout metadata_t meta, in slot_t slot, in bit<4> type, in bit<12> flags) {
     meta.is_answer = 1;

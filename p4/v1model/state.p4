@@ -9,7 +9,16 @@ enum bit<3> way_t {
     reply = 1,		// to whom it came from
     multicast = 2,	// to all ranks here
     up = 3,		// to the parent
-    down = 4		// to the rank that the parent's packet names
+    down = 4		// to one rank, or to its switch
+}
+
+// Where a rank is, or its switch; port 0: not behind this switch.
+struct place_t {
+    bit<9>   port;
+    bit<48>  mac;
+    bit<128> address;
+    bit<16>  receive_port;
+    bit<64>  subtree;
 }
 
 struct metadata_t {
@@ -19,7 +28,8 @@ struct metadata_t {
     bit<128> own6;
     bit<16>  boot;
     bit<1>   has_parent;
-    bit<16>  aggregator_mask;	// atp: how many there are, less one
+    bit<48>  switch_mac;	// of packets that nobody has asked for
+    bit<16>  shared_mask;	// atp, canary: how many slots all jobs share, less one
     // the packet's job
     bit<32>  row;		// of its counters
     bit<16>  multicast_group;
@@ -32,13 +42,25 @@ struct metadata_t {
     bit<1>   in_tree;		// switches in a tree add
     bit<64>  here;		// ranks behind this switch
     bit<64>  everyone;		// ranks of the job
-    // its sender's rank, or that to which the parent sends it; IPv4 addresses in the last 4 bytes
-    bit<9>   member_port;
-    bit<48>  member_mac;
-    bit<128> member_address;
+    // who sent it; IPv4 addresses in the last 4 bytes
+    bit<16>  speaker;		// rank
+    bit<9>   speaker_port;	// 0: it is not behind this switch
+    bit<128> speaker_address;
     bit<16>  receive_port;
     bit<64>  subtree;		// the ranks for which the switch at its address may speak; 0: it is no switch's
-    // the job's parent
+    bit<128> source;		// the packet's
+    // to whom it goes, if that is one
+    bit<16>  target;		// rank
+    place_t  place;
+    // canary
+    bit<16>  leader;		// rank
+    bit<1>   stream;
+    bit<8>   up;		// bit of the up port that it came by; 0: from below
+    bit<8>   live_ups;		// bitmap
+    bit<8>   ups;
+    bit<8>   up_index;
+    bit<48>  timeout_us;
+    // the switch above
     bit<9>   parent_port;
     bit<48>  parent_mac;
     bit<48>  own_mac;		// towards it
@@ -48,10 +70,12 @@ struct metadata_t {
     bit<64>  ranks;		// whose sum it is; 0: its sender may not speak for them
     bit<1>   is_for_agent;
     bit<1>   from_above;
+    bit<1>   is_clock;		// made of a clock packet
     bit<8>   reason;		// enum inagg_reason: why it is dropped
     way_t    way;
     bit<1>   is_answer;		// of this switch, not only passed on
     bit<1>   is_sealed_anew;
+    bit<64>  copy_subtree;	// of a copy for all: as in place_t
 }
 
 // Of all ports, for ordinary frames; a job's is its index and 1.
@@ -68,6 +92,8 @@ const bit<16> FLOOD_GROUP = 0xffff;
 @noWarn("unused") const bit<32> STAT_WAITS = 5;
 @noWarn("unused") const bit<32> STAT_RESTORES = 6;
 @noWarn("unused") const bit<32> STAT_ELEMENTS = 8;
+@noWarn("unused") const bit<32> STAT_LATE = 10;
+@noWarn("unused") const bit<32> STAT_EXPIRED = 12;
 @noWarn("unused") const bit<32> STAT_RELAYED = 13;
 @noWarn("unused") const bit<32> STAT_COLLISIONS = 14;
 @noWarn("unused") const bit<32> STAT_PARTIALS = 15;

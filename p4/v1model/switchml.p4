@@ -14,6 +14,7 @@ const bit<8> ALGORITHM = INAGG_SWITCHML;
 #include "admission.p4"
 #include "elements.p4"
 #include "slot.p4"
+#include "tree.p4"
 
 control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     slot_t slot;

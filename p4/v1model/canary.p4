@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Canary (§3.1 to §3.3): sums of what meets on the way to a block's leader, which is one of the ranks.  The rules, and why
+// they hold, are in inagg/core/descriptor.h and bpf/canary.h: what is here follows them function by function.
+#include <core.p4>
+#include <v1model.p4>
+
+#include "../shared/constants.p4"
+#include "../shared/headers.p4"
+
+const bit<8> ALGORITHM = INAGG_CANARY;
+#define CLOCK
+#define ADDRESS_COPY
+
+#include "state.p4"
+#include "parser.p4"
+#include "admission.p4"
+#include "elements.p4"
+#include "slot.p4"
+
+const bit<48> STALE_US = 2000000;	// INAGG_DESCRIPTOR_STALE_NS
+
+// struct inagg_descriptor around its slot
+struct descriptor_t {
+    bit<64> children;
+    bit<48> opened;	// us
+    bit<16> attempt;
+    bit<32> job;	// row
+    bit<16> number;	// of the job
+    bit<1>  stream;
+    bit<8>  ups;
+}
+register<bit<64>>(SLOTS * 2) descriptor_children;
+register<bit<48>>(SLOTS * 2) descriptor_opened;
+register<bit<16>>(SLOTS * 2) descriptor_attempt;
+register<bit<32>>(SLOTS * 2) descriptor_job;
+register<bit<16>>(SLOTS * 2) descriptor_number;
+register<bit<1>>(SLOTS * 2) descriptor_stream;
+register<bit<8>>(SLOTS * 2) descriptor_ups;
+
+action load_descriptor(in bit<32> key, out descriptor_t d) {
+    descriptor_children.read(d.children, key);
+    descriptor_opened.read(d.opened, key);
+    descriptor_attempt.read(d.attempt, key);
+    descriptor_job.read(d.job, key);
+    descriptor_number.read(d.number, key);
+    descriptor_stream.read(d.stream, key);
+    descriptor_ups.read(d.ups, key);
+}
+
+action store_descriptor(in bit<32> key, in descriptor_t d) {
+    descriptor_children.write(key, d.children);
+    descriptor_opened.write(key, d.opened);
+    descriptor_attempt.write(key, d.attempt);
+    descriptor_job.write(key, d.job);
+    descriptor_number.write(key, d.number);
+    descriptor_stream.write(key, d.stream);
+    descriptor_ups.write(key, d.ups);
+}
+
+// inagg_descriptor_index()
+action find_descriptor(in inagg_h h, in bit<16> attempt, in bit<16> mask, out bit<32> key) {
+    bit<32> x = (bit<32>)h.job << 16 ^ h.slot ^ (bit<32>)attempt * 0x9e3779b9;
+    x = x ^ x >> 16;
+    x = x * 0x85ebca6b;
+    x = x ^ x >> 13;
+    x = x * 0xc2b2ae35;
+    x = x ^ x >> 16;
+    key = (bit<32>)(x[15:0] & mask);
+}
+
+#define REMAINDER_STEP(k) rest = rest >= divisor << k ? rest - (divisor << k) : rest;
+// @number is less than 2^14: of slots, data and control, there are 2 * INAGG_MAX_SLOTS.
+action remainder(in bit<32> number, in bit<32> divisor, out bit<32> rest) {
+    rest = number;
+    REMAINDER_STEP(13) REMAINDER_STEP(12) REMAINDER_STEP(11) REMAINDER_STEP(10) REMAINDER_STEP(9)
+    REMAINDER_STEP(8) REMAINDER_STEP(7) REMAINDER_STEP(6) REMAINDER_STEP(5) REMAINDER_STEP(4)
+    REMAINDER_STEP(3) REMAINDER_STEP(2) REMAINDER_STEP(1) REMAINDER_STEP(0)
+}
+
+// A clock packet looks at one descriptor.  If its sum still waits, the packet becomes one that says so, of that job.
+control Clock(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    slot_t slot;
+    descriptor_t d;
+
+    apply {
+        meta.slot_key = (bit<32>)(hdr.punt.port & meta.shared_mask);
+        load_slot(meta.slot_key, slot);
+        load_descriptor(meta.slot_key, d);
+        hdr.punt.setInvalid();
+        if (slot.flags & INAGG_SLOT_LIVE == 0) {
+            return;
+        }
+        if (standard.ingress_global_timestamp - d.opened >= STALE_US) {
+            slot_flags.write(meta.slot_key, 0);
+            return;
+        }
+        if (slot.flags & INAGG_SLOT_SENT != 0) {
+            return;
+        }
+        meta.is_clock = 1;
+        hdr.inagg.setValid();
+        hdr.inagg = { INAGG_WIRE_VERSION, INAGG_TICK, slot.dtype_op[7:4], slot.dtype_op[3:0], 0, 0, d.number, slot.generation,
+                      slot.block, 0, 0, 0, 0, 0, 0, 0, 0, 0, d.attempt, 0, 0, 0, 0, 0, 0 };
+        hdr.inagg.tree = (bit<8>)d.stream;
+    }
+}
+
+// As canary_admit(): the sender may be above, and then comes by one of several ports.
+control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    FindJob() find_job;
+    CheckBlock() check_block;
+    FindRanks() find_ranks;
+
+    action set_up(bit<8> bit_of_port) {
+        meta.up = bit_of_port;
+    }
+    table above {
+        key = { standard.ingress_port: exact; meta.source: exact; }
+        actions = { set_up; NoAction; }
+        const default_action = NoAction;
+        size = 8;
+    }
+
+    // By which ports above packets of the job may go, as a bitmap, of how many; and how long a sum waits.
+    action set_route(bit<8> live, bit<8> ups, bit<32> timeout_us) {
+        meta.live_ups = live;
+        meta.ups = ups;
+        meta.timeout_us = (bit<48>)timeout_us;
+    }
+    table routes {
+        key = { hdr.inagg.job: exact; }
+        actions = { set_route; NoAction; }
+        const default_action = NoAction;
+        size = 64;
+    }
+    action set_up_port(bit<9> port, bit<48> own_mac, bit<48> mac, bit<128> address) {
+        meta.parent_port = port;
+        meta.own_mac = own_mac;
+        meta.parent_mac = mac;
+        meta.parent_address = address;
+    }
+    table up_ports {
+        key = { meta.up_index: exact; }
+        actions = { set_up_port; NoAction; }
+        const default_action = NoAction;
+        size = 8;
+    }
+
+    action refuse(bit<8> reason) {
+        meta.reason = reason;
+    }
+
+    apply {
+        find_job.apply(hdr, meta, standard);
+        if (meta.reason != INAGG_R_NONE || meta.is_for_agent == 1) {
+            return;
+        }
+        meta.stream = hdr.inagg.slot >= meta.slots ? 1w1 : 1w0;
+        if (meta.is_clock == 1) {
+            meta.stream = hdr.inagg.tree[0:0];
+            hdr.inagg.tree = 0;
+            hdr.inagg.flags = INAGG_F_RESEND;
+            bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
+            if (hdr.inagg.block & window != 0) {
+                hdr.inagg.flags = INAGG_F_RESEND | INAGG_F_VERSION;
+            }
+            hdr.inagg.slot = hdr.inagg.block & (window - 1);
+            if (meta.stream == 1) {
+                hdr.inagg.slot = meta.slots + hdr.inagg.slot;
+            }
+        }
+        bit<4> type = hdr.inagg.type;
+        bool is_word = type == INAGG_RESULT || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED;
+        bit<32> rest;
+        remainder(hdr.inagg.slot, (bit<32>)meta.size, rest);
+        meta.leader = (bit<16>)rest;
+        meta.speaker = is_word ? meta.leader : hdr.inagg.source;
+        meta.target = is_word ? hdr.inagg.source : meta.leader;
+        find_ranks.apply(hdr, meta);
+        above.apply();
+        routes.apply();
+        // By its block, past ports that are out of order.
+        remainder(hdr.inagg.slot, (bit<32>)meta.ups, rest);
+        meta.up_index = (bit<8>)rest;
+        if (meta.live_ups >> meta.up_index & 1 == 0) {
+            bit<8> lowest = meta.live_ups & (~meta.live_ups + 1);
+            bit<16> number;
+            count_ranks((bit<64>)(lowest - 1), number);
+            meta.up_index = (bit<8>)number;
+        }
+        if (meta.live_ups != 0) {
+            up_ports.apply();
+        }
+        if (meta.is_clock == 1) {
+            meta.up = 0;
+            return;
+        }
+        check_block.apply(hdr, meta);
+        if (meta.reason != INAGG_R_NONE) {
+            return;
+        }
+        if (meta.speaker_port == 0) {
+            if (meta.up == 0) {
+                refuse(INAGG_R_RANK);
+            }
+        } else {
+            meta.up = 0;
+            if (meta.speaker_port != standard.ingress_port) {
+                refuse(INAGG_R_PORT);
+            } else if (meta.speaker_address != meta.source) {
+                refuse(INAGG_R_ADDRESS);
+            }
+        }
+        if (meta.reason == INAGG_R_NONE && meta.up != 0 && !is_word && meta.place.port == 0) {
+            refuse(INAGG_R_PARENT);	// what comes from above goes down
+        }
+    }
+}
+
+// The children of an attempt; nobody needs to know them from now on.
+control CollectChildren(in headers_t hdr, in metadata_t meta, in bit<16> attempt, inout bit<64> ranks, inout bit<8> ups) {
+    slot_t slot;
+    descriptor_t d;
+    bit<32> key;
+
+    apply {
+        find_descriptor(hdr.inagg, attempt, meta.shared_mask, key);
+        load_slot(key, slot);
+        load_descriptor(key, d);
+        if (slot.flags & INAGG_SLOT_LIVE != 0 && slot.generation == hdr.inagg.generation && slot.block == hdr.inagg.block &&
+            d.job == meta.row && d.stream == meta.stream && d.attempt == attempt && attempt <= hdr.inagg.switch_id) {
+            slot_flags.write(key, slot.flags & ~INAGG_SLOT_LIVE);
+            ranks = ranks | d.children;
+            ups = ups | d.ups;
+        }
+    }
+}
+
+control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    slot_t slot;
+    descriptor_t d;
+    move_t move;
+    CompareWithSlot() compare;
+    FoldIntoSlot() fold;
+    Elements() elements;
+    CollectChildren() collect0;
+    CollectChildren() collect1;
+    CollectChildren() collect2;
+    CollectChildren() collect3;
+
+    action refuse(bit<8> reason) {
+        meta.reason = reason;
+    }
+    // To where the target is, which the pipeline finds out; ranks know one switch.
+    action forward(bit<12> flags) {
+        meta.way = way_t.down;
+        hdr.inagg.flags = hdr.inagg.flags | flags;
+        hdr.inagg.boot = meta.boot;
+    }
+    action pass(bit<12> flags) {
+        forward(flags);
+        count(meta.row, STAT_RELAYED, 1);
+    }
+    // Past all switches.
+    action evade() {
+        pass(INAGG_F_BYPASS);
+    }
+    action collide() {
+        pass(INAGG_F_BYPASS | INAGG_F_COLLISION);
+        count(meta.row, STAT_COLLISIONS, 1);
+    }
+    action take() {
+        take_slot(hdr.inagg, slot);
+        d = { 0, standard.ingress_global_timestamp, hdr.inagg.switch_id, meta.row, hdr.inagg.job, meta.stream, 0 };
+    }
+    action send_sum() {
+        forward(0);
+        write_sum(hdr, meta, slot, INAGG_PARTIAL, 0);
+    }
+    action spread(bit<64> ranks, bit<8> ups) {
+        meta.way = way_t.multicast;
+        hdr.inagg.contributors = ranks;
+        hdr.inagg.port = ups;
+        hdr.inagg.boot = meta.boot;
+    }
+
+    apply {
+        bit<4> type = hdr.inagg.type;
+        bit<64> elsewhere = meta.everyone & ~meta.here;
+        bit<64> leader = 64w1 << (bit<8>)meta.leader;
+        bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
+        bit<8> any_up = meta.live_ups == 0 ? 0 : 8w1 << meta.up_index;
+        move = move_t.none;
+        slot.elements = 0;
+
+        // What the leader says.
+        if (type == INAGG_RESULT || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED) {
+            if (hdr.inagg.flags & INAGG_F_MULTICAST == 0) {
+                if (meta.up != 0 && meta.place.port == 0) {
+                    refuse(INAGG_R_RANK);
+                } else {
+                    pass(0);
+                }
+            } else if (type == INAGG_RESULT) {
+                bit<64> named = hdr.inagg.contributors & meta.everyone;
+                bit<64> ranks = 0;
+                bit<8> ups = 0;
+                collect0.apply(hdr, meta, 0, ranks, ups);
+                collect1.apply(hdr, meta, 1, ranks, ups);
+                collect2.apply(hdr, meta, 2, ranks, ups);
+                collect3.apply(hdr, meta, INAGG_CANARY_ATTEMPTS, ranks, ups);
+                if (meta.up != 0) {
+                    named = named & meta.here;
+                    ups = 0;
+                } else if (named & elsewhere != 0 && ups == 0) {
+                    ups = any_up;
+                }
+                ranks = (ranks & meta.here) | named;
+                if (ranks == 0 && ups == 0) {
+                    refuse(INAGG_R_STALE);
+                } else {
+                    count(meta.row, STAT_REPLIES, 1);
+                    spread(ranks, ups);
+                }
+            } else if (type == INAGG_BLOCK_FAILED) {
+                count(meta.row, STAT_WAITS, 1);
+                bool some_above = elsewhere & ~hdr.inagg.contributors != 0 && meta.up == 0;
+                spread(hdr.inagg.contributors, some_above ? any_up : 0);
+            } else {
+                refuse(INAGG_R_TYPE);
+            }
+        } else if (type == INAGG_TICK) {
+            load_slot(meta.slot_key, slot);
+            load_descriptor(meta.slot_key, d);
+            if (slot.generation != meta.generation || standard.ingress_global_timestamp - d.opened < meta.timeout_us) {
+                return;
+            }
+            slot.flags = slot.flags | INAGG_SLOT_SENT;
+            count(meta.row, STAT_EXPIRED, 1);
+            count(meta.row, STAT_PARTIALS, 1);
+            // The first of the ranks that it is of speaks for it.
+            count_ranks((slot.seen & (~slot.seen + 1)) - 1, hdr.inagg.source);
+            hdr.ethernet.setValid();
+            hdr.ethernet = { 0, meta.switch_mac, TYPE_IPV4 };
+            hdr.ethernet.dst = meta.switch_mac;
+            hdr.udp.setValid();
+            hdr.udp = { INAGG_PORT, INAGG_PORT, 0, 0 };
+            if (meta.place.address[127:32] != 0 || (meta.place.port == 0 && meta.parent_address[127:32] != 0)) {
+                hdr.ethernet.type = TYPE_IPV6;
+                hdr.ipv6.setValid();
+                hdr.ipv6 = { 6, INAGG_TOS, 0, 0, PROTOCOL_UDP, 64, 0, meta.own6 };
+            } else {
+                hdr.ipv4.setValid();
+                hdr.ipv4 = { 4, 5, INAGG_TOS, 0, 0, 0, 1, 0, 64, PROTOCOL_UDP, 0, 0, meta.own4 };
+            }
+            move = move_t.load;
+            send_sum();
+            store_slot(meta.slot_key, slot);
+        } else if (type == INAGG_REQUEST) {
+            pass(0);
+        } else if (type == INAGG_RESTORE) {
+            refuse(INAGG_R_TYPE);	// a leader forgets nothing that could be restored
+        } else {
+            // On the way to the leader.
+            bit<64> ranks = 64w1 << (bit<8>)hdr.inagg.source;
+            if (type == INAGG_PARTIAL) {
+                ranks = hdr.inagg.contributors;
+                if (meta.up == 0 && ranks & ~meta.subtree != 0) {
+                    ranks = 0;
+                }
+            }
+            // Neither from above what is below, nor from anywhere what the leader has.
+            bit<64> others = ~meta.everyone | leader;
+            if (meta.up != 0) {
+                others = others | meta.here;
+            }
+            if (ranks == 0 || ranks & others != 0) {
+                refuse(INAGG_R_RANK);
+                return;
+            }
+            if (hdr.inagg.flags & INAGG_F_BYPASS != 0) {
+                forward(0);
+                return;
+            }
+            if (hdr.inagg.flags & INAGG_F_WHOLE != 0 || (hdr.inagg.elements == 0 && hdr.inagg.dtype != INAGG_WIRE_NONE)) {
+                evade();
+                return;
+            }
+            // All ranks that can come here on their way to the leader.
+            bit<64> expected = meta.place.port == 0 ? meta.here : meta.everyone & ~(meta.place.subtree | leader);
+            bool holds;
+            bool is_past;
+            bool agrees;
+            find_descriptor(hdr.inagg, hdr.inagg.switch_id, meta.shared_mask, meta.slot_key);
+            load_slot(meta.slot_key, slot);
+            load_descriptor(meta.slot_key, d);
+            compare.apply(hdr.inagg, slot, holds, is_past, agrees);
+            bool is_live = slot.flags & INAGG_SLOT_LIVE != 0;
+            bool is_jobs = is_live && d.job == meta.row && d.stream == meta.stream;
+            bool same_position = (slot.block ^ hdr.inagg.block) & (window - 1) == 0;
+            holds = holds && is_jobs && d.attempt == hdr.inagg.switch_id;
+            if (!holds) {
+                if (is_past && is_jobs && same_position) {
+                    refuse(INAGG_R_STALE);
+                    return;
+                }
+                bool is_abandoned = !is_live || standard.ingress_global_timestamp - d.opened >= STALE_US;
+                bool is_overtaken = is_jobs && (slot.generation != hdr.inagg.generation ||
+                                                ((int<32>)(slot.block - hdr.inagg.block) < 0 && same_position));
+                if (!is_abandoned && !is_overtaken) {
+                    collide();
+                    return;
+                }
+                take();
+            } else if (ranks & d.children != 0) {
+                count(meta.row, STAT_DUPLICATES, 1);
+                refuse(INAGG_R_DUPLICATE);
+                return;
+            } else if (!agrees) {
+                evade();		// the leader's to refuse
+                return;
+            }
+            d.children = d.children | ranks;
+            d.ups = d.ups | meta.up;
+            if (slot.flags & INAGG_SLOT_SENT != 0) {
+                count(meta.row, STAT_LATE, 1);
+                pass(0);
+            } else if (ranks == expected) {
+                slot.flags = slot.flags | INAGG_SLOT_SENT;	// nobody else is to come
+                pass(0);
+            } else {
+                fold.apply(hdr.inagg, ranks, hdr.inagg.flags, slot, move);
+                count(meta.row, STAT_ADDITIONS, 1);
+                count(meta.row, STAT_ELEMENTS, (bit<64>)hdr.inagg.elements);
+                if (slot.seen == expected) {
+                    slot.flags = slot.flags | INAGG_SLOT_SENT;
+                    count(meta.row, STAT_COMPLETIONS, 1);
+                    send_sum();
+                }
+            }
+            store_slot(meta.slot_key, slot);
+            store_descriptor(meta.slot_key, d);
+        }
+        if (move != move_t.none) {
+            elements.apply(hdr, meta.slot_key, move, slot.elements);
+        }
+        // Where the target is behind a switch above, up; but a switch does not get back what it has sent.
+        if (meta.way == way_t.down) {
+            if (meta.place.port == 0) {
+                meta.way = way_t.up;
+                if (meta.up != 0) {
+                    refuse(INAGG_R_PARENT);
+                }
+            } else if (meta.place.subtree != 0 && meta.place.address == meta.source) {
+                refuse(INAGG_R_PORT);
+            }
+        }
+    }
+}
+
+// Is a copy of the leader's word for whom it goes to?  A RESULT names those of them that it is for; a rank sees all ranks.
+control AddressCopy(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    apply {
+        bit<16> rid = standard.egress_rid;
+        bit<64> subtree = meta.copy_subtree;
+        bit<64> named = hdr.inagg.contributors;
+        bit<64> below = subtree != 0 ? subtree : 64w1 << (bit<8>)rid;
+        bool goes = below & (64w1 << (bit<8>)meta.leader) == 0;
+        bit<64> told = subtree != 0 ? named & subtree : meta.everyone;
+        if (rid >= INAGG_MAX_RANKS) {
+            // Of those above, the first is to find whom no descriptor knows.
+            bit<8> up = 8w1 << (bit<8>)(rid - INAGG_MAX_RANKS);
+            bit<8> first = hdr.inagg.port & (~hdr.inagg.port + 1);
+            goes = hdr.inagg.port & up != 0;
+            told = up == first ? named & meta.everyone & ~meta.here : 0;
+        } else if (hdr.inagg.type == INAGG_BLOCK_FAILED) {
+            goes = goes && below & ~named != 0;
+        } else {
+            goes = goes && below & named != 0;
+        }
+        if (!goes) {
+            mark_to_drop(standard);
+        } else if (hdr.inagg.type == INAGG_RESULT) {
+            hdr.inagg.contributors = told;
+        }
+        hdr.inagg.port = 0;
+    }
+}
+
+#include "pipeline.p4"
