@@ -4,6 +4,7 @@
 #include "control.hpp"
 #include "counters.hpp"
 #include "error.hpp"
+#include "job_json.hpp"
 #include "maps.hpp"
 
 #include <arpa/inet.h>
@@ -17,15 +18,9 @@ namespace {
 
 using namespace inaggd;
 
-bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
-
 std::string port_name(uint32_t ifindex) {
     char name[IF_NAMESIZE];
     return if_indextoname(ifindex, name) ? name : fmt::format("#{}", ifindex);
-}
-
-uint32_t joined(const Members &members) {
-    return static_cast<uint32_t>(std::count_if(members.begin(), members.end(), has_joined));
 }
 
 // Of a job that does not wait for stragglers; all zero of any other.
@@ -92,26 +87,12 @@ json stragglers_json(const SwitchMaps &maps, const inagg_job &job) {
 }
 
 json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
-    const inagg_policy policy = policy_of(maps, job);
-    return {{"job", number},
-            {"size", job.size},
-            {"joined", joined(maps.members(job.index))},
-            {"generation", job.generation},
-            {"algorithm", algorithm_name(job.algorithm)},
-            {"expiry_us", policy.expiry_us},
-            {"quorum", policy.quorum},
-            {"exclude_ms", policy.exclude_ms},
-            {"stragglers", stragglers_json(maps, job)},
-            {"first_slot", job.first_slot},
-            {"slots", job.slots},
-            {"control_slots", job.control_slots},
-            {"elements", job.elements},
-            {"checked", (job.flags & INAGG_JOIN_CHECKED) != 0},
-            {"tree", (job.flags & INAGG_JOIN_TREE) != 0},
-            {"parent", parent_of(maps, job)},
-            {"parent_port", uplink_port(maps, job)},
-            {"route", route_json(maps, job)},
-            {"configured", job.keep != 0}};
+    json result = job_json(number, job, maps.members(job.index), policy_of(maps, job));
+    result["stragglers"] = stragglers_json(maps, job);
+    result["parent"] = parent_of(maps, job);
+    result["parent_port"] = uplink_port(maps, job);
+    result["route"] = route_json(maps, job);
+    return result;
 }
 
 // What looks for trio's stragglers, and the part of a CPU that it takes.
@@ -137,21 +118,6 @@ json port_json(const SwitchMaps &maps, const AttachedPort &port) {
             {"marked", queue ? json(queue->marked) : json(nullptr)}};
 }
 
-json member_json(uint16_t rank, const inagg_member &member, bool is_here) {
-    return {{"rank", rank},
-            {"state", !is_here                                  ? "elsewhere"
-                      : has_joined(member)                      ? "joined"
-                      : member.flags & INAGG_MEMBER_LEFT        ? "left"
-                      : member.flags & INAGG_MEMBER_RESERVED    ? "configured"
-                      : member.flags & INAGG_MEMBER_STATIC      ? "configured"
-                                                                : "missing"},
-            {"port", member.ifindex ? port_name(member.ifindex) : ""},
-            {"switch", (member.flags & INAGG_MEMBER_SWITCH) != 0},
-            {"address", Address::of(member).text()},
-            {"mac", mac_text(member.mac)},
-            {"receive_port", ntohs(member.receive_port)}};
-}
-
 // Calls `each(name, row)` for the rows of `stats` that are asked for.
 template <typename Each> void for_rows(const SwitchMaps &maps, std::optional<uint16_t> wanted, Each each) {
     bool found = false;
@@ -166,6 +132,19 @@ template <typename Each> void for_rows(const SwitchMaps &maps, std::optional<uin
         each(json(nullptr), maps.stats(INAGG_STATS_NO_JOB));
 }
 
+// What an agent says of a switch that has no pinned maps; nothing: read those.
+std::optional<json> told(const Where &where, const char *what, std::optional<uint16_t> job = {}) {
+    if (!daemon_answers(where.run_dir))
+        return std::nullopt;
+    nlohmann::json request = {{"command", "read"}, {"what", what}, {"job", nullptr}};
+    if (job)
+        request["job"] = *job;
+    const nlohmann::json reply = ask_daemon(where.run_dir, request);
+    if (!reply.contains("value"))
+        return std::nullopt;
+    return json::parse(reply["value"].get<std::string>());
+}
+
 std::string row_name(const json &job) { return job.is_null() ? "no job" : fmt::format("job {}", job.get<int>()); }
 
 std::string text(const json &value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
@@ -173,6 +152,8 @@ std::string text(const json &value) { return value.is_string() ? value.get<std::
 } // namespace
 
 json read_status(const Where &where) {
+    if (auto state = told(where, "status"))
+        return *state;
     SwitchMaps maps = SwitchMaps::open(where.bpffs);
     inagg_switch_settings settings = maps.settings();
     Address four{.family = static_cast<uint8_t>(settings.address4 ? 4 : 0)}, six{.family = 6};
@@ -202,6 +183,8 @@ json read_status(const Where &where) {
 }
 
 json read_jobs(const Where &where) {
+    if (auto state = told(where, "jobs"))
+        return *state;
     SwitchMaps maps = SwitchMaps::open(where.bpffs);
     json list = json::array();
     for (const auto &[number, job] : maps.jobs())
@@ -210,6 +193,8 @@ json read_jobs(const Where &where) {
 }
 
 json read_job(const Where &where, uint16_t number) {
+    if (auto state = told(where, "job", number))
+        return *state;
     SwitchMaps maps = SwitchMaps::open(where.bpffs);
     auto jobs = maps.jobs();
     auto job = jobs.find(number);
@@ -219,11 +204,14 @@ json read_job(const Where &where, uint16_t number) {
     Members members = maps.members(job->second.index);
     result["members"] = json::array();
     for (uint16_t rank = 0; rank < job->second.size && rank < INAGG_MAX_RANKS; rank++)
-        result["members"].push_back(member_json(rank, members[rank], job->second.all & inagg_rank_bit(rank)));
+        result["members"].push_back(member_json(rank, members[rank], job->second.all & inagg_rank_bit(rank),
+                                                members[rank].ifindex ? port_name(members[rank].ifindex) : ""));
     return result;
 }
 
 json read_stats(const Where &where, std::optional<uint16_t> wanted) {
+    if (auto state = told(where, "stats", wanted))
+        return *state;
     SwitchMaps maps = SwitchMaps::open(where.bpffs);
     json list = json::array();
     for_rows(maps, wanted, [&](const json &job, const inagg_stats &stats) {
@@ -233,17 +221,11 @@ json read_stats(const Where &where, std::optional<uint16_t> wanted) {
 }
 
 json read_drops(const Where &where, std::optional<uint16_t> wanted) {
+    if (auto state = told(where, "drops", wanted))
+        return *state;
     SwitchMaps maps = SwitchMaps::open(where.bpffs);
     json list = json::array();
-    for_rows(maps, wanted, [&](const json &job, const inagg_stats &stats) {
-        for (int reason = 0; reason < INAGG_R_CAPACITY; reason++)
-            if (stats.drops[reason])
-                list.push_back({{"job", job},
-                                {"reason", reason_name(reason)},
-                                {"number", reason},
-                                {"packets", stats.drops[reason]},
-                                {"text", reason_text(reason)}});
-    });
+    for_rows(maps, wanted, [&](const json &job, const inagg_stats &stats) { add_drops(list, job, stats); });
     return list;
 }
 

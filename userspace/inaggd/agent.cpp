@@ -2,6 +2,7 @@
 #include "agent.hpp"
 
 #include "error.hpp"
+#include "messages.hpp"
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
@@ -9,7 +10,6 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,16 +19,6 @@ namespace inaggd {
 namespace {
 
 using Kind = Outcome::Change::Kind;
-
-// Ranks repeat a JOIN every few milliseconds, and 64 of them may be behind one port.
-constexpr double events_per_second = 4000, events_burst = 4000;
-
-uint16_t random_generation() {
-    uint16_t value = 0;
-    if (getrandom(&value, sizeof value, 0) != sizeof value)
-        throw Error("getrandom: {}", system_text(errno));
-    return value;
-}
 
 void set_option(int fd, int level, int option, int value) {
     if (setsockopt(fd, level, option, &value, sizeof value))
@@ -56,30 +46,6 @@ inagg_job_policy policy_of(uint16_t number, const JobState &job, const SweepPlan
     row.job = number;
     row.generation = job.record.generation;
     return row;
-}
-
-inagg_hdr header_of(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation) {
-    inagg_hdr header{};
-    header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);
-    header.job = htons(job);
-    header.source = htons(rank);
-    header.generation = htons(generation);
-    return header;
-}
-
-const char *type_name(uint8_t type) {
-    switch (type) {
-    case INAGG_JOIN:
-        return "JOIN";
-    case INAGG_LEAVE:
-        return "LEAVE";
-    case INAGG_CONFIG:
-        return "parent's CONFIG";
-    case INAGG_REFUSED:
-        return "parent's REFUSED";
-    default:
-        return "packet";
-    }
 }
 
 void copy_own_address(const inagg_switch_settings &settings, inagg_uplink &uplink) {
@@ -182,22 +148,12 @@ void Agent::event(const void *data, size_t bytes) {
     inagg_event event;
     std::memcpy(&event, data, sizeof event);
     Time now = Clock::now();
-    auto bucket = buckets_.try_emplace(event.ifindex, events_per_second, events_burst).first;
-    if (!bucket->second.take(now))
+    if (!events_by_port_.take(event.ifindex, now))
         return; // workers repeat
 
-    Address from{.family = event.family};
-    std::copy_n(event.address, event.family == 4 ? 4 : 16, from.bytes.begin());
+    const Address from = sender_of(event);
     Outcome outcome = decide(event, now);
-    const bool unchanged = outcome.verdict == Outcome::Verdict::ignored || outcome.verdict == Outcome::Verdict::asked ||
-                           (outcome.verdict == Outcome::Verdict::put_off && outcome.detail.empty());
-    spdlog::log(unchanged ? spdlog::level::debug : spdlog::level::info, "job {}: {} of rank {} from {}/{}{}{}{}",
-                event.job, type_name(event.type), event.rank, port_name(event.ifindex), from.text(),
-                outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"
-                : outcome.verdict == Outcome::Verdict::asked   ? ", passed on to the parent"
-                : outcome.verdict == Outcome::Verdict::refused ? ", refused " + reason_name(outcome.reason)
-                                                               : "",
-                outcome.detail.empty() ? "" : ": ", outcome.detail);
+    log_event(event, outcome, port_name(event.ifindex));
     apply(outcome);
     if (outcome.reason)
         tell(from, event.join.receive_port, event.job, event.rank, event.generation, outcome.reason, event.join);
@@ -242,9 +198,7 @@ void Agent::apply(const Outcome &outcome) {
     }
     sweep();
     for (const Displaced &gone : outcome.displaced) {
-        inagg_join join{};
-        join.nonce = gone.member.nonce;
-        join.receive_port = gone.member.receive_port;
+        const inagg_join join = join_of(gone.member);
         tell(Address::of(gone.member), gone.member.receive_port, gone.job, gone.rank, gone.generation,
              gone.reason, join);
     }
@@ -478,7 +432,7 @@ void Agent::add_job(const JobSpec &spec) { apply(book_.add(spec, port_index, Clo
 void Agent::remove_job(uint16_t number) { apply(book_.remove(number)); }
 
 void Agent::port_gone(uint32_t ifindex) {
-    buckets_.erase(ifindex);
+    events_by_port_.forget(ifindex);
     apply(book_.port_gone(ifindex));
     link(ifindex, false);
 }

@@ -2,11 +2,11 @@
 // Carries the book's decisions into the switch's maps and tells the ranks that are refused.
 #pragma once
 
+#include "event_limit.hpp"
 #include "job_book.hpp"
 #include "loader.hpp"
 #include "maps.hpp"
 #include "sweeper.hpp"
-#include "token_bucket.hpp"
 #include "watch.hpp"
 
 #include <functional>
@@ -88,7 +88,7 @@ private:
     Watch watch_;
     Fd socket4_, socket6_;
     std::map<uint32_t, Fd> devmaps_;            // by job index
-    std::map<uint32_t, TokenBucket> buckets_;   // by port
+    EventLimit events_by_port_;
     std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
     UpPorts up_ports_{};                                     // as in the map
 };

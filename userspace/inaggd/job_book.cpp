@@ -70,6 +70,8 @@ std::string objection(const Policy &policy, int algorithm) {
     if (!is_available(algorithm))
         return fmt::format("algorithm {} is not available, only switchml, trio, atp, panama and canary are",
                            algorithm_name(algorithm));
+    if (policy.limits.algorithm && algorithm != *policy.limits.algorithm)
+        return fmt::format("this switch runs {}, not {}", algorithm_name(*policy.limits.algorithm), algorithm_name(algorithm));
     if ((algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA || algorithm == INAGG_CANARY) && policy.server)
         return fmt::format("{} does not work with a server, switchml and atp do", algorithm_name(algorithm));
     if (algorithm == INAGG_ATP && !policy.server && !policy.has_parent())
@@ -261,6 +263,17 @@ void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers strag
     positions_[number] = uplink.position;
 }
 
+uint16_t JobBook::most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const {
+    return std::min(most_elements(policy_.mtu, family, algorithm, stragglers), policy_.limits.elements);
+}
+
+// Of a job that begins here. Where switches in a tree add, and where a switch cannot add halves, those travel as fixed point.
+uint8_t JobBook::flags_of(uint8_t algorithm, bool checked) const {
+    const bool tree = policy_.in_tree() || is_spread(algorithm) || !policy_.limits.adds_halves;
+    const bool checks = checked && policy_.limits.checks_payloads;
+    return static_cast<uint8_t>((tree ? INAGG_JOIN_TREE : 0) | (checks ? INAGG_JOIN_CHECKED : 0));
+}
+
 // Why no job, whatever its state, could take this JOIN.
 std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     Request want = request_of(event);
@@ -412,7 +425,7 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     record.all = event.ranks;
     if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) ||
         !is_available(config.algorithm) ||
-        !has_good_shape(record, most_elements(policy_.mtu, event.family, config.algorithm, stragglers)) ||
+        !has_good_shape(record, most_elements_here(event.family, config.algorithm, stragglers)) ||
         (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE)
         return nullptr;
     return create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now, event.generation);
@@ -487,7 +500,9 @@ Outcome JobBook::adopt(const inagg_event &event, Time now) {
     const bool spread = is_spread(record.algorithm);
     if (!needs_no_root(record.algorithm))
         return refused(INAGG_R_ALGORITHM, fmt::format("jobs with {} stay at their root", algorithm_name(record.algorithm)));
-    if (!has_good_shape(record, most_elements(policy_.mtu, event.family, record.algorithm, {})))
+    if (record.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads)
+        return refused(INAGG_R_POLICY, "the job has payload checksums, and this switch has none");
+    if (!has_good_shape(record, most_elements_here(event.family, record.algorithm, {})))
         return refused(INAGG_R_FULL, fmt::format("{}+{} slots, {} elements per packet: not here", record.slots,
                                                  record.control_slots, record.elements));
     Outcome outcome;
@@ -575,7 +590,7 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     Request want = request_of(event);
     if (!policy_.auto_jobs)
         return refused(INAGG_R_POLICY, "no such job, and --no-auto-jobs is set", std::move(so_far));
-    uint16_t fits = most_elements(policy_.mtu, event.family, want.algorithm, want.stragglers);
+    uint16_t fits = most_elements_here(event.family, want.algorithm, want.stragglers);
     uint16_t elements = std::min<uint16_t>(want.elements - want.elements % INAGG_CHUNK, fits);
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
@@ -585,11 +600,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
                        fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
                                    policy_.port_forming),
                        std::move(so_far));
-    uint8_t flags = event.join.flags & INAGG_JOIN_CHECKED;
-    if (policy_.in_tree() || is_spread(want.algorithm))
-        flags |= INAGG_JOIN_TREE;
-    inagg_job record =
-        new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements, flags);
+    inagg_job record = new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements,
+                                  flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
     if (!job)
         return refused(INAGG_R_FULL, what_is_full(record), std::move(so_far));
@@ -895,21 +907,22 @@ void JobBook::close_if_empty(uint16_t number, JobState &job, Outcome &outcome) {
 
 Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index,
                      Time now) {
-    const uint16_t most = most_elements(policy_.mtu, 4, spec.algorithm, spec.stragglers);
-    uint16_t elements =
-        spec.elements ? spec.elements : most_elements(policy_.mtu, 6, spec.algorithm, spec.stragglers);
+    const uint16_t most = most_elements_here(4, spec.algorithm, spec.stragglers);
+    uint16_t elements = spec.elements ? spec.elements : most_elements_here(6, spec.algorithm, spec.stragglers);
     inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : policy_.job_slots,
                                   spec.control ? spec.control : policy_.job_control, elements,
-                                  spec.checked ? INAGG_JOIN_CHECKED : 0);
+                                  flags_of(spec.algorithm, spec.checked));
     if (policy_.has_parent())
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
     if (policy_.in_tree() && spec.stragglers.exclude_ms)
         throw Error("job {}: no rank is excluded in a tree of switches", spec.number);
     if (const std::string why = objection(policy_, spec.algorithm); !why.empty())
         throw Error("job {}: {}", spec.number, why);
-    if (policy_.in_tree() || is_spread(spec.algorithm))
-        record.flags |= INAGG_JOIN_TREE;
+    if (spec.checked && !policy_.limits.checks_payloads)
+        throw Error("job {}: this switch has no payload checksums; leave out 'checked'", spec.number);
     record.keep = 1;
+    if (elements > policy_.limits.elements)
+        throw Error("job {}: elements={} are more than this switch takes; the most is {}", spec.number, elements, most);
     if (elements == 0 || elements > most)
         throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements,
                     policy_.mtu, spec.stragglers.expiry_us ? ", or what an expiry leaves room for" : "", most);

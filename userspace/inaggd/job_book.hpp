@@ -33,6 +33,14 @@ struct Neighbour {
 
 Neighbour neighbour_of(const inagg_event &event);
 
+// What the switch's own hardware or program leaves out; nothing, if it is an XDP switch.
+struct Limits {
+    std::optional<uint8_t> algorithm{};     // the only one
+    uint16_t elements = INAGG_MAX_ELEMENTS; // per packet
+    bool adds_halves = true;                // else 16-bit floats travel as fixed point
+    bool checks_payloads = true;
+};
+
 struct Policy {
     uint32_t slots = INAGG_DEFAULT_SLOTS;   // of the switch
     uint32_t buffers = INAGG_DEFAULT_BUFFERS; // likewise, of floats that wait
@@ -48,6 +56,7 @@ struct Policy {
     std::set<Neighbour> children{};   // switches that may join for the ranks behind them
     inagg_up_policy up_policy = INAGG_UP_DEFAULT; // of canary: by which of them a sum goes up
     uint32_t timeout_us = 0;                      // likewise: how long a sum waits for more; 0: adapts itself
+    Limits limits{};
     bool server = false;              // inagg-ps: the root of a tree, without ports; its ranks may be on its own machine
 
     // Jobs are summed by more than one switch.
@@ -205,6 +214,7 @@ public:
     void announced(uint16_t number, Time now);
 
     Policy &policy() { return policy_; }
+    const Policy &policy() const { return policy_; }
     const std::map<uint16_t, JobState> &jobs() const { return jobs_; }
     // How the parents are reached, in the order of the policy; own_address is not filled in.
     const UpPorts &up_ports() const { return up_ports_; }
@@ -213,6 +223,8 @@ private:
     using Waiter = std::tuple<uint16_t, uint16_t, uint64_t>; // job, rank, nonce
 
     std::optional<Outcome> unfit(const inagg_event &event) const;
+    uint16_t most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const;
+    uint8_t flags_of(uint8_t algorithm, bool checked) const;
     Outcome ask_parent(const inagg_event &event, Time now);
     Message passed_on(const inagg_event &event) const;
     bool from_parent(const inagg_event &event) const;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
 
 #include <csignal>
 #include <fcntl.h>
@@ -22,6 +23,7 @@ namespace {
 
 constexpr const char *prompt = "RuntimeCmd: ";
 constexpr uint16_t flood_group = 0xffff;
+constexpr uint32_t commands_at_once = 256; // what it says to them fits a pipe
 
 // Both ends, closed in children.
 std::array<Fd, 2> make_pipe() {
@@ -45,7 +47,8 @@ std::optional<uint64_t> number_behind(const std::string &text, const std::string
 
 } // namespace
 
-Bmv2::Bmv2(uint16_t thrift_port) {
+Bmv2::Bmv2(uint16_t thrift_port) : thrift_port_(thrift_port) {
+    signal(SIGPIPE, SIG_IGN); // its end is an error
     auto [in_reader, in_writer] = make_pipe();
     auto [out_reader, out_writer] = make_pipe();
     posix_spawn_file_actions_t actions;
@@ -62,11 +65,7 @@ Bmv2::Bmv2(uint16_t thrift_port) {
     to_ = std::move(in_writer);
     from_ = std::move(out_reader);
     out_writer.reset();
-    try {
-        answer();
-    } catch (const Error &said) {
-        throw Error("no BMv2 simple_switch answers at Thrift port {}: {}", thrift_port, said.what());
-    }
+    answer();
 }
 
 // Its standard input ends, and so does it.
@@ -77,30 +76,40 @@ Bmv2::~Bmv2() {
         waitpid(child_, nullptr, 0);
 }
 
-// What it says until it prompts again.
+void Bmv2::say(const std::string &lines) {
+    if (write(to_.get(), lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()))
+        throw Error("BMv2's simple_switch_CLI has ended: {}", system_text(errno));
+}
+
+// What it says until it prompts again. It ends when it finds no switch, and when the switch does.
 std::string Bmv2::answer() {
-    std::string said;
-    while (!said.ends_with(prompt)) {
+    size_t end;
+    while ((end = heard_.find(prompt)) == std::string::npos) {
         char buffer[65536];
         const ssize_t bytes = read(from_.get(), buffer, sizeof buffer);
         if (bytes < 0 && errno == EINTR)
             continue;
-        if (bytes <= 0)
-            throw Error("simple_switch_CLI has ended: {}", said.empty() ? "it said nothing" : said);
-        said.append(buffer, static_cast<size_t>(bytes));
+        if (bytes <= 0) {
+            spdlog::debug("simple_switch_CLI has ended: {}", heard_);
+            throw Error("BMv2's simple_switch does not answer at Thrift port {}: start it, and then inaggd", thrift_port_);
+        }
+        heard_.append(buffer, static_cast<size_t>(bytes));
     }
-    said.resize(said.size() - std::string_view(prompt).size());
+    const std::string said = heard_.substr(0, end);
+    heard_.erase(0, end + std::string_view(prompt).size());
     return said;
 }
 
-std::string Bmv2::run(const std::string &command) {
-    const std::string line = command + "\n";
-    if (write(to_.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
-        throw Error("simple_switch_CLI has ended: {}", system_text(errno));
-    std::string said = answer();
+void Bmv2::need_success(const std::string &command, const std::string &said) {
     for (const char *mark : {"Error", "Invalid", "Unknown"})
         if (said.find(mark) != std::string::npos)
             throw Error("simple_switch: {}: {}", command, said);
+}
+
+std::string Bmv2::run(const std::string &command) {
+    say(command + "\n");
+    std::string said = answer();
+    need_success(command, said);
     return said;
 }
 
@@ -143,10 +152,9 @@ void Bmv2::put_job(uint16_t number, const JobEntries &wanted) {
                 return entry.table == old.table && entry.key == old.key;
             }))
             remove(old);
-    if (now.copies != wanted.copies || now.group != wanted.group) {
+    if (now.group != wanted.group)
         remove_group(now.group);
-        put_group(wanted.group, wanted.copies);
-    }
+    put_group(wanted.group, wanted.copies);
     for (const Entry &entry : wanted.entries)
         put(entry);
     now = wanted;
@@ -162,40 +170,76 @@ void Bmv2::remove_job(uint16_t number) {
 }
 
 void Bmv2::put_flood(const std::vector<uint16_t> &ports) {
-    remove_group(flood_group);
     std::vector<Copy> copies;
     for (uint16_t port : ports)
         copies.push_back({.rank = 0, .port = port});
     put_group(flood_group, copies);
 }
 
+// Whoever stays misses nothing.
 void Bmv2::put_group(uint16_t group, const std::vector<Copy> &copies) {
-    run(fmt::format("mc_mgrp_create {}", group));
-    std::vector<uint64_t> &nodes = nodes_[group];
+    const auto [found, is_new] = nodes_.try_emplace(group);
+    std::map<Copy, uint64_t> &nodes = found->second;
+    if (is_new)
+        run(fmt::format("mc_mgrp_create {}", group));
+    std::erase_if(nodes, [&](const auto &node) {
+        const bool gone = std::find(copies.begin(), copies.end(), node.first) == copies.end();
+        if (gone)
+            remove_node(group, node.second);
+        return gone;
+    });
     for (const Copy &copy : copies) {
+        if (nodes.contains(copy))
+            continue;
         const std::string command = fmt::format("mc_node_create {} {}", copy.rank, copy.port);
-        nodes.push_back(handle_of(command, run(command)));
-        run(fmt::format("mc_node_associate {} {}", group, nodes.back()));
+        const uint64_t node = handle_of(command, run(command));
+        nodes[copy] = node;
+        run(fmt::format("mc_node_associate {} {}", group, node));
     }
+}
+
+void Bmv2::remove_node(uint16_t group, uint64_t node) {
+    run(fmt::format("mc_node_dissociate {} {}", group, node));
+    run(fmt::format("mc_node_destroy {}", node));
 }
 
 void Bmv2::remove_group(uint16_t group) {
     const auto found = nodes_.find(group);
     if (found == nodes_.end())
         return;
-    for (uint64_t node : found->second) {
-        run(fmt::format("mc_node_dissociate {} {}", group, node));
-        run(fmt::format("mc_node_destroy {}", node));
-    }
+    for (const auto &[copy, node] : found->second)
+        remove_node(group, node);
     run(fmt::format("mc_mgrp_destroy {}", group));
     nodes_.erase(found);
 }
 
-void Bmv2::write_register(const std::string &name, uint32_t index, uint64_t value) {
-    run(fmt::format("register_write {} {} {}", name, index, value));
+// Two registers each.
+size_t Bmv2::slot_count() {
+    try {
+        return read_registers("slot_flags").size() / 2;
+    } catch (const Error &error) {
+        throw Error("Thrift port {}: {}; is p4/v1model/switchml.p4 the program there?", thrift_port_, error.what());
+    }
 }
 
-void Bmv2::clear_registers(const std::string &name) { run(fmt::format("register_reset {}", name)); }
+void Bmv2::reset() {
+    run("reset_state");
+    installed_.clear();
+    jobs_.clear();
+    nodes_.clear();
+}
+
+void Bmv2::write_registers(const std::string &name, uint32_t first, uint32_t count, uint64_t value) {
+    for (uint32_t done = 0; done < count; done += commands_at_once) {
+        const uint32_t last = std::min(done + commands_at_once, count);
+        std::string lines;
+        for (uint32_t i = done; i < last; i++)
+            lines += fmt::format("register_write {} {} {}\n", name, first + i, value);
+        say(lines);
+        for (uint32_t i = done; i < last; i++)
+            need_success("register_write " + name, answer());
+    }
+}
 
 // "name= 0, 1, 2"
 std::vector<uint64_t> Bmv2::read_registers(const std::string &name) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "common/fd.hpp"
-#include "p4/entries.hpp"
+#include "p4/driver.hpp"
 
 #include <map>
 #include <string>
@@ -15,27 +15,24 @@ namespace inaggd::p4 {
 
 using inagg::Fd;
 
-class Bmv2 {
+class Bmv2 : public Driver {
 public:
     // The switch whose Thrift server is at that port of this machine. Throws Error if there is none, or no simple_switch_CLI.
     explicit Bmv2(uint16_t thrift_port);
-    ~Bmv2();
+    ~Bmv2() override;
     Bmv2(const Bmv2 &) = delete;
     Bmv2 &operator=(const Bmv2 &) = delete;
 
-    // Adds the entry, or gives the one with its key this action. A table without keys: its default action.
-    void put(const Entry &entry);
-    void remove(const Entry &entry);
-    // The job's entries and its multicast group become these.
-    void put_job(uint16_t number, const JobEntries &wanted);
-    // First the one by which packets find the job.
-    void remove_job(uint16_t number);
-    // What leaves by all ports but the one that it came by.
-    void put_flood(const std::vector<uint16_t> &ports);
-
-    void write_register(const std::string &name, uint32_t index, uint64_t value);
-    void clear_registers(const std::string &name);
-    std::vector<uint64_t> read_registers(const std::string &name);
+    // Slots of its program. Throws Error if that is not inagg's.
+    size_t slot_count();
+    void reset() override;
+    void put(const Entry &entry) override;
+    void remove(const Entry &entry) override;
+    void put_job(uint16_t number, const JobEntries &wanted) override;
+    void remove_job(uint16_t number) override;
+    void put_flood(const std::vector<uint16_t> &ports) override;
+    void write_registers(const std::string &name, uint32_t first, uint32_t count, uint64_t value) override;
+    std::vector<uint64_t> read_registers(const std::string &name) override;
 
 private:
     using Key = std::pair<std::string, std::vector<std::string>>;
@@ -44,17 +41,22 @@ private:
         uint64_t handle;
     };
 
-    std::string run(const std::string &command);
+    void say(const std::string &lines);
     std::string answer();
+    static void need_success(const std::string &command, const std::string &said);
+    std::string run(const std::string &command);
     uint64_t handle_of(const std::string &command, const std::string &said) const;
     void put_group(uint16_t group, const std::vector<Copy> &copies);
+    void remove_node(uint16_t group, uint64_t node);
     void remove_group(uint16_t group);
 
+    uint16_t thrift_port_;
     pid_t child_ = 0;
     Fd to_, from_;
+    std::string heard_; // and not yet understood
     std::map<Key, Installed> installed_;
     std::map<uint16_t, JobEntries> jobs_;
-    std::map<uint16_t, std::vector<uint64_t>> nodes_; // of multicast groups
+    std::map<uint16_t, std::map<Copy, uint64_t>> nodes_; // of multicast groups
 };
 
 } // namespace inaggd::p4

@@ -85,7 +85,7 @@ JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats
     return all;
 }
 
-Entry station_entry(const uint8_t (&mac)[6], uint16_t port) {
+Entry station_entry(const std::array<uint8_t, 6> &mac, uint16_t port) {
     return {.table = "stations", .key = {hex(mac)}, .action = "forward", .parameters = {hex(port)}};
 }
 

@@ -61,6 +61,6 @@ using Seats = std::array<Seat, INAGG_MAX_RANKS>;
 JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const inagg_uplink &parent = {});
 
 // Frames for `mac` leave by `port`.
-Entry station_entry(const uint8_t (&mac)[6], uint16_t port);
+Entry station_entry(const std::array<uint8_t, 6> &mac, uint16_t port);
 
 } // namespace inaggd::p4

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "messages.hpp"
+
+#include "error.hpp"
+
+#include <arpa/inet.h>
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+
+#include <algorithm>
+
+namespace inaggd {
+namespace {
+
+const char *type_name(uint8_t type) {
+    switch (type) {
+    case INAGG_JOIN:
+        return "JOIN";
+    case INAGG_LEAVE:
+        return "LEAVE";
+    case INAGG_CONFIG:
+        return "parent's CONFIG";
+    case INAGG_REFUSED:
+        return "parent's REFUSED";
+    default:
+        return "packet";
+    }
+}
+
+} // namespace
+
+Address sender_of(const inagg_event &event) {
+    Address from{.family = event.family};
+    std::copy_n(event.address, event.family == 4 ? 4 : 16, from.bytes.begin());
+    return from;
+}
+
+inagg_hdr header_of(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation) {
+    inagg_hdr header{};
+    header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type);
+    header.job = htons(job);
+    header.source = htons(rank);
+    header.generation = htons(generation);
+    return header;
+}
+
+inagg_join join_of(const inagg_member &member) {
+    inagg_join join{};
+    join.nonce = member.nonce;
+    join.receive_port = member.receive_port;
+    return join;
+}
+
+void log_event(const inagg_event &event, const Outcome &outcome, const std::string &port) {
+    const bool unchanged = outcome.verdict == Outcome::Verdict::ignored || outcome.verdict == Outcome::Verdict::asked ||
+                           (outcome.verdict == Outcome::Verdict::put_off && outcome.detail.empty());
+    spdlog::log(unchanged ? spdlog::level::debug : spdlog::level::info, "job {}: {} of rank {} from {}/{}{}{}{}",
+                event.job, type_name(event.type), event.rank, port, sender_of(event).text(),
+                outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"
+                : outcome.verdict == Outcome::Verdict::asked   ? ", passed on to the parent"
+                : outcome.verdict == Outcome::Verdict::refused ? ", refused " + reason_name(outcome.reason)
+                                                               : "",
+                outcome.detail.empty() ? "" : ": ", outcome.detail);
+}
+
+uint16_t random_generation() {
+    uint16_t value = 0;
+    if (getrandom(&value, sizeof value, 0) != sizeof value)
+        throw Error("getrandom: {}", system_text(errno));
+    return value;
+}
+
+} // namespace inaggd

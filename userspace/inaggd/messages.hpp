@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What all agents say of what they hear, to ranks and in the log.
+#pragma once
+
+#include "job_book.hpp"
+
+#include <string>
+
+namespace inaggd {
+
+Address sender_of(const inagg_event &event);
+// In network byte order; all other fields are zero.
+inagg_hdr header_of(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation);
+// Of what the rank is told: it knows itself by its nonce.
+inagg_join join_of(const inagg_member &member);
+void log_event(const inagg_event &event, const Outcome &outcome, const std::string &port);
+uint16_t random_generation();
+
+} // namespace inaggd

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// inaggd's command line.
+#pragma once
+
+#include "links.hpp"
+#include "maps.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace inaggd {
+
+struct Options {
+    std::vector<std::string> ports, jobs, parents, children, port_rates;
+    std::string mark_after = "1ms";
+    std::string address4, address6;
+    std::string bpffs = default_bpffs, run_dir = default_run_dir;
+    uint32_t slots = INAGG_DEFAULT_SLOTS /* 0: as many as there are */, job_slots = 128, control_slots = 8;
+    uint32_t aggregators = INAGG_DEFAULT_AGGREGATORS, buffers = INAGG_DEFAULT_BUFFERS;
+    uint32_t descriptors = INAGG_DEFAULT_DESCRIPTORS, canary_timeout_us = 0;
+    inagg_up_policy up_policy = INAGG_UP_DEFAULT;
+    uint32_t buckets = INAGG_DEFAULT_BUCKETS, sweepers = 100, sweeps_per_expiry = 4;
+    uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4;
+    bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
+    int ready_fd = -1;
+    std::optional<uint16_t> bmv2; // Thrift port of the switch to drive; none: this machine's XDP switch
+    std::string cpu_port;         // its way to this agent
+};
+
+void describe(CLI::App &app, Options &o);
+// Throws CLI::ValidationError for options that do not go together. Call it once the command line is read.
+void check_options(const CLI::App &app, Options &o);
+
+// --address4 or --address6, or else what one of `interfaces` or its bridge has; family 0: none.
+Address own_address(const Options &o, uint8_t family, const std::vector<std::string> &interfaces);
+uint32_t smallest_mtu(const std::vector<std::string> &ports);
+
+} // namespace inaggd

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "p4/agent.hpp"
+
+#include "counters.hpp"
+#include "error.hpp"
+#include "job_json.hpp"
+#include "messages.hpp"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ranges>
+
+namespace inaggd::p4 {
+namespace {
+
+using json = nlohmann::ordered_json;
+using Kind = Outcome::Change::Kind;
+using Verdict = Outcome::Verdict;
+
+// Of the registers, as in p4/v1model/state.p4: struct inagg_stats is the beginning of a row.
+constexpr size_t stats_rows = INAGG_STATS_NO_JOB + 1, stats_columns = 128;
+static_assert(sizeof(inagg_stats) <= stats_columns * sizeof(uint64_t));
+
+constexpr Mac everybody = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+Mac mac_at(const uint8_t (&bytes)[6]) { return std::to_array(bytes); }
+
+// Only ranks that are there: the others have no place yet where results could go.
+Seats seats_of(const JobState &job) {
+    Seats seats{};
+    for (uint32_t rank = 0; rank < job.record.size; rank++)
+        if (has_joined(job.members[rank]))
+            seats[rank] = {.member = job.members[rank],
+                           .subtree = subtree_of(job, rank),
+                           .is_represented = is_represented(job, rank)};
+    return seats;
+}
+
+inagg_join config_of(const inagg_job &job, uint64_t nonce) {
+    inagg_config config{};
+    config.nonce = nonce;
+    config.size = htons(job.size);
+    config.elements = htons(job.elements);
+    config.slots = htonl(job.slots);
+    config.control_slots = htonl(job.control_slots);
+    config.algorithm = job.algorithm;
+    config.flags = job.flags;
+    inagg_join body;
+    static_assert(sizeof body == sizeof config);
+    std::memcpy(&body, &config, sizeof body);
+    return body;
+}
+
+uint32_t number_of(const Surroundings &around, const std::string &name) {
+    const auto port = around.ports.find(name);
+    if (port == around.ports.end())
+        throw Error("job: member's port {}: not one of {}", name, fmt::join(std::views::keys(around.ports), ", "));
+    return port->second;
+}
+
+void add_counts(inagg_stats &sum, const inagg_stats &other) {
+    sum.joins += other.joins;
+    for (int reason = 0; reason < INAGG_R_CAPACITY; reason++)
+        sum.drops[reason] += other.drops[reason];
+}
+
+} // namespace
+
+P4Agent::P4Agent(Driver &driver, const Policy &policy, Surroundings around, Send send)
+    : driver_(driver), around_(std::move(around)), send_(std::move(send)), book_(policy, random_generation),
+      counted_(stats_rows) {}
+
+void P4Agent::try_jobs(const Policy &policy, const Surroundings &around, const std::vector<JobSpec> &specs) {
+    JobBook book(policy, [] { return uint16_t{0}; });
+    for (const JobSpec &spec : specs)
+        book.add(spec, [&](const std::string &name) { return number_of(around, name); }, Clock::now());
+}
+
+void P4Agent::start(const std::vector<JobSpec> &jobs) {
+    driver_.reset();
+    std::vector<uint16_t> everywhere = {around_.settings.cpu_port};
+    for (const auto &[name, number] : around_.ports)
+        everywhere.push_back(number);
+    driver_.put_flood(everywhere);
+    write_stations();
+    driver_.put(settings_entry(around_.settings));
+    for (const JobSpec &job : jobs)
+        add_job(job);
+}
+
+void P4Agent::end_jobs() {
+    for (uint16_t number : std::exchange(running_, {}))
+        driver_.remove_job(number);
+}
+
+std::string P4Agent::port_name(uint32_t port) const {
+    for (const auto &[name, number] : around_.ports)
+        if (number == port)
+            return name;
+    return fmt::format("port {}", port);
+}
+
+uint32_t P4Agent::port_number(const std::string &name) const { return number_of(around_, name); }
+
+void P4Agent::frame(std::span<const uint8_t> frame) {
+    const Punted punted = read_punted(frame);
+    const inagg_event &event = punted.event;
+    const Time now = Clock::now();
+    if (punted.wrong) {
+        counted_[INAGG_STATS_NO_JOB].drops[punted.wrong]++;
+        return;
+    }
+    if (!events_by_port_.take(event.ifindex, now))
+        return; // workers repeat
+    if (book_.policy().children.contains(neighbour_of(event)))
+        switches_below_[sender_of(event)] = mac_at(event.mac);
+    if (event.type == INAGG_JOIN && seat_of(event)) {
+        configure(event);
+        return;
+    }
+    const Outcome outcome = event.type == INAGG_JOIN ? book_.join(event, now) : book_.leave(event, now);
+    log_event(event, outcome, port_name(event.ifindex));
+    apply(outcome);
+    if (outcome.reason)
+        refuse(event, outcome.reason);
+    else if (event.type == INAGG_JOIN && seat_of(event))
+        configure(event);
+}
+
+// A rank that has joined in this run, from where it is now.
+const inagg_member *P4Agent::seat_of(const inagg_event &event) const {
+    const auto job = book_.jobs().find(event.job);
+    if (job == book_.jobs().end() || event.rank >= job->second.record.size)
+        return nullptr;
+    const inagg_member &member = job->second.members[event.rank];
+    const bool is_here = member.ifindex == event.ifindex && Address::of(member) == sender_of(event) &&
+                         member.receive_port == event.join.receive_port;
+    return is_here && member.nonce == event.join.nonce ? &member : nullptr;
+}
+
+// To a switch, its ranks are those behind it, and it asks again until all of them have joined.
+void P4Agent::configure(const inagg_event &event) {
+    const JobState &job = book_.jobs().at(event.job);
+    const inagg_job &record = job.record;
+    const bool to_switch = job.members[event.rank].flags & INAGG_MEMBER_SWITCH;
+    const uint64_t ranks = to_switch ? subtree_of(job, event.rank) : inagg_all_ranks(record.size);
+    inagg_stats &counts = counted_[record.index];
+    if (be16toh(event.join.size) != record.size || be16toh(event.join.elements) < record.elements) {
+        counts.drops[be16toh(event.join.size) != record.size ? INAGG_R_SIZE : INAGG_R_MTU]++;
+        return;
+    }
+    book_.announced(event.job, Clock::now());
+    if (!ranks)
+        return;
+    inagg_hdr header = header_of(INAGG_CONFIG, event.job, event.rank, record.generation);
+    header.fan_in = htons(record.size);
+    header.contributors = htobe64(ranks);
+    counts.joins++;
+    answer(event.ifindex, mac_at(event.mac), sender_of(event), event.join.receive_port, header,
+           config_of(record, event.join.nonce));
+}
+
+void P4Agent::refuse(const inagg_event &event, inagg_reason reason) {
+    inagg_hdr header = header_of(INAGG_REFUSED, event.job, event.rank, event.generation);
+    header.slot = htonl(reason);
+    answer(event.ifindex, mac_at(event.mac), sender_of(event), event.join.receive_port, header, event.join);
+}
+
+void P4Agent::tell(const Displaced &gone) {
+    inagg_hdr header = header_of(INAGG_REFUSED, gone.job, gone.rank, gone.generation);
+    header.slot = htonl(gone.reason);
+    answer(gone.member.ifindex, mac_at(gone.member.mac), Address::of(gone.member), gone.member.receive_port, header,
+           join_of(gone.member));
+}
+
+// A switch below that has not been heard yet is found by its address.
+void P4Agent::send_on(const Message &message) {
+    inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
+    header.slot = htonl(message.reason);
+    const auto mac = switches_below_.find(message.to);
+    for (const Neighbour &child : book_.policy().children)
+        if (child.address == message.to)
+            answer(child.port, mac == switches_below_.end() ? everybody : mac->second, message.to, htons(INAGG_PORT),
+                   header, message.join);
+}
+
+void P4Agent::answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, inagg_hdr header,
+                     const inagg_join &body) {
+    const Address &own = to.family == 4 ? around_.settings.address4 : around_.settings.address6;
+    if (!own.family || !udp_port || !to.is_host())
+        return;
+    header.boot = htons(around_.settings.boot);
+    send_(write_punted(static_cast<uint16_t>(port), {around_.mac, own}, {mac, to}, udp_port, header, body));
+}
+
+void P4Agent::apply(const Outcome &outcome) {
+    for (const Outcome::Change &change : outcome.changes)
+        if (change.kind == Kind::remove)
+            apply_remove(change);
+        else if (!book_.jobs().contains(change.job))
+            continue; // a later change of this outcome removes it
+        else if (change.kind == Kind::renew)
+            apply_renew(change);
+        else
+            write_job(change.job);
+    if (!outcome.changes.empty())
+        write_stations();
+    for (const Displaced &gone : outcome.displaced)
+        tell(gone);
+    for (const Message &message : outcome.messages)
+        send_on(message);
+    for (const std::string &note : outcome.notes)
+        spdlog::warn("{}", note);
+}
+
+void P4Agent::apply_remove(const Outcome::Change &change) {
+    driver_.remove_job(change.job);
+    running_.erase(change.job);
+    last_packets_.erase(change.job);
+    spdlog::info("job {}: removed", change.job);
+}
+
+// A packet of the new generation must find empty slots, and none of the old one may find the job.
+void P4Agent::apply_renew(const Outcome::Change &change) {
+    const inagg_job &record = book_.jobs().at(change.job).record;
+    const bool is_new = running_.insert(change.job).second;
+    driver_.remove_job(change.job);
+    if (is_new)
+        clear_stats(record.index);
+    driver_.write_registers("slot_flags", 2 * record.first_slot, 2 * pool_slots(record), 0);
+    write_job(change.job);
+    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet", change.job,
+                 record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
+                 record.first_slot, record.elements);
+}
+
+void P4Agent::write_job(uint16_t number) {
+    const JobState &job = book_.jobs().at(number);
+    driver_.put_job(number, job_entries(number, job.record, seats_of(job)));
+}
+
+// The switch itself and the ranks; frames for others go to all ports. No rank gets what is for the switch.
+void P4Agent::write_stations() {
+    std::map<Mac, uint16_t> wanted;
+    for (const auto &[number, job] : book_.jobs())
+        for (const inagg_member &member : job.members)
+            if (has_joined(member))
+                wanted[mac_at(member.mac)] = static_cast<uint16_t>(member.ifindex);
+    wanted[around_.mac] = around_.settings.cpu_port;
+    for (const auto &[mac, port] : stations_)
+        if (!wanted.contains(mac))
+            driver_.remove(station_entry(mac, port));
+    for (const auto &[mac, port] : wanted)
+        if (const auto now = stations_.find(mac); now == stations_.end() || now->second != port)
+            driver_.put(station_entry(mac, port));
+    stations_ = std::move(wanted);
+}
+
+void P4Agent::add_job(const JobSpec &spec) {
+    apply(book_.add(spec, [this](const std::string &name) { return port_number(name); }, Clock::now()));
+}
+
+void P4Agent::remove_job(uint16_t number) { apply(book_.remove(number)); }
+
+void P4Agent::port_gone(uint16_t port) {
+    events_by_port_.forget(port);
+    apply(book_.port_gone(port));
+    link(port, false);
+}
+
+void P4Agent::link(uint16_t port, bool up) { apply(book_.link(port, up, Clock::now())); }
+
+void P4Agent::tend() { apply(book_.tend(Clock::now())); }
+
+std::chrono::milliseconds P4Agent::tend_interval() const { return book_.tend_interval(Clock::now()); }
+
+void P4Agent::poll_activity() {
+    const std::vector<inagg_stats> stats = all_stats();
+    for (const auto &[number, job] : book_.jobs())
+        if (const uint64_t packets = stats[job.record.index].packets;
+            std::exchange(last_packets_[number], packets) != packets)
+            book_.heard(number, Clock::now());
+    apply(book_.expire(Clock::now()));
+}
+
+void P4Agent::clear_stats(uint32_t row) {
+    driver_.write_registers("stats", row * stats_columns, sizeof(inagg_stats) / sizeof(uint64_t), 0);
+    counted_[row] = {};
+}
+
+std::vector<inagg_stats> P4Agent::all_stats() const {
+    const std::vector<uint64_t> registers = driver_.read_registers("stats");
+    if (registers.size() != stats_rows * stats_columns)
+        throw Error("the switch has {} counters, not {}: it runs another version of the P4 program", registers.size(),
+                    stats_rows * stats_columns);
+    std::vector<inagg_stats> rows(stats_rows);
+    for (size_t row = 0; row < stats_rows; row++) {
+        std::memcpy(&rows[row], &registers[row * stats_columns], sizeof rows[row]);
+        add_counts(rows[row], counted_[row]);
+    }
+    return rows;
+}
+
+json P4Agent::read(const std::string &what, std::optional<uint16_t> job) const {
+    if (what == "status")
+        return read_status();
+    if (what == "job" && job)
+        return read_job(*job);
+    if (what == "stats" || what == "drops")
+        return read_rows(what == "drops", job);
+    if (what != "jobs")
+        throw Error("nothing is known of '{}'", what);
+    json list = json::array();
+    for (const auto &[number, state] : book_.jobs())
+        list.push_back(job_json(number, state.record, state.members, {}));
+    return list;
+}
+
+json P4Agent::read_status() const {
+    json ports = json::array();
+    for (const auto &[name, number] : around_.ports)
+        ports.push_back({{"port", name}, {"ifindex", number}, {"present", true}, {"marked", nullptr}});
+    uint32_t used = 0;
+    for (const auto &[number, job] : book_.jobs())
+        used += pool_slots(job.record);
+    return {{"agent", "running"},
+            {"address4", around_.settings.address4.text()},
+            {"address6", around_.settings.address6.text()},
+            {"udp_port", INAGG_PORT},
+            {"boot", around_.settings.boot},
+            {"ports", ports},
+            {"jobs", book_.jobs().size()},
+            {"slots", book_.policy().slots},
+            {"slots_used", used},
+            {"sweeps", {{"timers", 0}}}};
+}
+
+json P4Agent::read_job(uint16_t number) const {
+    const auto job = book_.jobs().find(number);
+    if (job == book_.jobs().end())
+        throw Error("job {}: no such job on this switch (inaggctl job list)", number);
+    const JobState &state = job->second;
+    json result = job_json(number, state.record, state.members, {});
+    result["members"] = json::array();
+    for (uint16_t rank = 0; rank < state.record.size; rank++) {
+        const inagg_member &member = state.members[rank];
+        result["members"].push_back(member_json(rank, member, true, member.ifindex ? port_name(member.ifindex) : ""));
+    }
+    return result;
+}
+
+// Counters or drops, of one job or of all and of the packets that belong to none.
+json P4Agent::read_rows(bool drops, std::optional<uint16_t> wanted) const {
+    if (wanted && !book_.jobs().contains(*wanted))
+        throw Error("job {}: no such job on this switch (inaggctl job list)", *wanted);
+    const std::vector<inagg_stats> stats = all_stats();
+    json list = json::array();
+    const auto add = [&](const json &job, const inagg_stats &row) {
+        if (drops)
+            add_drops(list, job, row);
+        else
+            list.push_back(counters_json(job, row));
+    };
+    for (const auto &[number, job] : book_.jobs())
+        if (!wanted || *wanted == number)
+            add(number, stats[job.record.index]);
+    if (!wanted)
+        add(nullptr, stats[INAGG_STATS_NO_JOB]);
+    return list;
+}
+
+} // namespace inaggd::p4

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The agent of a P4 switch: answers JOIN and LEAVE, which the switch sends up, and writes the book's decisions into its
+// tables. Ports are the switch's own numbers. All it does goes through a Driver and the CPU port.
+#pragma once
+
+#include "event_limit.hpp"
+#include "job_book.hpp"
+#include "p4/driver.hpp"
+#include "p4/punt.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace inaggd::p4 {
+
+// What p4/v1model/switchml.p4 can do.
+inline constexpr Limits switchml_limits{
+    .algorithm = INAGG_SWITCHML, .elements = 64, .adds_halves = false, .checks_payloads = false};
+
+// How the switch is reached, and its ports.
+struct Surroundings {
+    Settings settings;
+    Mac mac{};                             // of the switch
+    std::map<std::string, uint16_t> ports; // by the names that users know; without the CPU port
+};
+
+class P4Agent {
+public:
+    using Send = std::function<void(std::span<const uint8_t> frame)>;
+
+    // `send`: into the CPU port. Changes nothing yet.
+    P4Agent(Driver &driver, const Policy &policy, Surroundings around, Send send);
+
+    // Throws Error if a switch with such a policy cannot be given the jobs.
+    static void try_jobs(const Policy &policy, const Surroundings &around, const std::vector<JobSpec> &specs);
+    // From empty tables: whatever a former agent knew is forgotten.
+    void start(const std::vector<JobSpec> &jobs);
+    // The jobs end; ordinary frames go on.
+    void end_jobs();
+    // One frame of the CPU port, behind the header that says so.
+    void frame(std::span<const uint8_t> frame);
+    void add_job(const JobSpec &spec);
+    void remove_job(uint16_t number);
+    void port_gone(uint16_t port);
+    void link(uint16_t port, bool up);
+    // Call it once in each tend_interval().
+    void tend();
+    std::chrono::milliseconds tend_interval() const;
+    // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
+    void poll_activity();
+
+    const JobBook &book() const { return book_; }
+    // What inaggctl shows: see Commands.
+    nlohmann::ordered_json read(const std::string &what, std::optional<uint16_t> job) const;
+
+private:
+    const inagg_member *seat_of(const inagg_event &event) const;
+    void configure(const inagg_event &event);
+    void refuse(const inagg_event &event, inagg_reason reason);
+    void apply(const Outcome &outcome);
+    void apply_remove(const Outcome::Change &change);
+    void apply_renew(const Outcome::Change &change);
+    void write_job(uint16_t number);
+    void write_stations();
+    void tell(const Displaced &gone);
+    void send_on(const Message &message);
+    void answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, inagg_hdr header, const inagg_join &body);
+    std::string port_name(uint32_t port) const;
+    uint32_t port_number(const std::string &name) const;
+
+    void clear_stats(uint32_t row);
+    std::vector<inagg_stats> all_stats() const;
+    nlohmann::ordered_json read_status() const;
+    nlohmann::ordered_json read_job(uint16_t number) const;
+    nlohmann::ordered_json read_rows(bool drops, std::optional<uint16_t> job) const;
+
+    Driver &driver_;
+    Surroundings around_;
+    Send send_;
+    JobBook book_;
+    EventLimit events_by_port_;
+    std::set<uint16_t> running_;                  // jobs that are in the tables
+    std::map<Mac, uint16_t> stations_;            // likewise
+    std::map<Address, Mac> switches_below_;       // as they were last heard
+    std::map<uint16_t, uint64_t> last_packets_;   // by job
+    std::vector<inagg_stats> counted_;            // here, beside what the switch counts: rows as there
+};
+
+} // namespace inaggd::p4

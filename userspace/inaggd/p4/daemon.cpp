@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "p4/daemon.hpp"
+
+#include "error.hpp"
+#include "links.hpp"
+#include "neighbours.hpp"
+#include "p4/agent.hpp"
+#include "p4/bmv2.hpp"
+#include "p4/cpu_port.hpp"
+#include "service.hpp"
+
+#include <poll.h>
+#include <spdlog/spdlog.h>
+
+#include <charconv>
+#include <optional>
+
+namespace inaggd::p4 {
+namespace {
+
+constexpr uint16_t last_port = 510; // 511 is where BMv2 drops frames
+constexpr auto activity_interval = std::chrono::seconds(2);
+
+struct NamedPort {
+    std::string name;
+    uint16_t number;
+};
+
+// "INTERFACE=NUMBER"
+NamedPort parse_port(const char *option, const std::string &text) {
+    const size_t equals = text.find('=');
+    NamedPort port{.name = text.substr(0, equals), .number = 0};
+    const char *end = text.data() + text.size();
+    if (equals != std::string::npos) {
+        const auto [rest, error] = std::from_chars(text.data() + equals + 1, end, port.number);
+        if (error == std::errc() && rest == end && port.number >= 1 && port.number <= last_port && !port.name.empty())
+            return port;
+    }
+    throw Error("{} {}: write it as INTERFACE=NUMBER, with the number from 1 to {} that simple_switch knows the port by "
+                "(its option -i NUMBER@INTERFACE)",
+                option, text, last_port);
+}
+
+// What the options come to. Everything that can be wrong with them shows here, before anything changes.
+struct Plan {
+    explicit Plan(const Options &o) : cpu(parse_port("--cpu-port", o.cpu_port)) {
+        find_ports(o);
+        around.mac = mac_of(cpu.name);
+        Settings &settings = around.settings;
+        settings.cpu_port = cpu.number;
+        settings.address4 = own_address(o, 4, {cpu.name});
+        settings.address6 = own_address(o, 6, {cpu.name});
+        settings.boot = random_boot();
+        if (!settings.address4.family && !settings.address6.family)
+            throw Error("no address on {}: give the switch one (ip addr add ADDRESS/LEN dev {}), or name it with --address4 or "
+                        "--address6",
+                        cpu.name, cpu.name);
+        for (const std::string &job : o.jobs)
+            jobs.push_back(parse_job_spec(job));
+        const std::map<std::string, uint32_t> ports(around.ports.begin(), around.ports.end());
+        for (const std::string &child : o.children)
+            children.insert(other_switch("--child", child, ports, settings.address4, settings.address6));
+    }
+
+    void find_ports(const Options &o) {
+        std::map<uint16_t, std::string> taken = {{cpu.number, cpu.name}};
+        for (const std::string &text : o.ports) {
+            const NamedPort port = parse_port("--port", text);
+            const auto [other, is_free] = taken.emplace(port.number, port.name);
+            if (!is_free)
+                throw Error("--port {}: {} is port {} already", text, other->second, port.number);
+            if (!around.ports.emplace(port.name, port.number).second)
+                throw Error("--port {}: {} has a number already, {}", text, port.name, around.ports.at(port.name));
+            interfaces.push_back(port.name);
+        }
+    }
+
+    Policy policy(const Options &o, uint32_t slots) const {
+        return {.slots = slots,
+                .job_slots = o.job_slots,
+                .job_control = o.control_slots,
+                .auto_jobs = !o.no_auto_jobs,
+                .mtu = smallest_mtu(interfaces),
+                .idle = std::chrono::seconds(o.idle_seconds),
+                .join = std::chrono::seconds(o.join_seconds),
+                .port_forming = o.port_forming,
+                .children = children,
+                .limits = switchml_limits};
+    }
+
+    NamedPort cpu;
+    Surroundings around{};
+    std::vector<std::string> interfaces{}; // without the CPU port's
+    std::vector<JobSpec> jobs{};
+    std::set<Neighbour> children{};
+};
+
+// As many as the program has, or fewer if asked for.
+uint32_t slots_of(Bmv2 &bmv2, const Options &o) {
+    const auto most = static_cast<uint32_t>(bmv2.slot_count());
+    if (o.slots > most)
+        throw Error("--slots {}: the P4 program has {}; compile it with more (SLOTS in p4/v1model/elements.p4)", o.slots, most);
+    return o.slots ? o.slots : most;
+}
+
+class Daemon {
+public:
+    Daemon(const Options &options, std::vector<std::string> arguments)
+        : o_(options), plan_(o_), service_(o_, std::move(arguments)), cpu_(plan_.cpu.name) {
+        bmv2_.emplace(*o_.bmv2);
+        const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_));
+        P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
+        agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); });
+        agent_->start(plan_.jobs);
+        service_.listen({.add_job = [this](const JobSpec &spec) { agent_->add_job(spec); },
+                         .remove_job = [this](uint16_t number) { agent_->remove_job(number); },
+                         .read = [this](const std::string &what, const nlohmann::json &job) {
+                             return agent_->read(what, job.is_null() ? std::nullopt : std::optional<uint16_t>(job));
+                         }});
+        look_at_links();
+        const Settings &settings = plan_.around.settings;
+        spdlog::info("BMv2 at Thrift port {}: switch {} {} port {}, boot id {:#06x}, {} ports", *o_.bmv2,
+                     settings.address4.text(), settings.address6.text(), INAGG_PORT, settings.boot,
+                     plan_.around.ports.size());
+        service_.announce();
+    }
+
+    void run() {
+        Time next_poll = Clock::now(), tended = next_poll;
+        while (service_.goes_on()) {
+            std::vector<pollfd> fds = {{.fd = cpu_.fd(), .events = POLLIN, .revents = 0},
+                                       {.fd = links_.fd(), .events = POLLIN, .revents = 0}};
+            service_.add_to(fds);
+            const std::chrono::milliseconds wait = std::min<std::chrono::milliseconds>(activity_interval, agent_->tend_interval());
+            poll(fds.data(), fds.size(), static_cast<int>(wait.count()));
+            cpu_.read([this](std::span<const uint8_t> frame) { agent_->frame(frame); });
+            if (fds[1].revents)
+                read_links();
+            service_.serve(fds);
+            if (Clock::now() >= tended + agent_->tend_interval()) {
+                agent_->tend();
+                tended = Clock::now();
+            }
+            if (Clock::now() >= next_poll) {
+                look_at_links();
+                agent_->poll_activity();
+                next_poll = Clock::now() + activity_interval;
+            }
+        }
+        if (!o_.keep)
+            agent_->end_jobs();
+        if (service_.reloads()) {
+            bmv2_.reset(); // its process would outlive this program
+            service_.execute_again();
+        }
+    }
+
+private:
+    void read_links() {
+        links_.read([this](bool gone, uint32_t, const std::string &name) {
+            const auto port = plan_.around.ports.find(name);
+            if (!gone || port == plan_.around.ports.end())
+                return;
+            spdlog::warn("port {}: the interface has gone; its ranks are forgotten", name);
+            agent_->port_gone(port->second);
+        });
+        look_at_links();
+    }
+
+    // As they are, whatever has been told of them: messages of the kernel's may be lost.
+    void look_at_links() {
+        for (const auto &[name, number] : plan_.around.ports)
+            agent_->link(number, has_link(name));
+    }
+
+    Options o_;
+    Plan plan_;
+    Service service_;
+    CpuPort cpu_;
+    LinkWatch links_;
+    std::optional<Bmv2> bmv2_; // started with the signals blocked that end this process: it ends later
+    std::optional<P4Agent> agent_;
+};
+
+} // namespace
+
+void run(const Options &options, std::vector<std::string> arguments) { Daemon(options, std::move(arguments)).run(); }
+
+void check_start(const Options &options) {
+    const Plan plan(options);
+    Bmv2 bmv2(*options.bmv2);
+    P4Agent::try_jobs(plan.policy(options, slots_of(bmv2, options)), plan.around, plan.jobs);
+}
+
+} // namespace inaggd::p4

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Frames between a P4 switch and its agent: behind the header punt_h of p4/shared/headers.p4 as they are on a link.
+#pragma once
+
+#include "names.hpp"
+
+#include <switch_maps.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace inaggd::p4 {
+
+inline constexpr uint16_t punt_type = 0x88b5; // the Ethernet type: IEEE 802 local experimental
+
+using Mac = std::array<uint8_t, 6>;
+
+// What the switch has sent up.
+struct Punted {
+    inagg_reason wrong = INAGG_R_NONE; // why it is neither JOIN nor LEAVE, or damaged; then there is no event
+    inagg_event event{};               // ifindex: the port that it came by
+};
+Punted read_punted(std::span<const uint8_t> frame);
+
+struct Endpoint {
+    Mac mac;
+    Address address;
+};
+
+// A frame that leaves the switch by `port`, sealed. `udp_port`: to which it goes, in network order.
+std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port,
+                                  inagg_hdr header, const inagg_join &body);
+
+} // namespace inaggd::p4

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "service.hpp"
+
+#include "error.hpp"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+extern char **environ;
+
+namespace inaggd {
+namespace {
+
+using nlohmann::json;
+
+Fd signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int number : {SIGTERM, SIGINT, SIGHUP})
+        sigaddset(&set, number);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    Fd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd)
+        throw Error("signalfd: {}", system_text(errno));
+    return fd;
+}
+
+// This program's file, also when an upgrade has replaced it.
+std::string own_file() {
+    std::string file = std::filesystem::read_symlink("/proc/self/exe");
+    if (size_t mark = file.find(" (deleted)"); mark != std::string::npos)
+        file.erase(mark);
+    return file;
+}
+
+std::vector<char *> pointers_to(std::vector<std::string> &arguments) {
+    std::vector<char *> argv;
+    for (std::string &argument : arguments)
+        argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    return argv;
+}
+
+// Runs inaggd's file with `arguments` to its end; what it wrote to stderr is the Error if it failed.
+void need_success(std::vector<std::string> arguments) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC))
+        throw Error("pipe: {}", system_text(errno));
+    Fd reader(ends[0]), writer(ends[1]);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, writer.get(), STDERR_FILENO);
+    pid_t child = 0;
+    std::string file = own_file();
+    int error = posix_spawn(&child, file.c_str(), &actions, nullptr, pointers_to(arguments).data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error)
+        throw Error("{}: {}", file, system_text(error));
+    writer.reset();
+    std::string said;
+    char buffer[1024];
+    for (ssize_t bytes; (bytes = read(reader.get(), buffer, sizeof buffer)) > 0;)
+        said.append(buffer, static_cast<size_t>(bytes));
+    int status = 0;
+    waitpid(child, &status, 0);
+    while (said.ends_with('\n'))
+        said.pop_back();
+    if (status)
+        throw Error("{}", said);
+}
+
+// The command line without what is meant for the first start only.
+std::vector<std::string> reload_arguments(const std::vector<std::string> &arguments) {
+    std::vector<std::string> kept;
+    for (size_t i = 0; i < arguments.size(); i++) {
+        const std::string &argument = arguments[i];
+        if (argument == "--fresh" || argument.starts_with("--ready-fd="))
+            continue;
+        if (argument == "--ready-fd")
+            i++;
+        else
+            kept.push_back(argument);
+    }
+    return kept;
+}
+
+} // namespace
+
+RunDir::RunDir(std::string path) : path_(std::move(path)) {
+    std::error_code seen_below;
+    std::filesystem::create_directories(path_, seen_below);
+    lock_ = Fd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!lock_)
+        throw Error("{}: {}; choose another --run-dir", path_, system_text(errno));
+    if (flock(lock_.get(), LOCK_EX | LOCK_NB))
+        throw Error("{}: another inaggd runs here; stop it or choose another --run-dir and --bpffs", path_);
+    owned_ = true;
+}
+
+RunDir::~RunDir() {
+    std::error_code not_empty;
+    if (owned_)
+        std::filesystem::remove(path_, not_empty);
+}
+
+Service::Service(const Options &options, std::vector<std::string> arguments)
+    : o_(options), arguments_(reload_arguments(arguments)), run_dir_(o_.run_dir), signals_(signals()) {}
+
+void Service::listen(Commands commands) {
+    commands_ = std::move(commands);
+    control_ = std::make_unique<ControlServer>(o_.run_dir + "/" + control_socket_name,
+                                               [this](const json &request) { return command(request); });
+}
+
+void Service::announce() const {
+    if (o_.ready_fd < 0)
+        return;
+    if (write(o_.ready_fd, "\n", 1) != 1)
+        throw Error("--ready-fd {}: {}", o_.ready_fd, system_text(errno));
+    close(o_.ready_fd);
+}
+
+void Service::add_to(std::vector<pollfd> &fds) const {
+    fds.push_back({.fd = signals_.get(), .events = POLLIN, .revents = 0});
+    control_->add_to(fds);
+}
+
+void Service::serve(const std::vector<pollfd> &fds) {
+    for (const pollfd &ready : fds)
+        if (ready.revents && ready.fd == signals_.get())
+            read_signals();
+        else if (ready.revents)
+            control_->serve(ready.fd);
+}
+
+void Service::read_signals() {
+    signalfd_siginfo info;
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo != SIGHUP)
+            stop_ = true;
+        else
+            reload_on_signal();
+    }
+}
+
+void Service::reload_on_signal() {
+    try {
+        reload();
+    } catch (const std::exception &error) {
+        spdlog::error("reload refused: {}", error.what());
+    }
+}
+
+// Only with a configuration that the program can start with; otherwise all goes on as before.
+void Service::reload() {
+    std::vector<std::string> arguments = arguments_;
+    arguments.push_back("--check");
+    need_success(std::move(arguments));
+    reload_ = true;
+}
+
+json Service::command(const json &request) {
+    const std::string name = request.at("command");
+    spdlog::log(name == "read" ? spdlog::level::debug : spdlog::level::info, "control: {}", request.dump());
+    if (name == "read") // as text, which keeps the order
+        return commands_.read ? json{{"value", commands_.read(request.at("what"), request.at("job")).dump()}}
+                              : json::object();
+    if (name == "job add") {
+        const JobSpec spec = parse_job_spec(request.at("spec"));
+        commands_.add_job(spec);
+        return {{"job", spec.number}};
+    }
+    if (name == "job del") {
+        const int64_t number = request.at("job");
+        if (number < 0 || number > UINT16_MAX)
+            throw Error("job {}: numbers are 0 to {}", number, UINT16_MAX);
+        commands_.remove_job(static_cast<uint16_t>(number));
+        return json::object();
+    }
+    if (name == "reload") {
+        reload();
+        return json::object();
+    }
+    throw Error("unknown command '{}'", name);
+}
+
+void Service::execute_again() {
+    spdlog::info("reload: starting again");
+    const std::string self = own_file();
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    execv(self.c_str(), pointers_to(arguments_).data());
+    throw Error("reload: {}: {}", self, system_text(errno));
+}
+
+} // namespace inaggd
