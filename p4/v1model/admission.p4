@@ -32,13 +32,17 @@ control FindJob(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 
     apply {
-        bit<16> ip_length = hdr.ipv6.length;
-        bit<32> headers = 54 + 72;
-        meta.source = hdr.ipv6.src;
+        bit<16> ip_length = 0;
+        bit<32> headers = 0;
+        meta.source = 0;	// of a clock packet
         if (hdr.ipv4.isValid()) {
             ip_length = hdr.ipv4.length - 20;
             headers = 34 + 72;
             meta.source = (bit<128>)hdr.ipv4.src;
+        } else if (hdr.ipv6.isValid()) {
+            ip_length = hdr.ipv6.length;
+            headers = 54 + 72;
+            meta.source = hdr.ipv6.src;
         }
         bit<4> type = hdr.inagg.type;
         if (meta.is_clock == 0) {

@@ -25,7 +25,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     }
 
     // Ordinary frames go where their station is, or everywhere.
-    action forward(bit<9> port) {
+    action to_station(bit<9> port) {
         standard.egress_spec = port;
     }
     action flood() {
@@ -33,7 +33,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     }
     table stations {
         key = { hdr.ethernet.dst: exact; }
-        actions = { forward; flood; }
+        actions = { to_station; flood; }
         const default_action = flood;
         size = 1024;
     }

@@ -4,6 +4,9 @@
 #include "error.hpp"
 #include "switch_maps.h"
 
+#include <inagg/core/checksum.h>
+#include <inagg/core/packet.h>
+
 #include <fmt/format.h>
 
 #include <arpa/inet.h>
@@ -35,16 +38,14 @@ using inaggd::system_text;
 
 constexpr uint16_t cpu_port = 64, thrift_port = 9090;
 constexpr uint16_t port_numbers[] = {1, 2, cpu_port};
+constexpr uint32_t cleared_slots = 64; // as the vectors use at most
 constexpr size_t columns = 128, drops_column = 17, punt_bytes = 16;
 
 std::string outer(uint16_t port) { return fmt::format("out{}", port); }
 std::string inner(uint16_t port) { return fmt::format("in{}", port); }
 
 // Stations of frames that only mark the end of what came before them.
-void sentinel_mac(uint16_t port, uint8_t (&mac)[6]) {
-    const uint8_t wanted[6] = {2, 0, 0, 0, 0xee, static_cast<uint8_t>(port)};
-    std::copy(std::begin(wanted), std::end(wanted), mac);
-}
+Mac sentinel_mac(uint16_t port) { return {2, 0, 0, 0, 0xee, static_cast<uint8_t>(port)}; }
 
 void run(const std::string &command) {
     if (std::system(command.c_str()))
@@ -64,8 +65,8 @@ Fd open_port(const std::string &name) {
     return fd;
 }
 
-bool starts_with_mac(const Frame &frame, const uint8_t (&mac)[6]) {
-    return frame.size() >= 6 && std::equal(std::begin(mac), std::end(mac), frame.begin());
+bool starts_with_mac(const Frame &frame, const Mac &mac) {
+    return frame.size() >= mac.size() && std::equal(mac.begin(), mac.end(), frame.begin());
 }
 
 // The number that a sentinel carries.
@@ -83,6 +84,40 @@ inagg_stats row_of(const std::vector<uint64_t> &all, uint32_t row) {
     std::copy_n(from, drops_column, to);
     std::copy_n(from + drops_column, INAGG_R_CAPACITY, stats.drops);
     return stats;
+}
+
+// A leader's word for all has become a copy for each that it is for, which names whom it is for: the word again, as a switch
+// that sends copies later has it.
+Answer spread(const std::vector<Frame> &copies, const JobSpec &spec) {
+    Answer answer{.action = Action::multicast, .reason = 0, .frame = copies[0]};
+    uint64_t ranks = 0;
+    uint8_t ups = 0;
+    bool is_failure = false;
+    for (const Frame &copy : copies) {
+        const auto packet = parse(copy);
+        if (!packet)
+            return {};
+        is_failure = packet->type == INAGG_BLOCK_FAILED;
+        if (packet->target == parent_address(packet->family)) {
+            ups |= 1;
+            ranks |= packet->contributors;
+            continue;
+        }
+        for (uint32_t rank = 0; rank < spec.ranks; rank++)
+            if (packet->target == worker_address(packet->family, spec.index, rank)) {
+                ranks |= spec.subtree(rank) ? packet->contributors : inagg_rank_bit(rank);
+                if (!spec.subtree(rank) && !is_failure && packet->contributors != inagg_all_ranks(spec.ranks))
+                    return {}; // a rank sees all ranks
+            }
+    }
+    inagg_hdr header;
+    std::memcpy(&header, answer.frame.data() + header_offset(spec.family), sizeof header);
+    if (!is_failure)
+        header.contributors = inagg_swap64(ranks);
+    header.port = ups;
+    inagg_hdr_seal(&header);
+    std::memcpy(answer.frame.data() + header_offset(spec.family), &header, sizeof header);
+    return answer;
 }
 
 inagg_uplink parent_of(const JobSpec &spec) {
@@ -177,14 +212,6 @@ void Bmv2Plane::connect() {
             std::this_thread::sleep_for(100ms);
         }
     }
-    put_settings(false);
-    std::vector<uint16_t> all(std::begin(port_numbers), std::end(port_numbers));
-    tables_->put_flood(all);
-    for (uint16_t port : port_numbers) {
-        uint8_t mac[6];
-        sentinel_mac(port, mac);
-        tables_->put(inaggd::p4::station_entry(mac, port));
-    }
 }
 
 void Bmv2Plane::put_settings(bool has_parent) {
@@ -193,17 +220,18 @@ void Bmv2Plane::put_settings(bool has_parent) {
                                   .address6 = {.family = 6, .bytes = switch_address(6)},
                                   .boot = switch_boot,
                                   .has_parent = has_parent,
-                                  .aggregators = switch_aggregators};
+                                  .mac = tick_mac(),
+                                  .shared_slots = switch_aggregators};
     tables_->put(inaggd::p4::settings_entry(settings));
 }
 
 void Bmv2Plane::reset() {
-    for (const auto &[number, spec] : jobs_)
-        tables_->remove_job(static_cast<uint16_t>(number));
     jobs_.clear();
+    tables_->reset();
     put_settings(false);
-    tables_->clear_registers("stats");
-    clear_slots();
+    tables_->put_flood({std::begin(port_numbers), std::end(port_numbers)});
+    for (uint16_t port : port_numbers)
+        tables_->put(inaggd::p4::station_entry(sentinel_mac(port), port));
 }
 
 void Bmv2Plane::add_job(const JobSpec &spec) {
@@ -215,22 +243,26 @@ void Bmv2Plane::change_job(const JobSpec &spec) {
     inaggd::p4::Seats seats{};
     for (uint32_t rank = 0; rank < spec.ranks; rank++)
         seats[rank] = {.member = spec.member(rank), .subtree = spec.subtree(rank), .is_represented = false};
+    const inaggd::p4::Above above{.ups = {parent_of(spec)}, .live = spec.has_parent(), .timeout_us = 0};
     if (spec.has_parent())
         put_settings(true);
+    if (spec.algorithm == INAGG_CANARY)
+        for (const inaggd::p4::Entry &entry : inaggd::p4::up_entries(above.ups))
+            tables_->put(entry);
     tables_->put_job(static_cast<uint16_t>(spec.number),
-                     inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, parent_of(spec)));
+                     inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, above));
 }
 
-void Bmv2Plane::clear_slots() { tables_->clear_registers("slot_flags"); }
+void Bmv2Plane::clear_slots() { tables_->write_registers("slot_flags", 0, 2 * cleared_slots, 0); }
 
 inagg_stats Bmv2Plane::stats(uint32_t index) { return row_of(tables_->read_registers("stats"), index); }
 inagg_stats Bmv2Plane::unowned() { return stats(INAGG_STATS_NO_JOB); }
 std::string Bmv2Plane::pool(const JobSpec &) { throw std::runtime_error("not of BMv2"); }
 
-// Sends the frame by port 1, and behind it a sentinel to each port: what is there before the sentinel is the answer.
-Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame) {
-    const auto send_frame = [this](const Frame &out) {
-        if (send(ports_.at(1).get(), out.data(), out.size(), 0) != static_cast<ssize_t>(out.size()))
+// Sends the frame by that port, and behind it a sentinel to each port: what is there before the sentinel is the answer.
+Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame, uint16_t port) {
+    const auto send_frame = [&](const Frame &out) {
+        if (send(ports_.at(port).get(), out.data(), out.size(), 0) != static_cast<ssize_t>(out.size()))
             throw std::runtime_error(fmt::format("sending a frame: {}", system_text(errno)));
     };
     send_frame(frame);
@@ -238,11 +270,10 @@ Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame) {
     std::set<uint16_t> waiting;
     for (uint16_t port : port_numbers) {
         Frame sentinel(60);
-        uint8_t mac[6];
-        sentinel_mac(port, mac);
-        std::copy(std::begin(mac), std::end(mac), sentinel.begin());
-        sentinel[12] = 0x88;
-        sentinel[13] = 0xb6;
+        const Mac mac = sentinel_mac(port);
+        std::copy(mac.begin(), mac.end(), sentinel.begin());
+        sentinel[12] = 0x90; // nobody's
+        sentinel[13] = 0x00;
         std::memcpy(sentinel.data() + 14, &sent_, sizeof sent_);
         send_frame(sentinel);
         waiting.insert(port);
@@ -251,8 +282,7 @@ Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame) {
     const auto deadline = std::chrono::steady_clock::now() + 5s;
     while (!waiting.empty()) {
         for (uint16_t port : port_numbers) {
-            uint8_t mac[6];
-            sentinel_mac(port, mac);
+            const Mac mac = sentinel_mac(port);
             Frame in(4096);
             for (ssize_t bytes; (bytes = recv(ports_.at(port).get(), in.data(), in.size(), 0)) > 0; in.assign(4096, 0)) {
                 in.resize(static_cast<size_t>(bytes));
@@ -269,9 +299,25 @@ Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame) {
     return got;
 }
 
-Answer Bmv2Plane::receive(const Frame &frame) {
+Answer Bmv2Plane::receive(const Frame &frame) { return answer_to(frame, the_port); }
+
+// The agent's clock, until it finds a sum whose time is up.
+Answer Bmv2Plane::tick() {
+    for (uint8_t i = 0; i < switch_descriptors; i++) {
+        Frame clock(60);
+        clock[12] = 0x88;
+        clock[13] = 0xb6;
+        clock[15] = i;
+        const Answer answer = answer_to(clock, cpu_port);
+        if (answer.action != Action::absorb)
+            return answer;
+    }
+    return {.action = Action::absorb, .reason = 0, .frame = {}};
+}
+
+Answer Bmv2Plane::answer_to(const Frame &frame, uint16_t port) {
     const std::vector<uint64_t> before = tables_->read_registers("stats");
-    const Frames frames = exchange(frame);
+    const Frames frames = exchange(frame, port);
     const std::vector<uint64_t> after = tables_->read_registers("stats");
     uint64_t drops = 0, completions = 0;
     uint32_t reason = 0;
@@ -309,6 +355,8 @@ Answer Bmv2Plane::answer_of(const Frame &sent, Frames frames, bool completed) co
     const auto job = packet ? jobs_.find(packet->job) : jobs_.end();
     if (job == jobs_.end())
         return answer;
+    if (job->second.algorithm == INAGG_CANARY && packet->flags & INAGG_F_MULTICAST)
+        return spread(copies, job->second);
     if (packet->target == parent_address(packet->family))
         answer.action = copies.size() == 1 ? Action::up : Action::fail;
     // Of a job of one rank both look the same.

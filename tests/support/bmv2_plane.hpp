@@ -25,7 +25,7 @@ public:
     void clear_slots() override;
     void clear_records() override {}
     void sweep() override {}
-    Answer tick() override { return {}; }
+    Answer tick() override;
     inagg_stats stats(uint32_t index) override;
     inagg_stats unowned() override;
     std::string pool(const JobSpec &spec) override;
@@ -36,7 +36,8 @@ private:
     void start(const std::string &json);
     void connect();
     void put_settings(bool has_parent);
-    Frames exchange(const Frame &frame);
+    Frames exchange(const Frame &frame, uint16_t port);
+    Answer answer_to(const Frame &frame, uint16_t port);
     Answer answer_of(const Frame &sent, Frames frames, bool completed) const;
 
     pid_t child_ = 0;

@@ -34,6 +34,26 @@ Address address_of(const inagg_uplink &parent) {
     return address;
 }
 
+std::vector<std::string> way_to(const inagg_uplink &parent) {
+    return {hex(parent.ifindex), hex(parent.own_mac), hex(parent.mac), hex(address_of(parent))};
+}
+
+// Rows of the multicast group behind those of ranks are ports above.
+void add_route(uint16_t number, const Above &above, JobEntries &all) {
+    const auto ups = std::count_if(above.ups.begin(), above.ups.end(), [](const inagg_uplink &up) { return up.ifindex; });
+    all.entries.push_back(
+        {"routes", {hex(number)}, "set_route", {hex(above.live), hex(static_cast<uint64_t>(ups)), hex(above.timeout_us)}});
+    for (uint16_t i = 0; i < above.ups.size(); i++) {
+        if (!(above.live >> i & 1))
+            continue;
+        const inagg_uplink &up = above.ups[i];
+        const auto row = static_cast<uint16_t>(INAGG_MAX_RANKS + i);
+        all.entries.push_back(
+            {"copies", {hex(number), hex(row)}, "to_above", {hex(up.own_mac), hex(up.mac), hex(address_of(up))}});
+        all.copies.push_back({.rank = row, .port = static_cast<uint16_t>(up.ifindex)});
+    }
+}
+
 bool is_here(const Seat &seat) { return seat.member.ifindex != 0; }
 
 } // namespace
@@ -43,38 +63,31 @@ Entry settings_entry(const Settings &settings) {
     return {.table = "settings",
             .key = {},
             .action = "set_switch",
-            .parameters = {hex(settings.cpu_port), hex(settings.address4.family ? settings.address4 : none),
-                           hex(settings.address6.family ? settings.address6 : none), hex(settings.boot), hex(settings.has_parent), hex(settings.aggregators - 1)}};
+            .parameters = {hex(settings.cpu_port), hex(settings.mac), hex(settings.address4.family ? settings.address4 : none),
+                           hex(settings.address6.family ? settings.address6 : none), hex(settings.boot), hex(settings.has_parent), hex(settings.shared_slots - 1)}};
 }
 
-JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const inagg_uplink &parent) {
+JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Above &above) {
     JobEntries all;
     all.group = static_cast<uint16_t>(job.index + 1);
     for (uint16_t rank = 0; rank < job.size; rank++) {
         const Seat &seat = seats[rank];
         if (!is_here(seat))
             continue;
-        const std::string address = hex(Address::of(seat.member));
-        const std::string receive_port = port_number(seat.member.receive_port);
-        all.entries.push_back({.table = "members",
-                               .key = {hex(number), hex(rank)},
-                               .action = "set_member",
-                               .parameters = {hex(seat.member.ifindex), hex(seat.member.mac), address, receive_port,
-                                              hex(seat.subtree)}});
+        const std::string port = hex(seat.member.ifindex), mac = hex(seat.member.mac), subtree = hex(seat.subtree);
+        const std::string address = hex(Address::of(seat.member)), receive_port = port_number(seat.member.receive_port);
+        const std::vector<std::string> key = {hex(number), hex(rank)};
+        all.entries.push_back({"members", key, "set_member", {port, address, receive_port, subtree}});
+        all.entries.push_back({"places", key, "set_place", {port, mac, address, receive_port, subtree}});
         if (seat.is_represented || inagg_job_excludes(&job, rank))
             continue;
-        all.entries.push_back({.table = "copies",
-                               .key = {hex(number), hex(rank)},
-                               .action = "to_rank",
-                               .parameters = {hex(seat.member.mac), address, receive_port}});
+        all.entries.push_back({"copies", key, "to_rank", {mac, address, receive_port, subtree}});
         all.copies.push_back({.rank = rank, .port = static_cast<uint16_t>(seat.member.ifindex)});
     }
-    if (parent.ifindex)
-        all.entries.push_back({.table = "parents",
-                               .key = {hex(number)},
-                               .action = "set_parent",
-                               .parameters = {hex(parent.ifindex), hex(parent.own_mac), hex(parent.mac),
-                                              hex(address_of(parent))}});
+    if (job.algorithm == INAGG_CANARY)
+        add_route(number, above, all);
+    else if (above.ups[0].ifindex)
+        all.entries.push_back({"parents", {hex(number)}, "set_parent", way_to(above.ups[0])});
     all.entries.push_back({.table = "jobs",
                            .key = {hex(number)},
                            .action = "set_job",
@@ -86,7 +99,18 @@ JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats
 }
 
 Entry station_entry(const std::array<uint8_t, 6> &mac, uint16_t port) {
-    return {.table = "stations", .key = {hex(mac)}, .action = "forward", .parameters = {hex(port)}};
+    return {.table = "stations", .key = {hex(mac)}, .action = "to_station", .parameters = {hex(port)}};
+}
+
+std::vector<Entry> up_entries(const Ups &ups) {
+    std::vector<Entry> entries;
+    for (uint16_t i = 0; i < ups.size(); i++) {
+        if (!ups[i].ifindex)
+            continue;
+        entries.push_back({"up_ports", {hex(i)}, "set_up_port", way_to(ups[i])});
+        entries.push_back({"above", {hex(ups[i].ifindex), hex(address_of(ups[i]))}, "set_up", {hex(1u << i)}});
+    }
+    return entries;
 }
 
 } // namespace inaggd::p4

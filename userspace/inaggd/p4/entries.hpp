@@ -45,7 +45,8 @@ struct Settings {
     Address address4, address6;
     uint16_t boot = 0;
     bool has_parent = false;
-    uint32_t aggregators = 512; // atp: a power of two, at most as many as slots
+    std::array<uint8_t, 6> mac{};  // source of what nobody has asked for
+    uint32_t shared_slots = 512;   // atp, canary: a power of two
 };
 Entry settings_entry(const Settings &settings);
 
@@ -57,8 +58,17 @@ struct Seat {
 };
 using Seats = std::array<Seat, INAGG_MAX_RANKS>;
 
-// `parent`: how the switch that sums what this one has summed is reached; without a port at a root.
-JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const inagg_uplink &parent = {});
+// The switches above, in the order of their configuration; without ports at a root.
+using Ups = std::array<inagg_uplink, INAGG_MAX_UPS>;
+struct Above {
+    Ups ups{};               // with switchml and atp the first is the job's parent
+    uint8_t live = 0;        // canary: bitmap of those by which its packets may go
+    uint32_t timeout_us = 0; // canary: how long a sum waits for more
+};
+JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Above &above = {});
+
+// canary: of all jobs.
+std::vector<Entry> up_entries(const Ups &ups);
 
 // Frames for `mac` leave by `port`.
 Entry station_entry(const std::array<uint8_t, 6> &mac, uint16_t port);
