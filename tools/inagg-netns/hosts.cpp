@@ -37,7 +37,11 @@ void Network::build_host_behind(const Namespace &fabric, const std::string &brid
     if (!links_ && bridge != "br0") {
         accept_xdp_tx(fabric, port);
     }
-    join_bridge(fabric, port, bridge);
+    if (options_.with_bmv2()) {
+        leave_to_bmv2(fabric, port);
+    } else {
+        join_bridge(fabric, port, bridge);
+    }
     prepare_host(host);
 }
 
@@ -70,6 +74,9 @@ void Network::set_offloads(const Namespace &space) {
     if (options_.with_switch()) {
         // XDP cannot parse a frame of many datagrams; TCP may stay large, it passes the switch unread.
         run_checked(space, {"ethtool", "-K", "eth0", "tx-udp-segmentation", "off"});
+    }
+    if (options_.with_bmv2()) {
+        run_checked(space, {"ethtool", "-K", "eth0", "tx", "off"}); // nobody would fill in the checksums
     }
     if (options_.impairments.needs_relay()) {
         // Frames as a wire would carry them, so that each one can be overtaken.

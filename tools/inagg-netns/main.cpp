@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // inagg-netns: a network of namespaces, a switch in the middle, and one command on all its workers.
+#include "bmv2.hpp"
 #include "network.hpp"
 #include "options.hpp"
 #include "sandbox.hpp"
@@ -21,6 +22,9 @@ int main(int argc, char **argv) {
     }
     netns::prepare_environment();
     try {
+        if (options.with_bmv2()) {
+            netns::need_bmv2();
+        }
         return netns::run_isolated([&options] {
             netns::Network network(options);
             return netns::Supervisor(options, network).run();

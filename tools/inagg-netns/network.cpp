@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "network.hpp"
 
+#include "bmv2.hpp"
+
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <fstream>
 #include <stdexcept>
 
 namespace netns {
@@ -115,6 +118,28 @@ unsigned Network::add_root(const std::string &name) {
                        .number = first_root + index,
                        .device = "br0"},
                       name);
+}
+
+// Its address is where its agent is.
+unsigned Network::add_bmv2(const std::string &name) {
+    switches_.push_back({{.space = Namespace::current(), .number = first_root, .device = cpu_device}, name, {}, {}});
+    const Switch &added = switches_.back();
+    connect(added.space, cpu_device, added.space, cpu_peer);
+    run_checked(added.space, {"ethtool", "-K", cpu_device, "tx", "off"});
+    leave_to_bmv2(added.space, cpu_peer);
+    give_addresses(added);
+    return 0;
+}
+
+// The kernel sees these frames, too, and would answer for the address of the switch. And simple_switch takes frames as they
+// are on a wire.
+void Network::leave_to_bmv2(const Namespace &space, const std::string &port) {
+    const Inside inside(space);
+    std::ofstream("/proc/sys/net/ipv4/conf/" + port + "/arp_ignore") << 8; // answers for no address
+    std::ofstream("/proc/sys/net/ipv4/conf/" + port + "/rp_filter") << 1;  // takes nothing that would be answered elsewhere
+    std::ofstream("/proc/sys/net/ipv6/conf/" + port + "/disable_ipv6") << 1;
+    run_checked(space, {"ethtool", "-K", port, "gro", "off"});
+    accept_xdp_tx(space, port);
 }
 
 unsigned Network::add_switch(const std::string &name) {

@@ -68,6 +68,8 @@ struct FlowPath {
 // In leaf-spine each spine is a root, spine0 in the place of switch. Each has a bridge of its own on each
 // leaf, so that there are no loops: what hosts send each other goes by spine0.
 //
+// A switch in BMv2 has cpu in the place of br0, whose other end is a port of it, too: star only.
+//
 // With several trees and a server as root there are further servers: at the root's only child if it has one,
 // else at the root's bridge; in leaf-spine the spines are those servers.
 //
@@ -109,6 +111,8 @@ private:
     // network.cpp
     unsigned add_root(const std::string &name);
     unsigned add_switch(const std::string &name);
+    unsigned add_bmv2(const std::string &name);
+    void leave_to_bmv2(const Namespace &space, const std::string &port);
     unsigned add_bridge(Node node, const std::string &name);
     unsigned add_switch_below(unsigned parent, const std::string &name);
     void connect_up(unsigned below, unsigned above, const std::string &port, const std::string &bridge);

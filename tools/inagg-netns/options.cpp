@@ -186,9 +186,9 @@ void add_run(CLI::App &run, Options &options) {
         ->check(CLI::Range(1, 8))
         ->capture_default_str();
     run.add_option("--switch", options.switch_kind,
-                   "inagg-ps: a server in user space in the place of the switch, or of a tree's root; none: a plain bridge, "
-                   "for peers that do not use the switch")
-        ->check(CLI::IsMember({"inaggd", "inagg-ps", "none"}))
+                   "inagg-ps: a server in user space in the place of the switch, or of a tree's root; bmv2: the P4 "
+                   "switch in BMv2's simple_switch; none: a plain bridge, for peers that do not use the switch")
+        ->check(CLI::IsMember({"inaggd", "inagg-ps", "bmv2", "none"}))
         ->capture_default_str();
     run.add_flag("--checked", options.checked, "Ask for payload checksums");
     run.add_option("--inaggd-arg", options.inaggd_arguments, "Argument passed on to inaggd, on every switch")
@@ -252,6 +252,23 @@ void check_topology(const CLI::App &run, const Options &options) {
     }
 }
 
+// What the P4 switch in BMv2 cannot do, or not yet.
+void check_bmv2(const Options &options) {
+    if (!options.with_bmv2()) {
+        return;
+    }
+    if (options.topology != "star") {
+        throw CLI::ValidationError("--switch bmv2", fmt::format("it stands alone, and topology {} has more than a switch and hosts: "
+                                                                "leave out --topology", options.topology));
+    }
+    if (options.algorithm != "switchml") {
+        throw CLI::ValidationError("--switch bmv2", fmt::format("its program runs switchml, not {}", options.algorithm));
+    }
+    if (options.checked || options.impairments.corrupt > 0) {
+        throw CLI::ValidationError("--switch bmv2", "it has no payload checksums, which --checked and --corrupt need");
+    }
+}
+
 void check_background(Options &options) {
     try {
         prepare_background(options);
@@ -300,6 +317,7 @@ Options parse_options(int argc, char **argv) {
         check_impairments(options);
         check_topology(*run, options);
         check_spines(options);
+        check_bmv2(options);
         check_background(options);
     } catch (const CLI::ParseError &error) {
         std::exit(app.exit(error, std::cout, std::cerr) == 0 ? 0 : usage_error);

@@ -73,6 +73,7 @@ struct Options {
     std::vector<std::string> command;
 
     bool with_switch() const { return switch_kind != "none"; }
+    bool with_bmv2() const { return switch_kind == "bmv2"; }
     bool with_server() const { return switch_kind == "inagg-ps"; } // in the place of the root
     bool leaf_spine() const { return topology == "leaf-spine"; }
     bool needs_link_space() const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "supervisor.hpp"
 
+#include "bmv2.hpp"
+
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +17,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
@@ -27,6 +30,7 @@ constexpr int setup_failed = 125;
 constexpr int timed_out = 124;
 constexpr auto kill_after = seconds(2);      // between SIGTERM and SIGKILL
 constexpr auto agent_deadline = seconds(120); // for the switch agent to be ready, its programs verified by an emulated CPU
+constexpr auto bmv2_poll_interval = std::chrono::milliseconds(20); // until it answers
 constexpr auto sampling_interval = std::chrono::milliseconds(100); // of background flows
 constexpr size_t longest_line = 64 * 1024;
 
@@ -122,7 +126,10 @@ bool Supervisor::report() {
 
 int Supervisor::supervise() {
     start_relay();
-    if (options_.with_switch()) {
+    if (options_.with_bmv2()) {
+        start_bmv2(network_.switches()[0]);
+    }
+    if (options_.with_switch() && !stopping_) {
         for (const Switch &node : network_.switches()) {
             start_agent(node);
             if (stopping_) {
@@ -198,6 +205,41 @@ void Supervisor::sample_flows() {
     }
 }
 
+// Its agent can start once it answers.
+void Supervisor::start_bmv2(const Switch &node) {
+    const auto deadline = Clock::now() + agent_deadline;
+    bmv2_log_ = Fd(memfd_create("simple_switch", MFD_CLOEXEC));
+    const int log = bmv2_log_.get();
+    const pid_t pid = spawn({.space = &node.space, .command = bmv2_command(node), .output = log, .error = log});
+    children_.push_back({Role::bmv2, pid, "simple_switch"});
+    while (!stopping_ && !bmv2_answers(node)) {
+        if (!find(Role::bmv2)) {
+            stop(setup_failed);
+        } else if (Clock::now() > deadline) {
+            fmt::print(stderr, "netns: simple_switch was not ready in time\n");
+            show_bmv2_log();
+            stop(setup_failed);
+        }
+        at(bmv2_poll_interval, [] {});
+        wait_for_events();
+    }
+}
+
+void Supervisor::show_bmv2_log() const {
+    char buffer[4096];
+    const off_t end = lseek(bmv2_log_.get(), 0, SEEK_END);
+    const ssize_t got = pread(bmv2_log_.get(), buffer, sizeof buffer, std::max<off_t>(0, end - off_t{sizeof buffer}));
+    fmt::print(stderr, "netns: simple_switch said:\n{}\n", std::string_view(buffer, std::max<ssize_t>(got, 0)));
+}
+
+// After its agent, which empties its tables.
+void Supervisor::end_bmv2() {
+    const Child *bmv2 = find(Role::bmv2);
+    if (bmv2 && !find(Role::agent)) {
+        kill(-bmv2->pid, SIGTERM);
+    }
+}
+
 void Supervisor::start_agent(const Switch &node, bool fresh) {
     Pipe ready;
     std::vector<std::string> command = network_.is_server(node) ? server_command(node) : agent_command(node);
@@ -248,8 +290,13 @@ std::string Supervisor::pins_of(const Switch &node) const {
 
 std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
     std::vector<std::string> command = {sibling("inaggd")};
-    for (const std::string &port : node.ports) {
-        command.insert(command.end(), {"--port", port});
+    if (options_.with_bmv2()) {
+        const std::vector<std::string> of_bmv2 = bmv2_agent_options(node);
+        command.insert(command.end(), of_bmv2.begin(), of_bmv2.end());
+    } else {
+        for (const std::string &port : node.ports) {
+            command.insert(command.end(), {"--port", port});
+        }
     }
     command.insert(command.end(), {"--address4", node.address4(), "--address6", node.address6()});
     for (const std::string &parent : network_.parents(node)) {
@@ -531,11 +578,17 @@ void Supervisor::reap() {
 // Ending
 
 void Supervisor::ended(const Child &child, int code) {
+    if (stopping_ && child.role == Role::agent) {
+        end_bmv2();
+    }
     if (stopping_ || child.killed) {
         return;
     }
-    if (child.role == Role::agent || child.role == Role::helper) {
+    if (child.role == Role::agent || child.role == Role::bmv2 || child.role == Role::helper) {
         fmt::print(stderr, "netns: {} ended with status {} during the run\n", child.name, code);
+        if (child.role == Role::bmv2) {
+            show_bmv2_log();
+        }
         failed(setup_failed);
     } else if (code != 0) {
         fmt::print(stderr, "netns: {} {} ended with status {}\n",
@@ -566,6 +619,7 @@ void Supervisor::stop(int code) {
     sample_flows();
     status_ = status_ != 0 ? status_ : code;
     signal_all(SIGTERM);
+    end_bmv2();
     at(kill_after, [this] {
         signal_all(SIGKILL);
         killed_ = true;
@@ -574,7 +628,9 @@ void Supervisor::stop(int code) {
 
 void Supervisor::signal_all(int signal) {
     for (const Child &child : children_) {
-        kill(-child.pid, signal);
+        if (signal == SIGKILL || child.role != Role::bmv2) {
+            kill(-child.pid, signal);
+        }
     }
 }
 

@@ -28,7 +28,7 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    enum class Role { rank, agent, helper, side };
+    enum class Role { rank, agent, bmv2, helper, side };
 
     struct Child {
         Role role;
@@ -51,6 +51,9 @@ private:
     void start_relay();
     void start_flows();
     void sample_flows();
+    void start_bmv2(const Switch &node);
+    void show_bmv2_log() const;
+    void end_bmv2();
     void start_agent(const Switch &node, bool fresh = false);
     void kill_agent(const Switch &node);
     void power_off(const Switch &spine);
@@ -89,6 +92,7 @@ private:
     Network &network_;
     Fd signals_;
     std::ofstream summary_;
+    Fd bmv2_log_; // what simple_switch has printed, which is shown only if it fails
     std::vector<Child> children_;
     std::vector<Stream> streams_;
     std::vector<Flow> flows_;

@@ -29,7 +29,7 @@ void Network::build_topology() {
         build_leaf_spine();
         return;
     }
-    const unsigned root = add_root("switch");
+    const unsigned root = options_.with_bmv2() ? add_bmv2("switch") : add_root("switch");
     if (options_.topology == "bridge") {
         build_plain_bridge();
     } else if (options_.topology == "rack") {
