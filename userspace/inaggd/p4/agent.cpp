@@ -83,6 +83,7 @@ void P4Agent::try_jobs(const Policy &policy, const Surroundings &around, const s
 
 void P4Agent::start(const std::vector<JobSpec> &jobs) {
     driver_.reset();
+    stations_.clear();
     std::vector<uint16_t> everywhere = {around_.settings.cpu_port};
     for (const auto &[name, number] : around_.ports)
         everywhere.push_back(number);
@@ -94,8 +95,8 @@ void P4Agent::start(const std::vector<JobSpec> &jobs) {
 }
 
 void P4Agent::end_jobs() {
-    for (uint16_t number : std::exchange(running_, {}))
-        driver_.remove_job(number);
+    while (!book_.jobs().empty())
+        remove_job(book_.jobs().begin()->first);
 }
 
 std::string P4Agent::port_name(uint32_t port) const {

@@ -42,7 +42,7 @@ public:
     static void try_jobs(const Policy &policy, const Surroundings &around, const std::vector<JobSpec> &specs);
     // From empty tables: whatever a former agent knew is forgotten.
     void start(const std::vector<JobSpec> &jobs);
-    // The jobs end; ordinary frames go on.
+    // The jobs end, and their ranks are told; ordinary frames go on.
     void end_jobs();
     // One frame of the CPU port, behind the header that says so.
     void frame(std::span<const uint8_t> frame);

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Allreduce through the P4 switch in BMv2's simple_switch, with inaggd as its agent."""
+
+import shutil
+
+import pytest
+
+from allreduce import allreduce, assert_lossy
+from netns import BUILD, netns
+
+SMALL = ("-b", "4K", "-e", "8K", "-f", 2, "-n", 2, "-w", 1)
+BMV2 = ("--switch", "bmv2")
+
+
+def missing():
+    """Why there is no P4 switch here, or an empty text."""
+    for program in ("simple_switch", "simple_switch_CLI", "p4c-bm2-ss"):
+        if not shutil.which(program):
+            return f"{program} is not on the PATH"
+    if not (BUILD / "share/inagg/p4/switchml.json").exists():
+        return "the P4 switch was not built: p4c-bm2-ss was not there when CMake looked for it"
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+
+
+@pytest.mark.parametrize("loss", [0, 0.01])
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float16"])
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_allreduce(tmp_path, workers, dtype, loss):
+    result = allreduce(tmp_path, workers, *SMALL, "-d", dtype, options=(*BMV2, *(("--loss", loss) if loss else ())))
+    if loss:
+        assert_lossy(result)
+
+
+def test_ipv6_and_two_ranks_behind_a_port(tmp_path):
+    allreduce(tmp_path, 4, *SMALL, options=(*BMV2, "--ipv6", "--ranks-per-host", 2))
+
+
+@pytest.mark.parametrize("operator", ["min", "max"])
+def test_operators(tmp_path, operator):
+    allreduce(tmp_path, 3, *SMALL, "-d", "int32", "-o", operator, options=BMV2)
+
+
+def test_jobs_that_nobody_configured(tmp_path):
+    """Their ranks create them, with what the P4 switch can do, and they go with their ranks."""
+    run = netns(tmp_path, *BMV2, "--workers", 2, "--transport", "udp", "--", "sh", "-c",
+                "for run in 1 2; do inagg-perf allreduce -b 4K -e 4K -n 2 --check || exit; done; sleep 0.5;"
+                "test $INAGG_RANK != 0 || inaggctl --json job list; inaggctl --json status")
+    assert run.status == 0
+    assert "64 elements per packet" in run.error and run.error.count("job 1: removed") == 2
+    assert run.lines(0).count("[]") == 1
+
+
+def test_traffic_beside_it(tmp_path):
+    """Ordinary frames find their way, and the jobs theirs."""
+    run = netns(tmp_path, *BMV2, "--workers", 2, "--transport", "udp", "--background", "tcp", "--",
+                "inagg-perf", "allreduce", "-b", "16K", "-e", "16K", "-n", 2, "--check")
+    assert run.status == 0
+    assert run.links["background"][0]["mbit_per_s"] > 0.1
+
+
+def test_agent_that_starts_again_starts_anew(tmp_path):
+    """A later run finds the tables empty, and joins."""
+    run = netns(tmp_path, *BMV2, "--workers", 2, "--transport", "udp", "--kill-inaggd", "1s", "--restart-inaggd", "1100ms",
+                "--", "sh", "-c", "inagg-perf allreduce -b 4K -e 4K -n 2 --check && sleep 4 &&"
+                "inagg-perf allreduce -b 4K -e 4K -n 2 --check")
+    assert run.status == 0
+    assert run.error.count("BMv2 at Thrift port") == 2
+
+
+def test_end_of_simple_switch_ends_the_run(tmp_path):
+    run = netns(tmp_path, *BMV2, "--workers", 1, "--also-in-switch", "sleep 0.5; kill -9 $(pgrep -x simple_switch); sleep 4",
+                "--grace", "3s", "--", "sleep", 20)
+    assert run.status == 125
+    assert "simple_switch ended with status 137" in run.error
+    assert "BMv2's simple_switch does not answer at Thrift port 9090" in run.error
+
+
+@pytest.mark.parametrize("options, what", [
+    (("--topology", "rack"), "topology rack"), (("--algorithm", "trio"), "not trio"),
+    (("--checked",), "payload checksums"), (("--corrupt", 0.1), "payload checksums")])
+def test_what_it_cannot_do_is_said(tmp_path, options, what):
+    run = netns(tmp_path, *BMV2, "--workers", 2, *options, "--", "true")
+    assert run.status == 2 and what in run.error

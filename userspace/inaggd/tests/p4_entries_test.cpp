@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "p4/entries.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+using namespace inaggd;
+using namespace inaggd::p4;
+
+namespace {
+
+inagg_job three_ranks() {
+    inagg_job job{};
+    job.index = 4;
+    job.size = 3;
+    job.all = inagg_all_ranks(3);
+    job.slots = 16;
+    job.control_slots = 8;
+    job.elements = 64;
+    return job;
+}
+
+Seat seat(uint16_t rank) {
+    Seat seat;
+    seat.member.ifindex = 1u + rank;
+    seat.member.family = 4;
+    seat.member.address[0] = 10;
+    seat.member.address[3] = static_cast<uint8_t>(rank);
+    return seat;
+}
+
+Seats all_seats() {
+    Seats seats{};
+    for (uint16_t rank = 0; rank < 3; rank++)
+        seats[rank] = seat(rank);
+    return seats;
+}
+
+// The second part of the keys in that table.
+std::vector<std::string> ranks_in(const JobEntries &job, const std::string &table) {
+    std::vector<std::string> ranks;
+    for (const Entry &entry : job.entries)
+        if (entry.table == table)
+            ranks.push_back(entry.key.at(1));
+    return ranks;
+}
+
+using Texts = std::vector<std::string>;
+
+} // namespace
+
+TEST(P4Entries, AJobIsFoundOnceItsRanksAre) {
+    const JobEntries job = job_entries(7, three_ranks(), all_seats());
+    EXPECT_EQ(job.entries.back().table, "jobs");
+    EXPECT_EQ(job.entries.back().key, Texts{"0x7"});
+    EXPECT_EQ(std::count_if(job.entries.begin(), job.entries.end(), [](const Entry &e) { return e.table == "jobs"; }), 1);
+    EXPECT_EQ(ranks_in(job, "members"), (Texts{"0x0", "0x1", "0x2"}));
+    EXPECT_EQ(ranks_in(job, "copies"), (Texts{"0x0", "0x1", "0x2"}));
+    EXPECT_EQ(job.group, 5);
+    EXPECT_EQ(job.copies, (std::vector<Copy>{{0, 1}, {1, 2}, {2, 3}}));
+}
+
+TEST(P4Entries, WhoIsNotThereGetsNothing) {
+    Seats seats = all_seats();
+    seats[1] = {};
+    const JobEntries job = job_entries(7, three_ranks(), seats);
+    EXPECT_EQ(ranks_in(job, "members"), (Texts{"0x0", "0x2"}));
+    EXPECT_EQ(job.copies, (std::vector<Copy>{{0, 1}, {2, 3}}));
+}
+
+TEST(P4Entries, ASwitchBelowGetsOneCopy) {
+    Seats seats = all_seats();
+    seats[2].is_represented = true;
+    const JobEntries job = job_entries(7, three_ranks(), seats);
+    EXPECT_EQ(ranks_in(job, "members"), (Texts{"0x0", "0x1", "0x2"}));
+    EXPECT_EQ(ranks_in(job, "copies"), (Texts{"0x0", "0x1"}));
+    EXPECT_EQ(job.copies.size(), 2u);
+}
+
+TEST(P4Entries, WhoIsExcludedMaySpeakAndHearsNothing) {
+    inagg_job job = three_ranks();
+    job.all &= ~inagg_rank_bit(0);
+    const JobEntries entries = job_entries(7, job, all_seats());
+    EXPECT_EQ(ranks_in(entries, "members"), (Texts{"0x0", "0x1", "0x2"}));
+    EXPECT_EQ(ranks_in(entries, "copies"), (Texts{"0x1", "0x2"}));
+}
+
+TEST(P4Entries, AddressesAreNumbers) {
+    const Entry settings = settings_entry({.cpu_port = 255,
+                                           .address4 = *Address::parse("10.77.0.1"),
+                                           .address6 = *Address::parse("fd77::1"),
+                                           .boot = 0xbeef});
+    EXPECT_TRUE(settings.key.empty());
+    EXPECT_EQ(Texts(settings.parameters.begin(), settings.parameters.begin() + 4),
+              (Texts{"0xff", "0x0a4d0001", "0xfd770000000000000000000000000001", "0xbeef"}));
+    const Entry none = settings_entry({.cpu_port = 255, .address4 = {}, .address6 = {}, .boot = 1});
+    EXPECT_EQ(Texts(none.parameters.begin() + 1, none.parameters.begin() + 3), (Texts{"0x00000000", "0x00000000"}));
+    const Entry station = station_entry({2, 0, 10, 77, 0, 1}, 3);
+    EXPECT_EQ(station.key, Texts{"0x02000a4d0001"});
+    EXPECT_EQ(station.parameters, Texts{"0x3"});
+}
