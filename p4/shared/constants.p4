@@ -38,16 +38,29 @@
 @noWarn("unused") const bit<12> INAGG_F_RESEND = 0x002;
 @noWarn("unused") const bit<12> INAGG_F_MULTICAST = 0x004;
 @noWarn("unused") const bit<12> INAGG_F_SATURATED = 0x008;
+@noWarn("unused") const bit<12> INAGG_F_DEGRADED = 0x020;
 @noWarn("unused") const bit<12> INAGG_F_COLLISION = 0x080;
 @noWarn("unused") const bit<12> INAGG_F_BYPASS = 0x100;
 @noWarn("unused") const bit<12> INAGG_F_CONGESTION = 0x200;
 @noWarn("unused") const bit<12> INAGG_F_WHOLE = 0x400;
+@noWarn("unused") const bit<12> INAGG_F_ABSENT = 0x800;
 
 // enum inagg_slot_flag
 @noWarn("unused") const bit<8> INAGG_SLOT_LIVE = 0x01;
 @noWarn("unused") const bit<8> INAGG_SLOT_COMPLETE = 0x02;
 @noWarn("unused") const bit<8> INAGG_SLOT_SATURATED = 0x04;
 @noWarn("unused") const bit<8> INAGG_SLOT_SENT = 0x08;
+
+// enum inagg_record_flag
+@noWarn("unused") const bit<8> INAGG_RECORD_RECOVERING = 0x01;
+@noWarn("unused") const bit<8> INAGG_RECORD_WHOLE = 0x02;
+@noWarn("unused") const bit<8> INAGG_RECORD_EXPIRED = 0x04;
+@noWarn("unused") const bit<8> INAGG_RECORD_DEGRADED = 0x08;
+
+// inagg/core/record.h
+@noWarn("unused") const bit<16> INAGG_MOST_SWEEPS = 65535;
+@noWarn("unused") const bit<16> INAGG_RECOVERY_SWEEPS = 200;
+@noWarn("unused") const bit<16> INAGG_RECOVERY_TICKS = 1024;
 
 // enum inagg_reason
 @noWarn("unused") const bit<8> INAGG_R_NONE = 0;
@@ -68,7 +81,9 @@
 @noWarn("unused") const bit<8> INAGG_R_UNSOLICITED = 16;
 @noWarn("unused") const bit<8> INAGG_R_DUPLICATE = 18;
 @noWarn("unused") const bit<8> INAGG_R_ALGORITHM = 19;
+@noWarn("unused") const bit<8> INAGG_R_FULL = 23;
 @noWarn("unused") const bit<8> INAGG_R_PARENT = 29;
+@noWarn("unused") const bit<8> INAGG_R_EXCLUDED = 30;
 
 // enum inagg_algorithm
 @noWarn("unused") const bit<8> INAGG_SWITCHML = 0;

@@ -15,6 +15,7 @@ const bit<8> ALGORITHM = INAGG_ATP;
 #include "elements.p4"
 #include "slot.p4"
 #include "tree.p4"
+#include "mark.p4"
 
 // struct inagg_aggregator around its slot
 struct owner_t {

@@ -16,6 +16,7 @@ const bit<8> ALGORITHM = INAGG_CANARY;
 #include "admission.p4"
 #include "elements.p4"
 #include "slot.p4"
+#include "clock.p4"
 
 const bit<48> STALE_US = 2000000;	// INAGG_DESCRIPTOR_STALE_NS
 
@@ -86,7 +87,6 @@ control Clock(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         meta.slot_key = (bit<32>)(hdr.punt.port & meta.shared_mask);
         load_slot(meta.slot_key, slot);
         load_descriptor(meta.slot_key, d);
-        hdr.punt.setInvalid();
         if (slot.flags & INAGG_SLOT_LIVE == 0) {
             return;
         }
@@ -97,17 +97,14 @@ control Clock(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         if (slot.flags & INAGG_SLOT_SENT != 0) {
             return;
         }
-        meta.is_clock = 1;
-        hdr.inagg.setValid();
-        hdr.inagg = { INAGG_WIRE_VERSION, INAGG_TICK, slot.dtype_op[7:4], slot.dtype_op[3:0], 0, 0, d.number, slot.generation,
-                      slot.block, 0, 0, 0, 0, 0, 0, 0, 0, 0, d.attempt, 0, 0, 0, 0, 0, 0 };
-        hdr.inagg.tree = (bit<8>)d.stream;
+        become_tick(hdr, meta, slot, d.number, d.stream, d.attempt);
     }
 }
 
 // As canary_admit(): the sender may be above, and then comes by one of several ports.
 control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     FindJob() find_job;
+    FindPosition() find_position;
     CheckBlock() check_block;
     FindRanks() find_ranks;
 
@@ -155,20 +152,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (meta.reason != INAGG_R_NONE || meta.is_for_agent == 1) {
             return;
         }
-        meta.stream = hdr.inagg.slot >= meta.slots ? 1w1 : 1w0;
-        if (meta.is_clock == 1) {
-            meta.stream = hdr.inagg.tree[0:0];
-            hdr.inagg.tree = 0;
-            hdr.inagg.flags = INAGG_F_RESEND;
-            bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
-            if (hdr.inagg.block & window != 0) {
-                hdr.inagg.flags = INAGG_F_RESEND | INAGG_F_VERSION;
-            }
-            hdr.inagg.slot = hdr.inagg.block & (window - 1);
-            if (meta.stream == 1) {
-                hdr.inagg.slot = meta.slots + hdr.inagg.slot;
-            }
-        }
+        find_position.apply(hdr, meta);
         bit<4> type = hdr.inagg.type;
         bool is_word = type == INAGG_RESULT || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED;
         bit<32> rest;
@@ -243,6 +227,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     CompareWithSlot() compare;
     FoldIntoSlot() fold;
     Elements() elements;
+    DressClock() dress;
     CollectChildren() collect0;
     CollectChildren() collect1;
     CollectChildren() collect2;
@@ -339,20 +324,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             count(meta.row, STAT_EXPIRED, 1);
             count(meta.row, STAT_PARTIALS, 1);
             // The first of the ranks that it is of speaks for it.
-            count_ranks((slot.seen & (~slot.seen + 1)) - 1, hdr.inagg.source);
-            hdr.ethernet.setValid();
-            hdr.ethernet = { 0, meta.switch_mac, TYPE_IPV4 };
-            hdr.ethernet.dst = meta.switch_mac;
-            hdr.udp.setValid();
-            hdr.udp = { INAGG_PORT, INAGG_PORT, 0, 0 };
-            if (meta.place.address[127:32] != 0 || (meta.place.port == 0 && meta.parent_address[127:32] != 0)) {
-                hdr.ethernet.type = TYPE_IPV6;
-                hdr.ipv6.setValid();
-                hdr.ipv6 = { 6, INAGG_TOS, 0, 0, PROTOCOL_UDP, 64, 0, meta.own6 };
-            } else {
-                hdr.ipv4.setValid();
-                hdr.ipv4 = { 4, 5, INAGG_TOS, 0, 0, 0, 1, 0, 64, PROTOCOL_UDP, 0, 0, meta.own4 };
-            }
+            lowest_rank(slot.seen, hdr.inagg.source);
+            bool is_six = meta.place.address[127:32] != 0 || (meta.place.port == 0 && meta.parent_address[127:32] != 0);
+            dress.apply(hdr, meta, is_six);
             move = move_t.load;
             send_sum();
             store_slot(meta.slot_key, slot);

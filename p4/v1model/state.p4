@@ -29,7 +29,7 @@ struct metadata_t {
     bit<16>  boot;
     bit<1>   has_parent;
     bit<48>  switch_mac;	// of packets that nobody has asked for
-    bit<16>  shared_mask;	// atp, canary: how many slots all jobs share, less one
+    bit<16>  shared_mask;	// atp, canary: how many slots all jobs share, less one; trio: buckets
     // the packet's job
     bit<32>  row;		// of its counters
     bit<16>  multicast_group;
@@ -52,9 +52,9 @@ struct metadata_t {
     // to whom it goes, if that is one
     bit<16>  target;		// rank
     place_t  place;
+    bit<1>   stream;		// 1: control
     // canary
     bit<16>  leader;		// rank
-    bit<1>   stream;
     bit<8>   up;		// bit of the up port that it came by; 0: from below
     bit<8>   live_ups;		// bitmap
     bit<8>   ups;
@@ -71,6 +71,7 @@ struct metadata_t {
     bit<1>   is_for_agent;
     bit<1>   from_above;
     bit<1>   is_clock;		// made of a clock packet
+    bit<8>   clock;		// trio: what that is to do
     bit<8>   reason;		// enum inagg_reason: why it is dropped
     way_t    way;
     bit<1>   is_answer;		// of this switch, not only passed on
@@ -92,7 +93,9 @@ const bit<16> FLOOD_GROUP = 0xffff;
 @noWarn("unused") const bit<32> STAT_WAITS = 5;
 @noWarn("unused") const bit<32> STAT_RESTORES = 6;
 @noWarn("unused") const bit<32> STAT_ELEMENTS = 8;
+@noWarn("unused") const bit<32> STAT_DEGRADED = 9;
 @noWarn("unused") const bit<32> STAT_LATE = 10;
+@noWarn("unused") const bit<32> STAT_RECOVERIES = 11;
 @noWarn("unused") const bit<32> STAT_EXPIRED = 12;
 @noWarn("unused") const bit<32> STAT_RELAYED = 13;
 @noWarn("unused") const bit<32> STAT_COLLISIONS = 14;

@@ -15,6 +15,7 @@ const bit<8> ALGORITHM = INAGG_SWITCHML;
 #include "elements.p4"
 #include "slot.p4"
 #include "tree.p4"
+#include "mark.p4"
 
 control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     slot_t slot;

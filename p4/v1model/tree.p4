@@ -1,17 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What switchml and atp share, whose jobs have one parent: admission of its packets, too, WAITs, routers' marks.
+// What switchml, atp and trio share, whose jobs have at most one parent: admission, WAITs.
 #ifndef INAGG_P4_TREE
 #define INAGG_P4_TREE
-
-// A router on the way has marked the packet because of its queue (RFC 3168).
-control FindMark(in headers_t hdr, out bit<12> mark) {
-    apply {
-        mark = 0;
-        if ((hdr.ipv4.isValid() && hdr.ipv4.tos[1:0] == 3) || (hdr.ipv6.isValid() && hdr.ipv6.tos[1:0] == 3)) {
-            mark = INAGG_F_CONGESTION;
-        }
-    }
-}
 
 // answer() in bpf/answer.h, of a WAIT.
 action write_wait(inout headers_t hdr, inout metadata_t meta, in bit<64> who, in bit<12> flags) {
@@ -60,6 +50,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.speaker = hdr.inagg.source;
         meta.target = hdr.inagg.source;
         find_ranks.apply(hdr, meta);
+        if (meta.is_clock == 1) {
+            return;
+        }
         if (hdr.inagg.type == INAGG_RESULT || hdr.inagg.type == INAGG_WAIT) {
             meta.from_above = 1;
             if (meta.parent_port != standard.ingress_port) {

@@ -39,6 +39,7 @@ using inaggd::system_text;
 constexpr uint16_t cpu_port = 64, thrift_port = 9090;
 constexpr uint16_t port_numbers[] = {1, 2, cpu_port};
 constexpr uint32_t cleared_slots = 64; // as the vectors use at most
+constexpr uint8_t clock_sweeps = 1, clock_decides = 2; // p4/v1model/trio.p4
 constexpr size_t columns = 128, drops_column = 17, punt_bytes = 16;
 
 std::string outer(uint16_t port) { return fmt::format("out{}", port); }
@@ -235,11 +236,15 @@ void Bmv2Plane::reset() {
 }
 
 void Bmv2Plane::add_job(const JobSpec &spec) {
-    jobs_[spec.number] = spec;
     change_job(spec);
+    if (spec.algorithm != INAGG_TRIO)
+        return;
+    put_floors(spec);
+    tables_->put(inaggd::p4::policy_entry(static_cast<uint16_t>(spec.number), spec.policy()));
 }
 
 void Bmv2Plane::change_job(const JobSpec &spec) {
+    jobs_[spec.number] = spec;
     inaggd::p4::Seats seats{};
     for (uint32_t rank = 0; rank < spec.ranks; rank++)
         seats[rank] = {.member = spec.member(rank), .subtree = spec.subtree(rank), .is_represented = false};
@@ -253,7 +258,14 @@ void Bmv2Plane::change_job(const JobSpec &spec) {
                      inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, above));
 }
 
-void Bmv2Plane::clear_slots() { tables_->write_registers("slot_flags", 0, 2 * cleared_slots, 0); }
+void Bmv2Plane::clear_slots() {
+    tables_->write_registers("slot_flags", 0, 2 * cleared_slots, 0);
+    clear_records();
+    for (const auto &[number, spec] : jobs_)
+        if (spec.algorithm == INAGG_TRIO)
+            for (const char *name : {"floor_known", "floor_epoch"})
+                tables_->write_registers(name, spec.first_slot, spec.slots + spec.control_slots, 0);
+}
 
 inagg_stats Bmv2Plane::stats(uint32_t index) { return row_of(tables_->read_registers("stats"), index); }
 inagg_stats Bmv2Plane::unowned() { return stats(INAGG_STATS_NO_JOB); }
@@ -301,18 +313,46 @@ Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame, uint16_t port) {
 
 Answer Bmv2Plane::receive(const Frame &frame) { return answer_to(frame, the_port); }
 
-// The agent's clock, until it finds a sum whose time is up.
-Answer Bmv2Plane::tick() {
-    for (uint8_t i = 0; i < switch_descriptors; i++) {
-        Frame clock(60);
-        clock[12] = 0x88;
-        clock[13] = 0xb6;
-        clock[15] = i;
-        const Answer answer = answer_to(clock, cpu_port);
+// The agent's clock, for all places of blocks, until there is something to say.
+Answer Bmv2Plane::clock(uint8_t what) {
+    for (uint8_t i = 0; i < switch_buckets * INAGG_WAYS; i++) {
+        Frame frame(60);
+        frame[11] = what;
+        frame[12] = 0x88;
+        frame[13] = 0xb6;
+        frame[15] = i;
+        const Answer answer = answer_to(frame, cpu_port);
         if (answer.action != Action::absorb)
             return answer;
     }
     return {.action = Action::absorb, .reason = 0, .frame = {}};
+}
+
+// Descriptors' time is up always: tick() finds them.
+void Bmv2Plane::sweep() {
+    if (clock(clock_sweeps).action != Action::absorb)
+        throw std::runtime_error("a sweep has sent something");
+}
+
+Answer Bmv2Plane::tick() { return clock(clock_decides); }
+
+// A record is free when its flags are zero; how many are open is then to be forgotten, too.
+void Bmv2Plane::clear_records() {
+    if (std::none_of(jobs_.begin(), jobs_.end(), [](const auto &job) { return job.second.algorithm == INAGG_TRIO; }))
+        return;
+    tables_->write_registers("slot_flags", 0, switch_buckets * INAGG_WAYS, 0);
+    tables_->write_registers("open_records", 0, INAGG_STATS_NO_JOB, 0);
+}
+
+void Bmv2Plane::put_floors(const JobSpec &spec) {
+    uint32_t key = spec.first_slot;
+    for (uint32_t position = 0; position < spec.slots + spec.control_slots; position++, key++) {
+        const inagg_floor floor = spec.floor(position);
+        tables_->write_registers("floor_block", key, 1, floor.block);
+        tables_->write_registers("floor_generation", key, 1, floor.generation);
+        tables_->write_registers("floor_epoch", key, 1, floor.epoch);
+        tables_->write_registers("floor_known", key, 1, floor.known);
+    }
 }
 
 Answer Bmv2Plane::answer_to(const Frame &frame, uint16_t port) {
@@ -333,7 +373,10 @@ Answer Bmv2Plane::answer_to(const Frame &frame, uint16_t port) {
     Answer answer = answer_of(frame, frames, completions > 0);
     answer.reason = reason;
     if (drops)
-        answer.action = drops == 1 && answer.action == Action::absorb ? Action::drop : Action::fail;
+        // Who is refused for want of room is told so.
+        answer.action = drops == 1 && answer.action == Action::absorb                                 ? Action::drop
+                        : drops == 1 && answer.action == Action::reply && reason == INAGG_R_FULL ? Action::reply
+                                                                                                  : Action::fail;
     return answer;
 }
 

@@ -23,8 +23,8 @@ public:
     void change_job(const JobSpec &spec) override;
     Answer receive(const Frame &frame) override;
     void clear_slots() override;
-    void clear_records() override {}
-    void sweep() override {}
+    void clear_records() override;
+    void sweep() override;
     Answer tick() override;
     inagg_stats stats(uint32_t index) override;
     inagg_stats unowned() override;
@@ -36,6 +36,8 @@ private:
     void start(const std::string &json);
     void connect();
     void put_settings(bool has_parent);
+    void put_floors(const JobSpec &spec);
+    Answer clock(uint8_t what);
     Frames exchange(const Frame &frame, uint16_t port);
     Answer answer_to(const Frame &frame, uint16_t port);
     Answer answer_of(const Frame &sent, Frames frames, bool completed) const;

@@ -102,6 +102,17 @@ Entry station_entry(const std::array<uint8_t, 6> &mac, uint16_t port) {
     return {.table = "stations", .key = {hex(mac)}, .action = "to_station", .parameters = {hex(port)}};
 }
 
+Entry policy_entry(uint16_t number, const inagg_policy &policy) {
+    return {"policies", {hex(number)}, "set_policy", {hex(policy.expiry_sweeps), hex(policy.quorum), hex(policy.most_open)}};
+}
+
+std::vector<inagg_floor> first_floors(const inagg_job &job) {
+    std::vector<inagg_floor> floors;
+    for (uint32_t position = 0; position < job.slots + job.control_slots; position++)
+        floors.push_back(inagg_floor_at_start(&job, position));
+    return floors;
+}
+
 std::vector<Entry> up_entries(const Ups &ups) {
     std::vector<Entry> entries;
     for (uint16_t i = 0; i < ups.size(); i++) {

@@ -5,6 +5,7 @@
 #include "names.hpp"
 
 #include <inagg/core/job.h>
+#include <inagg/core/record.h>
 #include <switch_maps.h>
 
 #include <array>
@@ -66,6 +67,11 @@ struct Above {
     uint32_t timeout_us = 0; // canary: how long a sum waits for more
 };
 JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Above &above = {});
+
+// trio: when the job's blocks are decided without all ranks.
+Entry policy_entry(uint16_t number, const inagg_policy &policy);
+// trio: what the registers floor_block, floor_generation, floor_epoch and floor_known hold when a generation begins, by position.
+std::vector<inagg_floor> first_floors(const inagg_job &job);
 
 // canary: of all jobs.
 std::vector<Entry> up_entries(const Ups &ups);
