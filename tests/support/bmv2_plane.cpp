@@ -306,39 +306,45 @@ Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame, uint16_t port) {
         }
         if (std::chrono::steady_clock::now() > deadline)
             throw std::runtime_error("simple_switch does not answer");
-        std::this_thread::sleep_for(200us);
+        std::this_thread::sleep_for(100us);
     }
     return got;
 }
 
-Answer Bmv2Plane::receive(const Frame &frame) { return answer_to(frame, the_port); }
+Answer Bmv2Plane::receive(const Frame &frame) { return first_answer({frame}, the_port); }
 
-// The agent's clock, for all places of blocks, until there is something to say.
-Answer Bmv2Plane::clock(uint8_t what) {
+namespace {
+
+// The agent's clock, for all places of blocks.
+std::vector<Frame> clock_frames(uint8_t what) {
+    std::vector<Frame> frames;
     for (uint8_t i = 0; i < switch_buckets * INAGG_WAYS; i++) {
-        Frame frame(60);
+        Frame &frame = frames.emplace_back(60);
         frame[11] = what;
         frame[12] = 0x88;
         frame[13] = 0xb6;
         frame[15] = i;
-        const Answer answer = answer_to(frame, cpu_port);
-        if (answer.action != Action::absorb)
-            return answer;
     }
-    return {.action = Action::absorb, .reason = 0, .frame = {}};
+    return frames;
 }
+
+} // namespace
 
 // Descriptors' time is up always: tick() finds them.
 void Bmv2Plane::sweep() {
-    if (clock(clock_sweeps).action != Action::absorb)
+    if (is_there(INAGG_TRIO) && first_answer(clock_frames(clock_sweeps), cpu_port).action != Action::absorb)
         throw std::runtime_error("a sweep has sent something");
 }
 
-Answer Bmv2Plane::tick() { return clock(clock_decides); }
+Answer Bmv2Plane::tick() { return first_answer(clock_frames(clock_decides), cpu_port); }
+
+bool Bmv2Plane::is_there(uint8_t algorithm) const {
+    return std::any_of(jobs_.begin(), jobs_.end(), [=](const auto &job) { return job.second.algorithm == algorithm; });
+}
 
 // A record is free when its flags are zero; how many are open is then to be forgotten, too.
 void Bmv2Plane::clear_records() {
-    if (std::none_of(jobs_.begin(), jobs_.end(), [](const auto &job) { return job.second.algorithm == INAGG_TRIO; }))
+    if (!is_there(INAGG_TRIO))
         return;
     tables_->write_registers("slot_flags", 0, switch_buckets * INAGG_WAYS, 0);
     tables_->write_registers("open_records", 0, INAGG_STATS_NO_JOB, 0);
@@ -355,9 +361,12 @@ void Bmv2Plane::put_floors(const JobSpec &spec) {
     }
 }
 
-Answer Bmv2Plane::answer_to(const Frame &frame, uint16_t port) {
+// Sends the frames, one after the other, until there is something to say.
+Answer Bmv2Plane::first_answer(const std::vector<Frame> &questions, uint16_t port) {
     const std::vector<uint64_t> before = tables_->read_registers("stats");
-    const Frames frames = exchange(frame, port);
+    Frames frames;
+    for (size_t i = 0; i < questions.size() && frames.empty(); i++)
+        frames = exchange(questions[i], port);
     const std::vector<uint64_t> after = tables_->read_registers("stats");
     uint64_t drops = 0, completions = 0;
     uint32_t reason = 0;
@@ -370,7 +379,7 @@ Answer Bmv2Plane::answer_to(const Frame &frame, uint16_t port) {
                 reason = i;
             }
     }
-    Answer answer = answer_of(frame, frames, completions > 0);
+    Answer answer = answer_of(questions.front(), frames, completions > 0);
     answer.reason = reason;
     if (drops)
         // Who is refused for want of room is told so.

@@ -37,9 +37,9 @@ private:
     void connect();
     void put_settings(bool has_parent);
     void put_floors(const JobSpec &spec);
-    Answer clock(uint8_t what);
     Frames exchange(const Frame &frame, uint16_t port);
-    Answer answer_to(const Frame &frame, uint16_t port);
+    Answer first_answer(const std::vector<Frame> &questions, uint16_t port);
+    bool is_there(uint8_t algorithm) const;
     Answer answer_of(const Frame &sent, Frames frames, bool completed) const;
 
     pid_t child_ = 0;
