@@ -20,28 +20,20 @@ void let_tcp_use_ecn(const Namespace &space) {
 } // namespace
 
 void Network::build_host(unsigned leaf) {
-    Switch &at = switches_[leaf];
-    const std::string port = at.next_port();
-    at.ports.push_back(port);
+    const std::string port = switches_[leaf].next_port();
     leaf_of_.push_back(leaf);
-    build_host_behind(at.space, "br0", port);
+    build_host_behind(switches_[leaf].space, port);
+    add_port(switches_[leaf], port, "br0");
 }
 
-void Network::build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port) {
+// The other end of `port`, which its caller connects.
+void Network::build_host_behind(const Namespace &fabric, const std::string &port) {
     const auto index = static_cast<unsigned>(hosts_.size());
     hosts_.push_back({.space = Namespace::create(), .number = first_host + index, .device = "eth0"});
     const Node &host = hosts_.back();
     const Impairments &impairments = options_.impairments;
     link(fabric, port, host.space, host.device, fmt::format("host{}", index),
          {.lossy = impairments.only_host.value_or(index) == index, .rate = impairments.rate});
-    if (!links_ && bridge != "br0") {
-        accept_xdp_tx(fabric, port);
-    }
-    if (options_.with_bmv2()) {
-        leave_to_bmv2(fabric, port);
-    } else {
-        join_bridge(fabric, port, bridge);
-    }
     prepare_host(host);
 }
 

@@ -165,11 +165,19 @@ void Network::connect_up(unsigned below, unsigned above, const std::string &port
     Switch &lower = switches_[below], &upper = switches_[above];
     const std::string port_there = upper.next_port();
     link(upper.space, port_there, lower.space, port, lower.name + "/" + port, between_switches());
-    join_bridge(upper.space, port_there, "br0");
-    join_bridge(lower.space, port, bridge);
-    upper.ports.push_back(port_there);
-    lower.ports.push_back(port);
+    add_port(upper, port_there, "br0");
+    add_port(lower, port, bridge);
     lower.uplinks.push_back({port, above, port_there});
+}
+
+// Frames that are not for the switch go on by `bridge`, or as BMv2 says.
+void Network::add_port(Switch &node, const std::string &port, const std::string &bridge) {
+    node.ports.push_back(port);
+    if (is_bmv2(node)) {
+        leave_to_bmv2(node.space, port);
+    } else {
+        join_bridge(node.space, port, bridge);
+    }
 }
 
 // At the bridge of switch `at`.

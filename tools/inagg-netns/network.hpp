@@ -68,7 +68,7 @@ struct FlowPath {
 // In leaf-spine each spine is a root, spine0 in the place of switch. Each has a bridge of its own on each
 // leaf, so that there are no loops: what hosts send each other goes by spine0.
 //
-// A switch in BMv2 has cpu in the place of br0, whose other end is a port of it, too: star only.
+// A root in BMv2 has cpu in the place of br0, whose other end is a port of it, too.
 //
 // With several trees and a server as root there are further servers: at the root's only child if it has one,
 // else at the root's bridge; in leaf-spine the spines are those servers.
@@ -86,6 +86,8 @@ public:
     std::vector<std::string> parents(const Switch &node) const;
     // Those whose sums this one sums, as --child wants them: PORT/ADDRESS, or ADDRESS for a server.
     std::vector<std::string> children(const Switch &node) const;
+    // The P4 switch, in the place of the root.
+    bool is_bmv2(const Switch &node) const { return options_.with_bmv2() && &node == &switches_[0]; }
     bool is_server(const Switch &node) const { return options_.with_server() && node.is_root(); }
     // Addresses for INAGG_SWITCH, with commas: of the host's switch, or of all servers if there is none.
     std::string switch_addresses(unsigned host) const;
@@ -113,6 +115,7 @@ private:
     unsigned add_switch(const std::string &name);
     unsigned add_bmv2(const std::string &name);
     void leave_to_bmv2(const Namespace &space, const std::string &port);
+    void add_port(Switch &node, const std::string &port, const std::string &bridge);
     unsigned add_bridge(Node node, const std::string &name);
     unsigned add_switch_below(unsigned parent, const std::string &name);
     void connect_up(unsigned below, unsigned above, const std::string &port, const std::string &bridge);
@@ -131,7 +134,7 @@ private:
 
     // hosts.cpp
     void build_host(unsigned leaf);
-    void build_host_behind(const Namespace &fabric, const std::string &bridge, const std::string &port);
+    void build_host_behind(const Namespace &fabric, const std::string &port);
     void build_guest(const Switch &leaf, const std::string &bridge);
     void prepare_host(const Node &host);
     static void give_addresses(const Node &node);

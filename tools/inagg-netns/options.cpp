@@ -187,7 +187,7 @@ void add_run(CLI::App &run, Options &options) {
         ->capture_default_str();
     run.add_option("--switch", options.switch_kind,
                    "inagg-ps: a server in user space in the place of the switch, or of a tree's root; bmv2: the P4 "
-                   "switch in BMv2's simple_switch; none: a plain bridge, for peers that do not use the switch")
+                   "switch in BMv2's simple_switch, likewise; none: a plain bridge, for peers that do not use the switch")
         ->check(CLI::IsMember({"inaggd", "inagg-ps", "bmv2", "none"}))
         ->capture_default_str();
     run.add_flag("--checked", options.checked, "Ask for payload checksums");
@@ -257,9 +257,9 @@ void check_bmv2(const Options &options) {
     if (!options.with_bmv2()) {
         return;
     }
-    if (options.topology != "star") {
-        throw CLI::ValidationError("--switch bmv2", fmt::format("it stands alone, and topology {} has more than a switch and hosts: "
-                                                                "leave out --topology", options.topology));
+    if (options.topology == "bridge" || options.leaf_spine()) {
+        throw CLI::ValidationError("--switch bmv2", fmt::format("it is a star, or the root of a tree; topology {} is neither: "
+                                                                "leave out --topology, or give two-level", options.topology));
     }
     if (options.algorithm != "switchml") {
         throw CLI::ValidationError("--switch bmv2", fmt::format("its program runs switchml, not {}", options.algorithm));

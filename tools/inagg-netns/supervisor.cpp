@@ -290,7 +290,7 @@ std::string Supervisor::pins_of(const Switch &node) const {
 
 std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
     std::vector<std::string> command = {sibling("inaggd")};
-    if (options_.with_bmv2()) {
+    if (network_.is_bmv2(node)) {
         const std::vector<std::string> of_bmv2 = bmv2_agent_options(node);
         command.insert(command.end(), of_bmv2.begin(), of_bmv2.end());
     } else {

@@ -54,7 +54,12 @@ void Network::build_plain_bridge() {
     switches_[0].ports.push_back("p0");
     for (unsigned host = 0; host < options_.hosts(); ++host) {
         leaf_of_.push_back(0);
-        build_host_behind(between_[0], "rack0", fmt::format("w{}", host));
+        const std::string port = fmt::format("w{}", host);
+        build_host_behind(between_[0], port);
+        if (!links_) {
+            accept_xdp_tx(between_[0], port);
+        }
+        join_bridge(between_[0], port, "rack0");
     }
 }
 

@@ -196,7 +196,7 @@ void P4Agent::answer(uint32_t port, const Mac &mac, const Address &to, uint16_t 
     if (!own.family || !udp_port || !to.is_host())
         return;
     header.boot = htons(around_.settings.boot);
-    send_(write_punted(static_cast<uint16_t>(port), {around_.mac, own}, {mac, to}, udp_port, header, body));
+    send_(write_punted(static_cast<uint16_t>(port), {around_.settings.mac, own}, {mac, to}, udp_port, header, body));
 }
 
 void P4Agent::apply(const Outcome &outcome) {
@@ -252,7 +252,7 @@ void P4Agent::write_stations() {
         for (const inagg_member &member : job.members)
             if (has_joined(member))
                 wanted[mac_at(member.mac)] = static_cast<uint16_t>(member.ifindex);
-    wanted[around_.mac] = around_.settings.cpu_port;
+    wanted[around_.settings.mac] = around_.settings.cpu_port;
     for (const auto &[mac, port] : stations_)
         if (!wanted.contains(mac))
             driver_.remove(station_entry(mac, port));

@@ -27,7 +27,6 @@ inline constexpr Limits switchml_limits{
 // How the switch is reached, and its ports.
 struct Surroundings {
     Settings settings;
-    Mac mac{};                             // of the switch
     std::map<std::string, uint16_t> ports; // by the names that users know; without the CPU port
 };
 

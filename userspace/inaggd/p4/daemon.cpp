@@ -45,8 +45,8 @@ NamedPort parse_port(const char *option, const std::string &text) {
 struct Plan {
     explicit Plan(const Options &o) : cpu(parse_port("--cpu-port", o.cpu_port)) {
         find_ports(o);
-        around.mac = mac_of(cpu.name);
         Settings &settings = around.settings;
+        settings.mac = mac_of(cpu.name);
         settings.cpu_port = cpu.number;
         settings.address4 = own_address(o, 4, {cpu.name});
         settings.address6 = own_address(o, 6, {cpu.name});

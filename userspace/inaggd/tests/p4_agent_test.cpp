@@ -104,8 +104,7 @@ struct Answer {
 class P4AgentTest : public ::testing::Test {
 protected:
     Policy policy{.slots = 512, .job_slots = 16, .limits = switchml_limits};
-    Surroundings around{.settings = {.cpu_port = 255, .address4 = own, .address6 = {}, .boot = 0xb007},
-                        .mac = own_mac,
+    Surroundings around{.settings = {.cpu_port = 255, .address4 = own, .address6 = {}, .boot = 0xb007, .mac = own_mac},
                         .ports = {{"p0", 1}, {"p1", 2}, {"p2", 3}}};
     FakeSwitch plane;
     std::vector<Answer> answers;

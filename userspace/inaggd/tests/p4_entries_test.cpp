@@ -90,12 +90,13 @@ TEST(P4Entries, AddressesAreNumbers) {
     const Entry settings = settings_entry({.cpu_port = 255,
                                            .address4 = *Address::parse("10.77.0.1"),
                                            .address6 = *Address::parse("fd77::1"),
-                                           .boot = 0xbeef});
+                                           .boot = 0xbeef,
+                                           .mac = {2, 0, 0, 0, 0, 1}});
     EXPECT_TRUE(settings.key.empty());
-    EXPECT_EQ(Texts(settings.parameters.begin(), settings.parameters.begin() + 4),
-              (Texts{"0xff", "0x0a4d0001", "0xfd770000000000000000000000000001", "0xbeef"}));
+    EXPECT_EQ(Texts(settings.parameters.begin(), settings.parameters.begin() + 5),
+              (Texts{"0xff", "0x020000000001", "0x0a4d0001", "0xfd770000000000000000000000000001", "0xbeef"}));
     const Entry none = settings_entry({.cpu_port = 255, .address4 = {}, .address6 = {}, .boot = 1});
-    EXPECT_EQ(Texts(none.parameters.begin() + 1, none.parameters.begin() + 3), (Texts{"0x00000000", "0x00000000"}));
+    EXPECT_EQ(Texts(none.parameters.begin() + 2, none.parameters.begin() + 4), (Texts{"0x00000000", "0x00000000"}));
     const Entry station = station_entry({2, 0, 10, 77, 0, 1}, 3);
     EXPECT_EQ(station.key, Texts{"0x02000a4d0001"});
     EXPECT_EQ(station.parameters, Texts{"0x3"});
