@@ -19,10 +19,9 @@ constexpr uint16_t thrift_port = 9090;
 constexpr unsigned cpu_port = 255; // behind those of the most hosts
 
 // Beside this program, built or installed; as it was found first, before other mounts could hide it.
-const std::filesystem::path &p4_program() {
-    static const auto path =
-        std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "share/inagg/p4/switchml.json";
-    return path;
+std::filesystem::path p4_program(const std::string &algorithm) {
+    static const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "share/inagg/p4";
+    return folder / (algorithm + ".json");
 }
 
 bool is_on_path(const std::string &program) {
@@ -40,27 +39,27 @@ unsigned number_of(size_t index) { return static_cast<unsigned>(index) + 1; }
 
 } // namespace
 
-void need_bmv2() {
+void need_bmv2(const std::string &algorithm) {
     for (const char *program : {"simple_switch", "simple_switch_CLI"}) {
         if (!is_on_path(program)) {
             throw std::runtime_error(
                 fmt::format("--switch bmv2: {} is not on the PATH: install BMv2 (github.com/p4lang/behavioral-model)", program));
         }
     }
-    if (!std::filesystem::exists(p4_program())) {
+    if (!std::filesystem::exists(p4_program(algorithm))) {
         throw std::runtime_error(fmt::format("--switch bmv2: {} is not there: put p4c's p4c-bm2-ss on the PATH, and build again "
                                              "(cmake -B BUILD && cmake --build BUILD)",
-                                             p4_program().string()));
+                                             p4_program(algorithm).string()));
     }
 }
 
-std::vector<std::string> bmv2_command(const Switch &node) {
+std::vector<std::string> bmv2_command(const Switch &node, const std::string &algorithm) {
     std::vector<std::string> command = {"simple_switch", "--thrift-port", std::to_string(thrift_port),
                                         "--notifications-addr", "ipc:///run/bmv2-notifications.ipc"};
     for (size_t i = 0; i < node.ports.size(); ++i) {
         command.insert(command.end(), {"-i", fmt::format("{}@{}", number_of(i), node.ports[i])});
     }
-    command.insert(command.end(), {"-i", fmt::format("{}@{}", cpu_port, cpu_peer), p4_program().string()});
+    command.insert(command.end(), {"-i", fmt::format("{}@{}", cpu_port, cpu_peer), p4_program(algorithm).string()});
     return command;
 }
 

@@ -13,8 +13,8 @@ namespace netns {
 inline constexpr const char *cpu_device = "cpu", *cpu_peer = "cpu-port";
 
 // Throws if simple_switch or the compiled P4 program is not there.
-void need_bmv2();
-std::vector<std::string> bmv2_command(const Switch &node);
+void need_bmv2(const std::string &algorithm);
+std::vector<std::string> bmv2_command(const Switch &node, const std::string &algorithm);
 // What tells inaggd of this switch and its ports.
 std::vector<std::string> bmv2_agent_options(const Switch &node);
 // Has it come so far that its tables can be written?

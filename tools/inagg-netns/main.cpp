@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
     netns::prepare_environment();
     try {
         if (options.with_bmv2()) {
-            netns::need_bmv2();
+            netns::need_bmv2(options.algorithm);
         }
         return netns::run_isolated([&options] {
             netns::Network network(options);

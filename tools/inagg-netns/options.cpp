@@ -261,8 +261,11 @@ void check_bmv2(const Options &options) {
         throw CLI::ValidationError("--switch bmv2", fmt::format("it is a star, or the root of a tree; topology {} is neither: "
                                                                 "leave out --topology, or give two-level", options.topology));
     }
-    if (options.algorithm != "switchml") {
-        throw CLI::ValidationError("--switch bmv2", fmt::format("its program runs switchml, not {}", options.algorithm));
+    if (options.algorithm == "atp" || options.algorithm == "panama") {
+        throw CLI::ValidationError("--switch bmv2", fmt::format("it runs switchml, trio and canary, not {}", options.algorithm));
+    }
+    if (options.topology != "star" && options.algorithm != "switchml") {
+        throw CLI::ValidationError("--switch bmv2", fmt::format("in a tree it runs switchml, not {}", options.algorithm));
     }
     if (options.checked || options.impairments.corrupt > 0) {
         throw CLI::ValidationError("--switch bmv2", "it has no payload checksums, which --checked and --corrupt need");

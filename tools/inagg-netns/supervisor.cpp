@@ -210,7 +210,7 @@ void Supervisor::start_bmv2(const Switch &node) {
     const auto deadline = Clock::now() + agent_deadline;
     bmv2_log_ = Fd(memfd_create("simple_switch", MFD_CLOEXEC));
     const int log = bmv2_log_.get();
-    const pid_t pid = spawn({.space = &node.space, .command = bmv2_command(node), .output = log, .error = log});
+    const pid_t pid = spawn({.space = &node.space, .command = bmv2_command(node, options_.algorithm), .output = log, .error = log});
     children_.push_back({Role::bmv2, pid, "simple_switch"});
     while (!stopping_ && !bmv2_answers(node)) {
         if (!find(Role::bmv2)) {

@@ -298,6 +298,8 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
                        fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
     if (want.stragglers.exclude_ms && want.stragglers.exclude_ms < least_exclude_ms)
         return refused(INAGG_R_POLICY, fmt::format("ranks can be excluded after {} ms at the soonest", least_exclude_ms));
+    if (want.stragglers.exclude_ms && !policy_.limits.excludes)
+        return refused(INAGG_R_POLICY, "this switch excludes no ranks");
     if (want.stragglers.exclude_ms && policy_.in_tree())
         return refused(INAGG_R_POLICY, "no rank is excluded in a tree of switches");
     return std::nullopt;
@@ -914,6 +916,8 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
                                   flags_of(spec.algorithm, spec.checked));
     if (policy_.has_parent())
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
+    if (spec.stragglers.exclude_ms && !policy_.limits.excludes)
+        throw Error("job {}: this switch excludes no ranks; leave out 'exclude-after'", spec.number);
     if (policy_.in_tree() && spec.stragglers.exclude_ms)
         throw Error("job {}: no rank is excluded in a tree of switches", spec.number);
     if (const std::string why = objection(policy_, spec.algorithm); !why.empty())

@@ -39,6 +39,7 @@ struct Limits {
     uint16_t elements = INAGG_MAX_ELEMENTS; // per packet
     bool adds_halves = true;                // else 16-bit floats travel as fixed point
     bool checks_payloads = true;
+    bool excludes = true;                   // ranks that are silent, with trio
 };
 
 struct Policy {

@@ -16,6 +16,9 @@
 #include <ranges>
 
 namespace inaggd::p4 {
+
+using namespace std::chrono_literals;
+
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -25,6 +28,10 @@ using Verdict = Outcome::Verdict;
 // Of the registers, as in p4/v1model/state.p4: struct inagg_stats is the beginning of a row.
 constexpr size_t stats_rows = INAGG_STATS_NO_JOB + 1, stats_columns = 128;
 static_assert(sizeof(inagg_stats) <= stats_columns * sizeof(uint64_t));
+
+// BMv2 takes some 10,000 frames a second beside its other work: the clock leaves most of that.
+constexpr std::chrono::milliseconds sweep_period{25}, descriptor_period{50};
+constexpr uint32_t canary_timeout_us = 10'000; // of a sum that something is missing in
 
 constexpr Mac everybody = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
@@ -233,7 +240,7 @@ void P4Agent::apply_renew(const Outcome::Change &change) {
     driver_.remove_job(change.job);
     if (is_new)
         clear_stats(record.index);
-    driver_.write_registers("slot_flags", 2 * record.first_slot, 2 * pool_slots(record), 0);
+    clear_slots(record);
     write_job(change.job);
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet", change.job,
                  record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
@@ -242,7 +249,57 @@ void P4Agent::apply_renew(const Outcome::Change &change) {
 
 void P4Agent::write_job(uint16_t number) {
     const JobState &job = book_.jobs().at(number);
-    driver_.put_job(number, job_entries(number, job.record, seats_of(job)));
+    JobEntries wanted = job_entries(number, job.record, seats_of(job), {.timeout_us = canary_timeout_us});
+    if (has_records(job.record))
+        wanted.entries.insert(wanted.entries.begin(), policy_entry(number, policy_of(job)));
+    driver_.put_job(number, wanted);
+}
+
+// Places that jobs share need not be cleared: what is there of another generation gives way.
+void P4Agent::clear_slots(const inagg_job &record) {
+    if (has_records(record))
+        write_floors(record);
+    else if (!shares_slots(record))
+        driver_.write_registers("slot_flags", 2 * record.first_slot, 2 * pool_slots(record), 0);
+}
+
+// The first blocks of the generation are the next.
+void P4Agent::write_floors(const inagg_job &record) {
+    const std::vector<inagg_floor> floors = first_floors(record);
+    const auto count = static_cast<uint32_t>(floors.size());
+    for (uint32_t i = 0; i < count; i++)
+        driver_.write_registers("floor_block", record.first_slot + i, 1, floors[i].block);
+    driver_.write_registers("floor_generation", record.first_slot, count, record.generation);
+    driver_.write_registers("floor_epoch", record.first_slot, count, 0);
+    driver_.write_registers("floor_known", record.first_slot, count, 1);
+    driver_.write_registers("open_records", record.index, 1, 0);
+}
+
+// As policy_of() of an XDP switch's agent, in this clock's sweeps.
+inagg_policy P4Agent::policy_of(const JobState &job) const {
+    inagg_policy policy{};
+    policy.expiry_us = job.stragglers.expiry_us;
+    policy.quorum = job.stragglers.quorum;
+    policy.most_open = 2 * pool_slots(job.record);
+    if (policy.expiry_us) {
+        const auto expiry = std::chrono::microseconds(policy.expiry_us);
+        const auto sweeps = (expiry + sweep_period - 1us) / sweep_period;
+        policy.expiry_sweeps = static_cast<uint16_t>(std::clamp<int64_t>(sweeps, 1, INAGG_MOST_SWEEPS - 1));
+    }
+    return policy;
+}
+
+// Without jobs there is nothing to look at.
+std::optional<std::chrono::milliseconds> P4Agent::clock_interval() const {
+    if (book_.jobs().empty() || (algorithm() != INAGG_TRIO && algorithm() != INAGG_CANARY))
+        return {};
+    return algorithm() == INAGG_TRIO ? sweep_period : descriptor_period;
+}
+
+void P4Agent::clock() {
+    const uint32_t places = around_.settings.shared_slots * (algorithm() == INAGG_TRIO ? INAGG_WAYS : 1);
+    for (uint32_t place = 0; place < places; place++)
+        send_(clock_frame(static_cast<uint16_t>(place)));
 }
 
 // The switch itself and the ranks; frames for others go to all ports. No rank gets what is for the switch.

@@ -20,9 +20,14 @@
 
 namespace inaggd::p4 {
 
-// What p4/v1model/switchml.p4 can do.
-inline constexpr Limits switchml_limits{
-    .algorithm = INAGG_SWITCHML, .elements = 64, .adds_halves = false, .checks_payloads = false};
+// What the programs in p4/v1model can do; there is one for each of these algorithms.
+constexpr Limits limits_of(uint8_t algorithm) {
+    return {.algorithm = algorithm, .elements = 64, .adds_halves = false, .checks_payloads = false, .excludes = false};
+}
+// Places of blocks that all jobs share, a power of two: canary's descriptors, trio's buckets. The clock looks at each.
+constexpr uint32_t shared_slots_of(uint8_t algorithm) {
+    return algorithm == INAGG_CANARY ? 256 : algorithm == INAGG_TRIO ? 32 : 512;
+}
 
 // How the switch is reached, and its ports.
 struct Surroundings {
@@ -52,6 +57,9 @@ public:
     // Call it once in each tend_interval().
     void tend();
     std::chrono::milliseconds tend_interval() const;
+    // Sends the switch its clock: once in each clock_interval(), if there is one.
+    void clock();
+    std::optional<std::chrono::milliseconds> clock_interval() const;
     // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
     void poll_activity();
 
@@ -67,6 +75,10 @@ private:
     void apply_remove(const Outcome::Change &change);
     void apply_renew(const Outcome::Change &change);
     void write_job(uint16_t number);
+    void clear_slots(const inagg_job &record);
+    void write_floors(const inagg_job &record);
+    uint8_t algorithm() const { return *book_.policy().limits.algorithm; }
+    inagg_policy policy_of(const JobState &job) const;
     void write_stations();
     void tell(const Displaced &gone);
     void send_on(const Message &message);

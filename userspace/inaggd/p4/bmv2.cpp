@@ -218,8 +218,20 @@ size_t Bmv2::slot_count() {
     try {
         return read_registers("slot_flags").size() / 2;
     } catch (const Error &error) {
-        throw Error("Thrift port {}: {}; is p4/v1model/switchml.p4 the program there?", thrift_port_, error.what());
+        throw Error("Thrift port {}: {}; is the program there one of p4/v1model?", thrift_port_, error.what());
     }
+}
+
+// By the registers that only one program has.
+uint8_t Bmv2::algorithm() {
+    const std::pair<const char *, uint8_t> marks[] = {
+        {"owner_gone", INAGG_ATP}, {"floor_known", INAGG_TRIO}, {"descriptor_children", INAGG_CANARY}};
+    for (const auto &[name, algorithm] : marks) {
+        say(fmt::format("register_read {} 0\n", name));
+        if (answer().find(std::string(name) + "[") != std::string::npos)
+            return algorithm;
+    }
+    return INAGG_SWITCHML;
 }
 
 void Bmv2::reset() {

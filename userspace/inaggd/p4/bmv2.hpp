@@ -25,6 +25,8 @@ public:
 
     // Slots of its program. Throws Error if that is not inagg's.
     size_t slot_count();
+    // Of its program, which does nothing else.
+    uint8_t algorithm();
     void reset() override;
     void put(const Entry &entry) override;
     void remove(const Entry &entry) override;

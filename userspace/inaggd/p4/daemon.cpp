@@ -75,8 +75,9 @@ struct Plan {
         }
     }
 
-    Policy policy(const Options &o, uint32_t slots) const {
+    Policy policy(const Options &o, uint32_t slots, uint8_t algorithm) const {
         return {.slots = slots,
+                .floors = slots,
                 .job_slots = o.job_slots,
                 .job_control = o.control_slots,
                 .auto_jobs = !o.no_auto_jobs,
@@ -85,7 +86,7 @@ struct Plan {
                 .join = std::chrono::seconds(o.join_seconds),
                 .port_forming = o.port_forming,
                 .children = children,
-                .limits = switchml_limits};
+                .limits = limits_of(algorithm)};
     }
 
     NamedPort cpu;
@@ -108,7 +109,10 @@ public:
     Daemon(const Options &options, std::vector<std::string> arguments)
         : o_(options), plan_(o_), service_(o_, std::move(arguments)), cpu_(plan_.cpu.name) {
         bmv2_.emplace(*o_.bmv2);
-        const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_));
+        const uint8_t algorithm = bmv2_->algorithm();
+        const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_), algorithm);
+        plan_.around.settings.mac = plan_.around.mac;
+        plan_.around.settings.shared_slots = shared_slots_of(algorithm);
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
         agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); });
         agent_->start(plan_.jobs);
@@ -119,19 +123,27 @@ public:
                          }});
         look_at_links();
         const Settings &settings = plan_.around.settings;
-        spdlog::info("BMv2 at Thrift port {}: switch {} {} port {}, boot id {:#06x}, {} ports", *o_.bmv2,
+        spdlog::info("BMv2 at Thrift port {}: {}, switch {} {} port {}, boot id {:#06x}, {} ports", *o_.bmv2,
+                     algorithm_name(algorithm),
                      settings.address4.text(), settings.address6.text(), INAGG_PORT, settings.boot,
                      plan_.around.ports.size());
         service_.announce();
     }
 
     void run() {
-        Time next_poll = Clock::now(), tended = next_poll;
+        Time next_poll = Clock::now(), tended = next_poll, ticked = next_poll;
         while (service_.goes_on()) {
             std::vector<pollfd> fds = {{.fd = cpu_.fd(), .events = POLLIN, .revents = 0},
                                        {.fd = links_.fd(), .events = POLLIN, .revents = 0}};
             service_.add_to(fds);
-            const std::chrono::milliseconds wait = std::min<std::chrono::milliseconds>(activity_interval, agent_->tend_interval());
+            std::chrono::milliseconds wait = std::min<std::chrono::milliseconds>(activity_interval, agent_->tend_interval());
+            if (const auto clock = agent_->clock_interval()) {
+                wait = std::min(wait, *clock);
+                if (Clock::now() >= ticked + *clock) {
+                    agent_->clock();
+                    ticked = Clock::now();
+                }
+            }
             poll(fds.data(), fds.size(), static_cast<int>(wait.count()));
             cpu_.read([this](std::span<const uint8_t> frame) { agent_->frame(frame); });
             if (fds[1].revents)
@@ -189,7 +201,7 @@ void run(const Options &options, std::vector<std::string> arguments) { Daemon(op
 void check_start(const Options &options) {
     const Plan plan(options);
     Bmv2 bmv2(*options.bmv2);
-    P4Agent::try_jobs(plan.policy(options, slots_of(bmv2, options)), plan.around, plan.jobs);
+    P4Agent::try_jobs(plan.policy(options, slots_of(bmv2, options), bmv2.algorithm()), plan.around, plan.jobs);
 }
 
 } // namespace inaggd::p4

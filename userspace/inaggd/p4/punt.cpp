@@ -127,6 +127,14 @@ Punted read_punted(Frame rest) {
     return result;
 }
 
+std::vector<uint8_t> clock_frame(uint16_t index, uint8_t work) {
+    constexpr size_t shortest = 60;
+    std::vector<uint8_t> frame;
+    append(frame, PuntHeader{.to = {}, .from = {0, 0, 0, 0, 0, work}, .type = htons(clock_type), .port = htons(index)});
+    frame.resize(shortest);
+    return frame;
+}
+
 std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port,
                                   inagg_hdr header, const inagg_join &body) {
     const bool four = to.address.family == 4;

@@ -13,7 +13,8 @@
 
 namespace inaggd::p4 {
 
-inline constexpr uint16_t punt_type = 0x88b5; // the Ethernet type: IEEE 802 local experimental
+inline constexpr uint16_t punt_type = 0x88b5;  // the Ethernet type: IEEE 802 local experimental
+inline constexpr uint16_t clock_type = 0x88b6; // likewise
 
 using Mac = std::array<uint8_t, 6>;
 
@@ -23,6 +24,10 @@ struct Punted {
     inagg_event event{};               // ifindex: the port that it came by
 };
 Punted read_punted(std::span<const uint8_t> frame);
+
+// A packet of the clock: the switch looks at the place `index` of a block. Trio: what it does there.
+enum ClockWork : uint8_t { clock_sweeps = 1, clock_decides = 2 };
+std::vector<uint8_t> clock_frame(uint16_t index, uint8_t work = clock_sweeps | clock_decides);
 
 struct Endpoint {
     Mac mac;

@@ -103,7 +103,7 @@ struct Answer {
 
 class P4AgentTest : public ::testing::Test {
 protected:
-    Policy policy{.slots = 512, .job_slots = 16, .limits = switchml_limits};
+    Policy policy{.slots = 512, .job_slots = 16, .limits = limits_of(INAGG_SWITCHML)};
     Surroundings around{.settings = {.cpu_port = 255, .address4 = own, .address6 = {}, .boot = 0xb007, .mac = own_mac},
                         .ports = {{"p0", 1}, {"p1", 2}, {"p2", 3}}};
     FakeSwitch plane;
