@@ -22,3 +22,10 @@ def pytest_sessionstart(session):
     if reason := missing():
         print(f"SKIP: {reason}")
         pytest.exit(reason, returncode=77)
+
+
+def pytest_sessionfinish(session):
+    """Where all tests are skipped, so is the file; the reasons are in the report."""
+    ended = session.config.pluginmanager.get_plugin("terminalreporter").stats
+    if "skipped" in ended and not ended.keys() & {"passed", "failed", "error"}:
+        session.exitstatus = 77
