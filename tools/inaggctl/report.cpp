@@ -134,15 +134,12 @@ template <typename Each> void for_rows(const SwitchMaps &maps, std::optional<uin
 
 // What an agent says of a switch that has no pinned maps; nothing: read those.
 std::optional<json> told(const Where &where, const char *what, std::optional<uint16_t> job = {}) {
-    if (!daemon_answers(where.run_dir))
+    if (!is_asked(where.run_dir))
         return std::nullopt;
     nlohmann::json request = {{"command", "read"}, {"what", what}, {"job", nullptr}};
     if (job)
         request["job"] = *job;
-    const nlohmann::json reply = ask_daemon(where.run_dir, request);
-    if (!reply.contains("value"))
-        return std::nullopt;
-    return json::parse(reply["value"].get<std::string>());
+    return json::parse(ask_daemon(where.run_dir, request).at("value").get<std::string>());
 }
 
 std::string row_name(const json &job) { return job.is_null() ? "no job" : fmt::format("job {}", job.get<int>()); }

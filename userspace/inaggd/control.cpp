@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 namespace inaggd {
 namespace {
@@ -39,7 +40,7 @@ Fd new_socket() {
 }
 
 Fd connect_to(const std::string &run_dir) {
-    std::string path = run_dir + "/" + control_socket_name;
+    std::string path = run_dir + "/" + (is_asked(run_dir) ? asked_socket_name : control_socket_name);
     Fd fd = new_socket();
     timeval limit{.tv_sec = 10, .tv_usec = 0};
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -109,6 +110,8 @@ bool ControlServer::answer(int fd) {
     std::string text = reply.dump(-1, ' ', false, json::error_handler_t::replace);
     return send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
+
+bool is_asked(const std::string &run_dir) { return std::filesystem::exists(run_dir + "/" + asked_socket_name); }
 
 json ask_daemon(const std::string &run_dir, const json &request) {
     Fd fd = connect_to(run_dir);

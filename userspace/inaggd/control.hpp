@@ -37,6 +37,8 @@ private:
     std::vector<Fd> clients_;
 };
 
+// Is there, or was there at last, an agent that inaggctl asks instead of reading pinned maps?
+bool is_asked(const std::string &run_dir);
 // Asks a running inaggd. Throws Error when there is none, or when it says no.
 nlohmann::json ask_daemon(const std::string &run_dir, const nlohmann::json &request);
 bool daemon_answers(const std::string &run_dir);

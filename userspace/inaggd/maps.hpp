@@ -22,7 +22,8 @@ using inagg::Fd;
 
 inline constexpr const char *default_bpffs = "/sys/fs/bpf/inagg";
 inline constexpr const char *default_run_dir = "/run/inagg";
-inline constexpr const char *control_socket_name = "inaggd.sock";
+// Of an agent whose switch is in pinned maps, and of one that must be asked for what inaggctl shows.
+inline constexpr const char *control_socket_name = "inaggd.sock", *asked_socket_name = "inaggd-asked.sock";
 
 using Members = std::array<inagg_member, INAGG_MAX_RANKS>;
 using UpPorts = std::array<inagg_uplink, INAGG_MAX_UPS>;

@@ -116,7 +116,9 @@ Service::Service(const Options &options, std::vector<std::string> arguments)
 
 void Service::listen(Commands commands) {
     commands_ = std::move(commands);
-    control_ = std::make_unique<ControlServer>(o_.run_dir + "/" + control_socket_name,
+    const bool is_asked = static_cast<bool>(commands_.read);
+    unlink((o_.run_dir + "/" + (is_asked ? control_socket_name : asked_socket_name)).c_str()); // of an agent that was killed
+    control_ = std::make_unique<ControlServer>(o_.run_dir + "/" + (is_asked ? asked_socket_name : control_socket_name),
                                                [this](const json &request) { return command(request); });
 }
 
@@ -170,9 +172,8 @@ void Service::reload() {
 json Service::command(const json &request) {
     const std::string name = request.at("command");
     spdlog::log(name == "read" ? spdlog::level::debug : spdlog::level::info, "control: {}", request.dump());
-    if (name == "read") // as text, which keeps the order
-        return commands_.read ? json{{"value", commands_.read(request.at("what"), request.at("job")).dump()}}
-                              : json::object();
+    if (name == "read" && commands_.read) // as text, which keeps the order
+        return {{"value", commands_.read(request.at("what"), request.at("job")).dump()}};
     if (name == "job add") {
         const JobSpec spec = parse_job_spec(request.at("spec"));
         commands_.add_job(spec);
