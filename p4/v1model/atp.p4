@@ -71,11 +71,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     slot_t slot;
     owner_t owner;
     bit<32> key;
-    move_t move;
     CompareWithSlot() compare;
     FoldIntoAggregator() fold;
     FindMark() find_mark;
-    Elements() elements;
 
     action refuse(bit<8> reason) {
         meta.reason = reason;
@@ -114,7 +112,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         bool is_past;
         bool agrees;
         key = (bit<32>)(hdr.inagg.switch_id & meta.shared_mask);
-        move = move_t.none;
+        meta.move = move_t.none;
         load_slot(key, slot);
         load_owner(key, owner);
         compare.apply(hdr.inagg, slot, holds, is_past, agrees);
@@ -187,7 +185,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             slot.flags = slot.flags | INAGG_SLOT_SENT;
             owner.gone = owner.gone | slot.seen;
             owner.marks = owner.marks | marks;
-            move = move_t.load;
+            meta.move = move_t.load;
             meta.way = way_t.up;
             count(meta.row, STAT_DUPLICATES, 1);
             count(meta.row, STAT_RELAYED, 1);
@@ -200,7 +198,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             }
             return;
         } else {
-            fold.apply(hdr.inagg, meta.ranks, marks, slot, owner, move);
+            fold.apply(hdr.inagg, meta.ranks, marks, slot, owner, meta.move);
             owner.touched = now;
             count(meta.row, STAT_ADDITIONS, 1);
             count(meta.row, STAT_ELEMENTS, (bit<64>)hdr.inagg.elements);
@@ -211,7 +209,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         }
         store_slot(key, slot);
         store_owner(key, owner);
-        elements.apply(hdr, key, move, slot.elements);
+        meta.slot_key = key;
+        meta.sum_elements = slot.elements;
         if (meta.way == way_t.up) {
             if (slot.seen == meta.here) {
                 count(meta.row, STAT_COMPLETIONS, 1);

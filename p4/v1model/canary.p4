@@ -223,10 +223,8 @@ control CollectChildren(in headers_t hdr, in metadata_t meta, in bit<16> attempt
 control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     slot_t slot;
     descriptor_t d;
-    move_t move;
     CompareWithSlot() compare;
     FoldIntoSlot() fold;
-    Elements() elements;
     DressClock() dress;
     CollectChildren() collect0;
     CollectChildren() collect1;
@@ -275,7 +273,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         bit<64> leader = 64w1 << (bit<8>)meta.leader;
         bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
         bit<8> any_up = meta.live_ups == 0 ? 0 : 8w1 << meta.up_index;
-        move = move_t.none;
+        meta.move = move_t.none;
         slot.elements = 0;
 
         // What the leader says.
@@ -327,7 +325,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             lowest_rank(slot.seen, hdr.inagg.source);
             bool is_six = meta.place.address[127:32] != 0 || (meta.place.port == 0 && meta.parent_address[127:32] != 0);
             dress.apply(hdr, meta, is_six);
-            move = move_t.load;
+            meta.move = move_t.load;
             send_sum();
             store_slot(meta.slot_key, slot);
         } else if (type == INAGG_REQUEST) {
@@ -403,7 +401,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 slot.flags = slot.flags | INAGG_SLOT_SENT;	// nobody else is to come
                 pass(0);
             } else {
-                fold.apply(hdr.inagg, ranks, hdr.inagg.flags, slot, move);
+                fold.apply(hdr.inagg, ranks, hdr.inagg.flags, slot, meta.move);
                 count(meta.row, STAT_ADDITIONS, 1);
                 count(meta.row, STAT_ELEMENTS, (bit<64>)hdr.inagg.elements);
                 if (slot.seen == expected) {
@@ -415,9 +413,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             store_slot(meta.slot_key, slot);
             store_descriptor(meta.slot_key, d);
         }
-        if (move != move_t.none) {
-            elements.apply(hdr, meta.slot_key, move, slot.elements);
-        }
+        meta.sum_elements = slot.elements;
         // Where the target is behind a switch above, up; but a switch does not get back what it has sent.
         if (meta.way == way_t.down) {
             if (meta.place.port == 0) {

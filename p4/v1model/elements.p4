@@ -38,18 +38,8 @@ register<bit<32>>(SLOTS * 2 * 64) lanes;
     action name##_chunk0() { FOR_EACH_ELEMENT(X, 0) } \
     action name##_chunk1() { FOR_EACH_ELEMENT(X, 1) }
 
-// What is to be done with the elements of a packet and its slot.
-enum bit<3> move_t {
-    none = 0,
-    store = 1,
-    add = 2,
-    minimum = 3,
-    maximum = 4,
-    load = 5	// the slot's, into the packet
-}
-
-// @elements: how many the slot has, 0, 32 or 64.  The packet has as many as its length says.
-control Elements(inout headers_t hdr, in bit<32> slot_key, in move_t move, in bit<16> elements) {
+// The packet has as many elements as its length says.
+control Elements(inout headers_t hdr, in metadata_t meta) {
     bit<32> first;
     bit<32> lane;
     bit<32> value;
@@ -62,28 +52,28 @@ control Elements(inout headers_t hdr, in bit<32> slot_key, in move_t move, in bi
 
 #define MOVE_CHUNK(c) \
     if (hdr.chunk##c.isValid()) { \
-        if (move == move_t.store) { \
+        if (meta.move == move_t.store) { \
             store_chunk##c(); \
-        } else if (move == move_t.add) { \
+        } else if (meta.move == move_t.add) { \
             add_chunk##c(); \
-        } else if (move == move_t.minimum) { \
+        } else if (meta.move == move_t.minimum) { \
             min_chunk##c(); \
-        } else if (move == move_t.maximum) { \
+        } else if (meta.move == move_t.maximum) { \
             max_chunk##c(); \
-        } else if (move == move_t.load) { \
+        } else if (meta.move == move_t.load) { \
             load_chunk##c(); \
         } \
     }
 
     apply {
-        first = slot_key << 6;
-        if (move == move_t.load) {
+        first = meta.slot_key << 6;
+        if (meta.move == move_t.load) {
             hdr.chunk0.setInvalid();
             hdr.chunk1.setInvalid();
-            if (elements > 0) {
+            if (meta.sum_elements > 0) {
                 hdr.chunk0.setValid();
             }
-            if (elements > 32) {
+            if (meta.sum_elements > 32) {
                 hdr.chunk1.setValid();
             }
         }

@@ -5,6 +5,7 @@
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     Admission() admission;
     Aggregation() aggregation;
+    Elements() elements;
 #ifdef CLOCK
     Clock() clock;
 #endif
@@ -92,6 +93,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         meta.row = INAGG_STATS_NO_JOB;
         meta.reason = INAGG_R_NONE;
         meta.way = way_t.absorb;
+        meta.move = move_t.none;
         bool is_agents = standard.ingress_port == meta.cpu_port;
         if (hdr.punt.isValid()) {
             // Only the agent says by which port a frame leaves, and what time it is.
@@ -133,11 +135,19 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         if (meta.reason == INAGG_R_NONE) {
             aggregation.apply(hdr, meta, standard);
         }
+        if (meta.reason == INAGG_R_NONE) {
+            elements.apply(hdr, meta);
+        }
         if (meta.reason == INAGG_R_NONE && meta.way == way_t.up && meta.parent_port == 0) {
             meta.reason = INAGG_R_PARENT;
         }
         if (meta.reason == INAGG_R_NONE && meta.way == way_t.down && meta.place.port == 0) {
             meta.reason = INAGG_R_RANK;
+        }
+        if (meta.is_clock == 1 && meta.reason != INAGG_R_NONE) {
+            slot_flags.write(meta.slot_key, 0);	// of a job that is no more
+            mark_to_drop(standard);
+            return;
         }
         if (meta.reason != INAGG_R_NONE) {
             drop(meta.reason);

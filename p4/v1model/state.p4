@@ -12,6 +12,16 @@ enum bit<3> way_t {
     down = 4		// to one rank, or to its switch
 }
 
+// What is to be done with the elements of a packet and its slot.
+enum bit<3> move_t {
+    none = 0,
+    store = 1,
+    add = 2,
+    minimum = 3,
+    maximum = 4,
+    load = 5	// the slot's, into the packet
+}
+
 // Where a rank is, or its switch; port 0: not behind this switch.
 struct place_t {
     bit<9>   port;
@@ -66,7 +76,9 @@ struct metadata_t {
     bit<48>  own_mac;		// towards it
     bit<128> parent_address;
     // the packet
-    bit<32>  slot_key;
+    bit<32>  slot_key;		// where its block is
+    move_t   move;
+    bit<16>  sum_elements;	// that the slot has: 0, 32 or 64
     bit<64>  ranks;		// whose sum it is; 0: its sender may not speak for them
     bit<1>   is_for_agent;
     bit<1>   from_above;

@@ -23,11 +23,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     bool is_past;
     bool agrees;
     bit<12> marks;
-    move_t move;
     CompareWithSlot() compare;
     FoldIntoSlot() fold;
     FindMark() find_mark;
-    Elements() elements;
 
     action refuse(bit<8> reason) {
         meta.reason = reason;
@@ -44,7 +42,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     // The slot's sum, which the packet does not hold.
     action load_sum(way_t way, bit<4> type) {
         meta.way = way;
-        move = move_t.load;
+        meta.move = move_t.load;
         write_sum(hdr, meta, slot, type, 0);
     }
     // The packet's elements are all there is, or are going to be.
@@ -60,7 +58,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         slot.marks = marks;
         slot.cap = hdr.inagg.window_cap;
         slot.flags = INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE | (bit<8>)(hdr.inagg.flags & INAGG_F_SATURATED) >> 1;
-        move = move_t.store;
+        meta.move = move_t.store;
     }
 
     apply {
@@ -76,7 +74,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         compare.apply(hdr.inagg, slot, holds, is_past, agrees);
         bool is_complete = holds && slot.flags & INAGG_SLOT_COMPLETE != 0;
         bool is_sent = holds && slot.flags & INAGG_SLOT_SENT != 0;
-        move = move_t.none;
+        meta.move = move_t.none;
 
         if (hdr.inagg.type == INAGG_REQUEST) {
             if (is_past) {
@@ -154,14 +152,14 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             if (!holds) {
                 take_slot(hdr.inagg, slot);
             }
-            fold.apply(hdr.inagg, meta.ranks, marks, slot, move);
+            fold.apply(hdr.inagg, meta.ranks, marks, slot, meta.move);
             count(meta.row, STAT_ADDITIONS, 1);
             count(meta.row, STAT_ELEMENTS, (bit<64>)hdr.inagg.elements);
             if (slot.seen == meta.here) {
                 count(meta.row, STAT_COMPLETIONS, 1);
                 // Who comes last may bring nothing.
-                if (move == move_t.none) {
-                    move = move_t.load;
+                if (meta.move == move_t.none) {
+                    meta.move = move_t.load;
                 }
                 if (is_root) {
                     slot.flags = slot.flags | INAGG_SLOT_COMPLETE;
@@ -175,7 +173,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         if (meta.reason == INAGG_R_NONE) {
             // Where nothing has changed this writes what is there.
             store_slot(meta.slot_key, slot);
-            elements.apply(hdr, meta.slot_key, move, slot.elements);
+            meta.sum_elements = slot.elements;
         }
     }
 }

@@ -167,7 +167,6 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     slot_t slot;
     record_t r;
     bucket_t bucket;
-    move_t move;
     bit<16> epoch_now;
     bit<8> era;
     bit<32> open;
@@ -179,7 +178,6 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     LookAtBucket() look_at_bucket;
     CompareWithSlot() compare;
     FoldIntoSlot() fold;
-    Elements() elements;
     DressClock() dress;
 
     // When a job's blocks are decided without all ranks, and how many it may have open: struct inagg_policy.
@@ -217,7 +215,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         hdr.inagg.switch_id = r.epoch;
     }
     action load_sum(way_t way) {
-        move = move_t.load;
+        meta.move = move_t.load;
         send_sum(way);
     }
     // inagg_record_decide()
@@ -261,7 +259,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         count_ranks(meta.everyone & ~meta.here, excluded);
         era = (bit<8>)excluded;
         epoch_now = (bit<16>)(standard.ingress_global_timestamp >> 12);
-        move = move_t.none;
+        meta.move = move_t.none;
         slot.elements = 0;
         policies.apply();
         find_position.apply(hdr, meta);
@@ -313,7 +311,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             }
             store_slot(meta.slot_key, slot);
             store_record(meta.slot_key, r);
-            elements.apply(hdr, meta.slot_key, move, slot.elements);
+            meta.sum_elements = slot.elements;
             return;
         }
         // A block has one position only.
@@ -352,7 +350,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             } else {
                 tell(way_t.reply);
             }
-            elements.apply(hdr, key, move, slot.elements);
+            meta.slot_key = key;
+            meta.sum_elements = slot.elements;
             return;
         }
         bool holds;
@@ -378,7 +377,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 open_records.write(meta.row, open);
                 store_slot(key, slot);
                 store_record(key, r);
-                elements.apply(hdr, key, move_t.store, slot.elements);
+                meta.move = move_t.store;
+                meta.slot_key = key;
                 count(meta.row, STAT_RESTORES, 1);
                 send_sum(way_t.multicast);
             }
@@ -426,7 +426,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             count(meta.row, slot.seen & rank != 0 ? STAT_DUPLICATES : STAT_LATE, 1);
             count(meta.row, STAT_REPLIES, 1);
             load_sum(way_t.reply);
-            elements.apply(hdr, key, move, slot.elements);
+            meta.slot_key = key;
+            meta.sum_elements = slot.elements;
             return;
         } else if (r.flags & INAGG_RECORD_RECOVERING != 0 && r.era != era) {
             // Its recovery began when the job had more ranks: what they said in it counts no more.
@@ -465,7 +466,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         }
         bool was_in = slot.seen & rank != 0;
         if (adds) {
-            fold.apply(hdr.inagg, rank, hdr.inagg.flags, slot, move);
+            fold.apply(hdr.inagg, rank, hdr.inagg.flags, slot, meta.move);
             r.age = 0;
             if (hdr.inagg.flags & INAGG_F_WHOLE != 0) {
                 r.flags = r.flags | INAGG_RECORD_WHOLE;
@@ -503,7 +504,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             tell(way_t.reply);
             return;
         }
-        if (move == move_t.none && hdr.inagg.elements != 0) {
+        if (meta.move == move_t.none && hdr.inagg.elements != 0) {
             count(meta.row, STAT_EXPIRED, 1);	// it added nothing, and found the block decidable
         } else {
             count(meta.row, STAT_ADDITIONS, 1);
@@ -511,12 +512,13 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         }
         if (decides == 1) {
             count_decision();
-            if (move == move_t.none) {
-                move = move_t.load;
+            if (meta.move == move_t.none) {
+                meta.move = move_t.load;
             }
             send_sum(way_t.multicast);
         }
-        elements.apply(hdr, key, move, slot.elements);
+        meta.slot_key = key;
+        meta.sum_elements = slot.elements;
     }
 }
 

@@ -7,7 +7,7 @@
 #include "links.hpp"
 #include "loader.hpp"
 #include "neighbours.hpp"
-#include "options.hpp"
+#include "daemon_options.hpp"
 #include "p4/daemon.hpp"
 #include "ring.hpp"
 #include "service.hpp"

@@ -5,7 +5,7 @@
 
 #include "control.hpp"
 #include "job_spec.hpp"
-#include "options.hpp"
+#include "daemon_options.hpp"
 
 #include <poll.h>
 

@@ -111,7 +111,6 @@ public:
         bmv2_.emplace(*o_.bmv2);
         const uint8_t algorithm = bmv2_->algorithm();
         const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_), algorithm);
-        plan_.around.settings.mac = plan_.around.mac;
         plan_.around.settings.shared_slots = shared_slots_of(algorithm);
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
         agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); });

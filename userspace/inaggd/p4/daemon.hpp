@@ -2,7 +2,7 @@
 // inaggd of a P4 switch that runs in BMv2.
 #pragma once
 
-#include "options.hpp"
+#include "daemon_options.hpp"
 
 namespace inaggd::p4 {
 

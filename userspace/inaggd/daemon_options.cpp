@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "options.hpp"
+#include "daemon_options.hpp"
 
 #include "error.hpp"
 #include "power_of_two.hpp"
