@@ -8,6 +8,7 @@ import pytest
 
 from allreduce import allreduce, assert_lossy
 from netns import BUILD, netns
+from test_canary import canary
 
 SMALL = ("-b", "4K", "-e", "8K", "-f", 2, "-n", 2, "-w", 1)
 BMV2 = ("--switch", "bmv2")
@@ -18,7 +19,7 @@ def missing():
     for program in ("simple_switch", "simple_switch_CLI", "p4c-bm2-ss"):
         if not shutil.which(program):
             return f"{program} is not on the PATH"
-    if not (BUILD / "share/inagg/p4/switchml.json").exists():
+    if not (BUILD / "share/inagg/p4/canary.json").exists():
         return "the P4 switch was not built: p4c-bm2-ss was not there when CMake looked for it"
     return ""
 
@@ -32,6 +33,37 @@ def test_allreduce(tmp_path, workers, dtype, loss):
     result = allreduce(tmp_path, workers, *SMALL, "-d", dtype, options=(*BMV2, *(("--loss", loss) if loss else ())))
     if loss:
         assert_lossy(result)
+
+
+@pytest.mark.parametrize("loss", [0, 0.01])
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_trio(tmp_path, workers, loss):
+    """A lost packet may cost a record its place, and the block is recovered."""
+    result = allreduce(tmp_path, workers, *SMALL, algorithm="trio", restarts=loss > 0,
+                       options=(*BMV2, *(("--loss", loss) if loss else ())))
+    assert result.switch["degraded"] == 0
+    if loss:
+        assert_lossy(result)
+
+
+@pytest.mark.parametrize("loss", [0, 0.01])
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_canary(tmp_path, workers, loss):
+    """With two ranks nothing meets on the way to the leader."""
+    result = canary(tmp_path, workers, *SMALL, options=(*BMV2, "--loss", loss))
+    assert result.total("packets") > 0
+    assert (result.total("additions") > 0) == (workers > 2)
+    if loss:
+        assert_lossy(result)
+
+
+@pytest.mark.parametrize("option, value", [("expiry", "100ms"), ("quorum", 3)])
+def test_trio_goes_on_without_a_straggler(tmp_path, option, value):
+    result = allreduce(tmp_path, 4, "-b", "4K", "-e", "4K", "-n", 4, "--straggle", "2:2s:2", algorithm="trio",
+                       stragglers=f",{option}={value}", options=(*BMV2, f"--{option}", value))
+    assert result.switch["degraded"] > 0
+    assert (result.switch["expired"] > 0) == (option == "expiry")
+    assert result.counters["skipped"] > 0
 
 
 def test_ipv6_and_two_ranks_behind_a_port(tmp_path):
@@ -84,7 +116,8 @@ def test_end_of_simple_switch_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("options, what", [
-    (("--topology", "leaf-spine"), "topology leaf-spine"), (("--algorithm", "trio"), "not trio"),
+    (("--topology", "leaf-spine"), "topology leaf-spine"), (("--algorithm", "atp"), "not atp"),
+    (("--topology", "two-level", "--algorithm", "trio"), "in a tree it runs switchml"),
     (("--checked",), "payload checksums"), (("--corrupt", 0.1), "payload checksums")])
 def test_what_it_cannot_do_is_said(tmp_path, options, what):
     run = netns(tmp_path, *BMV2, "--workers", 2, *options, "--", "true")

@@ -29,8 +29,7 @@ using Verdict = Outcome::Verdict;
 constexpr size_t stats_rows = INAGG_STATS_NO_JOB + 1, stats_columns = 128;
 static_assert(sizeof(inagg_stats) <= stats_columns * sizeof(uint64_t));
 
-// BMv2 takes some 10,000 frames a second beside its other work: the clock leaves most of that.
-constexpr std::chrono::milliseconds sweep_period{25}, descriptor_period{50};
+constexpr std::chrono::milliseconds clock_period{50};
 constexpr uint32_t canary_timeout_us = 10'000; // of a sum that something is missing in
 
 constexpr Mac everybody = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
@@ -283,7 +282,7 @@ inagg_policy P4Agent::policy_of(const JobState &job) const {
     policy.most_open = 2 * pool_slots(job.record);
     if (policy.expiry_us) {
         const auto expiry = std::chrono::microseconds(policy.expiry_us);
-        const auto sweeps = (expiry + sweep_period - 1us) / sweep_period;
+        const auto sweeps = (expiry + clock_period - 1us) / clock_period;
         policy.expiry_sweeps = static_cast<uint16_t>(std::clamp<int64_t>(sweeps, 1, INAGG_MOST_SWEEPS - 1));
     }
     return policy;
@@ -293,7 +292,7 @@ inagg_policy P4Agent::policy_of(const JobState &job) const {
 std::optional<std::chrono::milliseconds> P4Agent::clock_interval() const {
     if (book_.jobs().empty() || (algorithm() != INAGG_TRIO && algorithm() != INAGG_CANARY))
         return {};
-    return algorithm() == INAGG_TRIO ? sweep_period : descriptor_period;
+    return clock_period;
 }
 
 void P4Agent::clock() {

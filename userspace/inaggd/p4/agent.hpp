@@ -24,9 +24,10 @@ namespace inaggd::p4 {
 constexpr Limits limits_of(uint8_t algorithm) {
     return {.algorithm = algorithm, .elements = 64, .adds_halves = false, .checks_payloads = false, .excludes = false};
 }
-// Places of blocks that all jobs share, a power of two: canary's descriptors, trio's buckets. The clock looks at each.
+// Places of blocks that all jobs share, a power of two: canary's descriptors, trio's buckets. The clock looks at each, and
+// each look is a packet, of which BMv2 takes a few thousand a second beside its other work.
 constexpr uint32_t shared_slots_of(uint8_t algorithm) {
-    return algorithm == INAGG_CANARY ? 256 : algorithm == INAGG_TRIO ? 32 : 512;
+    return algorithm == INAGG_CANARY ? 64 : algorithm == INAGG_TRIO ? 16 : 512;
 }
 
 // How the switch is reached, and its ports.
