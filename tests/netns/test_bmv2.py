@@ -116,7 +116,8 @@ def test_end_of_simple_switch_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("options, what", [
-    (("--topology", "leaf-spine"), "topology leaf-spine"), (("--algorithm", "atp"), "not atp"),
+    (("--topology", "leaf-spine"), "topology leaf-spine"), (("--algorithm", "panama"), "not panama"),
+    (("--algorithm", "atp"), "give --topology rack"),
     (("--topology", "two-level", "--algorithm", "trio"), "in a tree it runs switchml"),
     (("--checked",), "payload checksums"), (("--corrupt", 0.1), "payload checksums")])
 def test_what_it_cannot_do_is_said(tmp_path, options, what):

@@ -9,9 +9,6 @@
 
 namespace netns {
 
-// What the switch's namespace has beside its ports: the agent's interface, with the switch's addresses, and its other end.
-inline constexpr const char *cpu_device = "cpu", *cpu_peer = "cpu-port";
-
 // Throws if simple_switch or the compiled P4 program is not there.
 void need_bmv2(const std::string &algorithm);
 std::vector<std::string> bmv2_command(const Switch &node, const std::string &algorithm);

@@ -121,14 +121,25 @@ unsigned Network::add_root(const std::string &name) {
 }
 
 // Its address is where its agent is.
-unsigned Network::add_bmv2(const std::string &name) {
-    switches_.push_back({{.space = Namespace::current(), .number = first_root, .device = cpu_device}, name, {}, {}});
+unsigned Network::add_bmv2(Node node, const std::string &name) {
+    switches_.push_back({std::move(node), name, {}, {}});
     const Switch &added = switches_.back();
     connect(added.space, cpu_device, added.space, cpu_peer);
     run_checked(added.space, {"ethtool", "-K", cpu_device, "tx", "off"});
     leave_to_bmv2(added.space, cpu_peer);
     give_addresses(added);
-    return 0;
+    return static_cast<unsigned>(switches_.size()) - 1;
+}
+
+unsigned Network::add_bmv2_root() {
+    return add_bmv2({.space = Namespace::current(), .number = first_root, .device = cpu_device}, "switch");
+}
+
+unsigned Network::add_bmv2_below(unsigned parent, const std::string &name) {
+    const auto number = static_cast<unsigned>(first_switch + switches_.size());
+    const unsigned index = add_bmv2({.space = Namespace::create(), .number = number, .device = cpu_device}, name);
+    connect_up(index, parent, "uplink", "");
+    return index;
 }
 
 // The kernel sees these frames, too, and would answer for the address of the switch. And simple_switch takes frames as they

@@ -13,6 +13,9 @@
 
 namespace netns {
 
+// What the namespace of a switch in BMv2 has beside its ports: the agent's interface, with the switch's addresses, and its other end.
+inline constexpr const char *cpu_device = "cpu", *cpu_peer = "cpu-port";
+
 // A place with addresses: they end in its number.
 struct Node {
     Namespace space;
@@ -87,7 +90,7 @@ public:
     // Those whose sums this one sums, as --child wants them: PORT/ADDRESS, or ADDRESS for a server.
     std::vector<std::string> children(const Switch &node) const;
     // The P4 switch, in the place of the root.
-    bool is_bmv2(const Switch &node) const { return options_.with_bmv2() && &node == &switches_[0]; }
+    bool is_bmv2(const Switch &node) const { return node.device == cpu_device; }
     bool is_server(const Switch &node) const { return options_.with_server() && node.is_root(); }
     // Addresses for INAGG_SWITCH, with commas: of the host's switch, or of all servers if there is none.
     std::string switch_addresses(unsigned host) const;
@@ -113,7 +116,9 @@ private:
     // network.cpp
     unsigned add_root(const std::string &name);
     unsigned add_switch(const std::string &name);
-    unsigned add_bmv2(const std::string &name);
+    unsigned add_bmv2(Node node, const std::string &name);
+    unsigned add_bmv2_root();
+    unsigned add_bmv2_below(unsigned parent, const std::string &name);
     void leave_to_bmv2(const Namespace &space, const std::string &port);
     void add_port(Switch &node, const std::string &port, const std::string &bridge);
     unsigned add_bridge(Node node, const std::string &name);

@@ -261,10 +261,14 @@ void check_bmv2(const Options &options) {
         throw CLI::ValidationError("--switch bmv2", fmt::format("it is a star, or the root of a tree; topology {} is neither: "
                                                                 "leave out --topology, or give two-level", options.topology));
     }
-    if (options.algorithm == "atp" || options.algorithm == "panama") {
-        throw CLI::ValidationError("--switch bmv2", fmt::format("it runs switchml, trio and canary, not {}", options.algorithm));
+    if (options.algorithm == "panama") {
+        throw CLI::ValidationError("--switch bmv2", "it runs switchml, trio, atp and canary, not panama");
     }
-    if (options.topology != "star" && options.algorithm != "switchml") {
+    if (options.algorithm == "atp" && options.topology != "rack") {
+        throw CLI::ValidationError("--switch bmv2", fmt::format("with atp it is between the ranks and a server, and topology {} is "
+                                                                "another: give --topology rack", options.topology));
+    }
+    if (options.topology != "star" && options.algorithm != "switchml" && options.algorithm != "atp") {
         throw CLI::ValidationError("--switch bmv2", fmt::format("in a tree it runs switchml, not {}", options.algorithm));
     }
     if (options.checked || options.impairments.corrupt > 0) {

@@ -74,7 +74,8 @@ struct Options {
 
     bool with_switch() const { return switch_kind != "none"; }
     bool with_bmv2() const { return switch_kind == "bmv2"; }
-    bool with_server() const { return switch_kind == "inagg-ps"; } // in the place of the root
+    // In the place of the root.
+    bool with_server() const { return switch_kind == "inagg-ps" || (with_bmv2() && algorithm == "atp"); }
     bool leaf_spine() const { return topology == "leaf-spine"; }
     bool needs_link_space() const {
         return impairments.any() || !cut.empty() || !mend.empty() || !kill_spine.empty() ||

@@ -126,8 +126,10 @@ bool Supervisor::report() {
 
 int Supervisor::supervise() {
     start_relay();
-    if (options_.with_bmv2()) {
-        start_bmv2(network_.switches()[0]);
+    for (const Switch &node : network_.switches()) {
+        if (network_.is_bmv2(node)) {
+            start_bmv2(node);
+        }
     }
     if (options_.with_switch() && !stopping_) {
         for (const Switch &node : network_.switches()) {
@@ -303,7 +305,10 @@ std::vector<std::string> Supervisor::agent_command(const Switch &node) const {
         command.insert(command.end(), {"--parent", parent});
     }
     if (&node != &network_.switches()[0]) { // which has the default places
-        command.insert(command.end(), {"--bpffs", pins_of(node), "--run-dir", "/run/inagg-" + node.name});
+        command.insert(command.end(), {"--run-dir", "/run/inagg-" + node.name});
+        if (!network_.is_bmv2(node)) {
+            command.insert(command.end(), {"--bpffs", pins_of(node)});
+        }
     }
     for (const std::string &child : network_.children(node)) {
         command.insert(command.end(), {"--child", child});
@@ -340,6 +345,9 @@ std::vector<std::string> Supervisor::server_command(const Switch &node) const {
     std::vector<std::string> command = {sibling("inagg-ps"), "--address", node.address4(), "--address", node.address6()};
     for (const std::string &child : network_.children(node)) {
         command.insert(command.end(), {"--child", child});
+    }
+    if (options_.with_bmv2()) { // as many in flight as that keeps up with
+        command.insert(command.end(), {"--job-slots", "16", "--control-slots", "8"});
     }
     add_root_arguments(node, command);
     return command;

@@ -29,11 +29,12 @@ void Network::build_topology() {
         build_leaf_spine();
         return;
     }
-    const unsigned root = options_.with_bmv2() ? add_bmv2("switch") : add_root("switch");
+    const bool bmv2 = options_.with_bmv2();
+    const unsigned root = bmv2 && !options_.with_server() ? add_bmv2_root() : add_root("switch");
     if (options_.topology == "bridge") {
         build_plain_bridge();
     } else if (options_.topology == "rack") {
-        build_tree(add_switch_below(root, "leaf0"), 1, options_.hosts());
+        build_tree((bmv2 ? add_bmv2_below(root, "leaf0") : add_switch_below(root, "leaf0")), 1, options_.hosts());
     } else if (options_.topology == "three-racks") {
         build_racks(add_switch_below(root, "spine0"), options_.hosts());
     } else {

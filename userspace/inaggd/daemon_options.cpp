@@ -114,7 +114,7 @@ void describe(CLI::App &app, Options &o) {
 void check_options(const CLI::App &app, Options &o) {
     constexpr std::array of_xdp = {"--bpffs",       "--port-rate",      "--mark-after", "--buckets",   "--aggregators",
                                    "--buffers",     "--descriptors",    "--up-port",    "--sweepers",  "--sweeps-per-expiry",
-                                   "--canary-timeout", "--parent",      "--fresh"};
+                                   "--canary-timeout", "--fresh"};
     if (!o.bmv2)
         return;
     for (const char *name : of_xdp)

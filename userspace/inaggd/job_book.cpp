@@ -364,8 +364,11 @@ Message JobBook::passed_on(const inagg_event &event) const {
     const Address &parent = parent_of(event.job).address;
     inagg_join join = event.join;
     join.flags = static_cast<uint8_t>((join.flags | INAGG_JOIN_TREE) & ~INAGG_JOIN_MOVED);
+    if (!policy_.limits.checks_payloads)
+        join.flags &= static_cast<uint8_t>(~INAGG_JOIN_CHECKED);
     join.receive_port = htobe16(INAGG_PORT);
-    join.elements = htobe16(std::min(be16toh(join.elements), elements_for_mtu(policy_.mtu, parent.family)));
+    join.elements = htobe16(
+        std::min({be16toh(join.elements), elements_for_mtu(policy_.mtu, parent.family), policy_.limits.elements}));
     join.position = htobe16(position_of(event.job));
     join.slots = join.control_slots = 0;
     return {.to = parent, .type = static_cast<inagg_type>(event.type), .job = event.job, .rank = event.rank,
@@ -428,7 +431,8 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) ||
         !is_available(config.algorithm) ||
         !has_good_shape(record, most_elements_here(event.family, config.algorithm, stragglers)) ||
-        (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE)
+        (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE ||
+        (config.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads))
         return nullptr;
     return create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now, event.generation);
 }

@@ -124,19 +124,37 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
     }
     if (!events_by_port_.take(event.ifindex, now))
         return; // workers repeat
-    if (book_.policy().children.contains(neighbour_of(event)))
-        switches_below_[sender_of(event)] = mac_at(event.mac);
+    if (is_switch(neighbour_of(event)))
+        switches_[neighbour_of(event)] = mac_at(event.mac);
     if (event.type == INAGG_JOIN && seat_of(event)) {
         configure(event);
         return;
     }
-    const Outcome outcome = event.type == INAGG_JOIN ? book_.join(event, now) : book_.leave(event, now);
+    const Outcome outcome = decide(event, now);
     log_event(event, outcome, port_name(event.ifindex));
     apply(outcome);
-    if (outcome.reason)
+    if (outcome.reason && (event.type == INAGG_JOIN || event.type == INAGG_LEAVE))
         refuse(event, outcome.reason);
     else if (event.type == INAGG_JOIN && seat_of(event))
         configure(event);
+}
+
+Outcome P4Agent::decide(const inagg_event &event, Time now) {
+    switch (event.type) {
+    case INAGG_JOIN:
+        return book_.join(event, now);
+    case INAGG_LEAVE:
+        return book_.leave(event, now);
+    case INAGG_CONFIG:
+        return book_.configured(event, now);
+    default:
+        return book_.refused_above(event, now);
+    }
+}
+
+bool P4Agent::is_switch(const Neighbour &other) const {
+    const std::vector<Neighbour> &parents = book_.policy().parents;
+    return book_.policy().children.contains(other) || std::find(parents.begin(), parents.end(), other) != parents.end();
 }
 
 // A rank that has joined in this run, from where it is now.
@@ -148,6 +166,13 @@ const inagg_member *P4Agent::seat_of(const inagg_event &event) const {
     const bool is_here = member.ifindex == event.ifindex && Address::of(member) == sender_of(event) &&
                          member.receive_port == event.join.receive_port;
     return is_here && member.nonce == event.join.nonce ? &member : nullptr;
+}
+
+// To who is below: a JOIN that goes on to a parent names no incarnation of a switch.
+inagg_hdr P4Agent::own_header(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation) const {
+    inagg_hdr header = header_of(type, job, rank, generation);
+    header.boot = htons(around_.settings.boot);
+    return header;
 }
 
 // To a switch, its ranks are those behind it, and it asks again until all of them have joined.
@@ -164,7 +189,7 @@ void P4Agent::configure(const inagg_event &event) {
     book_.announced(event.job, Clock::now());
     if (!ranks)
         return;
-    inagg_hdr header = header_of(INAGG_CONFIG, event.job, event.rank, record.generation);
+    inagg_hdr header = own_header(INAGG_CONFIG, event.job, event.rank, record.generation);
     header.fan_in = htons(record.size);
     header.contributors = htobe64(ranks);
     counts.joins++;
@@ -173,27 +198,31 @@ void P4Agent::configure(const inagg_event &event) {
 }
 
 void P4Agent::refuse(const inagg_event &event, inagg_reason reason) {
-    inagg_hdr header = header_of(INAGG_REFUSED, event.job, event.rank, event.generation);
+    inagg_hdr header = own_header(INAGG_REFUSED, event.job, event.rank, event.generation);
     header.slot = htonl(reason);
     answer(event.ifindex, mac_at(event.mac), sender_of(event), event.join.receive_port, header, event.join);
 }
 
 void P4Agent::tell(const Displaced &gone) {
-    inagg_hdr header = header_of(INAGG_REFUSED, gone.job, gone.rank, gone.generation);
+    inagg_hdr header = own_header(INAGG_REFUSED, gone.job, gone.rank, gone.generation);
     header.slot = htonl(gone.reason);
     answer(gone.member.ifindex, mac_at(gone.member.mac), Address::of(gone.member), gone.member.receive_port, header,
            join_of(gone.member));
 }
 
-// A switch below that has not been heard yet is found by its address.
+// A switch, or server, that has not been heard yet is found by its address.
 void P4Agent::send_on(const Message &message) {
     inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
     header.slot = htonl(message.reason);
-    const auto mac = switches_below_.find(message.to);
-    for (const Neighbour &child : book_.policy().children)
-        if (child.address == message.to)
-            answer(child.port, mac == switches_below_.end() ? everybody : mac->second, message.to, htons(INAGG_PORT),
-                   header, message.join);
+    std::set<Neighbour> others = book_.policy().children;
+    others.insert(book_.policy().parents.begin(), book_.policy().parents.end());
+    for (const Neighbour &other : others) {
+        if (other.address != message.to)
+            continue;
+        const auto mac = switches_.find(other);
+        answer(other.port, mac == switches_.end() ? everybody : mac->second, message.to, htons(INAGG_PORT), header,
+               message.join);
+    }
 }
 
 void P4Agent::answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, inagg_hdr header,
@@ -201,7 +230,6 @@ void P4Agent::answer(uint32_t port, const Mac &mac, const Address &to, uint16_t 
     const Address &own = to.family == 4 ? around_.settings.address4 : around_.settings.address6;
     if (!own.family || !udp_port || !to.is_host())
         return;
-    header.boot = htons(around_.settings.boot);
     send_(write_punted(static_cast<uint16_t>(port), {around_.settings.mac, own}, {mac, to}, udp_port, header, body));
 }
 
@@ -248,7 +276,8 @@ void P4Agent::apply_renew(const Outcome::Change &change) {
 
 void P4Agent::write_job(uint16_t number) {
     const JobState &job = book_.jobs().at(number);
-    JobEntries wanted = job_entries(number, job.record, seats_of(job), {.timeout_us = canary_timeout_us});
+    const Above above{.ups = {job.uplink}, .live = 0, .timeout_us = canary_timeout_us};
+    JobEntries wanted = job_entries(number, job.record, seats_of(job), above);
     if (has_records(job.record))
         wanted.entries.insert(wanted.entries.begin(), policy_entry(number, policy_of(job)));
     driver_.put_job(number, wanted);

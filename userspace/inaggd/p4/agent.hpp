@@ -69,7 +69,10 @@ public:
     nlohmann::ordered_json read(const std::string &what, std::optional<uint16_t> job) const;
 
 private:
+    Outcome decide(const inagg_event &event, Time now);
+    bool is_switch(const Neighbour &other) const;
     const inagg_member *seat_of(const inagg_event &event) const;
+    inagg_hdr own_header(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation) const;
     void configure(const inagg_event &event);
     void refuse(const inagg_event &event, inagg_reason reason);
     void apply(const Outcome &outcome);
@@ -100,7 +103,7 @@ private:
     EventLimit events_by_port_;
     std::set<uint16_t> running_;                  // jobs that are in the tables
     std::map<Mac, uint16_t> stations_;            // likewise
-    std::map<Address, Mac> switches_below_;       // as they were last heard
+    std::map<Neighbour, Mac> switches_;           // above and below, as they were last heard
     std::map<uint16_t, uint64_t> last_packets_;   // by job
     std::vector<inagg_stats> counted_;            // here, beside what the switch counts: rows as there
 };

@@ -60,6 +60,9 @@ struct Plan {
         const std::map<std::string, uint32_t> ports(around.ports.begin(), around.ports.end());
         for (const std::string &child : o.children)
             children.insert(other_switch("--child", child, ports, settings.address4, settings.address6));
+        for (const std::string &parent : o.parents)
+            parents.push_back(other_switch("--parent", parent, ports, settings.address4, settings.address6));
+        settings.has_parent = !parents.empty();
     }
 
     void find_ports(const Options &o) {
@@ -85,6 +88,7 @@ struct Plan {
                 .idle = std::chrono::seconds(o.idle_seconds),
                 .join = std::chrono::seconds(o.join_seconds),
                 .port_forming = o.port_forming,
+                .parents = parents,
                 .children = children,
                 .limits = limits_of(algorithm)};
     }
@@ -93,6 +97,7 @@ struct Plan {
     Surroundings around{};
     std::vector<std::string> interfaces{}; // without the CPU port's
     std::vector<JobSpec> jobs{};
+    std::vector<Neighbour> parents{};
     std::set<Neighbour> children{};
 };
 
@@ -112,6 +117,8 @@ public:
         const uint8_t algorithm = bmv2_->algorithm();
         const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_), algorithm);
         plan_.around.settings.shared_slots = shared_slots_of(algorithm);
+        if (!plan_.parents.empty() && algorithm != INAGG_ATP && algorithm != INAGG_SWITCHML)
+            throw Error("--parent: {} in a P4 switch has nobody above it", algorithm_name(algorithm));
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
         agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); });
         agent_->start(plan_.jobs);

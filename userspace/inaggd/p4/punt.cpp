@@ -50,7 +50,7 @@ bool take_ip(Frame &rest, uint16_t type, inagg_event &event) {
     return ip.ip6_nxt == IPPROTO_UDP;
 }
 
-// As the header says; JOIN and LEAVE are as the XDP switch hands them to its agent.
+// As the header says: what comes is as the XDP switch hands them to its agent.
 void describe(const inagg_hdr &header, inagg_event &event) {
     event.type = inagg_hdr_type(&header);
     event.job = ntohs(header.job);
@@ -68,9 +68,10 @@ inagg_reason wrong_with(const inagg_hdr &header, const inagg_join &join) {
         return INAGG_R_VERSION;
     if (!inagg_hdr_intact(&header))
         return INAGG_R_HEADER_CHECKSUM;
-    if (type != INAGG_JOIN && type != INAGG_LEAVE)
+    const bool from_parent = type == INAGG_CONFIG || type == INAGG_REFUSED;
+    if (type != INAGG_JOIN && type != INAGG_LEAVE && !from_parent)
         return INAGG_R_TYPE;
-    const bool checked = ntohs(header.level_flags) & INAGG_F_CHECKED;
+    const bool checked = from_parent || ntohs(header.level_flags) & INAGG_F_CHECKED;
     return checked && !inagg_packet_intact(&header, inagg_body_checksum(&join)) ? INAGG_R_PAYLOAD_CHECKSUM : INAGG_R_NONE;
 }
 

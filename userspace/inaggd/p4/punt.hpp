@@ -20,7 +20,7 @@ using Mac = std::array<uint8_t, 6>;
 
 // What the switch has sent up.
 struct Punted {
-    inagg_reason wrong = INAGG_R_NONE; // why it is neither JOIN nor LEAVE, or damaged; then there is no event
+    inagg_reason wrong = INAGG_R_NONE; // why it is none of JOIN, LEAVE, CONFIG and REFUSED, or damaged; then there is no event
     inagg_event event{};               // ifindex: the port that it came by
 };
 Punted read_punted(std::span<const uint8_t> frame);
