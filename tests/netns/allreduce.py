@@ -50,8 +50,8 @@ def with_counters(command, server=False):
     return ["sh", "-c", command if server else f"{command} || exit; test $INAGG_RANK != 0 || {{ {COUNTERS}}}"]
 
 
-def server_options(tmp_path):
-    return ("--switch", "inagg-ps", "--root-arg", "--stats", "--root-arg", tmp_path / "{}.json")
+def server_options(tmp_path, kind="inagg-ps"):
+    return ("--switch", kind, "--root-arg", "--stats", "--root-arg", tmp_path / "{}.json")
 
 
 def server_stats(tmp_path, name="switch"):
@@ -71,14 +71,15 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
     made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again. `stragglers`:
     settings of a trio job that decides blocks without them. `sources`: what the root of a tree of switches adds for each
     block, ranks and switches, instead of one contribution a rank. `server`: inagg-ps in the place of the root, and for each
-    of the other `trees`."""
+    of the other `trees`; "bmv2": and a P4 switch below it."""
     jobs = range(job, job + trees)
     perf = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
     wanted = f"size={workers},algorithm={algorithm}{stragglers}{',checked' if '--corrupt' in options else ''}"
     configured = [word for number in jobs  # keep their counters at the end
                   for word in ("--root-arg", "--job", "--root-arg", f"{number}:{wanted}")]
+    servers = () if not server else server_options(tmp_path) if server is True else server_options(tmp_path, server)
     run = netns(tmp_path, "--workers", workers, "--algorithm", algorithm, "--transport", transport, "--job", job,
-                "--trees", trees, *configured, *(server_options(tmp_path) if server else ()), *options, "--",
+                "--trees", trees, *configured, *servers, *options, "--",
                 *with_counters(command.format(perf), server), environment=environment, limit=limit)
     assert run.status == 0
     values = objects("\n".join(run.lines(0)) + "\n")
