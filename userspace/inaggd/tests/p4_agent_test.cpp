@@ -307,3 +307,102 @@ TEST_F(P4AgentTest, EndTellsRanks) {
     expect_refused(answers, INAGG_R_JOB);
     EXPECT_TRUE(plane.jobs.empty());
 }
+
+// With a server behind port 3.
+class P4AgentBelow : public P4AgentTest {
+protected:
+    const Endpoint server{.mac = {2, 0, 0, 0, 0, 0xaa}, .address = *Address::parse("10.77.0.2")};
+
+    void SetUp() override {
+        policy.limits = limits_of(INAGG_ATP);
+        policy.parents = {{.port = 3, .address = server.address}};
+        around.settings.has_parent = true;
+        start();
+    }
+    // The server's answer to the JOIN of that rank.
+    std::vector<Answer> configure(const Worker &worker, uint16_t elements = 64, uint8_t flags = INAGG_JOIN_TREE) {
+        inagg_hdr header{};
+        header.version_type = INAGG_WIRE_VERSION << 4 | INAGG_CONFIG;
+        header.job = htons(7);
+        header.source = htons(worker.rank);
+        header.generation = htons(99);
+        header.contributors = htobe64(3);
+        inagg_config config{};
+        config.nonce = worker.nonce;
+        config.size = htons(2);
+        config.elements = htons(elements);
+        config.slots = htonl(16);
+        config.control_slots = htonl(8);
+        config.algorithm = INAGG_ATP;
+        config.flags = flags;
+        inagg_join body;
+        std::memcpy(&body, &config, sizeof body);
+        answers.clear();
+        agent->frame(write_punted(3, server, {own_mac, own}, htons(INAGG_PORT), header, body));
+        return answers;
+    }
+    bool has_table(const std::string &table) const {
+        const auto &entries = plane.jobs.at(7).entries;
+        return std::any_of(entries.begin(), entries.end(), [&](const Entry &entry) { return entry.table == table; });
+    }
+};
+
+TEST_F(P4AgentBelow, JoinsGoOnToTheParentAsThisSwitchCan) {
+    const auto got = hear({.rank = 0, .algorithm = INAGG_ATP, .flags = INAGG_JOIN_CHECKED});
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].type(), INAGG_JOIN);
+    EXPECT_EQ(got[0].port, 3);
+    EXPECT_EQ(got[0].to_udp, INAGG_PORT);
+    EXPECT_EQ(got[0].header.boot, 0) << "or the parent takes the rank for one that has been there";
+    inagg_join join;
+    std::memcpy(&join, &got[0].config, sizeof join);
+    EXPECT_EQ(ntohs(join.elements), 64);
+    EXPECT_EQ(join.flags, INAGG_JOIN_TREE) << "no payload checksums";
+}
+
+TEST_F(P4AgentBelow, TheParentsConfigSeatsTheRank) {
+    const Worker worker{.rank = 0, .algorithm = INAGG_ATP};
+    hear(worker);
+    EXPECT_TRUE(configure(worker).empty()) << "the rank asks again";
+    EXPECT_TRUE(has_table("parents"));
+    EXPECT_EQ(record().generation, 99);
+    expect_config(hear(worker), worker);
+}
+
+TEST_F(P4AgentBelow, AJobThatDoesNotFitIsNotTaken) {
+    const Worker worker{.rank = 0, .algorithm = INAGG_ATP};
+    for (const auto &[elements, flags] : {std::pair{352, 0}, {64, int{INAGG_JOIN_CHECKED}}}) {
+        hear(worker);
+        const auto got = configure(worker, static_cast<uint16_t>(elements), static_cast<uint8_t>(INAGG_JOIN_TREE | flags));
+        expect_refused(got, INAGG_R_FULL);
+        EXPECT_TRUE(agent->book().jobs().empty());
+    }
+}
+
+TEST_F(P4AgentBelow, WhoIsNotTheParentIsNotBelieved) {
+    const Worker worker{.rank = 0, .algorithm = INAGG_ATP};
+    hear(worker);
+    policy.parents = {{.port = 2, .address = server.address}};
+    start();
+    EXPECT_TRUE(configure(worker).empty());
+    EXPECT_TRUE(agent->book().jobs().empty());
+}
+
+// Trio's floors, and the clock.
+TEST_F(P4AgentTest, TheClockRunsWhileThereAreJobs) {
+    policy.limits = limits_of(INAGG_TRIO);
+    policy.floors = 512;
+    around.settings.shared_slots = shared_slots_of(INAGG_TRIO);
+    start();
+    EXPECT_FALSE(agent->clock_interval());
+    hear({.rank = 0, .algorithm = INAGG_TRIO});
+    EXPECT_TRUE(agent->clock_interval());
+    std::vector<std::vector<uint8_t>> ticks;
+    P4Agent another(plane, policy, around, [&](std::span<const uint8_t> frame) { ticks.emplace_back(frame.begin(), frame.end()); });
+    another.clock();
+    ASSERT_EQ(ticks.size(), 4u * shared_slots_of(INAGG_TRIO));
+    EXPECT_EQ(ticks[5].size(), 60u);
+    EXPECT_EQ(ticks[5].at(15), 5) << "the place";
+    EXPECT_EQ(ticks[5].at(11), clock_sweeps | clock_decides);
+    EXPECT_NE(std::find(plane.done.begin(), plane.done.end(), "clear floor_known 0+24"), plane.done.end());
+}
