@@ -163,345 +163,259 @@ control LookAtBucket(in inagg_h h, in metadata_t meta, in bit<32> first, out buc
     }
 }
 
-control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    slot_t slot;
+// What a packet of a job meets.
+struct trio_t {
+    slot_t   slot;
     record_t r;
-    bucket_t bucket;
-    bit<16> epoch_now;
-    bit<8> era;
-    bit<32> open;
-    bit<32> floor_key;
-    bit<32> floor;
-    bool floor_is_known;
+    bit<32>  open;	// records of the job
+    bit<16>  epoch_now;
+    bit<8>   era;
+    // when its blocks are decided without all ranks, and how many it may have open: struct inagg_policy
+    bit<16>  expiry_sweeps;
+    bit<16>  quorum;
+    bit<32>  most_open;
+}
+
+// struct inagg_floor, of the packet's position.
+struct floor_t {
+    bit<32> key;
+    bit<32> block;
+    bool    is_known;
     bit<16> lost_epoch;
-    FindPosition() find_position;
-    LookAtBucket() look_at_bucket;
-    CompareWithSlot() compare;
-    FoldIntoSlot() fold;
+}
+
+action load_floor(in metadata_t meta, out floor_t floor) {
+    bit<16> generation;
+    bit<1> known;
+    floor.key = meta.slot_key >> 1;
+    floor_block.read(floor.block, floor.key);
+    floor_generation.read(generation, floor.key);
+    floor_epoch.read(floor.lost_epoch, floor.key);
+    floor_known.read(known, floor.key);
+    floor.is_known = known == 1 && generation == meta.generation;
+}
+
+action store_trio(in metadata_t meta, in bit<32> key, in trio_t t) {
+    store_slot(key, t.slot);
+    store_record(key, t.r);
+    open_records.write(meta.row, t.open);
+}
+
+// Who is in, and who has said to have nothing to add.
+action tell(inout headers_t hdr, inout metadata_t meta, in trio_t t, in way_t way) {
+    meta.way = way;
+    count(meta.row, STAT_WAITS, 1);
+    write_wait(hdr, meta, t.slot.seen | t.r.absent, 0);
+    hdr.inagg.switch_id = t.r.epoch;
+}
+
+// The job or the bucket is full: the rank is told to slow down, as inagg_window_cap() says.
+action tell_full(inout headers_t hdr, inout metadata_t meta, in trio_t t) {
+    bit<32> half = t.open >> 1;
+    meta.way = way_t.reply;
+    count(meta.row, STAT_DROPS + (bit<32>)INAGG_R_FULL, 1);
+    write_wait(hdr, meta, 0, 0);
+    hdr.inagg.switch_id = 0;
+    hdr.inagg.window_cap = half > 0xffff ? 16w0xffff : (half == 0 ? 16w1 : (bit<16>)half);
+}
+
+action send_result(inout headers_t hdr, inout metadata_t meta, in trio_t t, in way_t way) {
+    meta.way = way;
+    meta.sum_elements = t.slot.elements;
+    write_sum(hdr, meta, t.slot, INAGG_RESULT, (bit<12>)(t.r.flags & INAGG_RECORD_DEGRADED) << 2);
+    hdr.inagg.switch_id = t.r.epoch;
+}
+
+// ... whose elements the packet does not have.
+action load_result(inout headers_t hdr, inout metadata_t meta, in trio_t t, in way_t way) {
+    meta.move = move_t.load;
+    send_result(hdr, meta, t, way);
+}
+
+// inagg_record_decide()
+action decide(in metadata_t meta, inout trio_t t) {
+    t.slot.flags = t.slot.flags | INAGG_SLOT_COMPLETE;
+    t.r.age = 0;
+    t.r.flags = t.r.flags | (t.slot.seen == meta.everyone ? 8w0 : INAGG_RECORD_DEGRADED);
+    t.open = t.open - 1;
+}
+
+action count_decision(in metadata_t meta, in trio_t t) {
+    count(meta.row, STAT_COMPLETIONS, 1);
+    count(meta.row, STAT_DEGRADED, (bit<64>)(t.r.flags & INAGG_RECORD_DEGRADED) >> 3);
+}
+
+// inagg_record_open() of a block that nobody has sent before
+action open_fresh(in inagg_h h, in metadata_t meta, in floor_t floor, inout trio_t t) {
+    take_slot(h, t.slot);
+    t.r = { meta.row, h.job, t.era, 0, meta.stream, 0, 0, 0 };
+    floor_block.write(floor.key, h.block);
+}
+
+// ... and of one that somebody may have the result of: inagg_floor_epoch()
+action open_recovering(in inagg_h h, in metadata_t meta, inout trio_t t) {
+    bit<16> tick = t.epoch_now + 2 * (bit<16>)t.era;
+    bit<16> epoch = tick == 0 ? 16w1 : tick;
+    take_slot(h, t.slot);
+    t.r = { meta.row, h.job, t.era, epoch, meta.stream, INAGG_RECORD_RECOVERING, 0, 0 };
+}
+
+// Is there nobody to wait for, or enough, or has its time passed?  inagg_record_decidable() and inagg_record_is_full()
+control FindOutIfDecidable(in metadata_t meta, in trio_t t, out bool is_full, out bool is_decidable) {
+    apply {
+        bit<16> seen;
+        count_ranks(t.slot.seen, seen);
+        bool is_whole = t.r.flags & INAGG_RECORD_WHOLE != 0;
+        bool may_lack_some = t.r.flags & (INAGG_RECORD_RECOVERING | INAGG_RECORD_WHOLE) == 0;
+        bit<64> heard = is_whole ? t.slot.seen : t.slot.seen | t.r.absent;
+        is_full = t.slot.seen != 0 && heard & meta.here == meta.here;
+        is_decidable = is_full || (t.slot.seen != 0 && may_lack_some &&
+                                   (t.r.flags & INAGG_RECORD_EXPIRED != 0 || (t.quorum != 0 && seen >= t.quorum)));
+    }
+}
+
+// A clock packet visits a record, inagg_record_sweep(), and decides it if it has expired, inagg_record_finish().
+control VisitRecord(inout headers_t hdr, inout metadata_t meta, inout trio_t t) {
+    FindOutIfDecidable() find_out;
     DressClock() dress;
 
-    // When a job's blocks are decided without all ranks, and how many it may have open: struct inagg_policy.
-    bit<16> expiry_sweeps = 0;
-    bit<16> quorum = 0;
-    bit<32> most_open = 0;
-    action set_policy(bit<16> sweeps, bit<16> ranks, bit<32> blocks) {
-        expiry_sweeps = sweeps;
-        quorum = ranks;
-        most_open = blocks;
+    apply {
+        bool is_full;
+        bool is_decidable;
+        find_out.apply(meta, t, is_full, is_decidable);
+        bit<16> age = t.r.age;
+        bool is_open = t.slot.flags & INAGG_SLOT_COMPLETE == 0;
+        bool is_recovering = t.r.flags & INAGG_RECORD_RECOVERING != 0;
+        if (meta.clock & CLOCK_SWEEPS != 0) {
+            if (age < INAGG_MOST_SWEEPS) {
+                t.r.age = age + 1;
+            }
+            bool is_outdated = is_recovering && t.r.era != t.era;
+            bool nobody_comes = t.slot.seen == 0 ||
+                                (int<16>)(t.epoch_now - t.r.epoch) >= (int<16>)INAGG_RECOVERY_TICKS;
+            bool is_given_up = is_recovering && !is_full && age >= INAGG_RECOVERY_SWEEPS && nobody_comes;
+            bool is_due = !is_recovering && t.r.flags & INAGG_RECORD_WHOLE == 0 && t.slot.seen != 0 &&
+                          t.expiry_sweeps != 0 && age >= t.expiry_sweeps;
+            if (is_open && (is_outdated || is_given_up)) {
+                t.slot.flags = 0;
+                t.open = t.open - 1;
+            } else if (is_open && (is_full || is_due)) {
+                t.r.flags = t.r.flags | INAGG_RECORD_EXPIRED;
+            }
+        }
+        if (meta.clock & CLOCK_DECIDES != 0 && is_open && t.slot.flags & INAGG_SLOT_LIVE != 0 &&
+            t.r.flags & INAGG_RECORD_EXPIRED != 0) {
+            decide(meta, t);
+            count(meta.row, STAT_EXPIRED, 1);
+            count_decision(meta, t);
+            dress.apply(hdr, meta, meta.place.address[127:32] != 0);
+            load_result(hdr, meta, t, way_t.multicast);
+        }
+        store_trio(meta, meta.slot_key, t);
     }
-    table policies {
-        key = { hdr.inagg.job: exact; }
-        actions = { set_policy; NoAction; }
-        const default_action = NoAction;
-        size = 64;
-    }
+}
 
-    action refuse(bit<8> reason) {
-        meta.reason = reason;
+// A holder gives a result back: inagg_record_restore().
+control RestoreRecord(inout headers_t hdr, inout metadata_t meta, in bucket_t bucket, in bool agrees, inout trio_t t) {
+    apply {
+        bool is_recovering = bucket.found && t.slot.flags & INAGG_SLOT_COMPLETE == 0 &&
+                             t.r.flags & INAGG_RECORD_RECOVERING != 0;
+        if (!is_recovering) {
+            meta.reason = INAGG_R_UNSOLICITED;
+        } else if (hdr.inagg.contributors == 0 || hdr.inagg.contributors & ~meta.everyone != 0) {
+            meta.reason = INAGG_R_RANK;
+        } else if (!agrees || (t.slot.elements != 0 && hdr.inagg.elements == 0)) {
+            meta.reason = INAGG_R_MISMATCH;
+        } else {
+            t.slot.seen = hdr.inagg.contributors;
+            t.slot.elements = hdr.inagg.elements;
+            t.slot.next_scale = hdr.inagg.next_scale;
+            t.slot.marks = hdr.inagg.flags & INAGG_F_CONGESTION;
+            t.slot.cap = hdr.inagg.window_cap;
+            t.slot.flags = INAGG_SLOT_LIVE | (bit<8>)(hdr.inagg.flags & INAGG_F_SATURATED) >> 1;
+            decide(meta, t);
+            store_trio(meta, bucket.record, t);
+            meta.move = move_t.store;
+            count(meta.row, STAT_RESTORES, 1);
+            send_result(hdr, meta, t, way_t.multicast);
+        }
     }
-    action wait(way_t way, bit<64> who, bit<16> epoch) {
-        meta.way = way;
-        write_wait(hdr, meta, who, 0);
-        hdr.inagg.switch_id = epoch;
+}
+
+// The block has a record of its own from now on: inagg_record_place() and inagg_record_open().
+control OpenRecord(inout headers_t hdr, inout metadata_t meta, in bucket_t bucket, in floor_t floor, inout trio_t t,
+                   out bit<32> key, out bool has_place) {
+    apply {
+        bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
+        bool is_fresh = floor.is_known && floor.block + window == hdr.inagg.block;
+        bit<32> most = is_fresh ? t.most_open : t.most_open << 1;
+        bit<32> opens = 1;
+        key = bucket.room;
+        has_place = t.open < most && bucket.has_room;
+        if (!has_place && t.open <= most && bucket.has_later) {
+            has_place = true;	// in the place of one that is open
+            key = bucket.later;
+            opens = 0;
+        }
+        // New blocks leave a way to those that must be recovered.
+        if (is_fresh && bucket.fresh >= 3) {
+            has_place = false;
+        }
+        if (has_place) {
+            t.open = t.open + opens;
+            if (is_fresh) {
+                open_fresh(hdr.inagg, meta, floor, t);
+            } else {
+                open_recovering(hdr.inagg, meta, t);
+                count(meta.row, STAT_RECOVERIES, (bit<64>)opens);
+            }
+        }
     }
-    action tell(way_t way) {
-        count(meta.row, STAT_WAITS, 1);
-        wait(way, slot.seen | r.absent, r.epoch);
-    }
-    action send_sum(way_t way) {
-        meta.way = way;
-        write_sum(hdr, meta, slot, INAGG_RESULT,
-                  (bit<12>)(r.flags & INAGG_RECORD_DEGRADED) << 2);
-        hdr.inagg.switch_id = r.epoch;
-    }
-    action load_sum(way_t way) {
-        meta.move = move_t.load;
-        send_sum(way);
-    }
-    // inagg_record_decide()
-    action decide() {
-        slot.flags = slot.flags | INAGG_SLOT_COMPLETE;
-        r.age = 0;
-        r.flags = r.flags | (slot.seen == meta.everyone ? 8w0 : INAGG_RECORD_DEGRADED);
-        open = open - 1;
-    }
-    action count_decision() {
-        count(meta.row, STAT_COMPLETIONS, 1);
-        count(meta.row, STAT_DEGRADED, (bit<64>)(r.flags & INAGG_RECORD_DEGRADED) >> 3);
-    }
-    action load_floor() {
-        bit<16> generation;
-        bit<1> known;
-        floor_key = meta.slot_key >> 1;
-        floor_block.read(floor, floor_key);
-        floor_generation.read(generation, floor_key);
-        floor_epoch.read(lost_epoch, floor_key);
-        floor_known.read(known, floor_key);
-        floor_is_known = known == 1 && generation == meta.generation;
-    }
-    // inagg_record_open() of a block that somebody may have the result of: a floor that is lost notes when.
-    action open_recovering() {
-        take_slot(hdr.inagg, slot);
-        bit<16> tick = epoch_now + 2 * (bit<16>)era;
-        bit<16> epoch = tick == 0 ? 16w1 : tick;
-        r = { meta.row, hdr.inagg.job, era, epoch, meta.stream, INAGG_RECORD_RECOVERING, 0, 0 };
-    }
-    action open_fresh() {
-        take_slot(hdr.inagg, slot);
-        r = { meta.row, hdr.inagg.job, era, 0, meta.stream, 0, 0, 0 };
-        floor_block.write(floor_key, hdr.inagg.block);
-    }
+}
+
+// The packet is of the record's block, and of its epoch: inagg_record_fold().
+control FoldIntoRecord(inout headers_t hdr, inout metadata_t meta, in bit<32> key, in floor_t floor, in bool agrees,
+                       inout trio_t t) {
+    FoldIntoSlot() fold;
+    FindOutIfDecidable() find_out;
 
     apply {
-        bit<4> type = hdr.inagg.type;
         bit<64> rank = 64w1 << (bit<8>)hdr.inagg.source;
-        bit<16> excluded;
-        count_ranks(meta.everyone & ~meta.here, excluded);
-        era = (bit<8>)excluded;
-        epoch_now = (bit<16>)(standard.ingress_global_timestamp >> 12);
-        meta.move = move_t.none;
-        slot.elements = 0;
-        policies.apply();
-        find_position.apply(hdr, meta);
-        open_records.read(open, meta.row);
-        bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
-        bit<32> position = hdr.inagg.block & (window - 1);
-        if (meta.stream == 1) {
-            position = meta.slots + position;
-        }
-
-        if (type == INAGG_TICK) {
-            load_slot(meta.slot_key, slot);
-            load_record(meta.slot_key, r);
-            bit<16> age = r.age;
-            bool is_open = slot.flags & INAGG_SLOT_COMPLETE == 0;
-            bool is_recovering = r.flags & INAGG_RECORD_RECOVERING != 0;
-            bool is_whole = r.flags & INAGG_RECORD_WHOLE != 0;
-            bit<64> heard = is_whole ? slot.seen : slot.seen | r.absent;
-            bool is_full = slot.seen != 0 && heard & meta.here == meta.here;
-            if (slot.generation != meta.generation) {
-                slot_flags.write(meta.slot_key, 0);
-                return;
-            }
-            // inagg_record_sweep()
-            if (meta.clock & CLOCK_SWEEPS != 0) {
-                if (r.age < INAGG_MOST_SWEEPS) {
-                    r.age = r.age + 1;
-                }
-                bool is_outdated = is_recovering && r.era != era;
-                bool is_given_up = is_recovering && !is_full && age >= INAGG_RECOVERY_SWEEPS &&
-                                   (slot.seen == 0 || (int<16>)(epoch_now - r.epoch) >= (int<16>)INAGG_RECOVERY_TICKS);
-                if (is_open && (is_outdated || is_given_up)) {
-                    slot.flags = 0;
-                    open_records.write(meta.row, open - 1);
-                } else if (is_open && (is_full || (!is_recovering && !is_whole && slot.seen != 0 && expiry_sweeps != 0 &&
-                                                   age >= expiry_sweeps))) {
-                    r.flags = r.flags | INAGG_RECORD_EXPIRED;
-                }
-            }
-            // inagg_record_finish()
-            if (meta.clock & CLOCK_DECIDES != 0 && slot.flags & INAGG_SLOT_LIVE != 0 && is_open &&
-                r.flags & INAGG_RECORD_EXPIRED != 0) {
-                decide();
-                open_records.write(meta.row, open);
-                count(meta.row, STAT_EXPIRED, 1);
-                count_decision();
-                dress.apply(hdr, meta, meta.place.address[127:32] != 0);
-                load_sum(way_t.multicast);
-            }
-            store_slot(meta.slot_key, slot);
-            store_record(meta.slot_key, r);
-            meta.sum_elements = slot.elements;
-            return;
-        }
-        // A block has one position only.
-        if (position != hdr.inagg.slot) {
-            refuse(INAGG_R_SLOT);
-            return;
-        }
-        if (type == INAGG_PARTIAL) {
-            refuse(INAGG_R_TYPE);
-            return;
-        }
-        if (meta.here & rank == 0) {
-            refuse(INAGG_R_EXCLUDED);
-            return;
-        }
-        // inagg_bucket_of()
-        bit<32> mixed = hdr.inagg.block + meta.row * 0x9e3779b1 + (bit<32>)meta.stream * 0x85ebca6b;
-        look_at_bucket.apply(hdr.inagg, meta, (mixed & (bit<32>)meta.shared_mask) << 2, bucket);
-        bit<32> key = bucket.record;
-        if (bucket.found) {
-            load_slot(key, slot);
-            load_record(key, r);
-        } else {
-            slot = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
-            r = { 0, 0, 0, 0, 0, 0, 0, 0 };
-        }
-        bool is_decided = bucket.found && slot.flags & INAGG_SLOT_COMPLETE != 0;
-
-        if (type == INAGG_REQUEST) {
-            // Decides nothing, not even about an expired block.
-            if (is_decided) {
-                count(meta.row, STAT_REPLIES, 1);
-                load_sum(way_t.reply);
-            } else if (hdr.inagg.flags & INAGG_F_MULTICAST != 0) {
-                tell(way_t.multicast);
-            } else {
-                tell(way_t.reply);
-            }
-            meta.slot_key = key;
-            meta.sum_elements = slot.elements;
-            return;
-        }
-        bool holds;
-        bool is_past;
-        bool agrees;
-        compare.apply(hdr.inagg, slot, holds, is_past, agrees);
-        if (type == INAGG_RESTORE) {
-            // inagg_record_restore()
-            if (!bucket.found || is_decided || r.flags & INAGG_RECORD_RECOVERING == 0) {
-                refuse(INAGG_R_UNSOLICITED);
-            } else if (hdr.inagg.contributors == 0 || hdr.inagg.contributors & ~meta.everyone != 0) {
-                refuse(INAGG_R_RANK);
-            } else if (!agrees || (slot.elements != 0 && hdr.inagg.elements == 0)) {
-                refuse(INAGG_R_MISMATCH);
-            } else {
-                slot.seen = hdr.inagg.contributors;
-                slot.elements = hdr.inagg.elements;
-                slot.next_scale = hdr.inagg.next_scale;
-                slot.marks = hdr.inagg.flags & INAGG_F_CONGESTION;
-                slot.cap = hdr.inagg.window_cap;
-                slot.flags = INAGG_SLOT_LIVE | (bit<8>)(hdr.inagg.flags & INAGG_F_SATURATED) >> 1;
-                decide();
-                open_records.write(meta.row, open);
-                store_slot(key, slot);
-                store_record(key, r);
-                meta.move = move_t.store;
-                meta.slot_key = key;
-                count(meta.row, STAT_RESTORES, 1);
-                send_sum(way_t.multicast);
-            }
-            return;
-        }
-
-        // inagg_record_contribute_ranks()
-        if (hdr.inagg.elements == 0 && hdr.inagg.dtype != INAGG_WIRE_NONE && hdr.inagg.dtype != INAGG_WIRE_INT32) {
-            refuse(INAGG_R_ELEMENTS);
-            return;
-        }
-        bool is_new = !bucket.found;
-        bool opens = false;
-        load_floor();
-        if (is_new) {
-            bool is_fresh = floor_is_known && floor + window == hdr.inagg.block;
-            bit<32> most = is_fresh ? most_open : most_open << 1;
-            bool has_place = open < most && bucket.has_room;
-            key = bucket.room;
-            opens = true;
-            if (!has_place && open <= most && bucket.has_later) {
-                has_place = true;	// in the place of one that is open
-                key = bucket.later;
-                opens = false;
-            }
-            // New blocks leave a way to those that must be recovered.
-            if (!has_place || (is_fresh && bucket.fresh >= 3)) {
-                // The job or the bucket is full: the rank is told to slow down.
-                count(meta.row, STAT_DROPS + (bit<32>)INAGG_R_FULL, 1);
-                wait(way_t.reply, 0, 0);
-                // inagg_window_cap()
-                hdr.inagg.window_cap = (open >> 1) > 0xffff ? 16w0xffff : (bit<16>)(open >> 1);
-                if (hdr.inagg.window_cap == 0) {
-                    hdr.inagg.window_cap = 1;
-                }
-                return;
-            }
-            if (is_fresh) {
-                open_fresh();
-            } else {
-                open_recovering();
-            }
-            agrees = true;
-        } else if (is_decided) {
-            count(meta.row, slot.seen & rank != 0 ? STAT_DUPLICATES : STAT_LATE, 1);
-            count(meta.row, STAT_REPLIES, 1);
-            load_sum(way_t.reply);
-            meta.slot_key = key;
-            meta.sum_elements = slot.elements;
-            return;
-        } else if (r.flags & INAGG_RECORD_RECOVERING != 0 && r.era != era) {
-            // Its recovery began when the job had more ranks: what they said in it counts no more.
-            open_recovering();
-            is_new = true;
-            agrees = true;
-        }
-        if (is_new && r.epoch != 0 && !floor_is_known && (lost_epoch == 0 || (int<16>)(r.epoch - lost_epoch) < 0)) {
-            lost_epoch = r.epoch;
-            floor_epoch.write(floor_key, lost_epoch);
-        }
-        if (opens) {
-            open = open + 1;
-            count(meta.row, STAT_RECOVERIES, (bit<64>)(r.flags & INAGG_RECORD_RECOVERING));
-        }
-        bit<1> decides = 0;
-        if (hdr.inagg.switch_id != r.epoch) {
-            if (slot.seen & rank != 0) {
-                count(meta.row, STAT_DUPLICATES, 1);
-            }
-            store_slot(key, slot);
-            store_record(key, r);
-            open_records.write(meta.row, open);
-            tell(is_new ? way_t.multicast : way_t.reply);
-            return;
-        }
-        // inagg_record_fold()
         bool is_absent = hdr.inagg.flags & INAGG_F_ABSENT != 0;
-        bool adds = !is_absent && slot.seen & rank == 0;
+        bool was_in = t.slot.seen & rank != 0;
+        bool adds = !is_absent && !was_in;
         if (adds && !agrees) {
-            refuse(INAGG_R_MISMATCH);
+            meta.reason = INAGG_R_MISMATCH;
             return;
         }
         if (is_absent) {
-            r.absent = r.absent | rank;
+            t.r.absent = t.r.absent | rank;
         }
-        bool was_in = slot.seen & rank != 0;
         if (adds) {
-            fold.apply(hdr.inagg, rank, hdr.inagg.flags, slot, meta.move);
-            r.age = 0;
+            fold.apply(hdr.inagg, rank, hdr.inagg.flags, t.slot, meta.move);
+            t.r.age = 0;
             if (hdr.inagg.flags & INAGG_F_WHOLE != 0) {
-                r.flags = r.flags | INAGG_RECORD_WHOLE;
+                t.r.flags = t.r.flags | INAGG_RECORD_WHOLE;
             }
         }
-        // inagg_record_decidable()
-        bit<16> in_it;
-        count_ranks(slot.seen, in_it);
-        bit<64> heard = r.flags & INAGG_RECORD_WHOLE != 0 ? slot.seen : slot.seen | r.absent;
-        if (slot.seen != 0) {
-            if (heard & meta.here == meta.here) {
-                decides = 1;
-            } else if (r.flags & (INAGG_RECORD_RECOVERING | INAGG_RECORD_WHOLE) == 0 &&
-                       (r.flags & INAGG_RECORD_EXPIRED != 0 || (quorum != 0 && in_it >= quorum))) {
-                decides = 1;
-            }
-        }
-        if (decides == 1) {
+        bool is_full;
+        bool decides;
+        find_out.apply(meta, t, is_full, decides);
+        if (decides) {
             // inagg_floor_found()
-            if (r.flags & INAGG_RECORD_RECOVERING != 0 && (!floor_is_known || (int<32>)(floor - hdr.inagg.block) < 0) &&
-                (int<16>)(lost_epoch - r.epoch) < 0 && era == 0) {
-                floor_block.write(floor_key, hdr.inagg.block);
-                floor_generation.write(floor_key, meta.generation);
-                floor_known.write(floor_key, 1);
+            if (t.r.flags & INAGG_RECORD_RECOVERING != 0 && t.era == 0 && (int<16>)(floor.lost_epoch - t.r.epoch) < 0 &&
+                (!floor.is_known || (int<32>)(floor.block - hdr.inagg.block) < 0)) {
+                floor_block.write(floor.key, hdr.inagg.block);
+                floor_generation.write(floor.key, meta.generation);
+                floor_known.write(floor.key, 1);
             }
-            decide();
+            decide(meta, t);
         }
-        store_slot(key, slot);
-        store_record(key, r);
-        open_records.write(meta.row, open);
-        if (!adds && decides == 0) {
-            if (was_in) {
-                count(meta.row, STAT_DUPLICATES, 1);
-            }
-            tell(way_t.reply);
+        store_trio(meta, key, t);
+        meta.sum_elements = t.slot.elements;
+        if (!adds && !decides) {
+            count(meta.row, STAT_DUPLICATES, was_in ? 64w1 : 64w0);
+            tell(hdr, meta, t, way_t.reply);
             return;
         }
         if (meta.move == move_t.none && hdr.inagg.elements != 0) {
@@ -510,15 +424,155 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             count(meta.row, STAT_ADDITIONS, 1);
             count(meta.row, STAT_ELEMENTS, (bit<64>)hdr.inagg.elements);
         }
-        if (decides == 1) {
-            count_decision();
+        if (decides) {
+            count_decision(meta, t);
             if (meta.move == move_t.none) {
                 meta.move = move_t.load;
             }
-            send_sum(way_t.multicast);
+            send_result(hdr, meta, t, way_t.multicast);
+        }
+    }
+}
+
+// inagg_record_contribute_ranks()
+control Contribute(inout headers_t hdr, inout metadata_t meta, in bucket_t bucket, in bool is_alike, inout trio_t t) {
+    OpenRecord() open_record;
+    FoldIntoRecord() fold;
+
+    apply {
+        bit<64> rank = 64w1 << (bit<8>)hdr.inagg.source;
+        bit<32> key = bucket.record;
+        bool agrees = is_alike;
+        bool is_new = !bucket.found;
+        floor_t floor;
+        if (hdr.inagg.elements == 0 && hdr.inagg.dtype != INAGG_WIRE_NONE && hdr.inagg.dtype != INAGG_WIRE_INT32) {
+            meta.reason = INAGG_R_ELEMENTS;
+            return;
+        }
+        load_floor(meta, floor);
+        if (is_new) {
+            bool has_place;
+            open_record.apply(hdr, meta, bucket, floor, t, key, has_place);
+            if (!has_place) {
+                tell_full(hdr, meta, t);
+                return;
+            }
+        } else if (t.slot.flags & INAGG_SLOT_COMPLETE != 0) {
+            count(meta.row, t.slot.seen & rank != 0 ? STAT_DUPLICATES : STAT_LATE, 1);
+            count(meta.row, STAT_REPLIES, 1);
+            load_result(hdr, meta, t, way_t.reply);
+            meta.slot_key = key;
+            return;
+        } else if (t.r.flags & INAGG_RECORD_RECOVERING != 0 && t.r.era != t.era) {
+            // Its recovery began when the job had more ranks: what they said in it counts no more.
+            open_recovering(hdr.inagg, meta, t);
+            is_new = true;
         }
         meta.slot_key = key;
-        meta.sum_elements = slot.elements;
+        if (is_new) {
+            agrees = true;
+            // A floor that is lost notes when that was noticed.
+            if (t.r.epoch != 0 && !floor.is_known &&
+                (floor.lost_epoch == 0 || (int<16>)(t.r.epoch - floor.lost_epoch) < 0)) {
+                floor.lost_epoch = t.r.epoch;
+                floor_epoch.write(floor.key, floor.lost_epoch);
+            }
+        }
+        if (hdr.inagg.switch_id == t.r.epoch) {
+            fold.apply(hdr, meta, key, floor, agrees, t);
+        } else {
+            count(meta.row, STAT_DUPLICATES, t.slot.seen & rank != 0 ? 64w1 : 64w0);
+            store_trio(meta, key, t);
+            tell(hdr, meta, t, is_new ? way_t.multicast : way_t.reply);
+        }
+    }
+}
+
+control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    trio_t t;
+    FindPosition() find_position;
+    LookAtBucket() look_at_bucket;
+    CompareWithSlot() compare;
+    VisitRecord() visit;
+    RestoreRecord() restore;
+    Contribute() contribute;
+
+    action set_policy(bit<16> sweeps, bit<16> ranks, bit<32> blocks) {
+        t.expiry_sweeps = sweeps;
+        t.quorum = ranks;
+        t.most_open = blocks;
+    }
+    table policies {
+        key = { hdr.inagg.job: exact; }
+        actions = { set_policy; NoAction; }
+        const default_action = NoAction;
+        size = 64;
+    }
+
+    apply {
+        bit<4> type = hdr.inagg.type;
+        bit<64> rank = 64w1 << (bit<8>)hdr.inagg.source;
+        bit<16> excluded;
+        bucket_t bucket;
+        t = { { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0, 0, 0 };
+        policies.apply();
+        find_position.apply(hdr, meta);
+        count_ranks(meta.everyone & ~meta.here, excluded);
+        t.era = (bit<8>)excluded;
+        t.epoch_now = (bit<16>)(standard.ingress_global_timestamp >> 12);
+        open_records.read(t.open, meta.row);
+
+        if (type == INAGG_TICK) {
+            load_slot(meta.slot_key, t.slot);
+            load_record(meta.slot_key, t.r);
+            if (t.slot.generation == meta.generation) {
+                visit.apply(hdr, meta, t);
+            } else {
+                slot_flags.write(meta.slot_key, 0);
+            }
+            return;
+        }
+        // A block has one position only.
+        bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
+        bit<32> before = meta.stream == 1 ? meta.slots : 0;
+        if (before + (hdr.inagg.block & (window - 1)) != hdr.inagg.slot) {
+            meta.reason = INAGG_R_SLOT;
+            return;
+        }
+        if (type == INAGG_PARTIAL) {
+            meta.reason = INAGG_R_TYPE;
+            return;
+        }
+        if (meta.here & rank == 0) {
+            meta.reason = INAGG_R_EXCLUDED;
+            return;
+        }
+        // inagg_bucket_of()
+        bit<32> mixed = hdr.inagg.block + meta.row * 0x9e3779b1 + (bit<32>)meta.stream * 0x85ebca6b;
+        look_at_bucket.apply(hdr.inagg, meta, (mixed & (bit<32>)meta.shared_mask) << 2, bucket);
+        if (bucket.found) {
+            load_slot(bucket.record, t.slot);
+            load_record(bucket.record, t.r);
+        }
+        bool holds;
+        bool is_past;
+        bool agrees;
+        compare.apply(hdr.inagg, t.slot, holds, is_past, agrees);
+        if (type == INAGG_REQUEST) {
+            // Decides nothing, not even about an expired block.
+            meta.slot_key = bucket.record;
+            if (bucket.found && t.slot.flags & INAGG_SLOT_COMPLETE != 0) {
+                count(meta.row, STAT_REPLIES, 1);
+                load_result(hdr, meta, t, way_t.reply);
+            } else {
+                tell(hdr, meta, t, hdr.inagg.flags & INAGG_F_MULTICAST != 0 ? way_t.multicast : way_t.reply);
+            }
+        } else if (type == INAGG_RESTORE) {
+            meta.slot_key = bucket.record;
+            restore.apply(hdr, meta, bucket, agrees, t);
+        } else {
+            contribute.apply(hdr, meta, bucket, agrees, t);
+        }
     }
 }
 
