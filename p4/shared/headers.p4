@@ -10,7 +10,7 @@ const bit<16> TYPE_PUNT = 0x88b5;	// IEEE 802 local experimental
 const bit<8> PROTOCOL_UDP = 17;
 
 // The clock: instead of a port it says which slot is to be looked at, and nothing is behind it.
-const bit<16> TYPE_CLOCK = 0x88b6;
+@noWarn("unused") const bit<16> TYPE_CLOCK = 0x88b6;
 
 // Between the switch and its agent: the port that the frame behind it came by, or is to leave by.
 header punt_h {

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the parts of the pipeline know of a packet.
+#ifndef INAGG_P4_TNA_STATE
+#define INAGG_P4_TNA_STATE
+
+// A slot's copy: pool index, then pool version.  With 12 bits a lane's register, which has its spare bank beside it, fills
+// the smallest memory that it can have.
+#ifndef KEY_BITS
+#define KEY_BITS 12
+#endif
+#define KEYS (1 << KEY_BITS)
+typedef bit<KEY_BITS> key_t;
+
+// The parser's opinion of a packet by its type, data type and length.
+typedef bit<8> form_t;
+const form_t FORM_ORDINARY = 0;
+const form_t FORM_LENGTH = 1;
+const form_t FORM_VERSION = 2;
+const form_t FORM_TYPE = 3;
+const form_t FORM_DTYPE = 4;
+const form_t FORM_ELEMENTS = 5;
+const form_t FORM_JOIN = 6;
+const form_t FORM_FULL = 0x10;	// a contribution with elements
+const form_t FORM_EMPTY = 0x11;	// ... without
+const form_t FORM_RESTORE = 0x12;	// with elements
+const form_t FORM_RESTORE_EMPTY = 0x13;	// of a control block
+const form_t FORM_REQUEST = 0x14;
+
+// Which way through the switch.
+typedef bit<8> path_t;
+const path_t PATH_ORDINARY = 0;
+const path_t PATH_TO_AGENT = 1;
+const path_t PATH_FROM_AGENT = 2;
+const path_t PATH_NOWHERE = 3;
+const path_t PATH_BLOCK = 4;	// to its slot
+
+const bit<16> INAGG_CHUNK = 32;
+
+// What a packet wants of its slot, once it is admitted.
+typedef bit<8> wish_t;
+const wish_t WISH_NONE = 0;
+const wish_t WISH_ADD = 1;
+const wish_t WISH_ASK = 2;
+const wish_t WISH_RESTORE = 3;
+
+// What has become of that.
+typedef bit<8> deed_t;
+const deed_t DEED_NONE = 0;
+const deed_t DEED_TAKE = 1;	// the slot is the block's now
+const deed_t DEED_FOLD = 2;	// it was; whether something is folded the other answers say
+const deed_t DEED_LOOK = 3;
+const deed_t DEED_RESTORE = 4;
+const deed_t DEED_STALE = 5;
+const deed_t DEED_MISMATCH = 6;
+const deed_t DEED_UNSOLICITED = 7;
+
+// A slot of zeros has no type and scale.
+const bit<16> TAG_LIVE = 0x8000;
+
+// A stateful ALU says by one bit of four which of its two comparisons hold.
+typedef bit<4> pair_t;
+#define FIRST_ONLY 2
+#define SECOND_ONLY 4
+#define BOTH 8
+
+// What egress is to do with a frame.
+typedef bit<8> errand_t;
+const errand_t ERRAND_NONE = 0;
+const errand_t ERRAND_FLOOD = 1;
+const errand_t ERRAND_REPLY = 2;	// to whom it came from
+const errand_t ERRAND_MULTICAST = 4;	// each copy to its rank
+const errand_t ERRAND_ELEMENTS = 8;	// a flag: there are elements
+
+// From ingress to egress.
+header bridge_h {
+    errand_t errand;
+    @padding bit<7> padding;
+    bit<9>   port;		// that the frame came by
+    bit<16>  job;
+    bit<16>  receive_port;
+}
+
+struct frame_t {
+    bridge_h   bridge;
+    punt_h     punt;
+    ethernet_h ethernet;
+    ipv4_h     ipv4;
+    ipv6_h     ipv6;
+    udp_h      udp;
+    inagg_h    inagg;
+    chunk_h    chunk0;
+}
+
+// Of what has to be equal the difference is kept, for the one table that judges all of it.
+struct facts_t {
+    form_t   form;
+    bit<1>   is_own;		// it is for this switch
+    bit<1>   is_forged;		// it says that it is from this switch
+    bool     is_corrupt;	// header checksum
+    bit<1>   is_whole;		// lengths of IP and UDP
+    bit<9>   agent_off;		// 0: it comes from the agent
+    PortId_t cpu_port;
+    bit<16>  boot;
+    // the packet's job
+    bit<1>   job_is_known;
+    bit<8>   row;		// of its counters
+    bit<16>  generation_off;
+    bit<32>  generation;	// with GENERATION_LIVE
+    bit<16>  size;
+    bit<16>  slots_left;	// 0: the index is outside the job's pool
+    bit<16>  key;		// of the pair of slots
+    bit<32>  everyone;
+    // who sent it
+    bit<1>   member_is_known;
+    bit<9>   port_off;
+    bit<96>  source_high;	// its address, IPv4's in the last 4 bytes; then how far that is off
+    bit<32>  source_low;
+    bit<32>  rank;		// its bit
+    bit<32>  others;		// everyone else's
+    // its slot
+    key_t    index;
+    wish_t   wish;
+    bit<32>  tag;		// the packet's type and scale, and TAG_LIVE
+    pair_t   order;		// FIRST_ONLY: the slot is not past the block; BOTH: it is; else: it is of another generation
+    pair_t   fit;		// BOTH: it holds the block; FIRST_ONLY: the block, but as another type or scale
+    bit<32>  slot_tag;		// likewise, of its block
+    bit<32>  next_scale;
+    bit<12>  flags;		// of the answer
+    bit<32>  result_flags;	// ... if it is a sum
+    bit<32>  twice;		// the packet's rank, if it is in already
+    pair_t   lack;		// FIRST_ONLY: no rank is missing; SECOND_ONLY: this one alone
+    bit<32>  missing;		// ranks
+    deed_t   deed;
+    path_t   path;
+    bool     is_answer;		// of this switch, not only passed on
+    bit<8>   reason;		// enum inagg_reason: why it is dropped
+}
+
+struct egress_facts_t {
+    bit<128> address;	// of the copy's rank
+}
+
+// Of all ports, for ordinary frames; a job's is its index and 1.
+const bit<16> FLOOD_GROUP = 0xffff;
+
+#endif
