@@ -1,77 +1,82 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The elements of slots, a register a lane, from the fifth stage on.
+// The elements of slots: a register and a stateful ALU a lane, four lanes a stage, from the fifth stage to the last.
 #ifndef INAGG_P4_TNA_ELEMENTS
 #define INAGG_P4_TNA_ELEMENTS
 
-control Lane(inout bit<32> element, in facts_t meta) {
-    Register<bit<32>, key_t>(KEYS) lane;
-    RegisterAction<bit<32>, key_t, bit<32>>(lane) store = {
-        void apply(inout bit<32> value) {
-            value = element;
-        }
-    };
-    // For the first of a block that brings none: so the next can be added.
-    RegisterAction<bit<32>, key_t, bit<32>>(lane) clear = {
-        void apply(inout bit<32> value) {
-            value = 0;
-        }
-    };
-    RegisterAction<bit<32>, key_t, bit<32>>(lane) add = {
-        void apply(inout bit<32> value, out bit<32> sum) {
-            value = value + element;
-            sum = value;
-        }
-    };
-    RegisterAction<bit<32>, key_t, bit<32>>(lane) load = {
-        void apply(inout bit<32> value, out bit<32> sum) {
-            sum = value;
-        }
-    };
-
-    action do_store() {
-        store.execute(meta.index);
+#define LANE(i, s) \
+    Register<bit<32>, key_t>(KEYS) lane##i; \
+    RegisterAction<bit<32>, key_t, bit<32>>(lane##i) store##i = { \
+        void apply(inout bit<32> lane) { \
+            lane = hdr.chunk0.e##i; \
+        } \
+    }; \
+    /* For the first of a block, if it brings none: then the next can be added. */ \
+    RegisterAction<bit<32>, key_t, bit<32>>(lane##i) clear##i = { \
+        void apply(inout bit<32> lane) { \
+            lane = 0; \
+        } \
+    }; \
+    RegisterAction<bit<32>, key_t, bit<32>>(lane##i) add##i = { \
+        void apply(inout bit<32> lane, out bit<32> sum) { \
+            lane = lane + hdr.chunk0.e##i; \
+            sum = lane; \
+        } \
+    }; \
+    RegisterAction<bit<32>, key_t, bit<32>>(lane##i) load##i = { \
+        void apply(inout bit<32> lane, out bit<32> sum) { \
+            sum = lane; \
+        } \
+    }; \
+    action do_store##i() { \
+        store##i.execute(meta.index); \
+    } \
+    action do_clear##i() { \
+        clear##i.execute(meta.index); \
+    } \
+    action do_add##i() { \
+        hdr.chunk0.e##i = add##i.execute(meta.index); \
+    } \
+    action do_load##i() { \
+        hdr.chunk0.e##i = load##i.execute(meta.index); \
+    } \
+    /* The compiler's own order would leave ALUs unused. */ \
+    @stage(s) table move##i { \
+        key = { meta.deed: ternary; meta.lack: ternary; meta.twice: ternary; meta.form: ternary; } \
+        actions = { do_store##i; do_clear##i; do_add##i; do_load##i; NoAction; } \
+        const default_action = NoAction; \
+        size = 8; \
+        const entries = { \
+            (DEED_TAKE, _, _, FORM_FULL): do_store##i(); \
+            (DEED_TAKE, _, _, _): do_clear##i(); \
+            (DEED_FOLD, FIRST_ONLY, _, _): do_load##i(); \
+            (DEED_FOLD, _, 0, FORM_FULL): do_add##i(); \
+            (DEED_FOLD, SECOND_ONLY, _, _): do_load##i(); \
+            (DEED_LOOK, FIRST_ONLY, _, _): do_load##i(); \
+            (DEED_RESTORE, FIRST_ONLY, _, _): NoAction(); \
+            (DEED_RESTORE, _, _, FORM_RESTORE): do_store##i(); \
+        } \
     }
-    action do_clear() {
-        clear.execute(meta.index);
-    }
-    action do_add() {
-        element = add.execute(meta.index);
-    }
-    action do_load() {
-        element = load.execute(meta.index);
-    }
-    table lanes {
-        key = { meta.deed: ternary; meta.lack: ternary; meta.twice: ternary; meta.form: ternary; }
-        actions = { do_store; do_clear; do_add; do_load; NoAction; }
-        const default_action = NoAction;
-        size = 16;
-        const entries = {
-            (DEED_TAKE, _, _, FORM_FULL): do_store();
-            (DEED_TAKE, _, _, _): do_clear();
-            (DEED_FOLD, FIRST_ONLY, _, _): do_load();
-            (DEED_FOLD, _, 0, FORM_FULL): do_add();
-            (DEED_FOLD, SECOND_ONLY, _, _): do_load();
-            (DEED_LOOK, FIRST_ONLY, _, _): do_load();
-            (DEED_RESTORE, FIRST_ONLY, _, _): NoAction();
-            (DEED_RESTORE, _, _, FORM_RESTORE): do_store();
-        }
-    }
-
-    apply {
-        lanes.apply();
-    }
-}
-
-#define FOR_EACH_ELEMENT(X) \
-    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) \
-    X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
 
 control Elements(inout frame_t hdr, in facts_t meta) {
-#define LANE(i) Lane() lane##i;
-    FOR_EACH_ELEMENT(LANE)
-#define APPLY_LANE(i) lane##i.apply(hdr.chunk0.e##i, meta);
+    LANE(0, 4) LANE(1, 4) LANE(2, 4) LANE(3, 4)
+    LANE(4, 5) LANE(5, 5) LANE(6, 5) LANE(7, 5)
+    LANE(8, 6) LANE(9, 6) LANE(10, 6) LANE(11, 6)
+    LANE(12, 7) LANE(13, 7) LANE(14, 7) LANE(15, 7)
+    LANE(16, 8) LANE(17, 8) LANE(18, 8) LANE(19, 8)
+    LANE(20, 9) LANE(21, 9) LANE(22, 9) LANE(23, 9)
+    LANE(24, 10) LANE(25, 10) LANE(26, 10) LANE(27, 10)
+    LANE(28, 11) LANE(29, 11) LANE(30, 11) LANE(31, 11)
+
     apply {
-        FOR_EACH_ELEMENT(APPLY_LANE)
+#define MOVE4(a, b, c, d) move##a.apply(); move##b.apply(); move##c.apply(); move##d.apply();
+        MOVE4(0, 1, 2, 3)
+        MOVE4(4, 5, 6, 7)
+        MOVE4(8, 9, 10, 11)
+        MOVE4(12, 13, 14, 15)
+        MOVE4(16, 17, 18, 19)
+        MOVE4(20, 21, 22, 23)
+        MOVE4(24, 25, 26, 27)
+        MOVE4(28, 29, 30, 31)
     }
 }
 
