@@ -192,11 +192,7 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
         }
     };
 
-    // Bytes from here and there to one operand: only a hash moves them.
-    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) join_tag;
-
     action prepare() {
-        meta.tag = join_tag.get({ TAG_LIVE, hdr.inagg.dtype, hdr.inagg.op, hdr.inagg.scale });
         meta.index = meta.key[KEY_BITS - 2:0] ++ hdr.inagg.flags[0:0];
         meta.others = meta.everyone ^ meta.rank;
         meta.flags = hdr.inagg.flags & (INAGG_F_VERSION | INAGG_F_RESEND);
@@ -234,6 +230,12 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
     }
     action ignore() {
         meta.path = PATH_NOWHERE;
+    }
+
+    // Bytes from here and there to one operand: only a hash moves them.
+    Hash<bit<32>>(HashAlgorithm_t.IDENTITY) join_tag;
+    action set_tag() {
+        meta.tag = join_tag.get({ TAG_LIVE, hdr.inagg.dtype, hdr.inagg.op, hdr.inagg.scale });
     }
 
     // The first row that fits counts.  Below the blocks that are in order each row asks for less than the one above it, and
@@ -297,6 +299,7 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
     }
 
     apply {
+        set_tag();
         admission.apply();
     }
 }
