@@ -235,7 +235,7 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
     // Bytes from here and there to one operand: only a hash moves them.
     Hash<bit<32>>(HashAlgorithm_t.IDENTITY) join_tag;
     action set_tag() {
-        meta.tag = join_tag.get({ TAG_LIVE, hdr.inagg.dtype, hdr.inagg.op, hdr.inagg.scale });
+        meta.tag = join_tag.get({ 12w0, hdr.inagg.version, hdr.inagg.dtype, hdr.inagg.op, hdr.inagg.scale });
     }
 
     // The first row that fits counts.  Below the blocks that are in order each row asks for less than the one above it, and

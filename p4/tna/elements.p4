@@ -32,6 +32,7 @@
     } \
     action do_clear##i() { \
         clear##i.execute(meta.index); \
+        hdr.chunk0.e##i = 0; \
     } \
     action do_add##i() { \
         hdr.chunk0.e##i = add##i.execute(meta.index); \

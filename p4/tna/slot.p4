@@ -220,7 +220,7 @@ control SlotFlags(in frame_t hdr, inout facts_t meta) {
             (WISH_ASK, _, _, 1): tell(); \
             (WISH_RESTORE, _, BOTH, _): give_back();
 #define MISSING_KEY \
-        key = { meta.wish: ternary; meta.order: ternary; meta.fit: ternary; meta.slot_tag[31:31]: ternary @name("is_held"); }
+        key = { meta.wish: ternary; meta.order: ternary; meta.fit: ternary; meta.slot_tag[16:16]: ternary @name("is_held"); }
 
 // Is the packet's rank in already?
 control SlotTwice(inout facts_t meta) {

@@ -54,9 +54,6 @@ const deed_t DEED_STALE = 5;
 const deed_t DEED_MISMATCH = 6;
 const deed_t DEED_UNSOLICITED = 7;
 
-// A slot of zeros has no type and scale.
-const bit<16> TAG_LIVE = 0x8000;
-
 // A stateful ALU says by one bit of four which of its two comparisons hold.
 typedef bit<4> pair_t;
 #define FIRST_ONLY 2
@@ -73,11 +70,11 @@ const errand_t ERRAND_ELEMENTS = 8;	// a flag: there are elements
 
 // From ingress to egress.
 header bridge_h {
-    errand_t errand;
     @padding bit<7> padding;
     bit<9>   port;		// that the frame came by
     bit<16>  job;
     bit<16>  receive_port;
+    errand_t errand;
 }
 
 struct frame_t {
@@ -120,7 +117,7 @@ struct facts_t {
     // its slot
     key_t    index;
     wish_t   wish;
-    bit<32>  tag;		// the packet's type and scale, and TAG_LIVE
+    bit<32>  tag;		// the packet's version, type and scale: a slot of zeros has no version
     pair_t   order;		// FIRST_ONLY: the slot is not past the block; BOTH: it is; else: it is of another generation
     pair_t   fit;		// BOTH: it holds the block; FIRST_ONLY: the block, but as another type or scale
     bit<32>  slot_tag;		// likewise, of its block

@@ -2,7 +2,11 @@
 // SwitchML (§3.5, Algorithm 3) in one switch, for Tofino: in one pass through ingress.  The rules, and why they hold, are in
 // inagg/core/slot.h; what of them is not here docs/P4-tofino.md says.
 #include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
 #include <tna.p4>
+#endif
 
 #include "../shared/constants.p4"
 #include "../shared/headers.p4"
