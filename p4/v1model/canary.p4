@@ -220,209 +220,236 @@ control CollectChildren(in headers_t hdr, in metadata_t meta, in bit<16> attempt
     }
 }
 
-control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    slot_t slot;
-    descriptor_t d;
-    CompareWithSlot() compare;
-    FoldIntoSlot() fold;
-    DressClock() dress;
+// To where the target is, which Aggregation finds out; ranks know one switch.
+action forward(inout headers_t hdr, inout metadata_t meta, in bit<12> flags) {
+    meta.way = way_t.down;
+    hdr.inagg.flags = hdr.inagg.flags | flags;
+    hdr.inagg.boot = meta.boot;
+}
+
+action pass_on(inout headers_t hdr, inout metadata_t meta, in bit<12> flags) {
+    forward(hdr, meta, flags);
+    count(meta.row, STAT_RELAYED, 1);
+}
+
+// What is in the slot goes on to the leader.
+action send_sum(inout headers_t hdr, inout metadata_t meta, in slot_t slot) {
+    forward(hdr, meta, 0);
+    meta.sum_elements = slot.elements;
+    write_sum(hdr, meta, slot, INAGG_PARTIAL, 0);
+}
+
+// To those below and above; the egress gives each copy its own (AddressCopy).
+action spread(inout headers_t hdr, inout metadata_t meta, in bit<64> ranks, in bit<8> ups) {
+    meta.way = way_t.multicast;
+    hdr.inagg.contributors = ranks;
+    hdr.inagg.port = ups;
+    hdr.inagg.boot = meta.boot;
+}
+
+// The leader's word: to one rank, or to those who have come and those whom it names.
+control HearLeader(inout headers_t hdr, inout metadata_t meta) {
     CollectChildren() collect0;
     CollectChildren() collect1;
     CollectChildren() collect2;
     CollectChildren() collect3;
 
-    action refuse(bit<8> reason) {
-        meta.reason = reason;
+    apply {
+        bit<64> elsewhere = meta.everyone & ~meta.here;
+        bit<64> named = hdr.inagg.contributors & meta.everyone;
+        bit<8> any_up = meta.live_ups == 0 ? 0 : 8w1 << meta.up_index;
+        bit<64> ranks = 0;
+        bit<8> ups = 0;
+
+        if (hdr.inagg.flags & INAGG_F_MULTICAST == 0) {
+            if (meta.up != 0 && meta.place.port == 0) {
+                meta.reason = INAGG_R_RANK;
+            } else {
+                pass_on(hdr, meta, 0);
+            }
+        } else if (hdr.inagg.type == INAGG_RESULT) {
+            collect0.apply(hdr, meta, 0, ranks, ups);
+            collect1.apply(hdr, meta, 1, ranks, ups);
+            collect2.apply(hdr, meta, 2, ranks, ups);
+            collect3.apply(hdr, meta, INAGG_CANARY_ATTEMPTS, ranks, ups);
+            if (meta.up != 0) {
+                named = named & meta.here;
+                ups = 0;
+            } else if (named & elsewhere != 0 && ups == 0) {
+                ups = any_up;
+            }
+            ranks = (ranks & meta.here) | named;
+            if (ranks == 0 && ups == 0) {
+                meta.reason = INAGG_R_STALE;
+            } else {
+                count(meta.row, STAT_REPLIES, 1);
+                spread(hdr, meta, ranks, ups);
+            }
+        } else if (hdr.inagg.type == INAGG_BLOCK_FAILED) {
+            bool some_above = elsewhere & ~hdr.inagg.contributors != 0 && meta.up == 0;
+            count(meta.row, STAT_WAITS, 1);
+            spread(hdr, meta, hdr.inagg.contributors, some_above ? any_up : 0);
+        } else {
+            meta.reason = INAGG_R_TYPE;
+        }
     }
-    // To where the target is, which the pipeline finds out; ranks know one switch.
-    action forward(bit<12> flags) {
-        meta.way = way_t.down;
-        hdr.inagg.flags = hdr.inagg.flags | flags;
-        hdr.inagg.boot = meta.boot;
+}
+
+// A clock packet has found a sum: when its time is up, it goes on.
+control SendWhatIsDue(inout headers_t hdr, inout metadata_t meta, in bit<48> now) {
+    slot_t slot;
+    descriptor_t d;
+    DressClock() dress;
+
+    apply {
+        load_slot(meta.slot_key, slot);
+        load_descriptor(meta.slot_key, d);
+        if (slot.generation != meta.generation || now - d.opened < meta.timeout_us) {
+            return;
+        }
+        slot.flags = slot.flags | INAGG_SLOT_SENT;
+        count(meta.row, STAT_EXPIRED, 1);
+        count(meta.row, STAT_PARTIALS, 1);
+        // The first of the ranks that it is of speaks for it.
+        lowest_rank(slot.seen, hdr.inagg.source);
+        bool is_six = meta.place.address[127:32] != 0 || (meta.place.port == 0 && meta.parent_address[127:32] != 0);
+        dress.apply(hdr, meta, is_six);
+        meta.move = move_t.load;
+        send_sum(hdr, meta, slot);
+        store_slot(meta.slot_key, slot);
     }
-    action pass(bit<12> flags) {
-        forward(flags);
-        count(meta.row, STAT_RELAYED, 1);
+}
+
+// The ranks whose sum the packet is; 0: its sender may not speak for them.
+control FindArrivedRanks(in inagg_h h, in metadata_t meta, out bit<64> ranks) {
+    apply {
+        // Neither from above what is below, nor from anywhere what the leader has.
+        bit<64> others = ~meta.everyone | (64w1 << (bit<8>)meta.leader);
+        ranks = 64w1 << (bit<8>)h.source;
+        if (h.type == INAGG_PARTIAL) {
+            ranks = h.contributors;
+        }
+        if (meta.up != 0) {
+            others = others | meta.here;
+        } else if (h.type == INAGG_PARTIAL) {
+            others = others | ~meta.subtree;
+        }
+        if (ranks & others != 0) {
+            ranks = 0;
+        }
     }
-    // Past all switches.
-    action evade() {
-        pass(INAGG_F_BYPASS);
+}
+
+// inagg_descriptor_contribute()
+control MeetOthers(inout headers_t hdr, inout metadata_t meta, in bit<64> ranks, in bit<48> now) {
+    slot_t slot;
+    descriptor_t d;
+    CompareWithSlot() compare;
+    FoldIntoSlot() fold;
+
+    apply {
+        bit<64> leader = 64w1 << (bit<8>)meta.leader;
+        bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
+        // All ranks that can come here on their way to the leader.
+        bit<64> expected = meta.place.port == 0 ? meta.here : meta.everyone & ~(meta.place.subtree | leader);
+        bool holds;
+        bool is_past;
+        bool agrees;
+        find_descriptor(hdr.inagg, hdr.inagg.switch_id, meta.shared_mask, meta.slot_key);
+        load_slot(meta.slot_key, slot);
+        load_descriptor(meta.slot_key, d);
+        compare.apply(hdr.inagg, slot, holds, is_past, agrees);
+        bool is_live = slot.flags & INAGG_SLOT_LIVE != 0;
+        bool is_jobs = is_live && d.job == meta.row && d.stream == meta.stream;
+        bool same_position = (slot.block ^ hdr.inagg.block) & (window - 1) == 0;
+        holds = holds && is_jobs && d.attempt == hdr.inagg.switch_id;
+        if (!holds) {
+            if (is_past && is_jobs && same_position) {
+                meta.reason = INAGG_R_STALE;
+                return;
+            }
+            bool is_abandoned = !is_live || now - d.opened >= STALE_US;
+            bool is_overtaken = is_jobs && (slot.generation != hdr.inagg.generation ||
+                                            ((int<32>)(slot.block - hdr.inagg.block) < 0 && same_position));
+            if (!is_abandoned && !is_overtaken) {
+                pass_on(hdr, meta, INAGG_F_BYPASS | INAGG_F_COLLISION);
+                count(meta.row, STAT_COLLISIONS, 1);
+                return;
+            }
+            take_slot(hdr.inagg, slot);
+            d = { 0, now, hdr.inagg.switch_id, meta.row, hdr.inagg.job, meta.stream, 0 };
+        } else if (ranks & d.children != 0) {
+            count(meta.row, STAT_DUPLICATES, 1);
+            meta.reason = INAGG_R_DUPLICATE;
+            return;
+        } else if (!agrees) {
+            pass_on(hdr, meta, INAGG_F_BYPASS);	// the leader's to refuse
+            return;
+        }
+        d.children = d.children | ranks;
+        d.ups = d.ups | meta.up;
+        if (slot.flags & INAGG_SLOT_SENT != 0) {
+            count(meta.row, STAT_LATE, 1);
+            pass_on(hdr, meta, 0);
+        } else if (ranks == expected) {
+            slot.flags = slot.flags | INAGG_SLOT_SENT;	// nobody else is to come
+            pass_on(hdr, meta, 0);
+        } else {
+            fold.apply(hdr.inagg, ranks, hdr.inagg.flags, slot, meta.move);
+            count(meta.row, STAT_ADDITIONS, 1);
+            count(meta.row, STAT_ELEMENTS, (bit<64>)hdr.inagg.elements);
+            if (slot.seen == expected) {
+                slot.flags = slot.flags | INAGG_SLOT_SENT;
+                count(meta.row, STAT_COMPLETIONS, 1);
+                send_sum(hdr, meta, slot);
+            }
+        }
+        store_slot(meta.slot_key, slot);
+        store_descriptor(meta.slot_key, d);
     }
-    action collide() {
-        pass(INAGG_F_BYPASS | INAGG_F_COLLISION);
-        count(meta.row, STAT_COLLISIONS, 1);
-    }
-    action take() {
-        take_slot(hdr.inagg, slot);
-        d = { 0, standard.ingress_global_timestamp, hdr.inagg.switch_id, meta.row, hdr.inagg.job, meta.stream, 0 };
-    }
-    action send_sum() {
-        forward(0);
-        write_sum(hdr, meta, slot, INAGG_PARTIAL, 0);
-    }
-    action spread(bit<64> ranks, bit<8> ups) {
-        meta.way = way_t.multicast;
-        hdr.inagg.contributors = ranks;
-        hdr.inagg.port = ups;
-        hdr.inagg.boot = meta.boot;
-    }
+}
+
+control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    HearLeader() hear_leader;
+    SendWhatIsDue() send_what_is_due;
+    FindArrivedRanks() find_arrived_ranks;
+    MeetOthers() meet_others;
 
     apply {
         bit<4> type = hdr.inagg.type;
-        bit<64> elsewhere = meta.everyone & ~meta.here;
-        bit<64> leader = 64w1 << (bit<8>)meta.leader;
-        bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
-        bit<8> any_up = meta.live_ups == 0 ? 0 : 8w1 << meta.up_index;
-        meta.move = move_t.none;
-        slot.elements = 0;
+        bit<48> now = standard.ingress_global_timestamp;
 
-        // What the leader says.
         if (type == INAGG_RESULT || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED) {
-            if (hdr.inagg.flags & INAGG_F_MULTICAST == 0) {
-                if (meta.up != 0 && meta.place.port == 0) {
-                    refuse(INAGG_R_RANK);
-                } else {
-                    pass(0);
-                }
-            } else if (type == INAGG_RESULT) {
-                bit<64> named = hdr.inagg.contributors & meta.everyone;
-                bit<64> ranks = 0;
-                bit<8> ups = 0;
-                collect0.apply(hdr, meta, 0, ranks, ups);
-                collect1.apply(hdr, meta, 1, ranks, ups);
-                collect2.apply(hdr, meta, 2, ranks, ups);
-                collect3.apply(hdr, meta, INAGG_CANARY_ATTEMPTS, ranks, ups);
-                if (meta.up != 0) {
-                    named = named & meta.here;
-                    ups = 0;
-                } else if (named & elsewhere != 0 && ups == 0) {
-                    ups = any_up;
-                }
-                ranks = (ranks & meta.here) | named;
-                if (ranks == 0 && ups == 0) {
-                    refuse(INAGG_R_STALE);
-                } else {
-                    count(meta.row, STAT_REPLIES, 1);
-                    spread(ranks, ups);
-                }
-            } else if (type == INAGG_BLOCK_FAILED) {
-                count(meta.row, STAT_WAITS, 1);
-                bool some_above = elsewhere & ~hdr.inagg.contributors != 0 && meta.up == 0;
-                spread(hdr.inagg.contributors, some_above ? any_up : 0);
-            } else {
-                refuse(INAGG_R_TYPE);
-            }
+            hear_leader.apply(hdr, meta);
         } else if (type == INAGG_TICK) {
-            load_slot(meta.slot_key, slot);
-            load_descriptor(meta.slot_key, d);
-            if (slot.generation != meta.generation || standard.ingress_global_timestamp - d.opened < meta.timeout_us) {
-                return;
-            }
-            slot.flags = slot.flags | INAGG_SLOT_SENT;
-            count(meta.row, STAT_EXPIRED, 1);
-            count(meta.row, STAT_PARTIALS, 1);
-            // The first of the ranks that it is of speaks for it.
-            lowest_rank(slot.seen, hdr.inagg.source);
-            bool is_six = meta.place.address[127:32] != 0 || (meta.place.port == 0 && meta.parent_address[127:32] != 0);
-            dress.apply(hdr, meta, is_six);
-            meta.move = move_t.load;
-            send_sum();
-            store_slot(meta.slot_key, slot);
+            send_what_is_due.apply(hdr, meta, now);
         } else if (type == INAGG_REQUEST) {
-            pass(0);
+            pass_on(hdr, meta, 0);
         } else if (type == INAGG_RESTORE) {
-            refuse(INAGG_R_TYPE);	// a leader forgets nothing that could be restored
+            meta.reason = INAGG_R_TYPE;	// a leader forgets nothing that could be restored
         } else {
-            // On the way to the leader.
-            bit<64> ranks = 64w1 << (bit<8>)hdr.inagg.source;
-            if (type == INAGG_PARTIAL) {
-                ranks = hdr.inagg.contributors;
-                if (meta.up == 0 && ranks & ~meta.subtree != 0) {
-                    ranks = 0;
-                }
-            }
-            // Neither from above what is below, nor from anywhere what the leader has.
-            bit<64> others = ~meta.everyone | leader;
-            if (meta.up != 0) {
-                others = others | meta.here;
-            }
-            if (ranks == 0 || ranks & others != 0) {
-                refuse(INAGG_R_RANK);
-                return;
-            }
-            if (hdr.inagg.flags & INAGG_F_BYPASS != 0) {
-                forward(0);
-                return;
-            }
-            if (hdr.inagg.flags & INAGG_F_WHOLE != 0 || (hdr.inagg.elements == 0 && hdr.inagg.dtype != INAGG_WIRE_NONE)) {
-                evade();
-                return;
-            }
-            // All ranks that can come here on their way to the leader.
-            bit<64> expected = meta.place.port == 0 ? meta.here : meta.everyone & ~(meta.place.subtree | leader);
-            bool holds;
-            bool is_past;
-            bool agrees;
-            find_descriptor(hdr.inagg, hdr.inagg.switch_id, meta.shared_mask, meta.slot_key);
-            load_slot(meta.slot_key, slot);
-            load_descriptor(meta.slot_key, d);
-            compare.apply(hdr.inagg, slot, holds, is_past, agrees);
-            bool is_live = slot.flags & INAGG_SLOT_LIVE != 0;
-            bool is_jobs = is_live && d.job == meta.row && d.stream == meta.stream;
-            bool same_position = (slot.block ^ hdr.inagg.block) & (window - 1) == 0;
-            holds = holds && is_jobs && d.attempt == hdr.inagg.switch_id;
-            if (!holds) {
-                if (is_past && is_jobs && same_position) {
-                    refuse(INAGG_R_STALE);
-                    return;
-                }
-                bool is_abandoned = !is_live || standard.ingress_global_timestamp - d.opened >= STALE_US;
-                bool is_overtaken = is_jobs && (slot.generation != hdr.inagg.generation ||
-                                                ((int<32>)(slot.block - hdr.inagg.block) < 0 && same_position));
-                if (!is_abandoned && !is_overtaken) {
-                    collide();
-                    return;
-                }
-                take();
-            } else if (ranks & d.children != 0) {
-                count(meta.row, STAT_DUPLICATES, 1);
-                refuse(INAGG_R_DUPLICATE);
-                return;
-            } else if (!agrees) {
-                evade();		// the leader's to refuse
-                return;
-            }
-            d.children = d.children | ranks;
-            d.ups = d.ups | meta.up;
-            if (slot.flags & INAGG_SLOT_SENT != 0) {
-                count(meta.row, STAT_LATE, 1);
-                pass(0);
-            } else if (ranks == expected) {
-                slot.flags = slot.flags | INAGG_SLOT_SENT;	// nobody else is to come
-                pass(0);
+            bit<64> ranks;
+            find_arrived_ranks.apply(hdr.inagg, meta, ranks);
+            if (ranks == 0) {
+                meta.reason = INAGG_R_RANK;
+            } else if (hdr.inagg.flags & INAGG_F_BYPASS != 0) {
+                forward(hdr, meta, 0);
+            } else if (hdr.inagg.flags & INAGG_F_WHOLE != 0 ||
+                       (hdr.inagg.elements == 0 && hdr.inagg.dtype != INAGG_WIRE_NONE)) {
+                pass_on(hdr, meta, INAGG_F_BYPASS);	// it has no room for a sum
             } else {
-                fold.apply(hdr.inagg, ranks, hdr.inagg.flags, slot, meta.move);
-                count(meta.row, STAT_ADDITIONS, 1);
-                count(meta.row, STAT_ELEMENTS, (bit<64>)hdr.inagg.elements);
-                if (slot.seen == expected) {
-                    slot.flags = slot.flags | INAGG_SLOT_SENT;
-                    count(meta.row, STAT_COMPLETIONS, 1);
-                    send_sum();
-                }
+                meet_others.apply(hdr, meta, ranks, now);
             }
-            store_slot(meta.slot_key, slot);
-            store_descriptor(meta.slot_key, d);
         }
-        meta.sum_elements = slot.elements;
         // Where the target is behind a switch above, up; but a switch does not get back what it has sent.
         if (meta.way == way_t.down) {
             if (meta.place.port == 0) {
                 meta.way = way_t.up;
                 if (meta.up != 0) {
-                    refuse(INAGG_R_PARENT);
+                    meta.reason = INAGG_R_PARENT;
                 }
             } else if (meta.place.subtree != 0 && meta.place.address == meta.source) {
-                refuse(INAGG_R_PORT);
+                meta.reason = INAGG_R_PORT;
             }
         }
     }
