@@ -7,6 +7,8 @@
 const bit<16> TYPE_IPV4 = 0x0800;
 const bit<16> TYPE_IPV6 = 0x86dd;
 const bit<16> TYPE_PUNT = 0x88b5;	// IEEE 802 local experimental
+@noWarn("unused") const bit<16> TYPE_VLAN = 0x8100;
+@noWarn("unused") const bit<16> TYPE_QINQ = 0x88a8;
 const bit<8> PROTOCOL_UDP = 17;
 
 // The clock: instead of a port it says which slot is to be looked at, and nothing is behind it.

@@ -49,7 +49,7 @@ action store_owner(in bit<32> key, in owner_t owner) {
 
 // What a sum has if one of its packets had it.
 const bit<12> AGGREGATED_FLAGS = INAGG_F_RESEND | INAGG_F_COLLISION | INAGG_F_CONGESTION;
-const bit<32> STALE_TICKS = 2000;	// of about 1 ms, as INAGG_AGGREGATOR_STALE
+const bit<32> STALE_TICKS = 2097;	// of 1.024 ms: as long as INAGG_AGGREGATOR_STALE
 
 // inagg_aggregator_fold(), of a packet that agrees
 control FoldIntoAggregator(in inagg_h h, in bit<64> ranks, in bit<12> marks, inout slot_t slot, inout owner_t owner,

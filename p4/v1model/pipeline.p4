@@ -214,6 +214,10 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
 #endif
         } else if (standard.mcast_grp == FLOOD_GROUP && standard.egress_port == standard.ingress_port) {
             mark_to_drop(standard);
+        } else if (hdr.ethernet.isValid() && standard.egress_port == meta.cpu_port &&
+                   (hdr.ethernet.type == TYPE_VLAN || hdr.ethernet.type == TYPE_QINQ)) {
+            // Who takes the tag off there would take what is behind it for this switch's own word.
+            mark_to_drop(standard);
         }
     }
 }

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from allreduce import allreduce, assert_lossy
-from netns import BUILD, netns
+from netns import BUILD, HERE, PYTHON, netns
 from test_atp import additions_a_block
 from test_canary import canary
 
@@ -119,6 +119,15 @@ def test_agent_that_starts_again_starts_anew(tmp_path):
     assert run.error.count("BMv2 at Thrift port") == 2
 
 
+def test_no_host_speaks_for_the_switch_to_its_agent(tmp_path):
+    """Or it could join for ranks behind other ports."""
+    run = netns(tmp_path, *BMV2, "--workers", 2, "--transport", "udp", "--", "sh", "-c",
+                f"test $INAGG_RANK != 0 || {PYTHON} -B {HERE}/punted_rank.py 02:00:0a:4d:00:01; sleep 1; inaggctl --json job list")
+    assert run.status == 0
+    assert "JOIN" not in run.error
+    assert run.lines(0) == ["[]"]
+
+
 def test_end_of_simple_switch_ends_the_run(tmp_path):
     run = netns(tmp_path, *BMV2, "--workers", 1, "--also-in-switch", "sleep 0.5; kill -9 $(pgrep -x simple_switch); sleep 4",
                 "--grace", "3s", "--", "sleep", 20)
@@ -131,6 +140,7 @@ def test_end_of_simple_switch_ends_the_run(tmp_path):
     (("--topology", "leaf-spine"), "topology leaf-spine"), (("--algorithm", "panama"), "not panama"),
     (("--algorithm", "atp"), "give --topology rack"),
     (("--topology", "two-level", "--algorithm", "trio"), "in a tree it runs switchml"),
+    (("--topology", "rack"), "topology rack is for atp"),
     (("--checked",), "payload checksums"), (("--corrupt", 0.1), "payload checksums")])
 def test_what_it_cannot_do_is_said(tmp_path, options, what):
     run = netns(tmp_path, *BMV2, "--workers", 2, *options, "--", "true")

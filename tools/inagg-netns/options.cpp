@@ -268,6 +268,9 @@ void check_bmv2(const Options &options) {
         throw CLI::ValidationError("--switch bmv2", fmt::format("with atp it is between the ranks and a server, and topology {} is "
                                                                 "another: give --topology rack", options.topology));
     }
+    if (options.topology == "rack" && options.algorithm != "atp") {
+        throw CLI::ValidationError("--switch bmv2", fmt::format("topology rack is for atp, not for {}: leave out --topology", options.algorithm));
+    }
     if (options.topology != "star" && options.algorithm != "switchml" && options.algorithm != "atp") {
         throw CLI::ValidationError("--switch bmv2", fmt::format("in a tree it runs switchml, not {}", options.algorithm));
     }

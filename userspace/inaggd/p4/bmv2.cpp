@@ -9,6 +9,7 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ namespace inaggd::p4 {
 namespace {
 
 constexpr const char *prompt = "RuntimeCmd: ";
+constexpr int answer_ms = 5000;
 constexpr uint16_t flood_group = 0xffff;
 constexpr uint32_t commands_at_once = 256; // what it says to them fits a pipe
 
@@ -68,12 +70,14 @@ Bmv2::Bmv2(uint16_t thrift_port) : thrift_port_(thrift_port) {
     answer();
 }
 
-// Its standard input ends, and so does it.
+// Nothing is under way, or the switch does not answer: then it would wait for that.
 Bmv2::~Bmv2() {
     to_.reset();
     from_.reset();
-    if (child_ > 0)
+    if (child_ > 0) {
+        kill(child_, SIGKILL);
         waitpid(child_, nullptr, 0);
+    }
 }
 
 void Bmv2::say(const std::string &lines) {
@@ -86,6 +90,9 @@ std::string Bmv2::answer() {
     size_t end;
     while ((end = heard_.find(prompt)) == std::string::npos) {
         char buffer[65536];
+        pollfd readable{.fd = from_.get(), .events = POLLIN, .revents = 0};
+        if (poll(&readable, 1, answer_ms) == 0)
+            throw Error("BMv2's simple_switch at Thrift port {} has not answered for {} s", thrift_port_, answer_ms / 1000);
         const ssize_t bytes = read(from_.get(), buffer, sizeof buffer);
         if (bytes < 0 && errno == EINTR)
             continue;

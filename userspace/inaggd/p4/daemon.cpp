@@ -9,6 +9,7 @@
 #include "p4/cpu_port.hpp"
 #include "service.hpp"
 
+#include <net/if.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 
@@ -46,6 +47,8 @@ struct Plan {
     explicit Plan(const Options &o) : cpu(parse_port("--cpu-port", o.cpu_port)) {
         find_ports(o);
         Settings &settings = around.settings;
+        if (!if_nametoindex(cpu.name.c_str()))
+            throw Error("--cpu-port {}: no such interface (ip link)", o.cpu_port);
         settings.mac = mac_of(cpu.name);
         settings.cpu_port = cpu.number;
         settings.address4 = own_address(o, 4, {cpu.name});
@@ -109,6 +112,15 @@ uint32_t slots_of(Bmv2 &bmv2, const Options &o) {
     return o.slots ? o.slots : most;
 }
 
+// Who is above a switch with this program?
+void need_possible(const Policy &policy) {
+    const uint8_t algorithm = *policy.limits.algorithm;
+    if (policy.has_parent() && algorithm != INAGG_ATP && algorithm != INAGG_SWITCHML)
+        throw Error("--parent: {} in a P4 switch has nobody above it; leave the option out", algorithm_name(algorithm));
+    if (!policy.has_parent() && algorithm == INAGG_ATP)
+        throw Error("atp in a P4 switch needs a server behind it: start inagg-ps there, and name it with --parent PORT/ADDRESS");
+}
+
 class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
@@ -116,9 +128,8 @@ public:
         bmv2_.emplace(*o_.bmv2);
         const uint8_t algorithm = bmv2_->algorithm();
         const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_), algorithm);
+        need_possible(policy);
         plan_.around.settings.shared_slots = shared_slots_of(algorithm);
-        if (!plan_.parents.empty() && algorithm != INAGG_ATP && algorithm != INAGG_SWITCHML)
-            throw Error("--parent: {} in a P4 switch has nobody above it", algorithm_name(algorithm));
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
         agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); });
         agent_->start(plan_.jobs);
@@ -207,7 +218,9 @@ void run(const Options &options, std::vector<std::string> arguments) { Daemon(op
 void check_start(const Options &options) {
     const Plan plan(options);
     Bmv2 bmv2(*options.bmv2);
-    P4Agent::try_jobs(plan.policy(options, slots_of(bmv2, options), bmv2.algorithm()), plan.around, plan.jobs);
+    const Policy policy = plan.policy(options, slots_of(bmv2, options), bmv2.algorithm());
+    need_possible(policy);
+    P4Agent::try_jobs(policy, plan.around, plan.jobs);
 }
 
 } // namespace inaggd::p4
