@@ -16,6 +16,7 @@
 #include <inagg/core/checksum.h>
 #include <inagg/wire.h>
 
+#define VLAN_HLEN	4	/* as in the kernel's if_vlan.h, which programs do not get */
 #define INAGG_UDP4	(sizeof(struct ethhdr) + sizeof(struct iphdr))
 #define INAGG_UDP6	(sizeof(struct ethhdr) + sizeof(struct ipv6hdr))
 #define INAGG_HDR4	(INAGG_UDP4 + sizeof(struct udphdr))

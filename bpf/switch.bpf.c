@@ -176,17 +176,38 @@ static __always_inline int for_us(void *data, void *end, __u32 family, const str
 	}
 }
 
+/* Is there a VLAN tag behind the first @at bytes, of which the last two say so? */
+static __always_inline int is_tagged(void *data, void *end, __u32 at)
+{
+	const __be16 *protocol = data + at - sizeof(*protocol);
+
+	if ((void *)(protocol + 1) > end)
+		return 0;
+	return *protocol == bpf_htons(ETH_P_8021Q) || *protocol == bpf_htons(ETH_P_8021AD);
+}
+
 /*
  * The frame is the kernel's, unless it claims to come from this switch: workers believe what has its
  * address, so nobody behind a port may send in its name, in whatever way the datagram is cut or wrapped.
  */
 static __always_inline int pass(void *data, void *end, const struct inagg_switch_settings *set)
 {
-	const __be16 *protocol = data + offsetof(struct ethhdr, h_proto);
 	const struct address6 *own = (const void *)set->address6;
-	struct ipv6hdr *ip6 = data + ETH_HLEN;
-	struct iphdr *ip = data + ETH_HLEN;
+	const __be16 *protocol;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip;
+	__u32 at = ETH_HLEN;
 
+	/* receivers take tags of VLAN 0 off, however many there are: what is behind them counts */
+	if (is_tagged(data, end, at))
+		at += VLAN_HLEN;
+	if (is_tagged(data, end, at))
+		at += VLAN_HLEN;
+	if (is_tagged(data, end, at))
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_PARSE);
+	protocol = data + at - sizeof(*protocol);
+	ip = data + at;
+	ip6 = data + at;
 	if ((void *)(ip + 1) > end)
 		return XDP_PASS;
 	if (*protocol == bpf_htons(ETH_P_IP) && set->address4 && ip->saddr == set->address4)

@@ -82,6 +82,7 @@
 @noWarn("unused") const bit<8> INAGG_R_DUPLICATE = 18;
 @noWarn("unused") const bit<8> INAGG_R_ALGORITHM = 19;
 @noWarn("unused") const bit<8> INAGG_R_FULL = 23;
+@noWarn("unused") const bit<8> INAGG_R_PARSE = 26;
 @noWarn("unused") const bit<8> INAGG_R_PARENT = 29;
 @noWarn("unused") const bit<8> INAGG_R_EXCLUDED = 30;
 

@@ -28,6 +28,11 @@ header ethernet_h {
     bit<16> type;
 }
 
+header vlan_h {
+    bit<16> tag;
+    bit<16> type;
+}
+
 header ipv4_h {
     bit<4>  version;
     bit<4>  ihl;
@@ -129,6 +134,8 @@ header chunk_h {
 struct headers_t {
     punt_h     punt;
     ethernet_h ethernet;
+    vlan_h     vlan0;
+    vlan_h     vlan1;
     ipv4_h     ipv4;
     ipv6_h     ipv6;
     udp_h      udp;

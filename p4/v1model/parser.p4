@@ -26,8 +26,37 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
         transition select(hdr.ethernet.type) {
             TYPE_IPV4: parse_ipv4;
             TYPE_IPV6: parse_ipv6;
+            TYPE_VLAN: parse_vlan0;
+            TYPE_QINQ: parse_vlan0;
             default: accept;
         }
+    }
+    // Nothing behind a tag is for this switch, but receivers take those of VLAN 0 off.
+    state parse_vlan0 {
+        packet.extract(hdr.vlan0);
+        transition select(hdr.vlan0.type) {
+            TYPE_IPV4: parse_tagged_ipv4;
+            TYPE_IPV6: parse_tagged_ipv6;
+            TYPE_VLAN: parse_vlan1;
+            TYPE_QINQ: parse_vlan1;
+            default: accept;
+        }
+    }
+    state parse_vlan1 {
+        packet.extract(hdr.vlan1);
+        transition select(hdr.vlan1.type) {
+            TYPE_IPV4: parse_tagged_ipv4;
+            TYPE_IPV6: parse_tagged_ipv6;
+            default: accept;
+        }
+    }
+    state parse_tagged_ipv4 {
+        packet.extract(hdr.ipv4);
+        transition accept;
+    }
+    state parse_tagged_ipv6 {
+        packet.extract(hdr.ipv6);
+        transition accept;
     }
     // A datagram in one piece without options; anything else is no business of ours.
     state parse_ipv4 {

@@ -117,6 +117,10 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             bool for_us = !is_agents && hdr.udp.isValid() && hdr.udp.dst == INAGG_PORT &&
                           ((four && hdr.ipv4.dst == meta.own4) || (six && hdr.ipv6.dst == meta.own6));
             // Nobody behind a port may send in this switch's name, which workers believe.
+            if (hdr.vlan1.isValid() && !is_agents && (hdr.vlan1.type == TYPE_VLAN || hdr.vlan1.type == TYPE_QINQ)) {
+                drop(INAGG_R_PARSE);	// nobody needs three tags
+                return;
+            }
             if (!for_us && !is_agents &&
                 ((four && hdr.ipv4.src == meta.own4) || (six && hdr.ipv6.src == meta.own6))) {
                 drop(INAGG_R_ADDRESS);

@@ -163,6 +163,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
                         "ip_length_delta",
                         "frame_delta",
                         "marked",
+                        "tags",
                         "nonce",
                         "size",
                         "packet_elements",
@@ -222,6 +223,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
     p.ip_length_delta = number(object, "ip_length_delta", 0);
     p.frame_delta = number(object, "frame_delta", 0);
     p.marked = object.value("marked", false);
+    p.tags = object.value("tags", 0u);
     return p;
 }
 

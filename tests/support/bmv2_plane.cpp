@@ -121,6 +121,13 @@ Answer spread(const std::vector<Frame> &copies, const JobSpec &spec) {
     return answer;
 }
 
+// The kernel takes the first VLAN tag off what a socket receives.
+Frame as_received(Frame frame) {
+    if (frame.size() > 16 && frame[12] == 0x81 && frame[13] == 0)
+        frame.erase(frame.begin() + 12, frame.begin() + 16);
+    return frame;
+}
+
 inagg_uplink parent_of(const JobSpec &spec) {
     inagg_uplink up{};
     if (!spec.has_parent())
@@ -390,8 +397,8 @@ Answer Bmv2Plane::first_answer(const std::vector<Frame> &questions, uint16_t por
 }
 
 Answer Bmv2Plane::answer_of(const Frame &sent, Frames frames, bool completed) const {
-    const std::vector<Frame> &to_agent = frames[cpu_port];
-    if (to_agent.size() == 1 && to_agent[0] == sent)
+    const std::vector<Frame> &to_agent = frames[cpu_port], &to_others = frames[2];
+    if (to_others.size() == 1 && to_others[0] == as_received(sent))
         return {.action = Action::pass, .reason = 0, .frame = {}}; // to all stations
     if (!to_agent.empty()) {
         const Frame &punted = to_agent[0];

@@ -186,6 +186,9 @@ Frame build(const Packet &p) {
     Frame frame;
     append(frame, p.target_mac.data(), 6);
     append(frame, p.source_mac.data(), 6);
+    const uint16_t tag[] = {htons(ETHERTYPE_VLAN), 0};
+    for (unsigned i = 0; i < p.tags; i++)
+        append(frame, &tag, sizeof tag);
     const uint16_t ethertype = htons(p.family == 6 ? ETHERTYPE_IPV6 : ETHERTYPE_IP);
     append(frame, &ethertype, 2);
     const size_t udp_bytes = sizeof(udphdr) + sizeof(inagg_hdr) + p.payload.size();

@@ -50,6 +50,7 @@ struct Packet {
     std::vector<uint8_t> payload;
 
     // Knobs.
+    unsigned tags = 0;   // of VLAN 0, in front of the IP header
     bool marked = false; // by a router whose queue was long
     uint16_t header_checksum_xor = 0;
     uint32_t payload_checksum_xor = 0;

@@ -36,7 +36,18 @@ struct Envelope {
     bool lengths_agree;
 };
 
-// Does the frame's IP header, of whatever protocol, have this switch's address as its source?
+// VLAN tags in front of what else is there.
+size_t count_tags(const Frame &frame) {
+    size_t tags = 0;
+    for (size_t at = 12; at + 2 <= frame.size(); at += 4, tags++) {
+        const uint16_t type = ntohs(read<uint16_t>(frame, at));
+        if (type != ETHERTYPE_VLAN && type != 0x88a8)
+            break;
+    }
+    return tags;
+}
+
+// Does the frame's IP header, of whatever protocol, have this switch's address as its source?  It has no VLAN tags any more.
 bool claims_to_be_us(const Frame &frame) {
     if (frame.size() < sizeof(ether_header) + sizeof(iphdr))
         return false;
@@ -319,10 +330,20 @@ static bool is_marked(const Frame &frame, int family) {
     return ((family == 4 ? ip[1] : ip[1] >> 4) & IPTOS_ECN_MASK) == IPTOS_ECN_CE;
 }
 
+// Receivers take the tags of VLAN 0 off.
+Answer ReferenceSwitch::pass(const Frame &frame) {
+    const size_t tags = count_tags(frame);
+    if (tags > 2)
+        return drop(no_job, INAGG_R_PARSE);
+    Frame bare = frame;
+    bare.erase(bare.begin() + 12, bare.begin() + 12 + static_cast<long>(4 * tags));
+    return claims_to_be_us(bare) ? drop(no_job, INAGG_R_ADDRESS) : Answer{Action::pass, 0, {}};
+}
+
 Answer ReferenceSwitch::receive(const Frame &frame) {
     const auto envelope = open_envelope(frame);
     if (!envelope)
-        return claims_to_be_us(frame) ? drop(no_job, INAGG_R_ADDRESS) : Answer{Action::pass, 0, {}};
+        return pass(frame);
     if (!envelope->lengths_agree)
         return drop(no_job, INAGG_R_LENGTH);
     const auto h = read<inagg_hdr>(frame, header_offset(envelope->family));

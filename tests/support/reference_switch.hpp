@@ -28,6 +28,7 @@ public:
     std::string pool(const JobSpec &spec) override;
 
 private:
+    Answer pass(const Frame &frame);
     using Lanes = std::array<uint32_t, INAGG_MAX_ELEMENTS>; // 16-bit floats: fixed point until complete
     struct Copy {
         inagg_slot state;
