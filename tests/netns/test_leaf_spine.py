@@ -57,8 +57,8 @@ def test_servers_as_spines(tmp_path):
 @pytest.mark.parametrize("spine, name", [("spine0", ""), ("spine1", "spine1@")])
 def test_a_spine_is_restarted(tmp_path, spine, name):
     """Its next agent takes over what the switch holds."""
-    result, additions = spines(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 60, "-w", 1, restarts=True,
-                               options=("--kill-inaggd", f"{name}1s", "--restart-inaggd", f"{name}1500ms"))
+    result, additions = spines(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 150, "-w", 1, restarts=True,
+                               options=("--kill-inaggd", f"{name}400ms", "--restart-inaggd", f"{name}700ms"))
     assert len(re.findall(rf"\[{spine}\].* boot id", result.run.error)) == 2
 
 
