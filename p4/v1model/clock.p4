@@ -19,15 +19,19 @@ action become_tick(inout headers_t hdr, inout metadata_t meta, in slot_t slot, i
                   slot.generation, slot.block, 0, 0, 0, 0, 0, 0, 0, 0, 0, epoch, 0, 0, 0, 0, 0, 0 };
 }
 
-// The packet's stream; of a tick, its slot and pool version: inagg_position_of().
+// inagg_position_of(), of a block of the packet's stream
+@noWarn("unused") action position_of(in metadata_t meta, in bit<32> block, out bit<32> position) {
+    position = meta.stream == 1 ? meta.slots + (block & (meta.control_slots - 1)) : block & (meta.slots - 1);
+}
+
+// The packet's stream; of a tick, its slot and pool version.
 control FindPosition(inout headers_t hdr, inout metadata_t meta) {
     apply {
         if (meta.is_clock == 0) {
             meta.stream = hdr.inagg.slot >= meta.slots ? 1w1 : 1w0;
         } else {
             bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
-            bit<32> before = meta.stream == 1 ? meta.slots : 0;
-            hdr.inagg.slot = before + (hdr.inagg.block & (window - 1));
+            position_of(meta, hdr.inagg.block, hdr.inagg.slot);
             if (hdr.inagg.block & window != 0) {
                 hdr.inagg.flags = hdr.inagg.flags | INAGG_F_VERSION;
             }

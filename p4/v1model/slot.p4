@@ -57,6 +57,16 @@ action take_slot(in inagg_h h, out slot_t slot) {
     slot = { 0, h.block, h.generation, 0, h.dtype ++ h.op, h.scale, 0, INAGG_SLOT_LIVE, 0, 0 };
 }
 
+// inagg_slot_give_back(), of a result that agrees
+@noWarn("unused") action give_back(in inagg_h h, in bit<64> contributors, in bit<12> marks, inout slot_t slot) {
+    slot.seen = contributors;
+    slot.elements = h.elements;
+    slot.next_scale = h.next_scale;
+    slot.marks = marks;
+    slot.cap = h.window_cap;
+    slot.flags = INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE | (bit<8>)(h.flags & INAGG_F_SATURATED) >> 1;
+}
+
 // Does the slot hold the packet's block (inagg_slot_holds()), or a later one (inagg_slot_is_past())?  Does it agree with
 // what the packet says of the block (inagg_slot_agrees())?
 control CompareWithSlot(in inagg_h h, in slot_t slot, out bool holds, out bool is_past, out bool agrees) {

@@ -50,14 +50,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         meta.way = way;
         write_sum(hdr, meta, slot, type, 0);
     }
-    // inagg_slot_give_back()
-    action give_back(bit<64> contributors) {
-        slot.seen = contributors;
-        slot.elements = hdr.inagg.elements;
-        slot.next_scale = hdr.inagg.next_scale;
-        slot.marks = marks;
-        slot.cap = hdr.inagg.window_cap;
-        slot.flags = INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE | (bit<8>)(hdr.inagg.flags & INAGG_F_SATURATED) >> 1;
+    action take_back(bit<64> contributors) {
+        give_back(hdr.inagg, contributors, marks, slot);
         meta.move = move_t.store;
     }
 
@@ -111,7 +105,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 refuse(INAGG_R_MISMATCH);
             } else {
                 take_slot(hdr.inagg, slot);
-                give_back(hdr.inagg.contributors);
+                take_back(hdr.inagg.contributors);
                 count(meta.row, STAT_RELAYED, 1);
                 send_sum(way_t.multicast, INAGG_RESULT);
             }
@@ -124,7 +118,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             } else if (!agrees || (slot.elements != 0 && hdr.inagg.elements == 0)) {
                 refuse(INAGG_R_MISMATCH);
             } else {
-                give_back(meta.everyone);
+                take_back(meta.everyone);
                 count(meta.row, STAT_RESTORES, 1);
                 send_sum(way_t.multicast, INAGG_RESULT);
             }

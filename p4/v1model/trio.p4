@@ -327,12 +327,7 @@ control RestoreRecord(inout headers_t hdr, inout metadata_t meta, in bucket_t bu
         } else if (!agrees || (t.slot.elements != 0 && hdr.inagg.elements == 0)) {
             meta.reason = INAGG_R_MISMATCH;
         } else {
-            t.slot.seen = hdr.inagg.contributors;
-            t.slot.elements = hdr.inagg.elements;
-            t.slot.next_scale = hdr.inagg.next_scale;
-            t.slot.marks = hdr.inagg.flags & INAGG_F_CONGESTION;
-            t.slot.cap = hdr.inagg.window_cap;
-            t.slot.flags = INAGG_SLOT_LIVE | (bit<8>)(hdr.inagg.flags & INAGG_F_SATURATED) >> 1;
+            give_back(hdr.inagg, hdr.inagg.contributors, hdr.inagg.flags & INAGG_F_CONGESTION, t.slot);
             decide(meta, t);
             store_trio(meta, bucket.record, t);
             meta.move = move_t.store;
@@ -533,9 +528,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             return;
         }
         // A block has one position only.
-        bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
-        bit<32> before = meta.stream == 1 ? meta.slots : 0;
-        if (before + (hdr.inagg.block & (window - 1)) != hdr.inagg.slot) {
+        bit<32> position;
+        position_of(meta, hdr.inagg.block, position);
+        if (position != hdr.inagg.slot) {
             meta.reason = INAGG_R_SLOT;
             return;
         }

@@ -2,6 +2,7 @@
 #include "support/bmv2_plane.hpp"
 
 #include "error.hpp"
+#include "p4/punt.hpp"
 #include "switch_maps.h"
 
 #include <inagg/core/checksum.h>
@@ -39,7 +40,6 @@ using inaggd::system_text;
 constexpr uint16_t cpu_port = 64, thrift_port = 9090;
 constexpr uint16_t port_numbers[] = {1, 2, cpu_port};
 constexpr uint32_t cleared_slots = 64; // as the vectors use at most
-constexpr uint8_t clock_sweeps = 1, clock_decides = 2; // p4/v1model/trio.p4
 constexpr size_t columns = 128, drops_column = 17, punt_bytes = 16;
 
 std::string outer(uint16_t port) { return fmt::format("out{}", port); }
@@ -47,6 +47,14 @@ std::string inner(uint16_t port) { return fmt::format("in{}", port); }
 
 // Stations of frames that only mark the end of what came before them.
 Mac sentinel_mac(uint16_t port) { return {2, 0, 0, 0, 0xee, static_cast<uint8_t>(port)}; }
+
+// The agent's clock, for all places of blocks.
+std::vector<Frame> clock_frames(uint8_t work) {
+    std::vector<Frame> frames;
+    for (uint16_t place = 0; place < switch_buckets * INAGG_WAYS; place++)
+        frames.push_back(inaggd::p4::clock_frame(place, work));
+    return frames;
+}
 
 void run(const std::string &command) {
     if (std::system(command.c_str()))
@@ -320,30 +328,13 @@ Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame, uint16_t port) {
 
 Answer Bmv2Plane::receive(const Frame &frame) { return first_answer({frame}, the_port); }
 
-namespace {
-
-// The agent's clock, for all places of blocks.
-std::vector<Frame> clock_frames(uint8_t what) {
-    std::vector<Frame> frames;
-    for (uint8_t i = 0; i < switch_buckets * INAGG_WAYS; i++) {
-        Frame &frame = frames.emplace_back(60);
-        frame[11] = what;
-        frame[12] = 0x88;
-        frame[13] = 0xb6;
-        frame[15] = i;
-    }
-    return frames;
-}
-
-} // namespace
-
 // Descriptors' time is up always: tick() finds them.
 void Bmv2Plane::sweep() {
-    if (is_there(INAGG_TRIO) && first_answer(clock_frames(clock_sweeps), cpu_port).action != Action::absorb)
+    if (is_there(INAGG_TRIO) && first_answer(clock_frames(inaggd::p4::clock_sweeps), cpu_port).action != Action::absorb)
         throw std::runtime_error("a sweep has sent something");
 }
 
-Answer Bmv2Plane::tick() { return first_answer(clock_frames(clock_decides), cpu_port); }
+Answer Bmv2Plane::tick() { return first_answer(clock_frames(inaggd::p4::clock_decides), cpu_port); }
 
 bool Bmv2Plane::is_there(uint8_t algorithm) const {
     return std::any_of(jobs_.begin(), jobs_.end(), [=](const auto &job) { return job.second.algorithm == algorithm; });

@@ -5,6 +5,7 @@
 #include "error.hpp"
 #include "job_json.hpp"
 #include "messages.hpp"
+#include "sweeper.hpp"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -16,8 +17,6 @@
 #include <ranges>
 
 namespace inaggd::p4 {
-
-using namespace std::chrono_literals;
 
 namespace {
 
@@ -309,11 +308,7 @@ inagg_policy P4Agent::policy_of(const JobState &job) const {
     policy.expiry_us = job.stragglers.expiry_us;
     policy.quorum = job.stragglers.quorum;
     policy.most_open = 2 * pool_slots(job.record);
-    if (policy.expiry_us) {
-        const auto expiry = std::chrono::microseconds(policy.expiry_us);
-        const auto sweeps = (expiry + clock_period - 1us) / clock_period;
-        policy.expiry_sweeps = static_cast<uint16_t>(std::clamp<int64_t>(sweeps, 1, INAGG_MOST_SWEEPS - 1));
-    }
+    policy.expiry_sweeps = expiry_in_sweeps(policy.expiry_us, {.sweepers = 1, .period = clock_period});
     return policy;
 }
 
