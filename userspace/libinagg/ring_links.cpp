@@ -244,11 +244,20 @@ void RingLinks::tell_all(uint16_t gone, bool asks) const {
 void RingLinks::ask() { tell_all(nobody, true); }
 
 uint64_t RingLinks::missing(uint32_t calls, uint64_t since_ns) const {
-    uint64_t ranks = 0;
-    for (uint16_t rank = 0; rank < size_; rank++)
-        if (rank != rank_ && (presences_[rank].calls < calls || presences_[rank].heard_ns < since_ns))
-            ranks |= inagg_rank_bit(rank);
-    return ranks;
+    uint64_t silent = 0, behind = 0;
+    uint32_t fewest = calls - 1;
+    for (uint16_t rank = 0; rank < size_; rank++) {
+        if (rank == rank_)
+            continue;
+        if (presences_[rank].heard_ns < since_ns)
+            silent |= inagg_rank_bit(rank);
+        if (presences_[rank].calls < fewest)
+            behind = 0;
+        fewest = std::min(fewest, presences_[rank].calls);
+        if (presences_[rank].calls == fewest)
+            behind |= inagg_rank_bit(rank);
+    }
+    return silent ? silent : behind;
 }
 
 std::string RingLinks::trouble() const {

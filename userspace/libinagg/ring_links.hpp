@@ -60,7 +60,8 @@ public:
 
     // Ask all how far they have come.
     void ask();
-    // Bitmap of the ranks that have not said since `since_ns` that they have made so many calls.
+    // Bitmap of the ranks that have said nothing since `since_ns`. If there are none, of those that have made the fewest
+    // calls and not so many: the others that have not may wait for them themselves.
     uint64_t missing(uint32_t calls, uint64_t since_ns) const;
     // What it is that no rank is missing for, and that does not come all the same.
     std::string trouble() const;
