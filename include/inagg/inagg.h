@@ -36,7 +36,7 @@ typedef enum inagg_error {
 	INAGG_ENOSWITCH = -2, /* no switch answers at that address */
 	INAGG_EREFUSED = -3,  /* the switch refuses the join: the message has its reason */
 	INAGG_EDEADLINE = -4, /* a block did not complete in time: job, block and missing ranks in the message */
-	INAGG_ERANGE = -5,    /* a value does not fit the scale fixed by hand; all ranks get this error; not with atp */
+	INAGG_ERANGE = -5,    /* a value does not fit the scale fixed by hand (not with atp), or FLOAT64 its limbs; all ranks get this error */
 	INAGG_ESYSTEM = -6,   /* a system call failed */
 	INAGG_EPRIVILEGE = -7,/* the transport needs privileges that the process lacks */
 	INAGG_ECLOSED = -8,   /* the job was ended or restarted, or an earlier error broke this communicator */
@@ -111,6 +111,9 @@ void inagg_options_init(inagg_options *options);
  */
 int inagg_options_from_env(inagg_options *options);
 
+/** The same for rank @rank of @size, whatever the environment says of these two. */
+int inagg_options_for_rank(inagg_options *options, uint16_t rank, uint16_t size);
+
 /** Join the job: returns when the switch has accepted this rank.  *comm is the caller's to leave. */
 int inagg_join(const inagg_options *options, inagg_comm **comm);
 
@@ -136,8 +139,13 @@ void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats);
  *   FLOAT16, BFLOAT16 sum: in fixed point in the switch.  With panama switches add FLOAT32 as IEEE 754 does, in a fixed
  *   order; FLOAT16 and BFLOAT16 go as FLOAT32 and are rounded once.  Minimum and maximum are exact for all types.
  *   INAGG_AVG, of floats: the sum, divided by the number of ranks that are in each block, and rounded once
- *   more; a 16-bit sum that overflows averages to infinity.  INT32 gives INAGG_EINVAL.
- * With trio, ranks that are late may be missing: inagg_last_outcome().
+ *   more; a 16-bit sum that overflows averages to infinity.  INT32 and INT64 give INAGG_EINVAL.
+ *   INT64: exact, wraps.  FLOAT64 sum: exact, then rounded once to nearest even (zeros lose their sign), if all finite
+ *   elements of all ranks are multiples of some power of two and smaller than 2^99 of it; else all ranks get INAGG_ERANGE
+ *   from this call, and can go on.  Minimum and maximum of both are exact.  They travel as INT32, in two steps: first what
+ *   decides how, and in the second one to five for an element.  An outcome's blocks are those of the second.  Sums of so
+ *   few elements that any fits one packet (four of FLOAT64, by MTU 1500) take one step, and no INAGG_ERANGE.
+ * With trio, ranks that are late may be missing: inagg_last_outcome().  INT64 and FLOAT64 need all: INAGG_EINVAL.
  */
 int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
 		    inagg_op op);

@@ -33,7 +33,11 @@ enum inagg_dtype {
 	INAGG_FLOAT32	= 1,	/* summed as 32-bit fixed point at a scale agreed for each tensor */
 	INAGG_FLOAT16	= 2,	/* IEEE binary16 */
 	INAGG_BFLOAT16	= 3,	/* the upper half of binary32 */
-	INAGG_DTYPES
+	INAGG_DTYPES,
+
+	/* libinagg only, as several INT32; AF_INAGG gives EINVAL */
+	INAGG_INT64	= 16,
+	INAGG_FLOAT64	= 17,	/* summed exactly, then rounded once */
 };
 
 enum inagg_op {

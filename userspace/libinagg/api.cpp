@@ -7,6 +7,7 @@
 #include "communicator.hpp"
 #include "error.hpp"
 #include "options.hpp"
+#include "wide.hpp"
 
 #include <cstring>
 #include <exception>
@@ -79,7 +80,9 @@ template <typename Enum> int number_of(const Enum &value) {
 }
 
 void check_dtype(const inagg_dtype &dtype) {
-    if (const int number = number_of(dtype); number < 0 || number >= INAGG_DTYPES)
+    const int number = number_of(dtype);
+    const bool known = (number >= 0 && number < INAGG_DTYPES) || number == INAGG_INT64 || number == INAGG_FLOAT64;
+    if (!known)
         throw Error(INAGG_EINVAL, "data type {}: use an inagg_dtype", number);
 }
 
@@ -104,8 +107,8 @@ void check_reduction(const inagg_comm *comm, const void *send, const void *recv,
     check_dtype(dtype);
     if (const int number = number_of(op); number < 0 || number >= INAGG_OPS)
         throw Error(INAGG_EINVAL, "operator {}: use an inagg_op", number);
-    if (op == INAGG_AVG && dtype == INAGG_INT32)
-        throw Error(INAGG_EINVAL, "average of int32: it is no int32; sum, and divide, or use a float type");
+    if (op == INAGG_AVG && (dtype == INAGG_INT32 || dtype == INAGG_INT64))
+        throw Error(INAGG_EINVAL, "average of integers: it is none; sum, and divide, or use a float type");
 }
 
 } // namespace
@@ -118,6 +121,13 @@ int inagg_options_from_env(inagg_options *options) {
     return guarded([&] {
         require(options, "the options are NULL");
         *options = inagg::options_from_env();
+    });
+}
+
+int inagg_options_for_rank(inagg_options *options, uint16_t rank, uint16_t size) {
+    return guarded([&] {
+        require(options, "the options are NULL");
+        *options = inagg::options_for_rank(rank, size);
     });
 }
 
@@ -241,6 +251,8 @@ int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inag
     return guarded([&] {
         require(blocks, "the result is NULL");
         check_reduction(comm, &count, &count, count, dtype, op);
+        if (inagg::is_wide(dtype))
+            throw Error(INAGG_EINVAL, "blocks of 64-bit elements: how many depends on their values; use a 32-bit type");
         const uint64_t each = comm->communicator.block_elements(dtype, op);
         *blocks = (count + each - 1) / each;
     });

@@ -6,6 +6,7 @@
 #include "forest.hpp"
 #include "options.hpp"
 #include "transports.hpp"
+#include "wide.hpp"
 
 #include <algorithm>
 
@@ -130,7 +131,7 @@ std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string 
         carrier = std::make_unique<Forest>(options, std::move(trees));
     if (options.aggregate_from && options.size > 1)
         carrier = std::make_unique<BySize>(options, std::move(carrier));
-    return carrier;
+    return std::make_unique<Wide>(options, std::move(carrier));
 }
 
 } // namespace inagg

@@ -7,6 +7,7 @@
 //     KernelCarrier (kernel.cpp)      gives them to an AF_INAGG socket: kernel
 //     Forest (forest.cpp)             shares them out to carriers, each with a tree of switches of its own
 //     BySize (by_size.cpp)            gives a carrier large ones only, and the others to a Ring of hosts (ring.cpp)
+//     Wide (wide.cpp)                 makes two reductions of one of 64-bit elements
 #pragma once
 
 #include "error.hpp"

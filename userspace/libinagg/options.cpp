@@ -222,14 +222,15 @@ inagg_options default_options() {
     return options;
 }
 
-inagg_options options_from_env() {
-    inagg_options options = default_options();
+namespace {
+
+// All but rank and size, which are set.
+void read_environment(inagg_options &options) {
     read_text("INAGG_SWITCH", options.switch_address);
     if (!options.switch_address[0])
         throw Error(INAGG_EINVAL,
                     "INAGG_SWITCH is not set: set it to the IPv4 or IPv6 address of the switch");
     read_number({"INAGG_JOB"}, options.job, 0, 65535);
-    read_rank_and_size(options);
     read_text("INAGG_ALGORITHM", options.algorithm);
     read_text("INAGG_TRANSPORT", options.transport);
     read_number({"INAGG_TIMEOUT_MS"}, options.timeout_ms, 1, UINT32_MAX);
@@ -248,6 +249,22 @@ inagg_options options_from_env() {
     if (const auto aggregate_from = first_set({"INAGG_AGGREGATE_FROM"}))
         options.aggregate_from = parse_bytes(*aggregate_from);
     validate(options);
+}
+
+} // namespace
+
+inagg_options options_from_env() {
+    inagg_options options = default_options();
+    read_rank_and_size(options);
+    read_environment(options);
+    return options;
+}
+
+inagg_options options_for_rank(uint16_t rank, uint16_t size) {
+    inagg_options options = default_options();
+    options.rank = rank;
+    options.size = size;
+    read_environment(options);
     return options;
 }
 

@@ -14,6 +14,8 @@ inagg_options default_options();
 
 // default_options() changed by the environment; throws INAGG_EINVAL naming the variable and the fix.
 inagg_options options_from_env();
+// The same, but rank and size are these.
+inagg_options options_for_rank(uint16_t rank, uint16_t size);
 
 // A job's trees are options.trees jobs: these are the options of the `index`th.
 inagg_options options_of_tree(const inagg_options &options, uint16_t index);
