@@ -48,3 +48,20 @@ def netns(tmp_path, *arguments, limit=RUN_LIMIT, environment=None):
     links = json.loads(summary.read_text()) if summary.exists() else {}
     print(f"$ inagg-netns run {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}")  # shown if the test fails
     return Run(done.returncode, done.stdout, done.stderr, links)
+
+
+def processes_of(launcher):
+    """Host process ids of the launcher's descendants."""
+    children = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = entry.read_text()
+        except OSError:
+            continue
+        children.setdefault(int(text.rsplit(")", 1)[1].split()[1]), []).append(int(text.split(" ", 1)[0]))
+    found, queue = [], [launcher]
+    while queue:
+        for child in children.get(queue.pop(), []):
+            found.append(child)
+            queue.append(child)
+    return found

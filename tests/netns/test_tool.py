@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from netns import netns, netns_command
+from netns import netns, netns_command, processes_of
 
 NO_SWITCH = ("--switch", "none")
 
@@ -154,6 +155,48 @@ def test_own_run_directory_and_bpf_file_system(tmp_path):
     assert not Path("/run/inagg/x").exists() and not Path("/run/y").exists() and not Path("/sys/fs/bpf/z").exists()
 
 
+def test_hosts_have_names_that_resolve(tmp_path):
+    run = netns(tmp_path, "--workers", 2, *shell("hostname; getent ahostsv4 host1 | head -1 | cut -d' ' -f1"))
+    assert run.lines(0) == ["host0", "10.77.0.11"] and run.lines(1) == ["host1", "10.77.0.11"]
+    assert "host1" not in Path("/etc/hosts").read_text()
+
+
+# Programs that start the ranks
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun: install openmpi-bin")
+def test_mpirun_starts_ranks_on_all_hosts(tmp_path):
+    run = netns(tmp_path, *NO_SWITCH, "--workers", 5, "--ranks-per-host", 2, "--job", 9, "--", "mpirun", "sh", "-c",
+                "sleep 0.$OMPI_COMM_WORLD_RANK; echo $OMPI_COMM_WORLD_RANK $(hostname) $WORKER_ADDRESS $INAGG_JOB $INAGG_RANK.")
+    assert run.status == 0
+    assert sorted(run.lines("mpirun")) == ["0 host0 10.77.0.10 9 .", "1 host0 10.77.0.10 9 .", "2 host1 10.77.0.11 9 .",
+                                           "3 host1 10.77.0.11 9 .", "4 host2 10.77.0.12 9 ."]
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun: install openmpi-bin")
+def test_status_of_mpirun(tmp_path):
+    run = netns(tmp_path, *NO_SWITCH, "--workers", 2, "--", "mpirun", "sh", "-c", "exit $((OMPI_COMM_WORLD_RANK * 7))")
+    assert run.status == 7
+    assert "netns: mpirun ended with status 7" in run.error
+
+
+def test_torchrun_is_started_on_each_host(tmp_path):
+    run = netns(tmp_path, "--workers", 4, "--ranks-per-host", 2, "--launcher", "torchrun",
+                *shell("echo $PET_NNODES $PET_NODE_RANK $PET_NPROC_PER_NODE $PET_MASTER_ADDR $INAGG_RANK."))
+    assert run.lines("host0") == ["2 0 2 10.77.0.10 ."] and run.lines("host1") == ["2 1 2 10.77.0.10 ."]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (("--kill", "1@1s", "--", "mpirun", "true"), "'mpirun' starts the ranks"),
+    (("--ranks-per-host", "3", "--", "/usr/bin/torchrun", "true"), "4 workers are no multiple of 3"),
+    (("--launcher", "srun", "--", "true"), "srun"),
+])
+def test_launchers_that_cannot_work_are_refused(tmp_path, arguments, message):
+    run = netns(tmp_path, "--workers", 4, *arguments)
+    assert run.status == 2
+    assert message in run.error
+
+
 @pytest.mark.parametrize("topology", ["star", "bridge"])
 @pytest.mark.parametrize("family", [(), ("--ipv6",)])
 def test_ranks_reach_each_other(tmp_path, topology, family):
@@ -165,23 +208,6 @@ def test_ranks_reach_each_other(tmp_path, topology, family):
 
 
 # What is left
-
-
-def processes_of(launcher):
-    """Host process ids of the launcher's descendants."""
-    children = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = entry.read_text()
-        except OSError:
-            continue
-        children.setdefault(int(text.rsplit(")", 1)[1].split()[1]), []).append(int(text.split(" ", 1)[0]))
-    found, queue = [], [launcher]
-    while queue:
-        for child in children.get(queue.pop(), []):
-            found.append(child)
-            queue.append(child)
-    return found
 
 
 def traces_of(launcher):

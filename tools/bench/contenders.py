@@ -16,6 +16,8 @@ TRANSPORTS = ("udp", "afxdp", "xdp")
 RINGS = ("mpi-ring", "gloo-ring")
 PEERS = RINGS + ("mpi-default", "gloo-bcube")
 CONTENDERS = TRANSPORTS + PEERS
+MPI_ALGORITHMS = {
+    "default": [], "ring": ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4"]}
 TIMEOUT = 180  # seconds for one measurement
 
 
@@ -101,9 +103,12 @@ class Runner:
                 str(self.bin / "inagg-perf"), "allreduce", "-b", text_of_size(size), "-e", text_of_size(size),
                 "-n", str(iterations), "-w", str(iterations // 5 + 1), "--json"]
         library, algorithm = contender.split("-")
-        return self.netns(network, "--switch", "none") + [
-            str(HERE / f"{library}-rank"), str(folder), algorithm, str(self.bin / f"{library}-allreduce"),
-            f"{size}:{iterations}"]
+        if library == "mpi":
+            start = ["mpirun", *MPI_ALGORITHMS[algorithm], str(HERE / "mpi-rank")]
+        else:
+            start = [str(HERE / "gloo-rank"), str(folder), algorithm]
+        return self.netns(network, "--switch", "none") + start + [
+            str(self.bin / f"{library}-allreduce"), f"{size}:{iterations}"]
 
     def allreduce(self, contender, network, size, iterations):
         """Time of one allreduce of float32 in microseconds."""

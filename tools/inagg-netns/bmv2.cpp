@@ -20,7 +20,7 @@ constexpr unsigned cpu_port = 255; // behind those of the most hosts
 
 // Beside this program, built or installed; as it was found first, before other mounts could hide it.
 std::filesystem::path p4_program(const std::string &algorithm) {
-    static const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "share/inagg/p4";
+    static const auto folder = own_program().parent_path().parent_path() / "share/inagg/p4";
     return folder / (algorithm + ".json");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // inagg-netns: a network of namespaces, a switch in the middle, and one command on all its workers.
 #include "bmv2.hpp"
+#include "launch.hpp"
 #include "network.hpp"
 #include "options.hpp"
 #include "sandbox.hpp"
@@ -12,8 +13,20 @@
 
 #include <unistd.h>
 
+static int enter(const netns::Options &options) {
+    try {
+        return netns::enter_host(options.enter, options.command);
+    } catch (const std::exception &error) {
+        fmt::print(stderr, "inagg-netns: {}\n", error.what());
+        return 255; // as ssh
+    }
+}
+
 int main(int argc, char **argv) {
     const netns::Options options = netns::parse_options(argc, argv);
+    if (!options.enter.empty()) {
+        return enter(options);
+    }
     if (geteuid() != 0) {
         fmt::print(stderr,
                    "inagg-netns: user {} cannot create network namespaces: run it as root, with sudo\n",

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <map>
 
 namespace netns {
 
@@ -19,6 +20,9 @@ using inagg::parse_rate;
 namespace {
 
 constexpr int usage_error = 2;
+
+const std::map<std::string, Launcher> launchers = {
+    {"none", Launcher::none}, {"torchrun", Launcher::torchrun}, {"mpirun", Launcher::mpirun}, {"mpiexec", Launcher::mpirun}};
 
 // An option whose text one of the parsers of units.hpp turns into a value.
 template <class Value, class Parser>
@@ -215,7 +219,32 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option(
         "--json-summary", options.json_summary,
         "File for the counters of the impairments and the bytes of the background flows, {} without any");
+    run.add_option("--launcher", options.asked_launcher,
+                   "Who starts the ranks: none, COMMAND is run once for each; torchrun, COMMAND is run on each host and starts its "
+                   "ranks; mpirun, COMMAND is run on the first host and starts all. By COMMAND's name if not given")
+        ->transform(CLI::CheckedTransformer(launchers).description("none|torchrun|mpirun"));
     run.add_option("command", options.command, "Command and arguments, after --")->required();
+}
+
+void add_enter(CLI::App &enter, Options &options) {
+    enter.add_option("host", options.enter, "host0, host1, ...")->required();
+    enter.prefix_command(); // what follows are words of a shell command, whatever they look like
+}
+
+// Those that start ranks know no rank that could be killed here.
+void choose_launcher(Options &options) {
+    const auto known = launchers.find(options.command[0].substr(options.command[0].rfind('/') + 1));
+    options.launcher = options.asked_launcher.value_or(known == launchers.end() ? Launcher::none : known->second);
+    if (options.launcher == Launcher::none) {
+        return;
+    }
+    if (!options.kill.empty()) {
+        throw CLI::ValidationError("--kill", fmt::format("'{}' starts the ranks: only it knows them", options.command[0]));
+    }
+    if (options.launcher == Launcher::torchrun && options.workers % options.ranks_per_host != 0) {
+        throw CLI::ValidationError("--ranks-per-host", fmt::format("torchrun starts as many on each host, and {} workers are no "
+                                                                   "multiple of {}", options.workers, options.ranks_per_host));
+    }
 }
 
 void check_impairments(const Options &options) {
@@ -319,10 +348,18 @@ Options parse_options(int argc, char **argv) {
         "Status: the first failing rank's (128 + signal if killed), 124 after --timeout, 125 if the\n"
         "network or the switch failed, 2 for a wrong command line.\n"
         "Each rank sees INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,\n"
-        "INAGG_TRANSPORT, INAGG_EXPIRY and INAGG_QUORUM if given, WORKER_ADDRESS, and RANK, WORLD_SIZE, MASTER_ADDR, ... as from torchrun.");
+        "INAGG_TRANSPORT, INAGG_EXPIRY and INAGG_QUORUM if given, WORKER_ADDRESS, and RANK, WORLD_SIZE, MASTER_ADDR, ... as from torchrun.\n"
+        "`-- torchrun ...` and `-- mpirun ...` start the ranks themselves, and need no options for it.");
     add_run(*run, options);
+    CLI::App *enter = app.add_subcommand("enter", "For mpirun in a run: execute a shell command on a host, as ssh does");
+    add_enter(*enter, options);
     try {
         app.parse(argc, argv);
+        if (enter->parsed()) {
+            options.command = enter->remaining();
+            return options;
+        }
+        choose_launcher(options);
         check_ranks(options);
         check_impairments(options);
         check_topology(*run, options);

@@ -42,6 +42,9 @@ struct Background {
     const char *name() const { return udp ? "udp" : "tcp"; }
 };
 
+// What starts the ranks, if it is not inagg-netns.
+enum class Launcher { none, torchrun, mpirun };
+
 // One run, as asked for on the command line.
 struct Options {
     std::string topology = "star";
@@ -70,7 +73,10 @@ struct Options {
     bool prefix = true;
     bool quiet_ranks = false;
     std::string json_summary;
+    std::optional<Launcher> asked_launcher; // else by the command's name
+    Launcher launcher = Launcher::none;
     std::vector<std::string> command;
+    std::string enter; // not a run: go to this host and execute `command` there
 
     bool with_switch() const { return switch_kind != "none"; }
     bool with_bmv2() const { return switch_kind == "bmv2"; }

@@ -19,6 +19,11 @@
 
 namespace netns {
 
+const std::filesystem::path &own_program() {
+    static const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe");
+    return path;
+}
+
 void fail(const std::string &what) { throw std::system_error(errno, std::generic_category(), what); }
 
 Pipe::Pipe() {
@@ -31,9 +36,17 @@ Pipe::Pipe() {
 }
 
 Namespace Namespace::current() {
-    Fd fd(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+    Fd fd(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
     if (!fd) {
         fail("/proc/self/ns/net");
+    }
+    return Namespace(std::move(fd));
+}
+
+Namespace Namespace::open(const std::string &path) {
+    Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) {
+        fail(path);
     }
     return Namespace(std::move(fd));
 }
@@ -68,12 +81,18 @@ void redirect(int fd, int target) {
     }
 }
 
-[[noreturn]] void execute(const Spawn &spec) {
+} // namespace
+
+void execute(const Spawn &spec) {
     redirect(spec.input, STDIN_FILENO);
     redirect(spec.output, STDOUT_FILENO);
     redirect(spec.error, STDERR_FILENO);
     if (spec.keep >= 0) {
         fcntl(spec.keep, F_SETFD, 0);
+    }
+    if (!spec.host_name.empty() &&
+        (unshare(CLONE_NEWUTS) != 0 || sethostname(spec.host_name.c_str(), spec.host_name.size()) != 0)) {
+        fail("cannot name a host");
     }
     for (const std::string &variable : spec.environment) {
         putenv(const_cast<char *>(variable.c_str()));
@@ -89,8 +108,6 @@ void redirect(int fd, int target) {
                std::generic_category().message(error));
     _exit(error == ENOENT ? 127 : 126);
 }
-
-} // namespace
 
 pid_t spawn(const Spawn &spec) {
     return start_process(*spec.space, spec.command[0], [&spec] { execute(spec); });

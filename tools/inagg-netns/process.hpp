@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,6 +15,9 @@
 #include <vector>
 
 namespace netns {
+
+// This program's file. The first call comes before this process has mounts of its own, from which it may not be seen.
+const std::filesystem::path &own_program();
 
 // Throws std::system_error for the current errno.
 [[noreturn]] void fail(const std::string &what);
@@ -31,6 +35,8 @@ public:
     static Namespace current();
     // Makes a new one; the caller stays where it is.
     static Namespace create();
+    // The one at a path().
+    static Namespace open(const std::string &path);
     void enter() const;
     // For `ip link ... netns PATH`.
     std::string path() const;
@@ -58,10 +64,14 @@ struct Spawn {
     int output = -1;                           // -1: inherited
     int error = -1;
     int keep = -1; // a further descriptor that the command inherits
+    std::string host_name = {}; // that it sees; empty: the machine's
 };
 
-// Starts a command in a process group of its own. A command that cannot be executed ends with 127 or 126
-// and a message, as in a shell.
+// Becomes a command, where it is: `space` is for spawn(). What cannot be executed ends with 127 or 126 and a message, as
+// in a shell.
+[[noreturn]] void execute(const Spawn &spec);
+
+// Starts a command in its namespace and in a process group of its own.
 pid_t spawn(const Spawn &spec);
 
 // Starts a function, which does not return, in a process and process group of its own. `name` is for what it

@@ -50,7 +50,7 @@ Fd open_signals() {
     return fd;
 }
 
-std::filesystem::path own_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
+std::filesystem::path own_folder() { return own_program().parent_path(); }
 
 // A program of this project: beside this one, else on the PATH.
 std::string sibling(const std::string &name) {
@@ -75,6 +75,18 @@ std::ofstream open_summary(const std::string &path) {
     return file;
 }
 
+// Puts those of the `folders` that exist before what the variable has.
+void add_path(const char *variable, const std::vector<std::filesystem::path> &folders) {
+    const char *before = std::getenv(variable);
+    std::string path = before ? before : "";
+    for (const std::filesystem::path &folder : folders) {
+        if (std::filesystem::exists(folder)) {
+            path = std::filesystem::canonical(folder).string() + (path.empty() ? "" : ":") + path;
+        }
+    }
+    setenv(variable, path.c_str(), 1);
+}
+
 } // namespace
 
 void prepare_environment() {
@@ -82,6 +94,8 @@ void prepare_environment() {
     // ip and ethtool lie in sbin, which the PATH of users, and that of plain su, lacks.
     setenv("PATH", fmt::format("{}:{}:/usr/sbin:/sbin", own_folder().string(), path ? path : "/usr/bin:/bin").c_str(),
            1);
+    add_path("LD_LIBRARY_PATH", {own_folder() / "../lib"});
+    add_path("PYTHONPATH", {own_folder() / "../../userspace/python", own_folder() / "../lib/python3/dist-packages"});
     setenv("INAGG_NETNS", "1", 1);
 }
 
@@ -139,8 +153,9 @@ int Supervisor::supervise() {
             }
         }
     }
-    for (unsigned rank = 0; rank < options_.workers; ++rank) {
-        start_rank(rank);
+    publish_hosts(options_, network_);
+    for (const Launch &launch : launches(options_, network_)) {
+        start_command(launch);
     }
     start_flows();
     for (const std::string &command : options_.also_in_switch) {
@@ -378,46 +393,13 @@ void Supervisor::await_ready(const std::string &name, Fd ready) {
     }
 }
 
-std::vector<std::string> Supervisor::rank_environment(unsigned rank) const {
-    const unsigned host = options_.host_of(rank);
-    const unsigned first = host * options_.ranks_per_host;
-    const unsigned local_size = std::min(options_.ranks_per_host, options_.workers - first);
-    std::vector<std::string> variables = {
-        fmt::format("WORKER_ADDRESS={}", network_.host_address(host)),
-        fmt::format("RANK={}", rank),
-        fmt::format("WORLD_SIZE={}", options_.workers),
-        fmt::format("LOCAL_RANK={}", rank - first),
-        fmt::format("LOCAL_WORLD_SIZE={}", local_size),
-        fmt::format("MASTER_ADDR={}", network_.host_address(0)),
-        "MASTER_PORT=29500",
-        fmt::format("INAGG_JOB={}", options_.job),
-        fmt::format("INAGG_TREES={}", options_.trees),
-        fmt::format("INAGG_RANK={}", rank),
-        fmt::format("INAGG_SIZE={}", options_.workers),
-        fmt::format("INAGG_ALGORITHM={}", options_.algorithm),
-        fmt::format("INAGG_TRANSPORT={}", options_.transport),
-    };
-    if (options_.with_switch()) {
-        variables.push_back(fmt::format("INAGG_SWITCH={}", network_.switch_addresses(host)));
-    }
-    if (options_.checked) {
-        variables.push_back("INAGG_CHECKED=1");
-    }
-    if (!options_.expiry.empty()) {
-        variables.push_back("INAGG_EXPIRY=" + options_.expiry);
-    }
-    if (!options_.quorum.empty()) {
-        variables.push_back("INAGG_QUORUM=" + options_.quorum);
-    }
-    return variables;
-}
-
-void Supervisor::start_rank(unsigned rank) {
-    start(Role::rank, std::to_string(rank),
-          {.space = &network_.host_space(options_.host_of(rank)),
+void Supervisor::start_command(const Launch &launch) {
+    start(Role::rank, launch.name,
+          {.space = &network_.host_space(launch.host),
            .command = options_.command,
-           .environment = rank_environment(rank)},
-          options_.quiet_ranks && rank > 0);
+           .environment = launch.environment,
+           .host_name = host_name(launch.host)},
+          options_.quiet_ranks && find(Role::rank));
 }
 
 void Supervisor::start_side(const std::string &command) {
@@ -599,8 +581,10 @@ void Supervisor::ended(const Child &child, int code) {
         }
         failed(setup_failed);
     } else if (code != 0) {
-        fmt::print(stderr, "netns: {} {} ended with status {}\n",
-                   child.role == Role::rank ? "rank" : "command in", child.name, code);
+        const char *what = child.role != Role::rank                ? "command in "
+                           : options_.launcher == Launcher::none ? "rank "
+                                                                 : "";
+        fmt::print(stderr, "netns: {}{} ended with status {}\n", what, child.name, code);
         failed(code);
     }
 }

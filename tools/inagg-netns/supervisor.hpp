@@ -3,6 +3,7 @@
 #pragma once
 
 #include "flow.hpp"
+#include "launch.hpp"
 #include "network.hpp"
 #include "options.hpp"
 #include "process.hpp"
@@ -16,7 +17,7 @@
 
 namespace netns {
 
-/** Lets this process and its children find the project's programs and those of the system's sbin. */
+/** Lets this process and its children find the programs, libraries and Python module of this build or prefix, and sbin. */
 void prepare_environment();
 
 class Supervisor {
@@ -66,10 +67,9 @@ private:
     void add_root_arguments(const Switch &node, std::vector<std::string> &command) const;
     std::string agent_name(const Switch &node) const;
     void await_ready(const std::string &name, Fd ready);
-    void start_rank(unsigned rank);
+    void start_command(const Launch &launch);
     void start_side(const std::string &command);
     pid_t start(Role role, const std::string &name, Spawn spec, bool hide_output);
-    std::vector<std::string> rank_environment(unsigned rank) const;
 
     void schedule();
     void schedule_carrier(const std::vector<std::pair<std::string, Nanoseconds>> &links, bool carrier);
