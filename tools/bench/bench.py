@@ -20,7 +20,7 @@ import time
 from contenders import (CONTENDERS, PEERS, RINGS, TRANSPORTS, Failed, Network, Runner, size_of_text, text_of_size)
 
 HEADER_BYTES = {"ethernet": 14, "ip": 20, "udp": 8, "inagg": 64}
-PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training", "tenants")
+PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training", "tenants", "ddp")
 # Iterations that take about a second with eight workers on two cores.
 ITERATIONS = {4 << 10: 200, 256 << 10: 50, 4 << 20: 12, 64 << 20: 3}
 
@@ -42,13 +42,15 @@ class Plan:
     straggler_options: tuple = ("--sweeps", 1, 4)
     training_options: tuple = ()
     tenants_options: tuple = ()
+    ddp_options: tuple = ("--rates", "unlimited", "100mbit", "--epochs", 2, "--images", 6000)
 
 
 QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("100mbit",), limited_workers=(8,),
              limited_size=4 << 20, losses=(0.01,), loss_sizes=(4 << 20,), tcp_seconds=2,
              straggler_options=("--expiries", 10, "--blocks", 400, "--least-calls", 5),
              training_options=("--probabilities", 0, 0.16, "--epochs", 3),
-             tenants_options=("--jobs", 4, "--losses", 0.01, "--ecn", "5ms", "--seconds", 3))
+             tenants_options=("--jobs", 4, "--losses", 0.01, "--ecn", "5ms", "--seconds", 3),
+             ddp_options=("--rates", "100mbit", "--losses", 0.01, "--epochs", 1, "--images", 3000))
 
 
 def busy_fraction(seconds=0.2):
@@ -385,6 +387,18 @@ class Bench:
             control = "with" if row["control"] else "without"
             return f"{kind}_{control}_control", row["goodput_mbit"], "Mbit/s", "the paper's: 2.9 times as fast with", None
         return f"{kind}_{row['ecn']}", row["tcp_share"], f"TCP's share of {row['link_mbit']} Mbit/s", "the paper's: about half", None
+
+    def ddp(self):
+        print("\n== PyTorch, a convolutional network with DistributedDataParallel: median iteration")
+        rows, command = self.script("ddp", "--rounds", self.plan.rounds, *self.plan.ddp_options)
+        gloo = {(row["rate"], row["loss"]): row for row in rows if row["backend"] == "gloo"}
+        for row in (row for row in rows if row["backend"] == "inagg"):
+            other = gloo[row["rate"], row["loss"]]
+            name, peer = f"ddp_{row['rate']}_loss{row['loss']:g}", f"gloo: {other['iteration_ms']:.4g} ms"
+            print(f"{name:>24} {row['iteration_ms']:>8.1f} ms  {peer:<16} accuracy {row['accuracy']:.1%} and"
+                  f" {other['accuracy']:.1%}", flush=True)
+            self.add(name, row["iteration_ms"], "ms an iteration", peer, other["iteration_ms"] / row["iteration_ms"], command,
+                     accuracy=row["accuracy"], in_switch=row["in_switch"])
 
     def write(self):
         """results.json, and the figures that others rely on."""

@@ -4,6 +4,7 @@
 Usage: inagg_test.py SWITCH_PROGRAM; the environment sets INAGG_LIBRARY and PYTHONPATH.
 """
 
+import fractions
 import subprocess
 import sys
 import threading
@@ -47,15 +48,28 @@ class Ranks(unittest.TestCase):
 
     def test_allreduce_of_every_type(self):
         def body(comm):
-            for dtype in ("int32", "float32", "float16"):
+            for dtype in ("int32", "float32", "float16", "int64", "float64"):
                 data = numpy.arange(3000, dtype=dtype).reshape(30, 100) % 64
                 total = comm.allreduce(data)
                 numpy.testing.assert_array_equal(total, data * comm.size)
                 self.assertEqual(total.dtype, data.dtype)
+            self.assertEqual(comm.allreduce(numpy.array(1.5)), numpy.array(4.5))
+            self.assertEqual(comm.allreduce(numpy.array(1.5)).shape, ())
             ones = numpy.full(100, 0x3F80, dtype=numpy.uint16)
             numpy.testing.assert_array_equal(comm.allreduce(ones, dtype=inagg.BFLOAT16), 0x4040)
 
         self.run_ranks(3, body)
+
+    def test_sums_of_float64_are_exact(self):
+        tensors = numpy.random.default_rng(1).normal(size=(5, 200)) * 10.0 ** numpy.arange(-6, 4).repeat(20)
+        exact = [float(sum(map(fractions.Fraction, column))) for column in tensors.T]  # float() rounds once
+
+        def body(comm):
+            numpy.testing.assert_array_equal(comm.allreduce(tensors[comm.rank]), exact)
+            with self.assertRaisesRegex(inagg.Error, "more than the 112 bits"):
+                comm.allreduce(numpy.repeat([1e-30, 1e30], 100))
+
+        self.run_ranks(5, body)
 
     def test_operators_and_out(self):
         def body(comm):
@@ -167,7 +181,7 @@ class Ranks(unittest.TestCase):
 
         def body(comm):
             with self.assertRaises(TypeError):
-                comm.allreduce(numpy.zeros(3))
+                comm.allreduce(numpy.zeros(3, dtype=complex))
             with self.assertRaises(ValueError):
                 comm.allreduce(numpy.zeros(3, dtype=numpy.float32), out=numpy.zeros(2, dtype=numpy.float32))
             other = numpy.dtype(numpy.float32).newbyteorder()

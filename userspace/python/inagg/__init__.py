@@ -6,8 +6,8 @@
     with inagg.Communicator() as comm:              # joins, as INAGG_SWITCH, INAGG_JOB, ... say
         gradient = comm.allreduce(gradient)         # the sum over all ranks
 
-All ranks make the same calls in the same order with the same shapes and types. Arrays of int32, float32 and
-float16 are taken as they are; bfloat16, for which NumPy has no type, is an array of uint16 and
+All ranks make the same calls in the same order with the same shapes and types. Arrays of int32, int64, float16, float32 and
+float64 are taken as they are; bfloat16, for which NumPy has no type, is an array of uint16 and
 dtype=inagg.BFLOAT16.
 
 The library is $INAGG_LIBRARY, or else libinagg.so of the build tree or prefix that this file lies in, or
@@ -22,14 +22,17 @@ import weakref
 
 import numpy
 
-__all__ = ["Communicator", "Error", "Outcome", "Request", "SUM", "MIN", "MAX", "AVG", "INT32", "FLOAT32", "FLOAT16", "BFLOAT16",
+__all__ = ["Communicator", "Error", "Outcome", "Request", "SUM", "MIN", "MAX", "AVG", "INT32", "FLOAT32", "FLOAT16",
+           "BFLOAT16", "INT64", "FLOAT64",
            "last_contributors", "last_outcome"]
 
 INT32, FLOAT32, FLOAT16, BFLOAT16 = range(4)
+INT64, FLOAT64 = 16, 17
 SUM, MIN, MAX, AVG = range(4)
 
 _SONAME = "libinagg.so.0"
-_DTYPES = {"int32": INT32, "float32": FLOAT32, "float16": FLOAT16}
+_DTYPES = {"int32": INT32, "float32": FLOAT32, "float16": FLOAT16, "int64": INT64, "float64": FLOAT64}
+_WIDTHS = {INT32: 4, FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT64: 8, FLOAT64: 8}
 
 
 class Error(RuntimeError):
@@ -72,6 +75,9 @@ class _Stats(ctypes.Structure):
         )
     ]
 
+    def as_dict(self):
+        return {name: getattr(self, name) for name, _ in self._fields_}
+
 
 class Outcome(ctypes.Structure):
     """Of whom a result is made (inagg_outcome). Bitmaps: bit r is rank r.
@@ -96,7 +102,7 @@ def _candidates():
     """Where libinagg may be, the most specific place first."""
     if "INAGG_LIBRARY" in os.environ:
         return [os.environ["INAGG_LIBRARY"]]
-    here = pathlib.Path(__file__).resolve().parent
+    here = pathlib.Path(__file__).resolve().parent.parent
     near = [here.parent.parent / "build" / "lib" / "libinagg.so"]  # source tree
     near += [folder / _SONAME for folder in (here, *here.parents)]  # PREFIX/lib/python3/... in PREFIX/lib
     near += sorted(here.parent.glob(f"*/{_SONAME}"))
@@ -195,18 +201,18 @@ def _dtype_of(array, dtype):
                         f"give array.astype({array.dtype.newbyteorder('=').name!r})")
     if dtype is not None:
         _fit("dtype", dtype, ctypes.c_int)
-        width = 2 if dtype in (FLOAT16, BFLOAT16) else 4
+        width = _WIDTHS.get(dtype, array.dtype.itemsize)  # the library knows what to say of others
         if array.dtype.itemsize != width:
             raise TypeError(f"data type {dtype} needs elements of {width} bytes, not {array.dtype}")
         return dtype
     try:
         return _DTYPES[array.dtype.name]
     except KeyError:
-        raise TypeError(f"no inagg type for {array.dtype}: use int32, float32, float16 or dtype=BFLOAT16") from None
+        raise TypeError(f"no inagg type for {array.dtype}: use int32, int64, float16, float32, float64 or dtype=BFLOAT16") from None
 
 
 def _input(array):
-    return numpy.ascontiguousarray(array)
+    return numpy.asarray(array, order="C")
 
 
 def _output(out, like):
@@ -356,7 +362,7 @@ class Communicator:
         """Counters since the join, as a dictionary (inagg_stats_t)."""
         values = _Stats()
         _library.inagg_get_stats(self._open(), ctypes.byref(values))
-        return {name: getattr(values, name) for name, _ in _Stats._fields_}
+        return values.as_dict()
 
     def allreduce(self, array, op=SUM, out=None, dtype=None):
         """Sum (minimum, maximum, average) of all ranks' arrays, on all ranks. `out` may be `array` itself."""
