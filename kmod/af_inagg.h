@@ -182,6 +182,7 @@ struct inagg_sock {
 	struct inagg_boots boots;
 	u64	nonce;		/* of the JOIN */
 	u64	join_due, join_pause;
+	u32	not_yet;	/* why the switch has last put the join off */
 	u64	progress;	/* when a result came last, or the first block after a rest was sent */
 	u64	timer_due;	/* when the timer fires; U64_MAX: it does not */
 	struct hrtimer timer;

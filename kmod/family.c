@@ -398,6 +398,7 @@ static void start_join(struct inagg_sock *isk)
 	isk->progress = now;
 	isk->join_due = now;
 	isk->join_pause = 0;
+	isk->not_yet = INAGG_R_NONE;
 	inagg_timer_arm(isk, now);
 	spin_unlock_bh(&isk->lock);
 }

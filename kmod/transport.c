@@ -311,7 +311,9 @@ static void on_refused(struct inagg_sock *isk, const struct inagg_hdr *h)
 	u32 reason = inagg_swap32(h->slot);
 
 	trace_inagg_join(isk, reason);
-	if (isk->sk.sk_state == TCP_SYN_SENT)
+	if (isk->sk.sk_state == TCP_SYN_SENT && inagg_refusal_may_pass(reason))
+		isk->not_yet = reason;	/* the join is repeated */
+	else if (isk->sk.sk_state == TCP_SYN_SENT)
 		inagg_fail(isk, errno_of(reason), reason);
 	else if (isk->sk.sk_state == TCP_ESTABLISHED)
 		inagg_fail(isk, ECONNRESET, reason);

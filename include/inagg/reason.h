@@ -30,7 +30,7 @@
 	X(20, SIZE, "job has another number of ranks")                                                \
 	X(21, TAKEN, "rank is held by another host")                                                  \
 	X(22, MTU, "MTU is smaller than the job's packets")                                           \
-	X(23, FULL, "no slots or job numbers left on this switch, or too many jobs of this port wait for ranks") \
+	X(23, FULL, "no slots or job numbers left on this switch")                                    \
 	X(24, POLICY, "the switch does not create jobs on request")                                   \
 	X(25, REPLACED, "the job was restarted by another run")                                       \
 	X(26, PARSE, "headers cannot be parsed")                                                      \
@@ -39,7 +39,8 @@
 	X(29, PARENT, "not a parent or child of this switch")                                          \
 	X(30, EXCLUDED, "rank was excluded as a permanent straggler: join again")                      \
 	X(31, MOVED, "the job is at another root")                                                    \
-	X(32, UNLINKED, "no root that all ranks of the job have a link to: check the links between the switches")
+	X(32, UNLINKED, "no root that all ranks of the job have a link to: check the links between the switches") \
+	X(33, FORMING, "too many jobs behind this port of the switch wait for ranks")
 
 enum inagg_reason {
 #define INAGG_REASON_ENUM(number, name, text) INAGG_R_##name = number,

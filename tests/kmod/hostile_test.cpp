@@ -418,6 +418,23 @@ TEST_F(JoinTest, RefusalsHaveTheirErrors) {
     EXPECT_EQ(ranks[0].connect(2, true), -ECONNREFUSED) << "a reason of a later version";
 }
 
+TEST_F(JoinTest, RefusalsThatMayPassAreWaitedOut) {
+    world->deliver(reply(INAGG_REFUSED, config(), INAGG_R_FORMING), ranks[0].port);
+    EXPECT_FALSE(ranks[0].fault());
+    answer_with([](auto &) {});
+    EXPECT_EQ(ranks[0].connect(2), 0);
+}
+
+TEST_F(JoinTest, ARefusalThatDoesNotPassIsTold) {
+    world->deliver(reply(INAGG_REFUSED, config(), INAGG_R_FORMING), ranks[0].port);
+    world->run(60 * s);
+    const auto fault = ranks[0].fault();
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->error, static_cast<unsigned>(ETIMEDOUT));
+    EXPECT_EQ(fault->reason, static_cast<unsigned>(INAGG_R_FORMING));
+    EXPECT_EQ(ranks[0].connect(2, true), -ETIMEDOUT);
+}
+
 TEST_F(JoinTest, EndedJobsResetTheSocket) {
     answer_with([](auto &) {});
     ASSERT_EQ(ranks[0].connect(2), 0);

@@ -28,6 +28,23 @@ def test_two_jobs_at_once(tmp_path, transport):
     assert all(entry["wrong"] == 0 and entry["same"] for entry in results)
 
 
+# A rank ahead of the others may join only some of its jobs (inaggd --port-forming), and waits with the rest of them.
+MANY_JOBS = """
+import os, sys, time, inagg
+time.sleep(int(os.environ["INAGG_RANK"]) * float(sys.argv[1]))
+jobs = [inagg.Communicator(job=job, timeout_ms=3000) for job in range(1, 11)]
+for job in reversed(jobs):
+    job.barrier()
+"""
+
+
+@pytest.mark.parametrize("pause, joins", [(1, True), (20, False)])
+def test_many_jobs_are_joined_at_once(tmp_path, pause, joins):
+    run = netns(tmp_path, "--workers", 2, "--grace", "0s", "--", PYTHON, "-c", MANY_JOBS, pause)
+    assert (run.status == 0) == joins
+    assert joins or "[0] inagg.Error: the switch at 10.77.0.1 refuses rank 0 of job 5 (size 2): too many jobs" in run.error
+
+
 def test_intruder_changes_nothing_and_is_counted(tmp_path):
     """Bad packets, good ones from the wrong port, and results in the switch's name, during an allreduce of two others."""
     count = 40

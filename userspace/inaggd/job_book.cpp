@@ -602,7 +602,7 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
                        std::move(so_far));
     if (forming_behind(event.ifindex) >= policy_.port_forming)
-        return refused(INAGG_R_FULL,
+        return refused(INAGG_R_FORMING,
                        fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
                                    policy_.port_forming),
                        std::move(so_far));

@@ -100,6 +100,10 @@ void accept(const inagg_hdr &header, const inagg_config &answer, JobConfig &job)
     }
 }
 
+Error still_refused(const inagg_options &options, int reason) {
+    return reason == INAGG_R_EXCLUDED ? not_taken_back(options) : join_refused(options, reason);
+}
+
 } // namespace
 
 bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body) {
@@ -156,7 +160,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
         const uint64_t repeat = monotonic_ns() + static_cast<uint64_t>(pause.count());
         for (uint64_t now = monotonic_ns(); now < repeat; now = monotonic_ns()) {
             io.receive(receiver, std::chrono::nanoseconds(repeat - now));
-            if (receiver.refused && *receiver.refused != INAGG_R_EXCLUDED)
+            if (receiver.refused && !inagg_refusal_may_pass(*receiver.refused))
                 throw join_refused(options, *receiver.refused);
             if (!receiver.config)
                 continue;
@@ -166,7 +170,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
             return {job, nonce, receiver.config->flags, options.switch_address};
         }
         if (monotonic_ns() >= deadline)
-            throw receiver.refused ? not_taken_back(options) : no_switch(options);
+            throw receiver.refused ? still_refused(options, *receiver.refused) : no_switch(options);
     }
 }
 

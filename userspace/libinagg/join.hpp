@@ -17,7 +17,7 @@ struct Membership {
 };
 
 // Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after options.timeout_ms or
-// INAGG_EREFUSED; that a rank was excluded and may come back later is no reason to give up before. Joins the group of a static job on `io`.
+// INAGG_EREFUSED, which a refusal that may pass is only then. Joins the group of a static job on `io`.
 Membership join(PacketIo &io, const inagg_options &options);
 
 // Ask again, without waiting: the switch hears that this rank is there, and its CONFIG says who else is.

@@ -186,10 +186,10 @@ void KernelCarrier::join(int family, const sockaddr_storage &peer) {
 
 Error KernelCarrier::join_failure(int error) const {
     const std::optional<inagg_fault> fault = last_fault(socket_.get());
-    if (error == ETIMEDOUT)
-        return no_switch(options_);
     if (fault && fault->reason)
         return join_refused(options_, static_cast<int>(fault->reason));
+    if (error == ETIMEDOUT)
+        return no_switch(options_);
     if (error == EMSGSIZE)
         return {INAGG_EINVAL, "the path to {} carries no packet of {} elements: raise the MTU",
                 options_.switch_address, INAGG_CHUNK};

@@ -185,6 +185,12 @@ INAGG_INLINE int inagg_answer_admits(const struct inagg_job_config *job, const s
 	return 0;
 }
 
+/** Is a join that was refused for @reason to be repeated until its deadline?  Other reasons last. */
+INAGG_INLINE int inagg_refusal_may_pass(__u32 reason)
+{
+	return reason == INAGG_R_EXCLUDED || reason == INAGG_R_FORMING;
+}
+
 /* Does a RESULT name the ranks that it may: all, or, if stragglers are left out, some? */
 INAGG_INLINE int inagg_contributors_admitted(const struct inagg_job_config *job, const struct inagg_hdr *h)
 {

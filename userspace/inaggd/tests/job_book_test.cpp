@@ -561,7 +561,7 @@ TEST_F(Book, OnePortCannotFillTheSwitchWithJobsThatWaitForRanks) {
         expect_done(join(w.again(number)));
     }
     w.job = 20;
-    expect_refused(join(w.again(20)), INAGG_R_FULL);
+    expect_refused(join(w.again(20)), INAGG_R_FORMING);
     Worker elsewhere = Worker::of(1);
     elsewhere.job = 20;
     expect_done(join(elsewhere));
