@@ -40,6 +40,7 @@ typedef enum inagg_error {
 	INAGG_ESYSTEM = -6,   /* a system call failed */
 	INAGG_EPRIVILEGE = -7,/* the transport needs privileges that the process lacks */
 	INAGG_ECLOSED = -8,   /* the job was ended or restarted, or an earlier error broke this communicator */
+	INAGG_EVERIFY = -9,   /* a result is not the sum of what the ranks have sent: inagg_options.key */
 } inagg_error;
 
 /** How to join.  Fill it with inagg_options_init() or inagg_options_from_env(), then change fields. */
@@ -61,6 +62,7 @@ typedef struct inagg_options {
 	int congestion_control; /* atp, panama: 1, the default: send less when queues on the way are long; 0: a full window always */
 	uint16_t trees;         /* 1 .. 64: jobs, each with a switch or server of its own, that share each tensor; default 1 */
 	uint64_t aggregate_from;/* smaller tensors, in bytes, go by a ring of the ranks' hosts; alike on all ranks; 0, the default: none */
+	char key[33];           /* 32 hexadecimal digits that all ranks know, and nobody else: results are verified; "": they are not */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -81,6 +83,7 @@ typedef struct inagg_stats_t {
 	uint64_t cuts;            /* atp, panama: times that long queues, or a loss, made this rank's window smaller */
 	uint64_t parts;           /* canary: sums, of one rank or more, that this rank added up as leader; its own count, too */
 	uint64_t reissues;        /* canary: times that this rank, as leader, had elements sent again because they were lost */
+	uint64_t mismatches;      /* results that were no sums of what the ranks had sent, and asked for again: inagg_options.key */
 } inagg_stats_t;
 
 /**
@@ -105,7 +108,7 @@ void inagg_options_init(inagg_options *options);
  * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
  * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1), INAGG_TREES,
- * INAGG_AGGREGATE_FROM (bytes, "64K", "40M").
+ * INAGG_AGGREGATE_FROM (bytes, "64K", "40M"), INAGG_KEY, or INAGG_KEY_FILE, a file with it.
  * Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
  * INAGG_EINVAL names the variable that is missing or wrong.
  */
@@ -113,6 +116,15 @@ int inagg_options_from_env(inagg_options *options);
 
 /** The same for rank @rank of @size, whatever the environment says of these two. */
 int inagg_options_for_rank(inagg_options *options, uint16_t rank, uint16_t size);
+
+/**
+ * Verified sums: with inagg_options.key a result is taken only if it is the sum of what the ranks have sent, whatever
+ * switches and hosts on the way do, but for a chance of 2^-31 at each try of who does not know the key: core/linear_check.h.
+ * One that is not is asked for again, up to 8 times; then the job ends with INAGG_EVERIFY.  Barriers and broadcasts are
+ * verified, too (barriers not with trio).  Sums of INT32 and their elements must not overflow.  Minima and maxima, and with
+ * panama sums of floats but FLOAT64, give INAGG_EINVAL.  Who knows the key may lie about its own elements.  Transports udp and
+ * afxdp.
+ */
 
 /** Join the job: returns when the switch has accepted this rank.  *comm is the caller's to leave. */
 int inagg_join(const inagg_options *options, inagg_comm **comm);
@@ -159,6 +171,13 @@ int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, i
 		 inagg_op op, uint16_t root);
 /** Returns when all ranks have called it, with trio too. */
 int inagg_barrier(inagg_comm *comm);
+
+/** The same without waiting, as inagg_iallreduce().  Calls of all kinds count in the order in which they are begun. */
+int inagg_ibroadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root,
+		     inagg_request **request);
+int inagg_ireduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
+		  uint16_t root, inagg_request **request);
+int inagg_ibarrier(inagg_comm *comm, inagg_request **request);
 
 /** Wait for and free @request; returns its outcome. */
 int inagg_wait(inagg_request *request);

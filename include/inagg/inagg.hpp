@@ -63,10 +63,14 @@ enum class bfloat16 : uint16_t {};
 template <typename T> constexpr inagg_dtype dtype_of()
 {
 	static_assert(std::is_same_v<T, int32_t> || std::is_same_v<T, float> || std::is_same_v<T, float16> ||
-			  std::is_same_v<T, bfloat16>,
-		      "elements are int32_t, float, inagg::float16 or inagg::bfloat16");
+			  std::is_same_v<T, bfloat16> || std::is_same_v<T, int64_t> || std::is_same_v<T, double>,
+		      "elements are int32_t, int64_t, float, double, inagg::float16 or inagg::bfloat16");
 	if constexpr (std::is_same_v<T, int32_t>)
 		return INAGG_INT32;
+	else if constexpr (std::is_same_v<T, int64_t>)
+		return INAGG_INT64;
+	else if constexpr (std::is_same_v<T, double>)
+		return INAGG_FLOAT64;
 	else if constexpr (std::is_same_v<T, float>)
 		return INAGG_FLOAT32;
 	else if constexpr (std::is_same_v<T, float16>)
@@ -217,6 +221,12 @@ class Comm
 	{
 		detail::check(inagg_broadcast(comm_, data.data(), data.size(), dtype_of<T>(), root));
 	}
+	template <typename T> [[nodiscard]] Request ibroadcast(std::span<std::type_identity_t<T>> data, uint16_t root)
+	{
+		inagg_request *request = nullptr;
+		detail::check(inagg_ibroadcast(comm_, data.data(), data.size(), dtype_of<T>(), root, &request));
+		return Request(request);
+	}
 	/// As allreduce(); only the root's recv is written, others may pass an empty span.
 	template <typename T>
 	inagg_outcome reduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
@@ -227,6 +237,17 @@ class Comm
 		detail::check(
 		    inagg_reduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root));
 		return detail::last_outcome();
+	}
+	template <typename T>
+	[[nodiscard]] Request ireduce(std::span<const std::type_identity_t<T>> send,
+				      std::span<std::type_identity_t<T>> recv, uint16_t root, inagg_op op = INAGG_SUM)
+	{
+		if (rank() == root)
+			same_length(send.size(), recv.size());
+		inagg_request *request = nullptr;
+		detail::check(inagg_ireduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root,
+					    &request));
+		return Request(request);
 	}
 	/// How many data blocks of the calls to come are decided already.
 	uint64_t blocks_ahead()
@@ -239,6 +260,12 @@ class Comm
 	void barrier()
 	{
 		detail::check(inagg_barrier(comm_));
+	}
+	[[nodiscard]] Request ibarrier()
+	{
+		inagg_request *request = nullptr;
+		detail::check(inagg_ibarrier(comm_, &request));
+		return Request(request);
 	}
 	/// Bitmap of the ranks that the job goes on without (trio).
 	std::uint64_t excluded()

@@ -20,7 +20,8 @@ import time
 from contenders import (CONTENDERS, PEERS, RINGS, TRANSPORTS, Failed, Network, Runner, size_of_text, text_of_size)
 
 HEADER_BYTES = {"ethernet": 14, "ip": 20, "udp": 8, "inagg": 64}
-PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training", "tenants", "ddp")
+PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training", "tenants", "ddp", "verify")
+VERIFYING = ("udp", "afxdp")
 # Iterations that take about a second with eight workers on two cores.
 ITERATIONS = {4 << 10: 200, 256 << 10: 50, 4 << 20: 12, 64 << 20: 3}
 
@@ -43,6 +44,8 @@ class Plan:
     training_options: tuple = ()
     tenants_options: tuple = ()
     ddp_options: tuple = ("--rates", "unlimited", "100mbit", "--epochs", 2, "--images", 6000)
+    verify_workers: tuple = (2, 8)
+    verify_sizes: tuple = (4 << 10, 4 << 20)
 
 
 QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("100mbit",), limited_workers=(8,),
@@ -50,7 +53,8 @@ QUICK = Plan(rounds=1, switch_rounds=7, workers=(2, 8), mtus=(1500,), rates=("10
              straggler_options=("--expiries", 10, "--blocks", 400, "--least-calls", 5),
              training_options=("--probabilities", 0, 0.16, "--epochs", 3),
              tenants_options=("--jobs", 4, "--losses", 0.01, "--ecn", "5ms", "--seconds", 3),
-             ddp_options=("--rates", "100mbit", "--losses", 0.01, "--epochs", 1, "--images", 3000))
+             ddp_options=("--rates", "100mbit", "--losses", 0.01, "--epochs", 1, "--images", 3000),
+             verify_workers=(2,), verify_sizes=(4 << 20,))
 
 
 def busy_fraction(seconds=0.2):
@@ -387,6 +391,24 @@ class Bench:
             control = "with" if row["control"] else "without"
             return f"{kind}_{control}_control", row["goodput_mbit"], "Mbit/s", "the paper's: 2.9 times as fast with", None
         return f"{kind}_{row['ecn']}", row["tcp_share"], f"TCP's share of {row['link_mbit']} Mbit/s", "the paper's: about half", None
+
+    def verify(self):
+        """What it costs that results are verified."""
+        print("\n== time of an allreduce with a key, relative to none (MTU 1500)")
+        for workers in self.plan.verify_workers:
+            for size in self.plan.verify_sizes:
+                network = Network(workers, 1500)
+                cases = {name: lambda n=name, w=network, s=size: self.runner.allreduce(n, w, s, ITERATIONS[s] * 4)
+                         for transport in VERIFYING for name in (transport, f"{transport}+key")}
+                times = self.interleaved(cases)
+                for transport in VERIFYING:
+                    plain, keyed = times[transport], times[f"{transport}+key"]
+                    if isinstance(plain, Failed) or isinstance(keyed, Failed):
+                        continue
+                    print(f"{workers} workers, {text_of_size(size):>4} {transport:>6} {keyed / plain:>6.3f}", flush=True)
+                    self.add(f"verify_{workers}w_{text_of_size(size)}_{transport}", keyed / plain, "time over time without a key",
+                             f"no key: {plain:.5g} us", keyed / plain,
+                             self.runner.repeat_command(f"{transport}+key", network, size, ITERATIONS[size] * 4))
 
     def ddp(self):
         print("\n== PyTorch, a convolutional network with DistributedDataParallel: median iteration")

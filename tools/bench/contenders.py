@@ -13,6 +13,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TRANSPORTS = ("udp", "afxdp", "xdp")
+KEY = "INAGG_KEY=000102030405060708090a0b0c0d0e0f"  # of a transport with "+key"
 RINGS = ("mpi-ring", "gloo-ring")
 PEERS = RINGS + ("mpi-default", "gloo-bcube")
 CONTENDERS = TRANSPORTS + PEERS
@@ -98,8 +99,9 @@ class Runner:
 
     def allreduce_command(self, contender, network, size, iterations, folder="DIRECTORY"):
         """The command of one measurement. FOLDER is where the ranks of a peer meet: new and empty."""
-        if contender in TRANSPORTS:
-            return self.netns(network, "--transport", contender) + [
+        transport, _, key = contender.partition("+")
+        if transport in TRANSPORTS:
+            return self.netns(network, "--transport", transport) + (["env", KEY] if key else []) + [
                 str(self.bin / "inagg-perf"), "allreduce", "-b", text_of_size(size), "-e", text_of_size(size),
                 "-n", str(iterations), "-w", str(iterations // 5 + 1), "--json"]
         library, algorithm = contender.split("-")
@@ -121,7 +123,7 @@ class Runner:
 
     def repeat_command(self, contender, network, size, iterations):
         """The command to show: it repeats the measurement."""
-        if contender in TRANSPORTS:
+        if contender.partition("+")[0] in TRANSPORTS:
             return shlex.join(self.allreduce_command(contender, network, size, iterations)).replace(
                 str(self.bin), str(self.build / "bin"))
         command = f"tools/bench/run {self.build} --measure {contender} --workers {network.workers} --mtu {network.mtu}"

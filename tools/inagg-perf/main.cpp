@@ -90,6 +90,11 @@ public:
 private:
     static constexpr uint16_t root = 0;
 
+    Pattern pattern(uint32_t iteration) const {
+        const inagg_options &options = comm_.options();
+        return {args_, comm_.size(), options.scale, iteration, options.key[0] != '\0'};
+    }
+
     bool has_result() const { return args_.collective != Collective::reduce || comm_.rank() == root; }
 
     void blocking(Tensor &tensor) {
@@ -166,8 +171,7 @@ private:
         // In place, results become inputs: zeros stay what they are, where sums would overflow.
         for (Tensor &tensor : tensors_)
             if (tensor.separate)
-                Pattern(args_, comm_.size(), comm_.options().scale, 0)
-                    .fill(comm_.rank(), count_, tensor.send.data());
+                pattern(0).fill(comm_.rank(), count_, tensor.send.data());
         pipeline(args_.warmup);
         comm_.barrier();
         std::vector<double> times = pipeline(args_.iterations);
@@ -184,8 +188,7 @@ private:
         for (int round = 0; round < args_.check_iterations; round++) {
             std::vector<Pattern> patterns;
             for (size_t i = 0; i < tensors_.size(); i++)
-                patterns.emplace_back(args_, comm_.size(), comm_.options().scale,
-                                      round * tensors_.size() + i + 1);
+                patterns.push_back(pattern(round * tensors_.size() + i + 1));
             for (size_t i = 0; i < tensors_.size(); i++)
                 prepare(tensors_[i], patterns[i]);
             for (Tensor &tensor : tensors_)

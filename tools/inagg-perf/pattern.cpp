@@ -79,12 +79,14 @@ int32_t ordered(int32_t bits, int32_t magnitude_mask) { return bits ^ ((bits >> 
 
 } // namespace
 
-Pattern::Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t iteration)
+Pattern::Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t iteration, bool verified)
     : collective_(args.collective), dtype_(args.dtype), op_(args.op == INAGG_AVG ? INAGG_SUM : args.op),
       average_(args.op == INAGG_AVG), all_(~uint64_t{0} >> (64 - ranks)),
       key_(mix64(args.seed + 0x9e3779b97f4a7c15 * (iteration + 1))) {
     if (collective_ == Collective::broadcast || dtype_ == INAGG_INT32) {
         domain_ = Domain::raw;
+        if (verified && collective_ != Collective::broadcast)
+            shift_ = std::bit_width(ranks - 1);
         return;
     }
     domain_ = op_ == INAGG_SUM ? Domain::exact : Domain::ordered;
@@ -115,7 +117,7 @@ void Pattern::values(unsigned rank, size_t first, size_t count, int32_t *out) co
     auto base = static_cast<uint32_t>(key) + static_cast<uint32_t>(first) * 0x9e3779b9;
     auto high = static_cast<uint32_t>(key >> 32);
     for (size_t i = 0; i < count; i++)
-        out[i] = static_cast<int32_t>(mix32((base + static_cast<uint32_t>(i) * 0x9e3779b9) ^ high));
+        out[i] = static_cast<int32_t>(mix32((base + static_cast<uint32_t>(i) * 0x9e3779b9) ^ high)) >> shift_;
     if (domain_ == Domain::exact) {
         for (size_t i = 0; i < count; i++)
             out[i] = static_cast<int32_t>(uint64_t(uint32_t(out[i])) * (2 * limit_ + 1) >> 32) - limit_;

@@ -17,7 +17,7 @@ namespace perf {
 class Pattern {
 public:
     // `scale` is inagg_options.scale: sums of float32 keep to it when it is fixed by hand.
-    Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t iteration);
+    Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t iteration, bool verified = false);
 
     /** Write `rank`'s elements 0 .. count-1. */
     void fill(unsigned rank, size_t count, std::byte *out) const;
@@ -51,6 +51,7 @@ private:
     Domain domain_;
     int32_t limit_ = 0;           // terms of exact sums lie in -limit .. limit
     float unit_ = 1;              // what an exact float32 term of 1 stands for
+    int shift_ = 0;               // sums of int32 that are verified must not wrap
     size_t outliers_ = 0;         // but in each so many elements, if not 0
     std::vector<uint16_t> table_; // encodings of exact 16-bit sums -largest .. largest
     int32_t largest_ = 0;

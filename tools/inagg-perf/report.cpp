@@ -111,7 +111,7 @@ std::vector<uint64_t> counters_of(const inagg_stats_t &stats) {
     return {stats.blocks,   stats.contributions, stats.retransmissions, stats.requests,
             stats.restores, stats.duplicates,    stats.rejected,        stats.reboots,
             stats.degraded, stats.skipped,       stats.abstained,       stats.refused,
-            stats.cuts,     stats.parts,         stats.reissues};
+            stats.cuts,     stats.parts,         stats.reissues,        stats.mismatches};
 }
 
 } // namespace perf

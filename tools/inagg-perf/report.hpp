@@ -37,7 +37,7 @@ private:
 inline constexpr const char *names_of_counters[] = {
     "blocks",   "contributions", "retransmissions", "requests", "restores",  "duplicates",
     "rejected", "reboots",       "degraded",        "skipped",  "abstained", "refused",
-    "cuts",     "parts",         "reissues"};
+    "cuts",     "parts",         "reissues",        "mismatches"};
 
 /** The counters that names_of_counters names. */
 std::vector<uint64_t> counters_of(const inagg_stats_t &stats);

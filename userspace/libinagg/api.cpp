@@ -99,9 +99,8 @@ void check_count(std::size_t count) {
         throw Error(INAGG_EINVAL, "{} elements in one call: at most {}", count, most);
 }
 
-void check_reduction(const inagg_comm *comm, const void *send, const void *recv, std::size_t count,
-                     const inagg_dtype &dtype, const inagg_op &op) {
-    require(comm, "the communicator is NULL");
+void check_reduction(const void *send, const void *recv, std::size_t count, const inagg_dtype &dtype,
+                     const inagg_op &op) {
     require(count == 0 || (send && recv), "a buffer is NULL");
     check_count(count);
     check_dtype(dtype);
@@ -109,6 +108,51 @@ void check_reduction(const inagg_comm *comm, const void *send, const void *recv,
         throw Error(INAGG_EINVAL, "operator {}: use an inagg_op", number);
     if (op == INAGG_AVG && (dtype == INAGG_INT32 || dtype == INAGG_INT64))
         throw Error(INAGG_EINVAL, "average of integers: it is none; sum, and divide, or use a float type");
+}
+
+// The collectives, begun.
+
+inagg::Handle allreduce(inagg_comm *comm, const void *send, void *recv, std::size_t count,
+                        const inagg_dtype &dtype, const inagg_op &op) {
+    check_reduction(send, recv, count, dtype, op);
+    return comm->communicator.allreduce(send, recv, count, dtype, op);
+}
+
+inagg::Handle broadcast(inagg_comm *comm, void *data, std::size_t count, const inagg_dtype &dtype,
+                        uint16_t root) {
+    require(count == 0 || data, "the buffer is NULL");
+    check_count(count);
+    check_dtype(dtype);
+    check_root(comm, root);
+    return comm->communicator.broadcast(data, count, dtype, root);
+}
+
+inagg::Handle reduce(inagg_comm *comm, const void *send, void *recv, std::size_t count,
+                     const inagg_dtype &dtype, const inagg_op &op, uint16_t root) {
+    check_root(comm, root);
+    check_reduction(send, comm->communicator.rank() == root ? recv : send, count, dtype, op);
+    return comm->communicator.reduce(send, recv, count, dtype, op, root);
+}
+
+// Begin a collective and wait for it.
+template <typename Begin> int finished(inagg_comm *comm, Begin begin) {
+    return guarded([&] {
+        require(comm, "the communicator is NULL");
+        finish(comm->communicator, begin());
+    });
+}
+
+// Begin a collective that `*request` stands for.
+template <typename Begin> int requested(inagg_comm *comm, inagg_request **request, Begin begin) {
+    return guarded([&] {
+        require(request, "the request is NULL");
+        *request = nullptr;
+        require(comm, "the communicator is NULL");
+        auto handle = std::make_unique<inagg_request>(inagg_request{comm, nullptr});
+        handle->operation = begin();
+        comm->communicator.test(*handle->operation); // sends the first blocks
+        *request = handle.release();
+    });
 }
 
 } // namespace
@@ -158,52 +202,39 @@ void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats) { *stats = comm->co
 
 int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
                     inagg_op op) {
-    return guarded([&] {
-        check_reduction(comm, send, recv, count, dtype, op);
-        finish(comm->communicator, comm->communicator.allreduce(send, recv, count, dtype, op));
-    });
+    return finished(comm, [&] { return allreduce(comm, send, recv, count, dtype, op); });
 }
 
 int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
                      inagg_op op, inagg_request **request) {
-    return guarded([&] {
-        require(request, "the request is NULL");
-        *request = nullptr;
-        check_reduction(comm, send, recv, count, dtype, op);
-        auto handle = std::make_unique<inagg_request>(inagg_request{comm, nullptr});
-        handle->operation = comm->communicator.allreduce(send, recv, count, dtype, op);
-        comm->communicator.test(*handle->operation); // sends the first blocks
-        *request = handle.release();
-    });
+    return requested(comm, request, [&] { return allreduce(comm, send, recv, count, dtype, op); });
 }
 
 int inagg_broadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root) {
-    return guarded([&] {
-        require(comm, "the communicator is NULL");
-        require(count == 0 || data, "the buffer is NULL");
-        check_count(count);
-        check_dtype(dtype);
-        check_root(comm, root);
-        finish(comm->communicator, comm->communicator.broadcast(data, count, dtype, root));
-    });
+    return finished(comm, [&] { return broadcast(comm, data, count, dtype, root); });
+}
+
+int inagg_ibroadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root,
+                     inagg_request **request) {
+    return requested(comm, request, [&] { return broadcast(comm, data, count, dtype, root); });
 }
 
 int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
                  uint16_t root) {
-    return guarded([&] {
-        require(comm, "the communicator is NULL");
-        check_root(comm, root);
-        const bool is_root = comm->communicator.rank() == root;
-        check_reduction(comm, send, is_root ? recv : send, count, dtype, op);
-        finish(comm->communicator, comm->communicator.reduce(send, recv, count, dtype, op, root));
-    });
+    return finished(comm, [&] { return reduce(comm, send, recv, count, dtype, op, root); });
+}
+
+int inagg_ireduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
+                  uint16_t root, inagg_request **request) {
+    return requested(comm, request, [&] { return reduce(comm, send, recv, count, dtype, op, root); });
 }
 
 int inagg_barrier(inagg_comm *comm) {
-    return guarded([&] {
-        require(comm, "the communicator is NULL");
-        finish(comm->communicator, comm->communicator.barrier());
-    });
+    return finished(comm, [&] { return comm->communicator.barrier(); });
+}
+
+int inagg_ibarrier(inagg_comm *comm, inagg_request **request) {
+    return requested(comm, request, [&] { return comm->communicator.barrier(); });
 }
 
 int inagg_wait(inagg_request *request) {
@@ -250,7 +281,8 @@ int inagg_blocks_ahead(inagg_comm *comm, uint64_t *blocks) {
 int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inagg_op op, uint64_t *blocks) {
     return guarded([&] {
         require(blocks, "the result is NULL");
-        check_reduction(comm, &count, &count, count, dtype, op);
+        require(comm, "the communicator is NULL");
+        check_reduction(&count, &count, count, dtype, op);
         if (inagg::is_wide(dtype))
             throw Error(INAGG_EINVAL, "blocks of 64-bit elements: how many depends on their values; use a 32-bit type");
         const uint64_t each = comm->communicator.block_elements(dtype, op);
@@ -292,6 +324,8 @@ const char *inagg_strerror(int error) {
         return "a system call failed";
     case INAGG_EPRIVILEGE:
         return "the transport needs privileges";
+    case INAGG_EVERIFY:
+        return "a result is not the sum of what the ranks have sent";
     case INAGG_ECLOSED:
         return "the communicator is closed";
     default:

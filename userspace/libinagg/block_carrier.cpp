@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include <sodium.h>
+
 namespace inagg {
 
 struct BlockCarrier::BlockOperation : Operation {
@@ -14,6 +16,7 @@ struct BlockCarrier::BlockOperation : Operation {
 
     Reduction reduction{};   // broadcast: recv and count in bytes
     bool scale_known = true; // float sums: agreed, or not needed
+    bool scale_is_given = true; // not needed, or fixed by hand
     uint8_t exponent = 0;    // float sums: this rank's
     uint8_t scale = 0;       // guessed, then agreed
     uint32_t turn = 0;       // among the sums that ask for their scales
@@ -28,18 +31,56 @@ struct BlockCarrier::BlockOperation : Operation {
     std::unique_ptr<ClassCounts> classes;
 };
 
+namespace {
+
+std::unique_ptr<LinearCheck> make_check(const inagg_options &options, const JobConfig &job) {
+    if (!options.key[0])
+        return nullptr;
+    return std::make_unique<LinearCheck>(LinearCheck::parse_key(options.key), job);
+}
+
+// What a rank says about the scale of its block.
+uint32_t fits(LinearCheck::Scale scale, uint8_t exponent, const BlockMeta &meta) {
+    const bool agreed = scale != LinearCheck::Scale::none;
+    if (meta.saturated || (agreed && exponent > meta.scale))
+        return INAGG_CHECK_TOO_SMALL;
+    return agreed && exponent == meta.scale ? INAGG_CHECK_FITS : 0;
+}
+
+} // namespace
+
 BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
     : options_(options), transport_(make(options_, *this)), trio_(transport_->config().algorithm == INAGG_TRIO),
-      says_whole_(trio_ || transport_->config().algorithm == INAGG_ATP) {
+      says_whole_(trio_ || transport_->config().algorithm == INAGG_ATP),
+      check_(make_check(options, transport_->config())), tail_(check_ ? INAGG_CHECK_ELEMENTS : 0) {
     inagg_guesses_init(&guesses_);
+}
+
+// The check adds 32-bit elements up, as they are on the wire.
+uint32_t BlockCarrier::floats() const {
+    const uint32_t floats = inagg_floats_of(transport_->config().algorithm, transport_->config().tree);
+    return check_ && floats == INAGG_FLOATS_FIXED ? uint32_t{INAGG_FLOATS_WIDENED} : floats;
 }
 
 // Starting operations
 
+// A linear check knows sums of integers.
+void BlockCarrier::check_verifiable(const Call &call) const {
+    if (!check_ || call.kind != Call::Kind::reduction || call.is_agreement)
+        return;
+    if (carried(call.op) != INAGG_SUM)
+        throw Error(INAGG_EINVAL, "a {} with a key: only sums can be verified; join without INAGG_KEY, or in another job",
+                    call.op == INAGG_MIN ? "minimum" : "maximum");
+    if (floats() == INAGG_FLOATS_RAW && call.dtype != INAGG_INT32)
+        throw Error(INAGG_EINVAL, "a float sum with a key and algorithm '{}': it adds floats, and only sums of integers and "
+                                  "fixed point can be verified; use another algorithm, or FLOAT64", options_.algorithm);
+}
+
 Handle BlockCarrier::prepare(const Call &call) {
+    check_verifiable(call);
     auto operation = std::make_shared<BlockOperation>(call);
     operation->reduction = {call.send, call.recv,     call.count, call.dtype, carried(call.op), call.op == INAGG_AVG,
-                            options_.size, elements(), floats()};
+                            options_.size, elements(), floats(), tail_};
     if (call.kind == Call::Kind::broadcast)
         operation->reduction.count *= inagg_memory_bytes(call.dtype);
     if (call.kind == Call::Kind::reduction)
@@ -55,11 +96,13 @@ void BlockCarrier::choose_scale(BlockOperation &operation) const {
         operation.scale = inagg_scale_for_point(inagg_fan_in_log2(r.size), options_.scale);
     } else {
         operation.exponent = max_exponent(r.send, r.count, r.dtype);
-        operation.scale_known = false;
+        operation.scale_known = operation.scale_is_given = false;
     }
 }
 
 void BlockCarrier::start(const Handle &prepared) {
+    if (!has_key() && !key_exchange_)
+        agree_on_key();
     const auto operation = std::static_pointer_cast<BlockOperation>(prepared);
     const bool renewal = operation->call.kind == Call::Kind::renewal;
     const bool barrier = operation->call.kind == Call::Kind::barrier || renewal;
@@ -76,6 +119,21 @@ void BlockCarrier::start(const Handle &prepared) {
         ask_scale(operation);
 }
 
+// A number from each rank, summed where others have zeros, makes a key that never was. Nothing else travels before. Who
+// changes these gives the ranks different keys, and no sum holds.
+void BlockCarrier::agree_on_key() {
+    constexpr std::size_t words = LinearCheck::nonce_words;
+    nonces_.assign(options_.size * words, 0);
+    randombytes_buf(&nonces_[options_.rank * words], words * sizeof(uint32_t));
+    Call call;
+    call.kind = Call::Kind::reduction;
+    call.send = call.recv = nonces_.data();
+    call.count = nonces_.size();
+    key_exchange_ = std::static_pointer_cast<BlockOperation>(prepare(call));
+    unassigned_.push_back(key_exchange_);
+    assign_blocks();
+}
+
 // One control block asks for the scale of a sum; those of a small one carry its elements, too.
 void BlockCarrier::ask_scale(const BlockHandle &operation) {
     const Reduction &r = operation->reduction;
@@ -88,6 +146,7 @@ void BlockCarrier::ask_scale(const BlockHandle &operation) {
 void BlockCarrier::queue_control(const BlockHandle &operation, uint32_t blocks) {
     for (uint32_t index = 0; index < blocks; index++)
         controls_.push_back({operation, index});
+    control_blocks_ += blocks;
     operation->pending += blocks;
     open_control();
 }
@@ -95,6 +154,8 @@ void BlockCarrier::queue_control(const BlockHandle &operation, uint32_t blocks) 
 // Control blocks are numbered in call order, too. Those with elements wait until their guess is known, and what is
 // behind them waits with them.
 void BlockCarrier::open_control() {
+    if (!has_key())
+        return;
     const uint32_t before = open_control_, end = first_control_ + static_cast<uint32_t>(controls_.size());
     for (; open_control_ != end; open_control_++) {
         BlockOperation &operation = *controls_[open_control_ - first_control_].operation;
@@ -126,8 +187,13 @@ void BlockCarrier::assign_blocks() {
 // True when all of the operation's blocks have numbers.
 bool BlockCarrier::assign(const BlockHandle &operation) {
     const Reduction &r = operation->reduction;
-    if (operation->call.kind == Call::Kind::broadcast)
-        add_segment(operation, make_broadcast(r.recv, r.count, r.elements, operation->call.root), Part::elements_of_all);
+    if (operation == key_exchange_)
+        add_segment(operation, make_encoding(r, 0), Part::key_of_all);
+    else if (!has_key())
+        return false;
+    else if (operation->call.kind == Call::Kind::broadcast)
+        add_segment(operation, make_broadcast(r.recv, r.count, r.elements, r.tail, operation->call.root),
+                    Part::elements_of_all);
     else if (!operation->scale_known)
         return false;
     else if (operation->guessed)
@@ -147,8 +213,8 @@ bool BlockCarrier::assign_float_sum(const BlockHandle &operation) {
     if (!operation->classes) {
         operation->classes = std::make_unique<ClassCounts>(r);
         operation->scale_known = false;
-        const uint8_t exponent = max_finite_exponent(r.send, r.count, r.dtype);
-        add_segment(operation, make_exponent_block(exponent, operation->scale), Part::beside_of_all);
+        operation->exponent = max_finite_exponent(r.send, r.count, r.dtype);
+        add_segment(operation, make_exponent_block(operation->exponent, r.tail, operation->scale), Part::beside_of_all);
         return false;
     }
     r.send = operation->classes->finite();
@@ -167,12 +233,22 @@ void BlockCarrier::note_blocks(BlockOperation &operation, const Encoding &encodi
 
 void BlockCarrier::add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding, Part part) {
     const uint32_t blocks = encoding->blocks();
+    const bool elements = part == Part::elements || part == Part::elements_of_all;
     operation->pending += blocks;
-    if (part != Part::beside_of_all)
+    if (elements)
         note_blocks(*operation, *encoding);
-    segments_.push_back({operation, std::move(encoding), says_whole_ && part != Part::elements,
-                         trio_ && part != Part::beside_of_all, next_data_, blocks, blocks});
+    const bool is_sum = carried(operation->call.op) == INAGG_SUM;
+    const bool agreed = elements && !operation->scale_is_given;
+    segments_.push_back({operation, std::move(encoding), says_whole_ && part != Part::elements, trio_ && elements,
+                         seals(Stream::data) && part != Part::key_of_all && is_sum,
+                         agreed ? LinearCheck::Scale::agreed : LinearCheck::Scale::none, next_data_, blocks, blocks});
     next_data_ += blocks;
+    data_blocks_ += blocks;
+}
+
+// Of the elements in its control blocks.
+LinearCheck::Scale BlockCarrier::scale_of(const BlockOperation &operation) {
+    return operation.guess ? LinearCheck::Scale::guessed : LinearCheck::Scale::none;
 }
 
 // Blocks
@@ -188,16 +264,37 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
     if (stream == Stream::control) {
         const Control &control = controls_[block - first_control_];
         const BlockOperation &operation = *control.operation;
-        BlockMeta meta = operation.guess ? operation.guess->load(control.index, payload) : control_meta(0);
+        const uint16_t tail = seals(stream) ? tail_ : 0;
+        BlockMeta meta = operation.guess ? operation.guess->load(control.index, payload) : load_exponent(0, tail, payload);
         meta.next_scale = operation.exponent;
         meta.whole = says_whole_ && operation.call.kind != Call::Kind::reduction;
+        if (tail)
+            check_->seal(identify(stream, block), meta, payload, fits(scale_of(operation), operation.exponent, meta));
         return meta;
     }
     const Segment &segment = segment_of(block);
     BlockMeta meta = segment.encoding->load(block - segment.first, payload);
     meta.whole = segment.whole;
     meta.absent = segment.operation->absent;
+    if (segment.sealed)
+        check_->seal(identify(stream, block), meta, payload, fits(segment.scale, segment.operation->exponent, meta));
     return meta;
+}
+
+LinearCheck::Block BlockCarrier::identify(Stream stream, uint32_t block) const {
+    if (stream == Stream::data)
+        return {stream, data_blocks_ - (next_data_ - block)};
+    const uint32_t end = first_control_ + static_cast<uint32_t>(controls_.size());
+    return {stream, control_blocks_ - (end - block)};
+}
+
+bool BlockCarrier::verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *payload) {
+    if (stream == Stream::control) {
+        const BlockOperation &operation = *controls_[block - first_control_].operation;
+        return !seals(stream) || check_->holds(identify(stream, block), meta, payload, scale_of(operation));
+    }
+    const Segment &segment = segment_of(block);
+    return !segment.sealed || check_->holds(identify(stream, block), meta, payload, segment.scale);
 }
 
 BlockMeta BlockCarrier::load_raw(uint32_t block, std::byte *payload) {
@@ -274,7 +371,9 @@ void BlockCarrier::returned(const BlockHandle &operation) {
         finish(*operation);
 }
 
-void BlockCarrier::finish(BlockOperation &operation) const {
+void BlockCarrier::finish(BlockOperation &operation) {
+    if (&operation == key_exchange_.get())
+        return begin_check();
     const Reduction &r = operation.reduction;
     if (operation.classes && r.recv)
         operation.classes->combine(r.recv);
@@ -284,9 +383,19 @@ void BlockCarrier::finish(BlockOperation &operation) const {
     operation.finish();
 }
 
+void BlockCarrier::begin_check() {
+    check_->begin(nonces_);
+    key_exchange_.reset();
+    open_control();
+    assign_blocks();
+}
+
 bool BlockCarrier::renew() {
     if (!transport_->renew())
         return false;
+    if (check_)
+        check_->end();
+    data_blocks_ = control_blocks_ = 0;
     next_data_ = first_control_ = open_control_ = next_turn_ = 0;
     inagg_guesses_init(&guesses_);
     return true;

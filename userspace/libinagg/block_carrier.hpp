@@ -4,6 +4,7 @@
 
 #include "carrier.hpp"
 #include "encoding.hpp"
+#include "linear_check.hpp"
 #include "transport.hpp"
 
 #include <inagg/core/guess.h>
@@ -25,10 +26,8 @@ public:
     uint32_t blocks_ahead() const override { return transport_->decided(next_data_); }
     uint64_t excluded() const override { return transport_->excluded(); }
     bool renew() override;
-    uint16_t elements() const override { return transport_->config().elements; }
-    uint32_t floats() const override {
-        return inagg_floats_of(transport_->config().algorithm, transport_->config().tree);
-    }
+    uint16_t elements() const override { return transport_->config().elements - tail_; }
+    uint32_t floats() const override;
     int descriptor() const override { return transport_->descriptor(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return transport_->stats(); }
@@ -44,6 +43,8 @@ private:
         std::unique_ptr<Encoding> encoding;
         bool whole;  // not without all ranks
         bool values; // the operation's elements, not what goes before and behind them
+        bool sealed; // with a linear check
+        LinearCheck::Scale scale;
         uint32_t first, blocks, left;
     };
     // A control block, of a barrier or a float sum; `operation` is reset when its result is here.
@@ -54,8 +55,14 @@ private:
 
     BlockMeta load(Stream stream, uint32_t block, std::byte *payload) override;
     BlockMeta load_raw(uint32_t block, std::byte *payload) override;
+    bool verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *payload) override;
     void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) override;
 
+    void check_verifiable(const Call &call) const;
+    void agree_on_key();
+    bool has_key() const { return !check_ || check_->has_begun(); }
+    bool seals(Stream stream) const { return check_ && (stream == Stream::data || !trio_); }
+    LinearCheck::Block identify(Stream stream, uint32_t block) const;
     void choose_scale(BlockOperation &operation) const;
     void ask_scale(const BlockHandle &operation);
     void queue_control(const BlockHandle &operation, uint32_t blocks);
@@ -65,7 +72,7 @@ private:
     bool assign(const BlockHandle &operation);
     bool assign_float_sum(const BlockHandle &operation);
     // What an operation has of segments, and who must be in their blocks.
-    enum class Part { elements, elements_of_all, beside_of_all };
+    enum class Part { elements, elements_of_all, beside_of_all, key_of_all };
     void note_blocks(BlockOperation &operation, const Encoding &encoding) const;
     void add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding, Part part);
     Segment &segment_of(uint32_t block);
@@ -74,15 +81,22 @@ private:
                         const std::byte *payload) const;
     void store_data(uint32_t block, const BlockMeta &meta, const std::byte *payload);
     void returned(const BlockHandle &operation);
-    void finish(BlockOperation &operation) const;
+    void finish(BlockOperation &operation);
+    void begin_check();
+    static LinearCheck::Scale scale_of(const BlockOperation &operation);
 
     const inagg_options options_;
     std::unique_ptr<Transport> transport_;
     const bool trio_;
     const bool says_whole_; // which blocks need all ranks, or have no elements of some
+    const std::unique_ptr<LinearCheck> check_; // null: sums are not verified
+    const uint16_t tail_;                      // elements of a block that are the check's
+    BlockHandle key_exchange_;
+    std::vector<uint32_t> nonces_; // of all ranks
     std::deque<BlockHandle> unassigned_; // operations whose data blocks are not (all) known yet
     std::deque<Segment> segments_;
     uint32_t next_data_ = 0;
+    uint64_t data_blocks_ = 0, control_blocks_ = 0; // so many have numbers
     std::deque<Control> controls_;
     uint32_t first_control_ = 0; // number of controls_.front()
     uint32_t open_control_ = 0;  // those before it may be sent

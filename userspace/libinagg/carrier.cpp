@@ -46,6 +46,7 @@ struct Choice {
     std::unique_ptr<Carrier> (*make)(const inagg_options &);
     unsigned algorithms; // bitmap of enum inagg_algorithm
     bool many_trees;     // several in one process, and they tell when something has come
+    bool verifies;       // results
 };
 
 constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP,
@@ -54,11 +55,11 @@ constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp =
 // The fastest first.
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
-    {"xdp", over<make_xdp>, switchml, false},
-    {"afxdp", over<make_afxdp>, switchml | trio | atp | panama | canary, false},
+    {"xdp", over<make_xdp>, switchml, false, false},
+    {"afxdp", over<make_afxdp>, switchml | trio | atp | panama | canary, false, true},
 #endif
-    {"kernel", make_kernel, switchml, true},
-    {"udp", over<make_udp>, switchml | trio | atp | panama | canary, true},
+    {"kernel", make_kernel, switchml, true, false},
+    {"udp", over<make_udp>, switchml | trio | atp | panama | canary, true, true},
 };
 
 // An error that says something about this machine and not about the job or the switch.
@@ -72,6 +73,8 @@ std::string objection(const Choice &choice, const inagg_options &options) {
         return fmt::format("does not do algorithm '{}'", options.algorithm);
     if (options.trees > 1 && !choice.many_trees)
         return "carries one tree only";
+    if (options.key[0] && !choice.verifies)
+        return "does not verify results with a key";
     return {};
 }
 

@@ -24,19 +24,21 @@ BlockMeta meta_of(uint8_t dtype_op, uint8_t scale, uint16_t elements, bool satur
 
 constexpr std::size_t whole_chunks(std::size_t count) { return count / INAGG_CHUNK * INAGG_CHUNK; }
 
-// Run convert(in, out, count) over `count` elements of memory into whole chunks on the wire: the last
+// Run convert(in, out, count) over `count` elements of memory into whole chunks on the wire, `padded` elements: the last
 // chunk goes through a buffer that is filled up with zeros.
 template <typename In, typename Out, typename Convert>
-void pad_out(const In *in, std::size_t count, std::byte *payload, Convert convert) {
+void pad_out(const In *in, std::size_t count, std::byte *payload, std::size_t padded, Convert convert) {
     auto *out = reinterpret_cast<Out *>(payload);
-    const std::size_t whole = whole_chunks(count);
-    if (whole)
-        convert(in, out, whole);
-    if (whole == count)
-        return;
-    std::array<In, INAGG_CHUNK> last{};
-    std::memcpy(last.data(), in + whole, (count - whole) * sizeof(In));
-    convert(last.data(), out + whole, INAGG_CHUNK);
+    std::size_t written = whole_chunks(count);
+    if (written)
+        convert(in, out, written);
+    if (written != count) {
+        std::array<In, INAGG_CHUNK> last{};
+        std::memcpy(last.data(), in + written, (count - written) * sizeof(In));
+        convert(last.data(), out + written, INAGG_CHUNK);
+        written += INAGG_CHUNK;
+    }
+    std::memset(out + written, 0, (padded - written) * sizeof(Out));
 }
 
 // The way back: only `count` elements of memory are written.
@@ -62,7 +64,7 @@ void pad_bytes(const std::byte *in, std::size_t bytes, std::byte *payload, std::
 class PlainEncoding : public Encoding {
 public:
     PlainEncoding(const Reduction &r, uint8_t dtype_op, uint8_t scale)
-        : Encoding(r.count, inagg_block_elements(r.elements, dtype_op >> 4)),
+        : Encoding(r.count, inagg_block_elements(r.elements, dtype_op >> 4), r.tail),
           send_(static_cast<const std::byte *>(r.send)), recv_(static_cast<std::byte *>(r.recv)),
           element_bytes_(inagg_memory_bytes(r.dtype)), dtype_(r.dtype), average_(r.average), dtype_op_(dtype_op),
           scale_(scale) {}
@@ -101,7 +103,7 @@ private:
 template <typename Float> class FixedEncoding : public Encoding {
 public:
     FixedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
-        : Encoding(r.count, r.elements), send_(static_cast<const Float *>(r.send)),
+        : Encoding(r.count, r.elements, r.tail), send_(static_cast<const Float *>(r.send)),
           recv_(static_cast<Float *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
           scale_(scale) {}
 
@@ -109,12 +111,12 @@ public:
         const Range r = range(index);
         bool saturated = false;
         if constexpr (sizeof(Float) == 4)
-            pad_out<float, uint32_t>(send_ + r.first, r.count, payload,
+            pad_out<float, uint32_t>(send_ + r.first, r.count, payload, r.padded,
                                      [&](const float *in, uint32_t *out, std::size_t n) {
                                          saturated |= to_fixed(in, out, n, coding_.point, coding_.bias);
                                      });
         else
-            saturated = inagg_encode_block(&coding_, send_ + r.first, payload, static_cast<uint32_t>(r.count));
+            saturated = encode_halves(send_ + r.first, r, payload);
         return meta_of(dtype_op_, scale_, r.padded, saturated);
     }
 
@@ -150,6 +152,13 @@ public:
     }
 
 private:
+    bool encode_halves(const Float *in, const Range &r, std::byte *payload) const {
+        const auto count = static_cast<uint32_t>(r.count);
+        const std::size_t written = inagg_padded(count) * std::size_t{4};
+        std::memset(payload + written, 0, r.padded * std::size_t{4} - written);
+        return inagg_encode_block(&coding_, in, payload, count);
+    }
+
     const Float *send_;
     Float *recv_;
     inagg_coding coding_;
@@ -161,13 +170,13 @@ private:
 class WidenedEncoding : public Encoding {
 public:
     WidenedEncoding(const Reduction &r, uint8_t dtype_op)
-        : Encoding(r.count, r.elements), send_(static_cast<const uint16_t *>(r.send)),
+        : Encoding(r.count, r.elements, r.tail), send_(static_cast<const uint16_t *>(r.send)),
           recv_(static_cast<uint16_t *>(r.recv)), dtype_(r.dtype), average_(r.average), dtype_op_(dtype_op) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
         pad_out<uint16_t, float>(
-            send_ + r.first, r.count, payload,
+            send_ + r.first, r.count, payload, r.padded,
             [&](const uint16_t *in, float *out, std::size_t n) { widen(in, out, n, dtype_); });
         return meta_of(dtype_op_, 0, r.padded);
     }
@@ -198,13 +207,13 @@ private:
 template <typename Float> class OrderedEncoding : public Encoding {
 public:
     OrderedEncoding(const Reduction &r, uint8_t dtype_op)
-        : Encoding(r.count, r.elements), send_(static_cast<const Float *>(r.send)),
+        : Encoding(r.count, r.elements, r.tail), send_(static_cast<const Float *>(r.send)),
           recv_(static_cast<Float *>(r.recv)), dtype_op_(dtype_op), infinity_(inagg_infinity(r.dtype)),
           nan_(inagg_nan_that_wins(r.op)) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
-        pad_out<Float, int32_t>(send_ + r.first, r.count, payload,
+        pad_out<Float, int32_t>(send_ + r.first, r.count, payload, r.padded,
                                 [&](const Float *in, int32_t *out, std::size_t n) {
                                     if constexpr (sizeof(Float) == 4)
                                         to_ordered(in, out, n, nan_);
@@ -240,8 +249,8 @@ private:
 // A sum to which only the root contributes: its bytes come out everywhere.
 class BroadcastEncoding : public Encoding {
 public:
-    BroadcastEncoding(std::byte *data, std::size_t bytes, uint16_t elements, bool root)
-        : Encoding((bytes + 3) / 4, elements), data_(data), bytes_(bytes), root_(root) {}
+    BroadcastEncoding(std::byte *data, std::size_t bytes, uint16_t elements, uint16_t tail, bool root)
+        : Encoding((bytes + 3) / 4, elements, tail), data_(data), bytes_(bytes), root_(root) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
@@ -271,19 +280,26 @@ private:
     bool root_;
 };
 
+// No elements, or zeros with a tail.
+uint8_t exponent_dtype_op(uint16_t tail) {
+    return tail ? INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM : INAGG_WIRE_NONE << 4;
+}
+
 class ExponentBlock : public Encoding {
 public:
-    ExponentBlock(uint8_t exponent, uint8_t &agreed) : Encoding(1, 1), exponent_(exponent), agreed_(agreed) {}
+    ExponentBlock(uint8_t exponent, uint16_t tail, uint8_t &agreed)
+        : Encoding(1, 1), exponent_(exponent), tail_(tail), agreed_(agreed) {}
 
-    BlockMeta load(uint32_t, std::byte *) const override { return control_meta(exponent_); }
+    BlockMeta load(uint32_t, std::byte *payload) const override { return load_exponent(exponent_, tail_, payload); }
 
     bool store(uint32_t, const BlockMeta &meta, const std::byte *) override {
         agreed_ = meta.next_scale;
-        return meta.dtype_op == INAGG_WIRE_NONE << 4;
+        return meta.dtype_op == exponent_dtype_op(tail_);
     }
 
 private:
     uint8_t exponent_;
+    uint16_t tail_;
     uint8_t &agreed_;
 };
 
@@ -292,12 +308,12 @@ private:
 Encoding::Range Encoding::range(uint32_t index) const {
     const std::size_t first = std::size_t{index} * per_block_;
     const std::size_t count = std::min<std::size_t>(per_block_, count_ - first);
-    return {first, count, inagg_padded(static_cast<uint32_t>(count))};
+    return {first, count, inagg_padded(static_cast<uint32_t>(count) + tail_)};
 }
 
-BlockMeta control_meta(uint8_t exponent) {
-    BlockMeta meta{};
-    meta.dtype_op = INAGG_WIRE_NONE << 4;
+BlockMeta load_exponent(uint8_t exponent, uint16_t tail, std::byte *payload) {
+    BlockMeta meta = meta_of(exponent_dtype_op(tail), 0, inagg_padded(tail));
+    std::memset(payload, 0, inagg_block_bytes(&meta));
     meta.next_scale = exponent;
     return meta;
 }
@@ -320,12 +336,12 @@ std::unique_ptr<Encoding> make_encoding(const Reduction &r, uint8_t scale) {
     return std::make_unique<OrderedEncoding<uint16_t>>(r, dtype_op);
 }
 
-std::unique_ptr<Encoding> make_broadcast(void *data, std::size_t bytes, uint16_t elements, bool root) {
-    return std::make_unique<BroadcastEncoding>(static_cast<std::byte *>(data), bytes, elements, root);
+std::unique_ptr<Encoding> make_broadcast(void *data, std::size_t bytes, uint16_t elements, uint16_t tail, bool root) {
+    return std::make_unique<BroadcastEncoding>(static_cast<std::byte *>(data), bytes, elements, tail, root);
 }
 
-std::unique_ptr<Encoding> make_exponent_block(uint8_t exponent, uint8_t &agreed) {
-    return std::make_unique<ExponentBlock>(exponent, agreed);
+std::unique_ptr<Encoding> make_exponent_block(uint8_t exponent, uint16_t tail, uint8_t &agreed) {
+    return std::make_unique<ExponentBlock>(exponent, tail, agreed);
 }
 
 ClassCounts::ClassCounts(const Reduction &reduction)

@@ -17,7 +17,9 @@ namespace inagg {
 // A contiguous run of blocks and the memory behind them.
 class Encoding {
 public:
-    Encoding(std::size_t count, uint32_t per_block) : count_(count), per_block_(per_block) {}
+    // `tail`: elements at the end of each block that are somebody else's.
+    Encoding(std::size_t count, uint32_t per_block, uint16_t tail = 0)
+        : count_(count), per_block_(per_block), tail_(tail) {}
     virtual ~Encoding() = default;
 
     uint32_t per_block() const { return per_block_; }
@@ -30,7 +32,7 @@ public:
     virtual bool store(uint32_t index, const BlockMeta &meta, const std::byte *payload) = 0;
 
 protected:
-    // The elements of one block: [first, first + count), padded to whole chunks on the wire.
+    // The elements of one block: [first, first + count), padded to whole chunks with the tail on the wire.
     struct Range {
         std::size_t first, count;
         uint16_t padded;
@@ -40,6 +42,7 @@ protected:
 private:
     std::size_t count_;
     uint32_t per_block_;
+    uint16_t tail_;
 };
 
 // What the encodings need to know about a reduction.
@@ -51,21 +54,22 @@ struct Reduction {
     inagg_op op;       // not INAGG_AVG
     bool average;      // a sum, divided by the ranks in it
     uint16_t size;     // ranks
-    uint16_t elements; // 32-bit elements per packet
+    uint16_t elements; // 32-bit elements of it per packet
     uint32_t floats;   // enum inagg_floats
+    uint16_t tail = 0; // elements behind them
 };
 
-// A block without elements that asks for the ranks' largest `exponent`.
-BlockMeta control_meta(uint8_t exponent);
+// A block without elements of its own that asks for the ranks' largest `exponent`.
+BlockMeta load_exponent(uint8_t exponent, uint16_t tail, std::byte *payload);
 
 // A sum, minimum or maximum. `scale` is the agreed exponent of a float sum.
 std::unique_ptr<Encoding> make_encoding(const Reduction &reduction, uint8_t scale);
 
 // `bytes` bytes of `data`, sent by the root and received by the others.
-std::unique_ptr<Encoding> make_broadcast(void *data, std::size_t bytes, uint16_t elements, bool root);
+std::unique_ptr<Encoding> make_broadcast(void *data, std::size_t bytes, uint16_t elements, uint16_t tail, bool root);
 
 // One block without elements, whose result tells the ranks' largest `exponent`.
-std::unique_ptr<Encoding> make_exponent_block(uint8_t exponent, uint8_t &agreed);
+std::unique_ptr<Encoding> make_exponent_block(uint8_t exponent, uint16_t tail, uint8_t &agreed);
 
 // How many ranks put +infinity, -infinity and NaN into each element of a float sum.
 class ClassCounts {

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,11 @@ private:
         uint64_t heard_ns = 0;
         uint16_t aggregator = 0; // atp: where switches sum the slot's next block
         uint64_t contributors = 0;
+        // Answers for block `wrong_block` that do not verify.
+        uint32_t wrong_block = 0;
+        uint16_t wrong = 0;
+        uint32_t wrong_sum = 0;   // checksum of the first
+        bool wrong_alike = false; // as of the others
     };
     struct StreamState {
         Stream stream;
@@ -82,6 +88,7 @@ private:
     void on_led(const inagg_hdr &header, std::span<const std::byte> body);
     void on_boot(uint16_t boot);
     void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body);
+    bool verify(StreamState &s, uint32_t block, BlockMeta &meta, std::span<const std::byte> body);
     bool is_ahead(const StreamState &s, const inagg_wslot &slot, uint32_t block) const;
     void deliver(StreamState &s, const History::Result &result);
     bool finish_led();
@@ -148,6 +155,7 @@ private:
     uint64_t next_nonce_ = 0; // of this rank in the next generation, while it asks to be in it
     bool renewed_ = false;
     int ended_ = 0; // reason of a REFUSED
+    std::optional<Error> wrong_; // a result that is no sum of the ranks' blocks, however often it is asked for
     bool restarted_ = false; // it came from another incarnation of the switch
     bool doubted_ = false;   // somebody says that the switch does not know this rank
 };

@@ -91,6 +91,15 @@ std::string describe(const Stalled &stalled, const inagg_options &options) {
     return waits_for(block, missing);
 }
 
+Error no_sum(const JobConfig &config, const std::string &address, Stream stream, uint32_t block, bool alike) {
+    return {INAGG_EVERIFY,
+            "job {}: what comes from the switch at {} as {} block {} is not the sum of what the ranks have sent: {}; or "
+            "INAGG_KEY is not the same on all ranks, or a sum of int32 overflows",
+            config.job, address, stream == Stream::data ? "data" : "control", block,
+            alike ? "the same each time, so that switch, one above it, or what a rank has sent to it, was changed"
+                  : "another one each time, so packets are changed on the way from it"};
+}
+
 Error calls_differ(uint16_t job, const std::string &where) {
     return {INAGG_EINVAL, "job {}{}: the ranks' calls differ in count, type or root", job, where};
 }

@@ -30,6 +30,9 @@ struct Reach {
     int32_t top = std::numeric_limits<int32_t>::min();    // and less than 2^top
     int32_t nonfinite = 0;                                // 1: there are infinities or NaN
     bool operator==(const Reach &) const = default;
+    bool covers(const Reach &part) const {
+        return finest >= part.finest && top >= part.top && nonfinite >= part.nonfinite;
+    }
 
     bool is_zero() const { return top == std::numeric_limits<int32_t>::min(); }
 };

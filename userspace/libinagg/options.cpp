@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include "error.hpp"
+#include "linear_check.hpp"
 
 #include <inagg/core/fixed.h>
 #include <inagg/wire.h>
@@ -10,9 +11,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <initializer_list>
 #include <optional>
 #include <ranges>
@@ -134,6 +138,36 @@ void validate_scale(const inagg_options &options) {
                     options.size, low, high);
 }
 
+// Who adds the blocks need not be trusted.
+void validate_key(const inagg_options &options) {
+    if (!options.key[0])
+        return;
+    LinearCheck::parse_key(options.key);
+    if (options.aggregate_from)
+        throw Error(INAGG_EINVAL, "a key, and aggregation from {} bytes on: the ring that smaller tensors go by does not verify; set "
+                                  "INAGG_AGGREGATE_FROM=0, or no INAGG_KEY", options.aggregate_from);
+    if (algorithm_number(options.algorithm) == INAGG_ATP && options.scale != INAGG_SCALE_AUTO)
+        throw Error(INAGG_EINVAL, "a key and scale {} with algorithm 'atp': what does not fit the scale is added as floats, which "
+                                  "cannot be verified; set INAGG_SCALE=auto", options.scale);
+}
+
+// Not the key itself in messages: they end in logs.
+void read_key(inagg_options &options) {
+    const auto key = first_set({"INAGG_KEY"}), path = first_set({"INAGG_KEY_FILE"});
+    if (key && path)
+        throw Error(INAGG_EINVAL, "INAGG_KEY and INAGG_KEY_FILE are set: set one of them");
+    std::string text(key ? key->value : "");
+    if (path) {
+        std::ifstream file{std::string(path->value)};
+        if (!(file >> text))
+            throw Error(INAGG_EINVAL, "INAGG_KEY_FILE='{}': {}: it must have 32 hexadecimal digits", path->value,
+                        file.is_open() ? "it is empty" : std::strerror(errno));
+    }
+    if (text.size() >= sizeof(options.key))
+        LinearCheck::parse_key(text); // says what is wrong
+    text.copy(options.key, sizeof(options.key) - 1);
+}
+
 // A ring waits for all ranks.
 void validate_ring(const inagg_options &options) {
     if (options.aggregate_from && (options.expiry_us || options.quorum || options.exclude_ms))
@@ -248,6 +282,7 @@ void read_environment(inagg_options &options) {
     read_number({"INAGG_TREES"}, options.trees, 1, max_trees);
     if (const auto aggregate_from = first_set({"INAGG_AGGREGATE_FROM"}))
         options.aggregate_from = parse_bytes(*aggregate_from);
+    read_key(options);
     validate(options);
 }
 
@@ -283,7 +318,7 @@ void validate(const inagg_options &options) {
         throw Error(INAGG_EINVAL, "options.struct_size is {}, not {}: call inagg_options_init() first",
                     options.struct_size, sizeof(options));
     if (!is_terminated(options.switch_address) || !is_terminated(options.algorithm) ||
-        !is_terminated(options.transport))
+        !is_terminated(options.transport) || !is_terminated(options.key))
         throw Error(INAGG_EINVAL, "a text in the options has no terminating 0");
     if (!options.switch_address[0])
         throw Error(INAGG_EINVAL,
@@ -302,6 +337,7 @@ void validate(const inagg_options &options) {
     if (std::find(transports.begin(), transports.end(), transport) == transports.end())
         throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));
     validate_scale(options);
+    validate_key(options);
 }
 
 uint8_t algorithm_number(std::string_view name) {

@@ -36,6 +36,9 @@ public:
     virtual BlockMeta load(Stream stream, uint32_t block, std::byte *payload) = 0;
     // The same of a data block whose elements do not fit their scale: as floats, where the encoding has them.
     virtual BlockMeta load_raw(uint32_t block, std::byte *payload) = 0;
+    // Is this the sum of what meta.contributors have loaded, as far as this rank can tell? May correct `meta`. A result that
+    // is not is dropped, and asked for again.
+    virtual bool verify(Stream, uint32_t, BlockMeta &, const std::byte *) { return true; }
     // The block's result; once per block, in any order. `payload` is gone after the call.
     virtual void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) = 0;
 };

@@ -82,11 +82,16 @@ public:
     WideSum(const Call &call, const inagg_options &options) : TwoSteps(call), options_(options) {}
 
     Call first() override {
-        reach_ = reach_of(sent<T>(call));
-        return int32_call(&reach_.finest, sizeof(reach_) / sizeof(int32_t), INAGG_MAX);
+        reach_ = own_ = reach_of(sent<T>(call));
+        Call agreement = int32_call(&reach_.finest, sizeof(reach_) / sizeof(int32_t), INAGG_MAX);
+        agreement.is_agreement = true;
+        return agreement;
     }
 
     Call second() override {
+        if (!reach_.covers(own_)) // who adds the limbs could not know
+            throw Error(INAGG_EVERIFY, "job {}: what all ranks' elements reach is less than what this rank's do: the switch is wrong",
+                        options_.job);
         const std::optional<Limbs> how = Limbs::of(reach_, options_.size);
         if (!how)
             throw Error(INAGG_ERANGE,
@@ -117,7 +122,7 @@ private:
     int32_t *classes() { return &limbs_[call.count * how_.count]; }
 
     const inagg_options &options_; // of the carrier, which makes the steps
-    Reach reach_;
+    Reach reach_, own_; // of all ranks, of this one
     Limbs how_{};
     std::vector<int32_t> limbs_;
 };

@@ -40,7 +40,7 @@ std::optional<Plan> plan_reduction(int count, MPI_Datatype type, MPI_Op op, MPI_
     Session *const session = Session::current();
     if (!session || count <= 0 || comm == MPI_COMM_NULL)
         return std::nullopt;
-    const auto travel = travel_of(type, op, session->settings().float_sums);
+    const auto travel = travel_of(type, op, session->settings());
     if (const Reason *why = std::get_if<Reason>(&travel)) {
         session->report().left(*why);
         return std::nullopt;

@@ -216,16 +216,18 @@ std::size_t wire_bytes(inagg_dtype dtype) { return dtype == INAGG_INT64 || dtype
 
 } // namespace
 
-std::variant<Travel, Reason> travel_of(MPI_Datatype type, MPI_Op op, FloatSums float_sums) {
+std::variant<Travel, Reason> travel_of(MPI_Datatype type, MPI_Op op, const Settings &settings) {
     const auto known = operator_of(op);
     if (!known)
         return name_of(op);
+    if (settings.verified && known->op != INAGG_SUM)
+        return name_of(op) + " with a key";
     const auto element = element_of(type);
     if (!element)
         return name_of(type);
     if (!is_defined(element->family, known->logic))
         return name_of(op) + " of " + name_of(type);
-    const auto travel = element->family == Family::floating ? floats(*element, *known, float_sums)
+    const auto travel = element->family == Family::floating ? floats(*element, *known, settings.float_sums)
                                                             : integers(*element, *known);
     return travel ? std::variant<Travel, Reason>(*travel) : name_of(type);
 }

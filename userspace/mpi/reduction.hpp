@@ -27,7 +27,7 @@ struct Travel {
 // Why a call is left to MPI, in a few words.
 using Reason = std::string;
 
-std::variant<Travel, Reason> travel_of(MPI_Datatype type, MPI_Op op, FloatSums float_sums);
+std::variant<Travel, Reason> travel_of(MPI_Datatype type, MPI_Op op, const Settings &settings);
 
 // Elements on their way.
 class Reduction {

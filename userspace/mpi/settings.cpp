@@ -52,9 +52,12 @@ uint32_t read_jobs(uint32_t first, uint32_t least, uint32_t otherwise) {
     return number;
 }
 
-FloatSums read_float_sums(std::string_view algorithm) {
+// `adds_floats`: the switches do.
+FloatSums read_float_sums(bool adds_floats, bool verified) {
     const std::string_view text = variable("INAGG_MPI_FLOAT");
-    if (text == "float32" || (text.empty() && algorithm == "panama"))
+    if (text == "float32" && adds_floats && verified)
+        reject("INAGG_MPI_FLOAT", "exact: with INAGG_KEY, sums of floats that panama adds cannot be verified");
+    if (text == "float32" || (text.empty() && adds_floats && !verified))
         return FloatSums::float32;
     if (text.empty() || text == "exact")
         return FloatSums::exact;
@@ -86,7 +89,8 @@ Settings read_settings(int ranks) {
         settings.off = "results of algorithm trio may lack ranks";
     settings.min_bytes = read_bytes("INAGG_MPI_MIN_BYTES", settings.min_bytes);
     settings.max_bytes = read_bytes("INAGG_MPI_MAX_BYTES", settings.max_bytes);
-    settings.float_sums = read_float_sums(algorithm);
+    settings.verified = options.key[0];
+    settings.float_sums = read_float_sums(algorithm == "panama", settings.verified);
     settings.first_job = options.job;
     settings.jobs = read_jobs(options.job, options.trees, settings.jobs);
     settings.trees = options.trees;
@@ -94,9 +98,9 @@ Settings read_settings(int ranks) {
 }
 
 std::string fingerprint(const Settings &settings) {
-    return fmt::format("{} {} {} {} {} {} {}", settings.off, settings.min_bytes, settings.max_bytes,
+    return fmt::format("{} {} {} {} {} {} {} {}", settings.off, settings.min_bytes, settings.max_bytes,
                        static_cast<int>(settings.float_sums), settings.first_job, settings.jobs,
-                       settings.trees);
+                       settings.trees, settings.verified);
 }
 
 } // namespace inagg::mpi

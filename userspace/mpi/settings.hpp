@@ -18,6 +18,7 @@ struct Settings {
     uint64_t min_bytes = 0; // of a call
     uint64_t max_bytes = UINT64_MAX;
     FloatSums float_sums = FloatSums::exact;
+    bool verified = false;     // results are, and so only sums are offloaded
     uint32_t first_job = 0;    // job numbers: from here on
     uint32_t jobs = 1024;      // so many
     uint16_t trees = 1;        // numbers that a job takes

@@ -45,13 +45,13 @@ Collective::Collective(c10d::OpType type, const std::string &name, std::vector<a
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
 void Collective::begin(ProcessGroupInagg &group) noexcept {
-    attempt([&] { start(group); });
+    attempt([&] { group.check(start(group.joined(), &request_)); });
 }
 
 void Collective::finish(ProcessGroupInagg &group) noexcept {
     // As for who computes with these tensors: no gradient is taken of what is written here.
     const at::AutoDispatchBelowADInplaceOrView guard;
-    attempt([&] { end(group); });
+    attempt([&] { end(group, inagg_wait(request_)); });
 }
 
 // Each step does nothing after an error.
@@ -63,6 +63,11 @@ template <typename Step> void Collective::attempt(Step step) noexcept {
     } catch (...) {
         error_ = std::current_exception();
     }
+}
+
+void Collective::end(ProcessGroupInagg &group, int code) {
+    group.check(code);
+    group.counters().carried(name_, bytes_of(tensors_));
 }
 
 void Collective::complete() {
@@ -111,32 +116,20 @@ bool Reduction::may_fall_back() const {
     return type_ == INAGG_FLOAT64 && (op_ == INAGG_SUM || op_ == INAGG_AVG);
 }
 
-void Reduction::start(ProcessGroupInagg &group) {
-    inagg_comm *comm = group.joined();
+int Reduction::start(inagg_comm *comm, inagg_request **request) {
     void *data = buffer_.data_ptr();
     const auto count = static_cast<std::size_t>(buffer_.numel());
-    if (root_)
-        fits_ = fits(group, inagg_reduce(comm, data, data, count, type_, op_, *root_));
-    else
-        group.check(inagg_iallreduce(comm, data, data, count, type_, op_, &request_));
+    return root_ ? inagg_ireduce(comm, data, data, count, type_, op_, *root_, request)
+                 : inagg_iallreduce(comm, data, data, count, type_, op_, request);
 }
 
-void Reduction::end(ProcessGroupInagg &group) {
-    if (request_)
-        fits_ = fits(group, inagg_wait(request_));
-    if (!fits_)
+void Reduction::end(ProcessGroupInagg &group, int code) {
+    // Elements differ too much in magnitude for an exact sum, which all ranks are told alike.
+    if (code == INAGG_ERANGE && may_fall_back())
         return reduce_by_gloo(group);
+    Collective::end(group, code);
     if (!root_ || *root_ == group.getRank())
         scatter(buffer_, tensors_);
-    group.counters().carried(name_, bytes_of(tensors_));
-}
-
-// False if float64 elements differ too much in magnitude for an exact sum, which all ranks are told alike.
-bool Reduction::fits(const ProcessGroupInagg &group, int code) const {
-    if (code == INAGG_ERANGE && may_fall_back())
-        return false;
-    group.check(code);
-    return true;
 }
 
 void Reduction::reduce_by_gloo(ProcessGroupInagg &group) {
@@ -161,25 +154,26 @@ void Reduction::reduce_by_gloo(ProcessGroupInagg &group) {
 Broadcast::Broadcast(std::vector<at::Tensor> tensors, uint16_t root)
     : Collective(c10d::OpType::BROADCAST, "broadcast", std::move(tensors)), root_(root) {}
 
-void Broadcast::start(ProcessGroupInagg &group) {
+int Broadcast::start(inagg_comm *comm, inagg_request **request) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    const at::Tensor data = gather(tensors_, tensors_[0].scalar_type());
-    // libinagg has no type for bytes: whole words, of which the last may be padded.
-    std::vector<uint32_t> words((data.nbytes() + 3) / 4);
-    std::memcpy(words.data(), data.data_ptr(), data.nbytes());
-    group.check(inagg_broadcast(group.joined(), words.data(), words.size(), INAGG_INT32, root_));
-    std::memcpy(data.data_ptr(), words.data(), data.nbytes());
-    scatter(data, tensors_);
+    data_ = gather(tensors_, tensors_[0].scalar_type());
+    words_.resize((data_.nbytes() + 3) / 4);
+    std::memcpy(words_.data(), data_.data_ptr(), data_.nbytes());
+    return inagg_ibroadcast(comm, words_.data(), words_.size(), INAGG_INT32, root_, request);
 }
 
-void Broadcast::end(ProcessGroupInagg &group) { group.counters().carried(name_, bytes_of(tensors_)); }
+void Broadcast::end(ProcessGroupInagg &group, int code) {
+    Collective::end(group, code);
+    std::memcpy(data_.data_ptr(), words_.data(), data_.nbytes());
+    scatter(data_, tensors_);
+    words_ = {};
+    data_.reset();
+}
 
 // Barrier
 
 Barrier::Barrier() : Collective(c10d::OpType::BARRIER, "barrier", {}) {}
 
-void Barrier::start(ProcessGroupInagg &group) { group.check(inagg_barrier(group.joined())); }
-
-void Barrier::end(ProcessGroupInagg &group) { group.counters().carried(name_, 0); }
+int Barrier::start(inagg_comm *comm, inagg_request **request) { return inagg_ibarrier(comm, request); }
 
 } // namespace inagg

@@ -36,14 +36,18 @@ public:
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
 protected:
-    virtual void start(ProcessGroupInagg &group) = 0;
-    virtual void end(ProcessGroupInagg &group) = 0;
+    // Begin libinagg's call; returns its error number.
+    virtual int start(inagg_comm *comm, inagg_request **request) = 0;
+    // It is over, with this error number: throw what users are to see, or have the result in the tensors.
+    virtual void end(ProcessGroupInagg &group, int code);
 
     const std::string name_;
     std::vector<at::Tensor> tensors_;
 
 private:
     template <typename Step> void attempt(Step step) noexcept;
+
+    inagg_request *request_ = nullptr;
 
     std::exception_ptr error_;
     const c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -67,19 +71,16 @@ public:
     bool may_fall_back() const override;
 
 protected:
-    void start(ProcessGroupInagg &group) override;
-    void end(ProcessGroupInagg &group) override;
+    int start(inagg_comm *comm, inagg_request **request) override;
+    void end(ProcessGroupInagg &group, int code) override;
 
 private:
-    bool fits(const ProcessGroupInagg &group, int code) const;
     void reduce_by_gloo(ProcessGroupInagg &group);
 
     const inagg_dtype type_;
     const inagg_op op_;
     const std::optional<uint16_t> root_;
     at::Tensor buffer_; // what travels: the tensor itself if it can
-    inagg_request *request_ = nullptr;
-    bool fits_ = true;
 };
 
 // The tensor of one rank, bit for bit whatever its elements are.
@@ -88,11 +89,13 @@ public:
     Broadcast(std::vector<at::Tensor> tensors, uint16_t root);
 
 protected:
-    void start(ProcessGroupInagg &group) override;
-    void end(ProcessGroupInagg &group) override;
+    int start(inagg_comm *comm, inagg_request **request) override;
+    void end(ProcessGroupInagg &group, int code) override;
 
 private:
     const uint16_t root_;
+    at::Tensor data_;             // all of them, contiguous
+    std::vector<uint32_t> words_; // what travels: libinagg has no type for bytes, so the last word may be padded
 };
 
 class Barrier : public Collective {
@@ -100,8 +103,7 @@ public:
     Barrier();
 
 protected:
-    void start(ProcessGroupInagg &group) override;
-    void end(ProcessGroupInagg &group) override;
+    int start(inagg_comm *comm, inagg_request **request) override;
 };
 
 } // namespace inagg

@@ -166,8 +166,11 @@ std::string ProcessGroupInagg::obstacle(const Tensors &tensors) const {
 std::string ProcessGroupInagg::obstacle(const Tensors &tensors, const c10d::ReduceOp &op) const {
     if (const std::string why = obstacle(tensors); !why.empty())
         return why;
-    if (!operator_of(op))
+    const std::optional<inagg_op> carried = operator_of(op);
+    if (!carried)
         return name_of(op);
+    if (options_.key[0] && *carried != INAGG_SUM && *carried != INAGG_AVG)
+        return std::string(name_of(op)) + " with a key"; // only sums can be verified
     const at::ScalarType type = tensors[0].scalar_type();
     for (const at::Tensor &tensor : tensors)
         if (tensor.scalar_type() != type)

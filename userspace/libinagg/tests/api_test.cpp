@@ -42,6 +42,11 @@ TEST(CApi, ArgumentsAreChecked) {
     EXPECT_EQ(inagg_allreduce(comm, &data, &data, 1, static_cast<inagg_dtype>(9), INAGG_SUM), INAGG_EINVAL);
     EXPECT_EQ(inagg_allreduce(comm, &data, &data, 1, INAGG_INT32, static_cast<inagg_op>(3)), INAGG_EINVAL);
     EXPECT_EQ(inagg_broadcast(comm, &data, 1, INAGG_INT32, 1), INAGG_EINVAL);
+    EXPECT_EQ(inagg_ibroadcast(comm, &data, 1, INAGG_INT32, 0, nullptr), INAGG_EINVAL);
+    inagg_request *request = nullptr;
+    EXPECT_EQ(inagg_ireduce(comm, &data, &data, 1, static_cast<inagg_dtype>(9), INAGG_SUM, 0, &request), INAGG_EINVAL);
+    EXPECT_EQ(request, nullptr);
+    EXPECT_EQ(inagg_ibarrier(nullptr, &request), INAGG_EINVAL);
     EXPECT_EQ(inagg_allreduce(comm, nullptr, nullptr, 0, INAGG_INT32, INAGG_SUM), INAGG_OK);
     EXPECT_EQ(inagg_allreduce(comm, &data, &data, 1, INAGG_INT32, INAGG_SUM), INAGG_OK);
     EXPECT_EQ(data, 1);
@@ -68,6 +73,31 @@ TEST(CppFace, AllreduceWithHandles) {
             std::vector<int32_t> data(100, rank);
             comm.broadcast<int32_t>(data, 2);
             EXPECT_EQ(data[99], 2);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+TEST(CppFace, CallsOfAllKindsInFlight) {
+    SoftwareSwitch software_switch({.elements = 64});
+    std::vector<std::thread> threads;
+    for (uint16_t rank = 0; rank < 3; rank++)
+        threads.emplace_back([&, rank] {
+            inagg::Comm comm(options_for(software_switch, rank, 3));
+            std::vector<int32_t> ints(5000, rank), data(4000, rank);
+            const std::vector<double> doubles(3000, rank + 0.5);
+            std::vector<double> out(rank == 1 ? 3000 : 0);
+            auto broadcast = comm.ibroadcast<int32_t>(data, 2);
+            auto barrier = comm.ibarrier();
+            auto reduce = comm.ireduce<double>(doubles, out, 1);
+            auto allreduce = comm.iallreduce<int32_t>(ints, ints);
+            allreduce.wait();
+            EXPECT_EQ(ints, std::vector<int32_t>(5000, 3));
+            barrier.wait();
+            reduce.wait();
+            EXPECT_EQ(out, std::vector<double>(out.size(), 4.5));
+            broadcast.wait();
+            EXPECT_EQ(data, std::vector<int32_t>(4000, 2));
         });
     for (std::thread &thread : threads)
         thread.join();

@@ -674,10 +674,15 @@ void SoftwareSwitch::send_wait(const Job &job, uint64_t seen, const Packet &pack
 void SoftwareSwitch::send_to(const Job &job, inagg_hdr header, std::span<const std::byte> body, int rank) {
     if (rank == every_rank && options_.group.length)
         return transmit(header, body, options_.group, job.record.flags & INAGG_JOIN_CHECKED);
-    for (std::size_t to = 0; to < job.members.size(); to++)
-        if ((rank == every_rank || static_cast<int>(to) == rank) && job.members[to].nonce &&
-            !(options_.lose && options_.lose(header, static_cast<int>(to))))
-            transmit(header, body, job.members[to].endpoint, job.record.flags & INAGG_JOIN_CHECKED);
+    for (int to = 0; to < static_cast<int>(job.members.size()); to++) {
+        if ((rank != every_rank && to != rank) || !job.members[to].nonce || (options_.lose && options_.lose(header, to)))
+            continue;
+        inagg_hdr own = header;
+        std::vector<std::byte> bytes(body.begin(), body.end());
+        if (options_.change)
+            options_.change(own, bytes, to);
+        transmit(own, bytes, job.members[to].endpoint, job.record.flags & INAGG_JOIN_CHECKED);
+    }
 }
 
 void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to,

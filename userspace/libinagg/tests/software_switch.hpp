@@ -49,6 +49,8 @@ struct SoftwareSwitchOptions {
     std::function<bool(uint32_t)> congested{};
     double collision = 0;       // canary: probability that a contribution finds no room to be summed
     uint32_t sum_wait_us = 500; // canary: a sum waits so long for more
+    // A switch that lies: changes what it sends to a rank, before the checksums are made.
+    std::function<void(inagg_hdr &, std::span<std::byte>, int)> change{};
     // Does this packet to this rank get lost?
     std::function<bool(const inagg_hdr &, int)> lose{};
     Endpoint group{}; // length not 0: what is for all ranks goes there, once

@@ -62,6 +62,7 @@ class _Options(ctypes.Structure):
         ("congestion_control", ctypes.c_int),
         ("trees", ctypes.c_uint16),
         ("aggregate_from", ctypes.c_uint64),
+        ("key", ctypes.c_char * 33),
     ]
 
 
@@ -71,7 +72,7 @@ class _Stats(ctypes.Structure):
         for name in (
             "blocks", "contributions", "retransmissions", "requests", "restores", "duplicates", "rejected",
             "reboots", "srtt_ns", "degraded", "skipped", "abstained", "refused", "cuts",
-            "parts", "reissues",
+            "parts", "reissues", "mismatches",
         )
     ]
 
@@ -137,6 +138,9 @@ def _declare(library):
         ("broadcast", number, [pointer, pointer, size, number, u16]),
         ("reduce", number, [pointer, pointer, pointer, size, number, number, u16]),
         ("barrier", number, [pointer]),
+        ("ibroadcast", number, [pointer, pointer, size, number, u16, out]),
+        ("ireduce", number, [pointer, pointer, pointer, size, number, number, u16, out]),
+        ("ibarrier", number, [pointer, out]),
         ("wait", number, [pointer]),
         ("test", number, [pointer]),
         ("last_outcome", number, [ctypes.POINTER(Outcome)]),
@@ -269,7 +273,7 @@ class Communicator:
     def __init__(self, **options):
         """Options are the fields of inagg_options: switch_address, job, rank, size, algorithm, transport,
         timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms, congestion_control, trees,
-        aggregate_from."""
+        aggregate_from, key."""
         self._comm = None
         self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)
@@ -376,32 +380,59 @@ class Communicator:
         """The same without waiting: a Request. Leave the arrays alone until its wait()."""
         send = _input(array)
         recv = _output(out, send)
-        handle = ctypes.c_void_p()
-        _check(_library.inagg_iallreduce(self._open(), send.ctypes.data, recv.ctypes.data, send.size,
-                                         _dtype_of(send, dtype), _op(op), ctypes.byref(handle)))
-        request = Request(self, handle, send, recv)
-        self._requests.add(request)
-        return request
+        return self._begin(_library.inagg_iallreduce, send, recv, send.ctypes.data, recv.ctypes.data, send.size,
+                           _dtype_of(send, dtype), _op(op))
 
     def reduce(self, array, root=0, op=SUM, out=None, dtype=None):
         """As allreduce(), but only `root` gets the result; the others get None."""
+        send, recv, arguments = self._reduction(array, root, op, out, dtype)
+        _check(_library.inagg_reduce(self._open(), *arguments))
+        return recv
+
+    def ireduce(self, array, root=0, op=SUM, out=None, dtype=None):
+        """The same without waiting: a Request."""
+        send, recv, arguments = self._reduction(array, root, op, out, dtype)
+        return self._begin(_library.inagg_ireduce, send, recv, *arguments)
+
+    def _reduction(self, array, root, op, out, dtype):
         send = _input(array)
         recv = _output(out, send) if self.rank == _root(root) else None
-        _check(_library.inagg_reduce(self._open(), send.ctypes.data, recv.ctypes.data if recv is not None else None,
-                                     send.size, _dtype_of(send, dtype), _op(op), root))
-        return recv
+        return send, recv, (send.ctypes.data, None if recv is None else recv.ctypes.data, send.size,
+                            _dtype_of(send, dtype), _op(op), root)
 
     def broadcast(self, array, root=0, dtype=None):
         """Copy `root`'s array into `array` on all ranks, bit for bit; returns it."""
-        if not isinstance(array, numpy.ndarray):
-            raise TypeError("broadcast() writes to its argument: give a NumPy array")
-        data = _output(array, array)
-        _check(_library.inagg_broadcast(self._open(), data.ctypes.data, data.size, _dtype_of(data, dtype), _root(root)))
+        data, arguments = self._broadcast(array, root, dtype)
+        _check(_library.inagg_broadcast(self._open(), *arguments))
         return data
+
+    def ibroadcast(self, array, root=0, dtype=None):
+        """The same without waiting: a Request."""
+        data, arguments = self._broadcast(array, root, dtype)
+        return self._begin(_library.inagg_ibroadcast, data, data, *arguments)
+
+    @staticmethod
+    def _broadcast(array, root, dtype):
+        if not isinstance(array, numpy.ndarray):
+            raise TypeError("a broadcast writes to its argument: give a NumPy array")
+        data = _output(array, array)
+        return data, (data.ctypes.data, data.size, _dtype_of(data, dtype), _root(root))
 
     def barrier(self):
         """Return when all ranks have called it."""
         _check(_library.inagg_barrier(self._open()))
+
+    def ibarrier(self):
+        """The same without waiting: a Request, whose wait() returns when all ranks have called it."""
+        return self._begin(_library.inagg_ibarrier, None, None)
+
+    def _begin(self, call, send, recv, *arguments):
+        """A Request for a call that does not wait, which keeps its arrays."""
+        handle = ctypes.c_void_p()
+        _check(call(self._open(), *arguments, ctypes.byref(handle)))
+        request = Request(self, handle, send, recv)
+        self._requests.add(request)
+        return request
 
     def _open(self):
         if self._comm is None:

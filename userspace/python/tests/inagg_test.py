@@ -88,6 +88,20 @@ class Ranks(unittest.TestCase):
 
         self.run_ranks(2, body)
 
+    def test_requests_of_all_kinds_in_flight(self):
+        def body(comm):
+            data = numpy.full(1000, comm.rank, dtype=numpy.int32)
+            copy, doubles = data.copy(), data + 0.5
+            requests = [comm.ibroadcast(copy, root=1), comm.ibarrier(), comm.ireduce(doubles, root=1), comm.iallreduce(data)]
+            results = [request.wait() for request in reversed(requests)][::-1]
+            numpy.testing.assert_array_equal(copy, 1)
+            self.assertIs(results[0], copy)
+            self.assertIsNone(results[1])
+            self.assertEqual(None if comm.rank == 0 else 2.0, None if results[2] is None else results[2][999])
+            numpy.testing.assert_array_equal(results[3], 1)
+
+        self.run_ranks(2, body)
+
     def test_requests_outlive_their_communicator(self):
         comms = []
         data = numpy.arange(1000, dtype=numpy.int32)

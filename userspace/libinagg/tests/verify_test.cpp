@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Jobs with a key, through a switch in user space that is honest, or is not.
+#include "error.hpp"
+#include "ranks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace inagg {
+namespace {
+
+constexpr char key[] = "5f2b1c0d9e8a7766554433221100ffee";
+constexpr uint16_t ranks = 3;
+
+std::function<void(inagg_options &)> with_key(const char *algorithm = "switchml") {
+    return [algorithm](inagg_options &options) {
+        std::strcpy(options.key, key);
+        std::strcpy(options.algorithm, algorithm);
+        options.timeout_ms = 5000;
+    };
+}
+
+template <typename T>
+std::vector<T> reduced(Communicator &comm, std::vector<T> data, inagg_dtype dtype, inagg_op op = INAGG_SUM) {
+    comm.wait(*comm.allreduce(data.data(), data.data(), data.size(), dtype, op));
+    return data;
+}
+
+std::vector<float> floats_of(int rank, std::size_t count) {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; i++)
+        values[i] = std::sin(static_cast<float>(i + 1) * static_cast<float>(rank + 1)) * static_cast<float>(1 + i % 9);
+    return values;
+}
+
+class Verified : public testing::TestWithParam<const char *> {
+protected:
+    bool adds_floats() const { return !std::strcmp(GetParam(), "panama"); }
+    bool is_trio() const { return !std::strcmp(GetParam(), "trio"); }
+};
+INSTANTIATE_TEST_SUITE_P(Algorithms, Verified, testing::Values("switchml", "trio", "panama", "canary"),
+                         [](const auto &info) { return info.param; });
+
+TEST_P(Verified, CallsOfAllKinds) {
+    SoftwareSwitch software_switch({.elements = 64, .loss = 0.02, .duplication = 0.02, .reordering = 0.02});
+    run_ranks(software_switch, ranks, [&](Communicator &comm) {
+        const int rank = comm.rank();
+        for (const std::size_t count : {1, 27, 59, 60, 1000}) {
+            const auto n = static_cast<int32_t>(count);
+            EXPECT_EQ(reduced(comm, std::vector<int32_t>(count, rank - n), INAGG_INT32), std::vector<int32_t>(count, 3 - 3 * n));
+            std::vector<uint16_t> data(count, static_cast<uint16_t>(rank + 40000));
+            comm.wait(*comm.broadcast(data.data(), count, INAGG_FLOAT16, 1));
+            EXPECT_EQ(data, std::vector<uint16_t>(count, 40001));
+            comm.wait(*comm.barrier());
+            if (is_trio())
+                continue;
+            EXPECT_EQ(reduced(comm, std::vector<double>(count, rank + 0.25), INAGG_FLOAT64), std::vector<double>(count, 3.75));
+            EXPECT_EQ(reduced(comm, std::vector<int64_t>(count, INT64_MAX - rank), INAGG_INT64),
+                      std::vector<int64_t>(count, static_cast<int64_t>(3 * uint64_t{INT64_MAX} - 3)));
+        }
+        EXPECT_EQ(comm.stats().mismatches, 0U);
+    }, with_key(GetParam()));
+}
+
+// With a key and without: the same bits.
+TEST_P(Verified, FloatSumsAreTheSameBits) {
+    if (adds_floats())
+        GTEST_SKIP() << "panama's switches add floats: see OnlySumsOfIntegers";
+    const float infinity = std::numeric_limits<float>::infinity();
+    std::vector<std::vector<float>> results[2];
+    for (const bool keyed : {false, true}) {
+        SoftwareSwitch software_switch({.elements = 64, .control_slots = 8, .loss = 0.01});
+        run_ranks(software_switch, ranks, [&](Communicator &comm) {
+            for (const std::size_t count : {3, 100, 101, 5000, 7}) {
+                auto own = floats_of(comm.rank(), count);
+                for (int scale = 0; scale < 3; scale++) { // guesses are right, and wrong
+                    auto sum = reduced(comm, own, INAGG_FLOAT32, scale ? INAGG_SUM : INAGG_AVG);
+                    if (comm.rank() == 0)
+                        results[keyed].push_back(sum);
+                    own[0] *= 8;
+                }
+                own[1] = comm.rank() == 1 ? infinity : 1;
+                auto sum = reduced(comm, own, INAGG_FLOAT32);
+                EXPECT_EQ(sum[1], infinity);
+                if (comm.rank() == 0)
+                    results[keyed].push_back(sum);
+            }
+            EXPECT_EQ(reduced(comm, std::vector<uint16_t>(100, 0x3c00), INAGG_FLOAT16), std::vector<uint16_t>(100, 0x4200));
+            EXPECT_EQ(reduced(comm, std::vector<uint16_t>(33, 0x3f80), INAGG_BFLOAT16), std::vector<uint16_t>(33, 0x4040));
+        }, [&](inagg_options &options) {
+            with_key(GetParam())(options);
+            if (!keyed)
+                options.key[0] = '\0';
+        });
+    }
+    EXPECT_EQ(results[0], results[1]);
+}
+
+// Each rank's calls end with this error.
+void expect_all_fail(const SoftwareSwitch &software_switch, inagg_error expected, const std::string &in_message,
+                     const std::function<void(Communicator &)> &body, const std::function<void(inagg_options &)> &change) {
+    std::vector<std::thread> threads;
+    for (uint16_t rank = 0; rank < ranks; rank++)
+        threads.emplace_back([&, rank] {
+            inagg_options options = options_for(software_switch, rank, ranks);
+            change(options);
+            try {
+                Communicator comm(options);
+                body(comm);
+                ADD_FAILURE() << "rank " << rank << " has seen nothing";
+            } catch (const Error &error) {
+                EXPECT_EQ(error.code(), expected) << error.what();
+                EXPECT_NE(std::string(error.what()).find(in_message), std::string::npos) << error.what();
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
+bool is_result(const inagg_hdr &header) { return inagg_hdr_type(&header) == INAGG_RESULT; }
+
+TEST_P(Verified, AResultThatWasChangedOnceIsAskedForAgain) {
+    std::atomic<int> changed{0};
+    SoftwareSwitch software_switch({.elements = 64, .change = [&](inagg_hdr &header, std::span<std::byte> body, int rank) {
+        if (is_result(header) && rank == 1 && !body.empty() && inagg_swap32(header.block) % 5 == 3 && changed++ < 4)
+            body[inagg_swap32(header.block) % 50] ^= std::byte{0x80};
+    }});
+    run_ranks(software_switch, ranks, [&](Communicator &comm) {
+        EXPECT_EQ(reduced(comm, std::vector<int32_t>(3000, comm.rank()), INAGG_INT32), std::vector<int32_t>(3000, 3));
+        comm.wait(*comm.barrier());
+        if (comm.rank() == 1 && std::strcmp(GetParam(), "canary")) { // there switches pass results on
+            EXPECT_GT(comm.stats().mismatches, 0U);
+        }
+    }, with_key(GetParam()));
+}
+
+TEST(VerifiedSwitch, ThatAddsWrongIsToldByName) {
+    SoftwareSwitch software_switch({.elements = 64, .change = [](inagg_hdr &header, std::span<std::byte> body, int) {
+        if (is_result(header) && inagg_swap32(header.block) == 9 && body.size() > 8)
+            body[3] ^= std::byte{0x80}; // bit 31
+    }});
+    expect_all_fail(software_switch, INAGG_EVERIFY, "data block 9", [](Communicator &comm) {
+        reduced(comm, std::vector<int32_t>(3000, comm.rank()), INAGG_INT32);
+    }, with_key());
+    // Without the key it goes through.
+    run_ranks(software_switch, ranks, [](Communicator &comm) {
+        EXPECT_NE(reduced(comm, std::vector<int32_t>(3000, comm.rank()), INAGG_INT32), std::vector<int32_t>(3000, 3));
+    });
+}
+
+TEST(VerifiedSwitch, OneChangedOnTheWayIsToldFromOneAddedWrong) {
+    std::atomic<uint8_t> next{1};
+    SoftwareSwitch software_switch({.elements = 64, .change = [&](inagg_hdr &header, std::span<std::byte> body, int) {
+        if (is_result(header) && inagg_swap32(header.block) == 9 && body.size() > 8)
+            body[0] ^= std::byte{++next};
+    }});
+    expect_all_fail(software_switch, INAGG_EVERIFY, "another one each time", [](Communicator &comm) {
+        reduced(comm, std::vector<int32_t>(3000, comm.rank()), INAGG_INT32);
+    }, with_key());
+}
+
+// A scale that nobody's elements have makes all of them 0, or not precise.
+TEST(VerifiedSwitch, DoesNotChooseTheScale) {
+    for (const int wrong : {200, 1}) {
+        const auto change = [wrong](inagg_hdr &header, std::span<std::byte>, int) {
+            if (is_result(header) && header.next_scale)
+                header.next_scale = static_cast<uint8_t>(wrong);
+        };
+        for (const std::size_t count : {20, 3000}) { // guessed, agreed before
+            SoftwareSwitch software_switch({.elements = 64, .control_slots = 8, .change = change});
+            expect_all_fail(software_switch, INAGG_EVERIFY, "is not the sum", [&](Communicator &comm) {
+                for (int i = 0; i < 6; i++) // the first has no guess to be right
+                    reduced(comm, floats_of(comm.rank(), count), INAGG_FLOAT32);
+            }, with_key());
+        }
+    }
+}
+
+TEST(VerifiedSwitch, CannotPretendThatAllCameToABarrier) {
+    SoftwareSwitch software_switch({.change = [](inagg_hdr &header, std::span<std::byte> body, int) {
+        if (is_result(header) && inagg_swap32(header.slot) >= 16) // of the control stream
+            std::ranges::fill(body, std::byte{});
+    }});
+    expect_all_fail(software_switch, INAGG_EVERIFY, "control block 0", [](Communicator &comm) { comm.wait(*comm.barrier()); },
+                    with_key());
+}
+
+TEST(VerifiedRanks, HaveTheSameKey) {
+    SoftwareSwitch software_switch;
+    expect_all_fail(software_switch, INAGG_EVERIFY, "INAGG_KEY is not the same", [](Communicator &comm) {
+        reduced(comm, std::vector<int32_t>(3000, 1), INAGG_INT32);
+    }, [](inagg_options &options) {
+        with_key()(options);
+        options.key[5] = options.rank == 2 ? 'a' : 'b';
+    });
+}
+
+TEST(VerifiedRanks, OnlySumsOfIntegers) {
+    SoftwareSwitch software_switch;
+    run_ranks(software_switch, ranks, [](Communicator &comm) {
+        for (const inagg_dtype dtype : {INAGG_INT32, INAGG_FLOAT32})
+            for (const inagg_op op : {INAGG_MIN, INAGG_MAX})
+                EXPECT_THROW(reduced(comm, std::vector<int32_t>(3), dtype, op), Error);
+        EXPECT_THROW(reduced(comm, std::vector<double>(3), INAGG_FLOAT64, INAGG_MAX), Error);
+        EXPECT_EQ(reduced(comm, std::vector<double>(3, 1), INAGG_FLOAT64), std::vector<double>(3, 3));
+    }, with_key());
+    run_ranks(software_switch, ranks, [](Communicator &comm) {
+        EXPECT_THROW(reduced(comm, std::vector<float>(3), INAGG_FLOAT32), Error);
+    }, with_key("panama"));
+}
+
+TEST(VerifiedRanks, SumsOfInt32MustFit) {
+    SoftwareSwitch software_switch;
+    expect_all_fail(software_switch, INAGG_EVERIFY, "a sum of int32 overflows", [](Communicator &comm) {
+        reduced(comm, std::vector<int32_t>(10, INT32_MAX), INAGG_INT32);
+    }, with_key());
+}
+
+TEST(VerifiedRanks, ScaleFixedByHand) {
+    SoftwareSwitch software_switch;
+    const auto change = [](inagg_options &options) {
+        with_key()(options);
+        options.scale = 10;
+    };
+    run_ranks(software_switch, ranks, [](Communicator &comm) {
+        EXPECT_EQ(reduced(comm, std::vector<float>(100, 0.5F), INAGG_FLOAT32), std::vector<float>(100, 1.5F));
+    }, change);
+    SoftwareSwitch hides({.change = [](inagg_hdr &header, std::span<std::byte>, int) {
+        header.level_flags &= inagg_swap16(static_cast<uint16_t>(~INAGG_F_SATURATED));
+    }});
+    expect_all_fail(hides, INAGG_ERANGE, "scale 10", [](Communicator &comm) {
+        reduced(comm, std::vector<float>(100, comm.rank() ? 1 : 1e9F), INAGG_FLOAT32);
+    }, change);
+}
+
+} // namespace
+} // namespace inagg
