@@ -19,15 +19,18 @@ template <typename T> uint64_t Dot(const T *in, const uint32_t *weights, std::si
 #if HWY_TARGET != HWY_SCALAR
     const hn::ScalableTag<T> d;
     const hn::Rebind<uint32_t, decltype(d)> dw;
-    const hn::RepartitionToWide<decltype(d)> wide;
+    const hn::RepartitionToWide<decltype(dw)> wide; // unsigned: sums wrap
     const std::size_t lanes = hn::Lanes(d);
     auto even = hn::Zero(wide), odd = even;
     for (; i + lanes <= count; i += lanes) {
         const auto x = hn::LoadU(d, in + i), w = hn::BitCast(d, hn::LoadU(dw, weights + i));
-        even = hn::Add(even, hn::MulEven(x, w));
-        odd = hn::Add(odd, hn::MulEven(hn::DupOdd(x), hn::DupOdd(w)));
+        even = hn::Add(even, hn::BitCast(wide, hn::MulEven(x, w)));
+        odd = hn::Add(odd, hn::BitCast(wide, hn::MulEven(hn::DupOdd(x), hn::DupOdd(w))));
     }
-    total = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(wide, hn::Add(even, odd))));
+    uint64_t sums[hn::MaxLanes(wide)]; // not SumOfLanes(): GCC's of AVX-512 adds signed numbers
+    hn::StoreU(hn::Add(even, odd), wide, sums);
+    for (std::size_t lane = 0; lane < hn::Lanes(wide); lane++)
+        total += sums[lane];
 #endif
     for (; i < count; i++) {
         T x;
