@@ -77,7 +77,7 @@ __u64 prf(const void *key, const inagg_check_tag *tag) {
     return siphash(*static_cast<const LinearCheck::Key *>(key), tag, sizeof(*tag));
 }
 
-constexpr uint8_t int32_sum = INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM;
+constexpr uint8_t int32_sum = INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, fixed_sum = INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM;
 
 // The most that can be made of `label` and the nonces by who knows the key: 128 bits.
 LinearCheck::Key derive(const LinearCheck::Key &key, uint16_t label, uint16_t job, std::span<const uint32_t> nonces) {
@@ -149,7 +149,9 @@ void LinearCheck::seal(const Block &block, const BlockMeta &meta, std::byte *pay
 }
 
 bool LinearCheck::holds(const Block &block, BlockMeta &meta, const std::byte *payload, Scale scale) const {
-    if (meta.elements < INAGG_CHUNK || meta.elements > weights_.size())
+    // Others have smaller elements, or none: their payload would end before the limbs.
+    if ((meta.dtype_op != int32_sum && meta.dtype_op != fixed_sum) || meta.elements < INAGG_CHUNK ||
+        meta.elements > weights_.size())
         return false;
     const std::byte *limbs = payload + 4 * std::size_t{meta.elements} - 4 * INAGG_CHECK_LIMBS;
     const inagg_check_tag tag = tag_of(block, meta);

@@ -164,6 +164,29 @@ TEST(VerifiedSwitch, OneChangedOnTheWayIsToldFromOneAddedWrong) {
     }, with_key());
 }
 
+TEST(VerifiedSwitch, AnswersWithOtherTypesAreNotRead) {
+    for (const int dtype : {int{INAGG_WIRE_NONE}, int{INAGG_WIRE_FLOAT16}, int{INAGG_WIRE_FLOAT32}, 15}) {
+        SoftwareSwitch software_switch({.elements = 64, .change = [dtype](inagg_hdr &header, std::span<std::byte> body, int) {
+            if (is_result(header) && inagg_swap32(header.block) == 9 && !body.empty()) {
+                header.dtype_op = static_cast<uint8_t>(dtype << 4 | INAGG_WIRE_SUM);
+                if (dtype == INAGG_WIRE_FLOAT16)
+                    header.elements = inagg_swap16(128); // as many bytes
+            }
+        }});
+        std::vector<std::thread> threads;
+        for (uint16_t rank = 0; rank < ranks; rank++)
+            threads.emplace_back([&, rank] {
+                inagg_options options = options_for(software_switch, rank, ranks);
+                with_key()(options);
+                options.timeout_ms = 1000;
+                Communicator comm(options);
+                EXPECT_THROW(reduced(comm, std::vector<int32_t>(3000, 1), INAGG_INT32), Error);
+            });
+        for (std::thread &thread : threads)
+            thread.join();
+    }
+}
+
 // A scale that nobody's elements have makes all of them 0, or not precise.
 TEST(VerifiedSwitch, DoesNotChooseTheScale) {
     for (const int wrong : {200, 1}) {
