@@ -19,6 +19,8 @@ struct BlockCarrier::BlockOperation : Operation {
     bool scale_is_given = true; // not needed, or fixed by hand
     uint8_t exponent = 0;    // float sums: this rank's
     uint8_t scale = 0;       // guessed, then agreed
+    uint64_t number = 0;     // among the calls since the key was agreed on
+    uint8_t runs = 0;        // of data blocks that it has so far
     uint32_t turn = 0;       // among the sums that ask for their scales
     bool guesses = false;    // its control blocks carry its elements
     std::unique_ptr<Encoding> guess; // at the scale guessed, once that is known
@@ -104,6 +106,7 @@ void BlockCarrier::start(const Handle &prepared) {
     if (!has_key() && !key_exchange_)
         agree_on_key();
     const auto operation = std::static_pointer_cast<BlockOperation>(prepared);
+    operation->number = calls_++;
     const bool renewal = operation->call.kind == Call::Kind::renewal;
     const bool barrier = operation->call.kind == Call::Kind::barrier || renewal;
     operation->assigned = barrier;
@@ -119,16 +122,22 @@ void BlockCarrier::start(const Handle &prepared) {
         ask_scale(operation);
 }
 
-// A number from each rank, summed where others have zeros, makes a key that never was. Nothing else travels before. Who
-// changes these gives the ranks different keys, and no sum holds.
+// A number from each rank, where others have zeros, makes a key that never was. Nothing else travels before. Who changes these
+// gives the ranks different keys, and no sum holds. A maximum: no rank without a key has one for its first call, and takes this
+// for it.
 void BlockCarrier::agree_on_key() {
     constexpr std::size_t words = LinearCheck::nonce_words;
-    nonces_.assign(options_.size * words, 0);
-    randombytes_buf(&nonces_[options_.rank * words], words * sizeof(uint32_t));
+    own_nonce_.assign(options_.size * words, 0);
+    nonces_ = own_nonce_;
+    for (std::size_t i = 0; i < words; i++)
+        own_nonce_[options_.rank * words + i] = randombytes_random() & INT32_MAX;
     Call call;
     call.kind = Call::Kind::reduction;
-    call.send = call.recv = nonces_.data();
+    call.send = own_nonce_.data();
+    call.recv = nonces_.data();
     call.count = nonces_.size();
+    call.op = INAGG_MAX;
+    call.is_agreement = true;
     key_exchange_ = std::static_pointer_cast<BlockOperation>(prepare(call));
     unassigned_.push_back(key_exchange_);
     assign_blocks();
@@ -146,7 +155,6 @@ void BlockCarrier::ask_scale(const BlockHandle &operation) {
 void BlockCarrier::queue_control(const BlockHandle &operation, uint32_t blocks) {
     for (uint32_t index = 0; index < blocks; index++)
         controls_.push_back({operation, index});
-    control_blocks_ += blocks;
     operation->pending += blocks;
     open_control();
 }
@@ -240,10 +248,9 @@ void BlockCarrier::add_segment(const BlockHandle &operation, std::unique_ptr<Enc
     const bool is_sum = carried(operation->call.op) == INAGG_SUM;
     const bool agreed = elements && !operation->scale_is_given;
     segments_.push_back({operation, std::move(encoding), says_whole_ && part != Part::elements, trio_ && elements,
-                         seals(Stream::data) && part != Part::key_of_all && is_sum,
+                         seals(Stream::data) && part != Part::key_of_all && is_sum, ++operation->runs,
                          agreed ? LinearCheck::Scale::agreed : LinearCheck::Scale::none, next_data_, blocks, blocks});
     next_data_ += blocks;
-    data_blocks_ += blocks;
 }
 
 // Of the elements in its control blocks.
@@ -269,7 +276,7 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
         meta.next_scale = operation.exponent;
         meta.whole = says_whole_ && operation.call.kind != Call::Kind::reduction;
         if (tail)
-            check_->seal(identify(stream, block), meta, payload, fits(scale_of(operation), operation.exponent, meta));
+            check_->seal({operation.number, operation.call.context, 0, control.index}, meta, payload, fits(scale_of(operation), operation.exponent, meta));
         return meta;
     }
     const Segment &segment = segment_of(block);
@@ -277,24 +284,33 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
     meta.whole = segment.whole;
     meta.absent = segment.operation->absent;
     if (segment.sealed)
-        check_->seal(identify(stream, block), meta, payload, fits(segment.scale, segment.operation->exponent, meta));
+        check_->seal(segment.identify(block), meta, payload, fits(segment.scale, segment.operation->exponent, meta));
     return meta;
 }
 
-LinearCheck::Block BlockCarrier::identify(Stream stream, uint32_t block) const {
-    if (stream == Stream::data)
-        return {stream, data_blocks_ - (next_data_ - block)};
-    const uint32_t end = first_control_ + static_cast<uint32_t>(controls_.size());
-    return {stream, control_blocks_ - (end - block)};
+LinearCheck::Block BlockCarrier::Segment::identify(uint32_t block) const {
+    return {operation->number, operation->call.context, phase, block - first};
+}
+
+// With trio some may be missing, but not everywhere.
+bool BlockCarrier::has_all_it_must(const Segment &segment, const BlockMeta &meta) const {
+    const Call &call = segment.operation->call;
+    if (call.kind == Call::Kind::broadcast && !(meta.contributors & inagg_rank_bit(static_cast<uint32_t>(call.root_rank))))
+        return false;
+    const bool waits = segment.whole || !(options_.expiry_us || options_.quorum);
+    return options_.exclude_ms || !waits || meta.contributors == inagg_all_ranks(options_.size);
 }
 
 bool BlockCarrier::verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *payload) {
     if (stream == Stream::control) {
-        const BlockOperation &operation = *controls_[block - first_control_].operation;
-        return !seals(stream) || check_->holds(identify(stream, block), meta, payload, scale_of(operation));
+        const Control &control = controls_[block - first_control_];
+        const BlockOperation &operation = *control.operation;
+        return !seals(stream) || check_->holds({operation.number, operation.call.context, 0, control.index}, meta, payload,
+                                               scale_of(operation));
     }
     const Segment &segment = segment_of(block);
-    return !segment.sealed || check_->holds(identify(stream, block), meta, payload, segment.scale);
+    return !segment.sealed || (has_all_it_must(segment, meta) &&
+                               check_->holds(segment.identify(block), meta, payload, segment.scale));
 }
 
 BlockMeta BlockCarrier::load_raw(uint32_t block, std::byte *payload) {
@@ -383,7 +399,10 @@ void BlockCarrier::finish(BlockOperation &operation) {
     operation.finish();
 }
 
+// With this rank's own nonce, whatever came for it: then nobody can have it use an old key.
 void BlockCarrier::begin_check() {
+    constexpr std::size_t words = LinearCheck::nonce_words;
+    std::copy_n(&own_nonce_[options_.rank * words], words, &nonces_[options_.rank * words]);
     check_->begin(nonces_);
     key_exchange_.reset();
     open_control();
@@ -395,7 +414,7 @@ bool BlockCarrier::renew() {
         return false;
     if (check_)
         check_->end();
-    data_blocks_ = control_blocks_ = 0;
+    calls_ = 0;
     next_data_ = first_control_ = open_control_ = next_turn_ = 0;
     inagg_guesses_init(&guesses_);
     return true;

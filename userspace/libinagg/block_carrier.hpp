@@ -44,8 +44,11 @@ private:
         bool whole;  // not without all ranks
         bool values; // the operation's elements, not what goes before and behind them
         bool sealed; // with a linear check
+        uint8_t phase; // in it
         LinearCheck::Scale scale;
         uint32_t first, blocks, left;
+
+        LinearCheck::Block identify(uint32_t block) const;
     };
     // A control block, of a barrier or a float sum; `operation` is reset when its result is here.
     struct Control {
@@ -62,7 +65,7 @@ private:
     void agree_on_key();
     bool has_key() const { return !check_ || check_->has_begun(); }
     bool seals(Stream stream) const { return check_ && (stream == Stream::data || !trio_); }
-    LinearCheck::Block identify(Stream stream, uint32_t block) const;
+    bool has_all_it_must(const Segment &segment, const BlockMeta &meta) const;
     void choose_scale(BlockOperation &operation) const;
     void ask_scale(const BlockHandle &operation);
     void queue_control(const BlockHandle &operation, uint32_t blocks);
@@ -92,11 +95,11 @@ private:
     const std::unique_ptr<LinearCheck> check_; // null: sums are not verified
     const uint16_t tail_;                      // elements of a block that are the check's
     BlockHandle key_exchange_;
-    std::vector<uint32_t> nonces_; // of all ranks
+    std::vector<uint32_t> own_nonce_, nonces_; // where others have zeros; of all ranks
     std::deque<BlockHandle> unassigned_; // operations whose data blocks are not (all) known yet
     std::deque<Segment> segments_;
     uint32_t next_data_ = 0;
-    uint64_t data_blocks_ = 0, control_blocks_ = 0; // so many have numbers
+    uint64_t calls_ = 0; // begun since the key was agreed on
     std::deque<Control> controls_;
     uint32_t first_control_ = 0; // number of controls_.front()
     uint32_t open_control_ = 0;  // those before it may be sent

@@ -37,7 +37,8 @@ struct Call {
     inagg_op op = INAGG_SUM;
     bool root = false;
     int root_rank = -1; // of all ranks that one; -1: all are alike
-    bool is_agreement = false; // its result is no user's, and what is done with it shows if it is wrong
+    bool is_agreement = false; // its result is no user's, and need not be verified
+    uint64_t context = 0;      // what the ranks have agreed on before it: verified with its sums
 };
 
 // A call under way. Owned jointly by the communicator and the caller's handle; carriers add what they need.

@@ -353,7 +353,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
 
 // Whoever changed a packet on its way may miss it the next time; what a switch has added up wrong stays so.
 bool Engine::verify(StreamState &s, uint32_t block, BlockMeta &meta, std::span<const std::byte> body) {
-    constexpr uint16_t most = 8;
+    constexpr uint16_t most = 8, most_in_all = 64; // each is one guess at a weight
     if (client_.verify(s.stream, block, meta, body.data()))
         return true;
     stats_.mismatches++;
@@ -366,7 +366,7 @@ bool Engine::verify(StreamState &s, uint32_t block, BlockMeta &meta, std::span<c
         record.wrong_alike = true;
     }
     record.wrong_alike = record.wrong_alike && record.wrong_sum == sum;
-    if (++record.wrong == most)
+    if (++record.wrong == most || stats_.mismatches == most_in_all)
         wrong_ = no_sum(membership_.config, membership_.switch_address, s.stream, block, record.wrong_alike);
     return false;
 }
@@ -404,6 +404,7 @@ void Engine::finish_led(StreamState &s, uint32_t block) {
     if (!client_.verify(s.stream, block, result.meta, result.payload)) {
         stats_.mismatches++;
         wrong_ = no_sum(membership_.config, membership_.switch_address, s.stream, block, true);
+        return;
     }
     client_.store(s.stream, block, result.meta, result.payload);
     open(s, slot);
@@ -562,12 +563,14 @@ void Engine::open_in_order(StreamState &s) {
 void Engine::skip_decided(StreamState &s, inagg_wslot &slot) {
     while (slot.state == INAGG_WSLOT_IDLE && inagg_before(slot.block, s.worker.limit)) {
         const History::Result *result = s.history.find(slot.block);
-        BlockMeta meta = result ? result->meta : BlockMeta{};
-        if (!result || !verify(s, slot.block, meta, {s.history.payload(*result), inagg_block_bytes(&result->meta)}))
+        if (!result)
             return;
+        BlockMeta meta = result->meta;
+        if (!verify(s, slot.block, meta, {s.history.payload(*result), inagg_block_bytes(&meta)}))
+            return s.history.forget(slot.block);
         stats_.skipped++;
         inagg_worker_skip(&s.worker, &slot);
-        deliver(s, *result);
+        deliver(s, {result->block, true, meta});
     }
 }
 

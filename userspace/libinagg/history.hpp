@@ -30,6 +30,7 @@ public:
     uint32_t blocks() const { return static_cast<uint32_t>(results_.size()); }
     // Keep a result in the place of the one that is blocks() behind it.
     const Result &keep(uint32_t block, const BlockMeta &meta, std::span<const std::byte> payload);
+    void forget(uint32_t block) { results_[index(block)].kept = false; }
     // Null: not here, or not any more.
     const Result *find(uint32_t block) const;
     // How many blocks from `block` on are here without a gap.

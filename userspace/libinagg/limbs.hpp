@@ -34,8 +34,24 @@ struct Reach {
         return finest >= part.finest && top >= part.top && nonfinite >= part.nonfinite;
     }
 
+    // Of a reach that is possible: another number than any other's.
+    uint64_t packed() const {
+        return uint64_t{static_cast<uint32_t>(finest)} << 32 | static_cast<uint32_t>(top) << 1 | static_cast<uint32_t>(nonfinite);
+    }
+
     bool is_zero() const { return top == std::numeric_limits<int32_t>::min(); }
 };
+// Can elements have it? Else somebody made it up.
+template <Wide64 T> bool is_possible(const Reach &reach) {
+    const bool is_double = std::is_same_v<T, double>;
+    const int32_t finest = is_double ? 1074 : 0, coarsest = is_double ? -1023 : -63, top = is_double ? 1024 : 64;
+    if (reach.nonfinite < 0 || reach.nonfinite > is_double)
+        return false;
+    if (reach.is_zero())
+        return reach.finest == reach.top;
+    return reach.finest >= coarsest && reach.finest <= finest && reach.top <= top && reach.top >= -finest;
+}
+
 template <Wide64 T> Reach reach_of(std::span<const T> elements);
 
 // How the elements of one tensor are cut.

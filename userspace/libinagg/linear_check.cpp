@@ -126,8 +126,11 @@ void LinearCheck::begin(std::span<const uint32_t> nonces) {
 
 inagg_check_tag LinearCheck::tag_of(const Block &block, const BlockMeta &meta) const {
     inagg_check_tag tag{};
-    tag.block = inagg_swap64(block.number);
-    tag.stream = static_cast<uint8_t>(block.stream);
+    tag.call = inagg_swap64(block.call);
+    tag.context = inagg_swap64(block.context);
+    tag.index = inagg_swap32(block.index);
+    tag.phase = block.phase;
+    tag.chunks = static_cast<uint8_t>(meta.elements / INAGG_CHUNK);
     tag.dtype_op = meta.dtype_op;
     tag.scale = meta.scale;
     return tag;

@@ -29,8 +29,10 @@ public:
 
     // A block of the job that has or may have a check.
     struct Block {
-        Stream stream;
-        uint64_t number; // since begin()
+        uint64_t call;        // number since begin()
+        uint64_t context = 0; // what else the ranks agree on
+        uint8_t phase = 0;    // 0: control; else which run of the call's data blocks
+        uint32_t index = 0;   // in it
     };
     // What the ranks are to say about a scale.
     enum class Scale {

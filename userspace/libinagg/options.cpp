@@ -156,6 +156,10 @@ void read_key(inagg_options &options) {
     const auto key = first_set({"INAGG_KEY"}), path = first_set({"INAGG_KEY_FILE"});
     if (key && path)
         throw Error(INAGG_EINVAL, "INAGG_KEY and INAGG_KEY_FILE are set: set one of them");
+    if (const char *set = std::getenv("INAGG_KEY"); set && !*set)
+        throw Error(INAGG_EINVAL, "INAGG_KEY is empty: unset it, or set it to 32 hexadecimal digits");
+    if (!key && !path)
+        return;
     std::string text(key ? key->value : "");
     if (path) {
         std::ifstream file{std::string(path->value)};
@@ -163,8 +167,7 @@ void read_key(inagg_options &options) {
             throw Error(INAGG_EINVAL, "INAGG_KEY_FILE='{}': {}: it must have 32 hexadecimal digits", path->value,
                         file.is_open() ? "it is empty" : std::strerror(errno));
     }
-    if (text.size() >= sizeof(options.key))
-        LinearCheck::parse_key(text); // says what is wrong
+    LinearCheck::parse_key(text);
     text.copy(options.key, sizeof(options.key) - 1);
 }
 

@@ -89,7 +89,7 @@ public:
     }
 
     Call second() override {
-        if (!reach_.covers(own_)) // who adds the limbs could not know
+        if (!reach_.covers(own_) || !is_possible<T>(reach_)) // who adds the limbs could not know
             throw Error(INAGG_EVERIFY, "job {}: what all ranks' elements reach is less than what this rank's do: the switch is wrong",
                         options_.job);
         const std::optional<Limbs> how = Limbs::of(reach_, options_.size);
@@ -107,7 +107,9 @@ public:
         if constexpr (std::is_same_v<T, double>)
             if (reach_.nonfinite)
                 to_classes(sent<T>(call), classes());
-        return int32_call(limbs_, INAGG_SUM, call);
+        Call sums = int32_call(limbs_, INAGG_SUM, call);
+        sums.context = reach_.packed(); // the ranks must have been told the same
+        return sums;
     }
 
     void conclude() override {

@@ -162,11 +162,15 @@ template <typename Codec> Travel coded(inagg_dtype dtype, inagg_op op, std::size
     return {dtype, op, bytes, Codec::encode, Codec::decode};
 }
 
-template <typename Memory> Travel integers(const Operator &op) {
+// `verified`: sums of int32 must not wrap then.
+template <typename Memory> Travel integers(const Operator &op, bool verified) {
     constexpr std::size_t bytes = sizeof(Memory);
     constexpr inagg_dtype same = bytes == 8 ? INAGG_INT64 : INAGG_INT32;
     if (op.logic != Logic::none)
         return coded<Truth<Memory>>(INAGG_INT32, op.op, bytes);
+    if constexpr (bytes == 4)
+        if (verified)
+            return coded<Widened<Memory, int64_t>>(INAGG_INT64, op.op, bytes);
     if constexpr (bytes < 4)
         return coded<Widened<Memory, int32_t>>(INAGG_INT32, op.op, bytes);
     else if constexpr (std::is_unsigned_v<Memory>)
@@ -175,16 +179,16 @@ template <typename Memory> Travel integers(const Operator &op) {
     return {same, op.op, bytes, nullptr, nullptr};
 }
 
-std::optional<Travel> integers(const Element &element, const Operator &op) {
+std::optional<Travel> integers(const Element &element, const Operator &op, bool verified) {
     switch (element.bytes) {
     case 1:
-        return element.is_signed ? integers<int8_t>(op) : integers<uint8_t>(op);
+        return element.is_signed ? integers<int8_t>(op, verified) : integers<uint8_t>(op, verified);
     case 2:
-        return element.is_signed ? integers<int16_t>(op) : integers<uint16_t>(op);
+        return element.is_signed ? integers<int16_t>(op, verified) : integers<uint16_t>(op, verified);
     case 4:
-        return element.is_signed ? integers<int32_t>(op) : integers<uint32_t>(op);
+        return element.is_signed ? integers<int32_t>(op, verified) : integers<uint32_t>(op, verified);
     case 8:
-        return element.is_signed ? integers<int64_t>(op) : integers<uint64_t>(op);
+        return element.is_signed ? integers<int64_t>(op, verified) : integers<uint64_t>(op, verified);
     default:
         return std::nullopt;
     }
@@ -228,7 +232,7 @@ std::variant<Travel, Reason> travel_of(MPI_Datatype type, MPI_Op op, const Setti
     if (!is_defined(element->family, known->logic))
         return name_of(op) + " of " + name_of(type);
     const auto travel = element->family == Family::floating ? floats(*element, *known, settings.float_sums)
-                                                            : integers(*element, *known);
+                                                            : integers(*element, *known, settings.verified);
     return travel ? std::variant<Travel, Reason>(*travel) : name_of(type);
 }
 

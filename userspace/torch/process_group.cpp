@@ -211,6 +211,8 @@ Wire ProcessGroupInagg::checked_wire(const at::Tensor &tensor, inagg_op op) cons
     const at::ScalarType type = tensor.scalar_type();
     TORCH_CHECK(op != INAGG_AVG || at::isFloatingType(type), "inagg: the average of ", c10::toString(type),
                 " elements is none of that type: sum, and divide, or use a type of floating point");
+    if (type == at::kInt && options_.key[0]) // verified sums of int32 must not wrap
+        return *wire_of(at::kLong);
     return *wire_of(type);
 }
 

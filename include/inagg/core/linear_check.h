@@ -17,6 +17,8 @@
  * so those of all ranks add up to P(total), however many there are.  Any of them alone, and any set of them, is as
  * good as random: together they are a regular linear map of independent values.
  *
+ * Each try of who guesses weights costs a result that does not hold: who verifies bounds them.
+ *
  * x_i are int32 or, in fixed point, uint32, and their sum must not overflow.  Before the limbs goes one element more,
  * which is checked with the others: how many ranks the block's scale was made for, and how many it is too small for.
  * So nobody can choose a scale for them.
@@ -38,12 +40,15 @@
 
 /** What a value of P is for; network byte order. */
 struct inagg_check_tag {
-	__be64	block;		/* number in its stream since the key was agreed on: never the same again */
+	__be64	call;		/* number since the key was agreed on: never the same again */
+	__be64	context;	/* what else the ranks have agreed on for it */
+	__be32	index;		/* of the block in its part of the call */
 	__be32	part;		/* rank, or INAGG_CHECK_TOTAL */
-	__u8	stream;
+	__u8	phase;		/* 0: control; else which run of the call's data blocks */
 	__u8	dtype_op;
 	__u8	scale;
-	__u8	reserved;	/* zero */
+	__u8	chunks;		/* of elements */
+	__u8	reserved[4];	/* zero */
 };
 
 /** Sum of w_i * x_i over @count elements at @elements, any alignment; @is_signed: int32, else uint32.  SIMD code agrees. */

@@ -69,7 +69,7 @@ public:
         }
     }
 
-    static LinearCheck::Block identify(uint32_t block) { return {Stream::data, block}; }
+    static LinearCheck::Block identify(uint32_t block) { return {block, 0, 1}; }
     const Words &sent(uint32_t block, uint32_t rank) const { return sent_[block][rank]; }
     Words sum(uint32_t block) const {
         Words sum(elements);
@@ -180,20 +180,21 @@ TEST_P(Check, IsOfItsStreamTypeAndScale) {
     const auto check = check_of(0);
     const Words sum = job.sum(1);
     BlockMeta meta = job.meta;
-    EXPECT_TRUE(check->holds({Stream::data, 1}, meta, bytes(sum), Scale::none));
-    EXPECT_FALSE(check->holds({Stream::control, 1}, meta, bytes(sum), Scale::none));
-    EXPECT_FALSE(check->holds({Stream::data, 1 + (uint64_t{1} << 32)}, meta, bytes(sum), Scale::none)) << "numbers wrap";
+    EXPECT_TRUE(check->holds({1, 0, 1}, meta, bytes(sum), Scale::none));
+    EXPECT_FALSE(check->holds({1, 0, 0}, meta, bytes(sum), Scale::none));
+    EXPECT_FALSE(check->holds({1, 0, 1, 9}, meta, bytes(sum), Scale::none));
+    EXPECT_FALSE(check->holds({1, 9, 1}, meta, bytes(sum), Scale::none));
     meta.scale = 1;
-    EXPECT_FALSE(check->holds({Stream::data, 1}, meta, bytes(sum), Scale::none));
+    EXPECT_FALSE(check->holds({1, 0, 1}, meta, bytes(sum), Scale::none));
     meta = job.meta;
     meta.dtype_op ^= int32_sum ^ fixed_sum;
-    EXPECT_FALSE(check->holds({Stream::data, 1}, meta, bytes(sum), Scale::none));
+    EXPECT_FALSE(check->holds({1, 0, 1}, meta, bytes(sum), Scale::none));
     for (const uint16_t wrong : {0, INAGG_CHUNK, elements + INAGG_CHUNK}) {
         meta = job.meta;
         meta.elements = wrong;
         Words longer = sum;
         longer.resize(2 * elements);
-        EXPECT_FALSE(check->holds({Stream::data, 1}, meta, bytes(longer), Scale::none));
+        EXPECT_FALSE(check->holds({1, 0, 1}, meta, bytes(longer), Scale::none));
     }
 }
 
@@ -202,13 +203,13 @@ bool scale_holds(const Words &said, Scale scale, uint8_t next_scale = 0, uint64_
     Words sum(elements);
     for (uint16_t rank = 0; rank < size; rank++) {
         Words words(elements, rank);
-        check_of(rank)->seal({Stream::data, 0}, meta_of(fixed_sum), bytes(words), said[rank]);
+        check_of(rank)->seal({0, 0, 1}, meta_of(fixed_sum), bytes(words), said[rank]);
         if (contributors >> rank & 1)
             Job::add(sum, words, 1);
     }
     BlockMeta meta = meta_of(fixed_sum, contributors);
     meta.next_scale = next_scale; // meta.scale is 0
-    return check_of(0)->holds({Stream::data, 0}, meta, bytes(sum), scale);
+    return check_of(0)->holds({0, 0, 1}, meta, bytes(sum), scale);
 }
 
 TEST(CheckOfScales, NobodyChoosesTheScale) {
@@ -237,10 +238,10 @@ TEST(CheckOfOne, Works) {
     const auto check = check_of(0, key, 1, 1);
     Words words(elements, 5);
     BlockMeta meta = meta_of(int32_sum, 1);
-    check->seal({Stream::data, 9}, meta, bytes(words), 0);
-    EXPECT_TRUE(check->holds({Stream::data, 9}, meta, bytes(words), Scale::none));
+    check->seal({9, 0, 1}, meta, bytes(words), 0);
+    EXPECT_TRUE(check->holds({9, 0, 1}, meta, bytes(words), Scale::none));
     words[0]++;
-    EXPECT_FALSE(check->holds({Stream::data, 9}, meta, bytes(words), Scale::none));
+    EXPECT_FALSE(check->holds({9, 0, 1}, meta, bytes(words), Scale::none));
 }
 
 // The vector code and the core's agree, at any alignment and length.
@@ -255,16 +256,16 @@ TEST(CheckOfOne, IsWhatTheCoreSays) {
                 std::byte *at = bytes(memory) + shift;
                 BlockMeta meta = meta_of(dtype_op, 1);
                 meta.elements = count;
-                check->seal({Stream::data, 0}, meta, at, 0);
+                check->seal({0, 0, 1}, meta, at, 0);
                 const uint64_t sealed = inagg_check_of_limbs(at + 4 * (count - INAGG_CHECK_LIMBS));
                 std::vector<std::byte> zeros(std::size_t{4} * count);
-                check->seal({Stream::data, 0}, meta, zeros.data(), 0);
+                check->seal({0, 0, 1}, meta, zeros.data(), 0);
                 const uint64_t mask = inagg_check_of_limbs(zeros.data() + 4 * (count - INAGG_CHECK_LIMBS));
                 uint64_t sum = 0; // weights are what single ones weigh
                 for (int i = 0; i < count - INAGG_CHECK_ELEMENTS; i++) {
                     std::vector<std::byte> one(zeros.size());
                     one[std::size_t{4} * i] = std::byte{1};
-                    check->seal({Stream::data, 0}, meta, one.data(), 0);
+                    check->seal({0, 0, 1}, meta, one.data(), 0);
                     const auto weight = static_cast<uint32_t>(inagg_check_of_limbs(one.data() + 4 * (count - INAGG_CHECK_LIMBS)) - mask);
                     sum += inagg_check_dot(at + std::size_t{4} * i, &weight, 1, dtype_op == int32_sum);
                 }

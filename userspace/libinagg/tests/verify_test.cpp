@@ -122,6 +122,21 @@ void expect_all_fail(const SoftwareSwitch &software_switch, inagg_error expected
         thread.join();
 }
 
+// No rank takes a result; if not all notice at once, the others wait for them in vain.
+void expect_errors(const SoftwareSwitch &software_switch, const char *algorithm, const std::function<void(Communicator &)> &body) {
+    std::vector<std::thread> threads;
+    for (uint16_t rank = 0; rank < ranks; rank++)
+        threads.emplace_back([&, rank] {
+            inagg_options options = options_for(software_switch, rank, ranks);
+            with_key(algorithm)(options);
+            options.timeout_ms = 1000;
+            Communicator comm(options);
+            EXPECT_THROW(body(comm), Error);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
+
 bool is_result(const inagg_hdr &header) { return inagg_hdr_type(&header) == INAGG_RESULT; }
 
 TEST_P(Verified, AResultThatWasChangedOnceIsAskedForAgain) {
@@ -173,17 +188,50 @@ TEST(VerifiedSwitch, AnswersWithOtherTypesAreNotRead) {
                     header.elements = inagg_swap16(128); // as many bytes
             }
         }});
-        std::vector<std::thread> threads;
-        for (uint16_t rank = 0; rank < ranks; rank++)
-            threads.emplace_back([&, rank] {
-                inagg_options options = options_for(software_switch, rank, ranks);
-                with_key()(options);
-                options.timeout_ms = 1000;
-                Communicator comm(options);
-                EXPECT_THROW(reduced(comm, std::vector<int32_t>(3000, 1), INAGG_INT32), Error);
-            });
-        for (std::thread &thread : threads)
-            thread.join();
+        expect_errors(software_switch, "switchml", [](Communicator &comm) {
+            reduced(comm, std::vector<int32_t>(3000, 1), INAGG_INT32);
+        });
+    }
+}
+
+TEST(VerifiedSwitch, CannotRepeatAnOldKey) {
+    SoftwareSwitch software_switch({.change = [](inagg_hdr &header, std::span<std::byte> body, int) {
+        if (is_result(header) && header.dtype_op == (INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX))
+            std::ranges::fill(body, std::byte{7}); // the same nonces in each run
+    }});
+    expect_all_fail(software_switch, INAGG_EVERIFY, "is not the sum", [](Communicator &comm) {
+        reduced(comm, std::vector<int32_t>(10, 1), INAGG_INT32);
+    }, with_key());
+}
+
+// What decides how doubles are cut is told the ranks before, and not verified then.
+TEST(VerifiedSwitch, TellsAllRanksTheSameReach) {
+    SoftwareSwitch software_switch({.change = [](inagg_hdr &header, std::span<std::byte> body, int rank) {
+        if (!is_result(header) || header.dtype_op != (INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX) || header.block == 0 || rank != 1)
+            return;
+        int32_t finest;
+        std::memcpy(&finest, body.data(), sizeof(finest));
+        finest += 1;
+        std::memcpy(body.data(), &finest, sizeof(finest));
+    }});
+    expect_errors(software_switch, "switchml", [](Communicator &comm) {
+        reduced(comm, std::vector<double>(3000, comm.rank() + 3), INAGG_FLOAT64);
+    });
+}
+
+TEST(VerifiedSwitch, CannotDeceiveALeader) {
+    for (const bool barrier : {false, true}) {
+        SoftwareSwitch software_switch({.change = [](inagg_hdr &header, std::span<std::byte> body, int) {
+            const bool exchanges = header.dtype_op == (INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX);
+            if (inagg_hdr_type(&header) != INAGG_RESULT && body.size() >= 128 && !exchanges)
+                body[1] ^= std::byte{1};
+        }});
+        expect_errors(software_switch, "canary", [&](Communicator &comm) {
+            if (barrier)
+                comm.wait(*comm.barrier());
+            else
+                reduced(comm, std::vector<int32_t>(10, 1), INAGG_INT32);
+        });
     }
 }
 
