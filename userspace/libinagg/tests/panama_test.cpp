@@ -16,6 +16,7 @@
 #include <limits>
 #include <mutex>
 #include <random>
+#include <optional>
 #include <set>
 
 namespace inagg {
@@ -224,11 +225,11 @@ constexpr std::size_t elements = 32;
 
 std::vector<float> blocks(std::size_t count) { return std::vector<float>(count * elements, 1.0F); }
 
-// What rank 0 has open while rank 1 sleeps is its window.
-uint32_t window_after(SoftwareSwitchOptions options, std::size_t warm_up, int control = 1) {
-    options.elements = elements;
+// What rank 0 has open while rank 1 sleeps is its window. Nothing if a timer of its went off before, as on a busy machine: that
+// makes the window smaller.
+std::optional<uint32_t> look_at_window(const SoftwareSwitchOptions &options, std::size_t warm_up, int control) {
     SoftwareSwitch software_switch(options);
-    uint32_t open = 0;
+    std::optional<uint32_t> open;
     std::atomic<bool> looked{false};
     run_panama(
         software_switch, 2,
@@ -236,6 +237,7 @@ uint32_t window_after(SoftwareSwitchOptions options, std::size_t warm_up, int co
             std::vector<float> data = blocks(warm_up);
             allreduce(c, data);
             c.wait(*c.barrier());
+            const bool calm = !c.stats().retransmissions;
             data = blocks(300);
             if (c.rank() == 0) {
                 software_switch.reset_most_open();
@@ -245,7 +247,8 @@ uint32_t window_after(SoftwareSwitchOptions options, std::size_t warm_up, int co
                     c.test(*operation);
                     std::this_thread::sleep_for(1ms);
                 }
-                open = software_switch.counters().most_open;
+                if (calm)
+                    open = software_switch.counters().most_open;
                 looked = true;
                 c.wait(*operation);
             } else {
@@ -256,6 +259,15 @@ uint32_t window_after(SoftwareSwitchOptions options, std::size_t warm_up, int co
         },
         [&](inagg_options &changed) { changed.congestion_control = control; });
     return open;
+}
+
+uint32_t window_after(SoftwareSwitchOptions options, std::size_t warm_up, int control = 1) {
+    options.elements = elements;
+    for (int tries = 0; tries < 10; tries++)
+        if (const auto window = look_at_window(options, warm_up, control))
+            return *window;
+    ADD_FAILURE() << "the machine is too busy to look at a window";
+    return 0;
 }
 
 TEST(PanamaWindow, GrowsAsInFigure5) {
