@@ -211,10 +211,7 @@ class Comm
 					 std::span<std::type_identity_t<T>> recv, inagg_op op = INAGG_SUM)
 	{
 		same_length(send.size(), recv.size());
-		inagg_request *request = nullptr;
-		detail::check(inagg_iallreduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(),
-					       op, &request));
-		return Request(request);
+		return begin(inagg_iallreduce, send.data(), recv.data(), send.size(), dtype_of<T>(), op);
 	}
 	/// Copy the root's data to all ranks.
 	template <typename T> void broadcast(std::span<std::type_identity_t<T>> data, uint16_t root)
@@ -223,9 +220,7 @@ class Comm
 	}
 	template <typename T> [[nodiscard]] Request ibroadcast(std::span<std::type_identity_t<T>> data, uint16_t root)
 	{
-		inagg_request *request = nullptr;
-		detail::check(inagg_ibroadcast(comm_, data.data(), data.size(), dtype_of<T>(), root, &request));
-		return Request(request);
+		return begin(inagg_ibroadcast, data.data(), data.size(), dtype_of<T>(), root);
 	}
 	/// As allreduce(); only the root's recv is written, others may pass an empty span.
 	template <typename T>
@@ -244,10 +239,7 @@ class Comm
 	{
 		if (rank() == root)
 			same_length(send.size(), recv.size());
-		inagg_request *request = nullptr;
-		detail::check(inagg_ireduce(comm_, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root,
-					    &request));
-		return Request(request);
+		return begin(inagg_ireduce, send.data(), recv.data(), send.size(), dtype_of<T>(), op, root);
 	}
 	/// How many data blocks of the calls to come are decided already.
 	uint64_t blocks_ahead()
@@ -263,9 +255,7 @@ class Comm
 	}
 	[[nodiscard]] Request ibarrier()
 	{
-		inagg_request *request = nullptr;
-		detail::check(inagg_ibarrier(comm_, &request));
-		return Request(request);
+		return begin(inagg_ibarrier);
 	}
 	/// Bitmap of the ranks that the job goes on without (trio).
 	std::uint64_t excluded()
@@ -283,6 +273,13 @@ class Comm
 	}
 
       private:
+	template <typename Function, typename... Arguments>
+	Request begin(Function function, Arguments... arguments)
+	{
+		inagg_request *request = nullptr;
+		detail::check(function(comm_, arguments..., &request));
+		return Request(request);
+	}
 	static void same_length(std::size_t send, std::size_t recv)
 	{
 		if (send != recv)

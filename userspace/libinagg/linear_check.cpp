@@ -164,8 +164,8 @@ bool LinearCheck::holds(const Block &block, BlockMeta &meta, const std::byte *pa
     uint32_t fits;
     std::memcpy(&fits, limbs - 4, sizeof(fits));
     meta.saturated |= fits >= INAGG_CHECK_TOO_SMALL;
-    const bool right = fits && fits < INAGG_CHECK_TOO_SMALL; // also a rank that is not in the sum may have the largest
-    if (scale == Scale::agreed)
+    const bool right = fits && fits < INAGG_CHECK_TOO_SMALL;
+    if (scale == Scale::agreed) // of a rank that may not be in the sum
         return right || (!fits && meta.contributors != inagg_all_ranks(size_));
     return scale == Scale::none || right == (meta.next_scale == meta.scale);
 }
