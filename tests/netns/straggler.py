@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A rank of test_exclusion.py. Rank 2 is lost in the third step, comes back as another process, and all finish together.
+"""A rank of test_exclusion.py: `straggler.py kill|stop|back DIRECTORY`. Rank 2 is lost in the third step, comes back as another
+process (back) or wakes up, and all finish together.
 
-Each step is an allreduce of ones; step numbers and sums are printed. Who comes back learns from a broadcast where
-the others are."""
+Each step is an allreduce of ones; step numbers and sums are printed. Nobody comes back before the others have said, by a file each
+in DIRECTORY, that they know of the exclusion. Who comes back learns from a broadcast where the others are."""
 
 import os
-import subprocess
+import pathlib
+import signal
 import sys
 import time
 
@@ -14,27 +16,44 @@ import numpy
 import inagg
 
 LOST, STEPS_AFTER = 2, 5
+PATIENCE = 60  # seconds until who waits for the others gives up
 
 
-def lose(how):
+def wait_until_out(directory, others):
+    deadline = time.monotonic() + PATIENCE
+    while not all((directory / str(rank)).exists() for rank in others):
+        if time.monotonic() > deadline:
+            sys.exit("the others never said that a rank is excluded")
+        time.sleep(0.05)
+
+
+def lose(how, directory, size):
+    others = [rank for rank in range(size) if rank != LOST]
     if how == "kill":
-        subprocess.Popen(["sh", "-c", f"sleep 2; exec {sys.executable} {__file__} back"])
-        os.kill(os.getpid(), 9)
-    subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
-    os.kill(os.getpid(), 19)
+        os.kill(os.getpid(), signal.SIGKILL)
+    rank = os.getpid()
+    if os.fork() == 0:
+        try:
+            wait_until_out(directory, others)
+        finally:
+            os.kill(rank, signal.SIGCONT)
+            os._exit(0)
+    os.kill(rank, signal.SIGSTOP)
 
 
-def run(comm, role, step=0):
-    last = None
+def run(comm, role, directory):
+    step, last = 0, None
     returned = role == "back"
     while last is None or step < last:
         if returned:  # also the others come here, after renew()
             where = comm.broadcast(numpy.array([step], dtype=numpy.int32), root=0)
             step, last, returned = int(where[0]), int(where[0]) + STEPS_AFTER, False
         if comm.rank == LOST and step == 2 and role in ("kill", "stop"):
-            lose(role)
+            lose(role, directory, comm.size)
         total = comm.allreduce(numpy.ones(1000, dtype=numpy.int32))
         print("step", step, "sum", int(total.min()), int(total.max()), "excluded", comm.excluded(), flush=True)
+        if total.max() < comm.size and comm.excluded():
+            (directory / str(comm.rank)).touch()
         comm.barrier()
         step += 1
         if last is None:
@@ -44,16 +63,18 @@ def run(comm, role, step=0):
 
 
 def main():
-    role = sys.argv[1]
+    role, directory = sys.argv[1], pathlib.Path(sys.argv[2])
+    if role == "back":
+        wait_until_out(directory, [rank for rank in range(int(os.environ["INAGG_SIZE"])) if rank != LOST])
     try:
         with inagg.Communicator() as comm:
-            run(comm, role)
+            run(comm, role, directory)
     except inagg.Error as error:
         print("error", error, flush=True)
         if role != "stop" or "excluded" not in str(error):
             raise
         with inagg.Communicator() as comm:
-            run(comm, "back")
+            run(comm, "back", directory)
 
 
 main()
