@@ -296,6 +296,25 @@ def test_jobs_survive_the_agent(hosts):
         until(lambda: not jobs(), "the new agent hears the ranks leave")
 
 
+def capabilities(process):
+    """The sets of a process, as its names in capabilities(7) say, and whether it may get more by executing."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+    held = {}
+    for name in ("CapEff", "CapPrm", "CapBnd"):
+        text = subprocess.run(["capsh", f"--decode={status[name].strip()}"], check=True, capture_output=True, text=True).stdout
+        held[name] = set(text.strip().partition("=")[2].split(","))
+    return held, status["NoNewPrivs"].strip()
+
+
+def test_no_privilege_is_kept_that_is_not_needed(_):
+    needed = {"cap_bpf", "cap_net_admin", "cap_perfmon", "cap_sys_nice"}
+    with Agent() as agent:
+        assert capabilities(agent.process) == (dict.fromkeys(("CapEff", "CapPrm", "CapBnd"), needed), "1")
+        ctl("reload")  # executes the program anew
+        until(lambda: ctl("status")["agent"] == "running", "it has started again")
+        assert capabilities(agent.process) == (dict.fromkeys(("CapEff", "CapPrm", "CapBnd"), needed), "1")
+
+
 def test_cleared_slots(hosts):
     with Agent():
         workers = [Worker(hosts[rank], rank).join() for rank in range(2)]

@@ -2,6 +2,7 @@
 // inaggd: the agent of a switch. Creates and removes jobs, decides joins. Packets do not need it: they go on while it is
 // away. Here: of an XDP switch, which it loads and attaches; p4/daemon.cpp: of a P4 switch.
 #include "agent.hpp"
+#include "common/capabilities.hpp"
 #include "common/units.hpp"
 #include "error.hpp"
 #include "links.hpp"
@@ -21,6 +22,8 @@
 #include <poll.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include <linux/capability.h>
 
 #include <filesystem>
 #include <map>
@@ -295,6 +298,15 @@ private:
     bool started_ = false;
 };
 
+// Programs and maps; ports, devmaps and live frames; programs that compare pointers; the sweeping thread's priority. As root the files
+// under bpffs are its own.
+void give_up_privileges(const Options &options) {
+    if (options.bmv2) // a packet socket at the CPU port; BMv2 is asked over TCP
+        inagg::keep_capabilities({CAP_NET_RAW, CAP_NET_ADMIN});
+    else
+        inagg::keep_capabilities({CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_NICE});
+}
+
 void run_xdp(const Options &options, std::vector<std::string> arguments) {
     Daemon daemon(options, std::move(arguments));
     daemon.start();
@@ -322,6 +334,7 @@ int main(int argc, char **argv) {
     spdlog::set_level(options.verbose ? spdlog::level::debug : spdlog::level::info);
     try {
         const std::vector<std::string> arguments(argv, argv + argc);
+        give_up_privileges(options);
         if (options.check)
             options.bmv2 ? p4::check_start(options) : check_start(options);
         else
