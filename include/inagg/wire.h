@@ -109,7 +109,7 @@ struct inagg_hdr {
 	__be16	elements;	/* 40: multiple of INAGG_CHUNK, may be 0 */
 	__be16	checksum;	/* 42: RFC 1071 over these 64 bytes */
 	__be32	payload_checksum; /* 44: of payload and header, when INAGG_F_CHECKED: core/checksum.h */
-	__be32	check[4];	/* 48: linear check, four 16-bit limbs */
+	__be32	check[4];	/* 48: JOIN, LEAVE, CONFIG, REFUSED of a job with a key: challenge and proof, core/mac.h */
 };
 
 /* INAGG_JOIN and INAGG_LEAVE: what a worker asks for.  As long as the answer, so that a switch can turn
