@@ -136,6 +136,8 @@ struct inagg_link {
 	struct socket *udp;
 	struct socket *group;	/* results of a job without an agent come here */
 	struct dst_cache dst;
+	u32	mark;		/* of the routes in `dst` */
+	kuid_t	uid;
 	union {
 		struct in_addr v4;
 		struct in6_addr v6;
@@ -157,7 +159,7 @@ struct inagg_sock {
 	struct sock sk;
 	struct list_head node;		/* in inagg_net.sockets */
 	struct inagg_settings set;	/* lock_sock() */
-	struct sockaddr_inagg local, peer;	/* lock_sock() */
+	struct sockaddr_inagg local, peer;	/* lock_sock() and, to write, `lock` */
 
 	struct mutex send_lock, recv_lock;
 	wait_queue_head_t calls;	/* those that wait for one of these two; apart from sk_sleep(), where epoll waits, too */
@@ -269,7 +271,7 @@ static inline bool inagg_at_end(const struct inagg_sock *isk)
 
 /* send.c */
 int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length);
-bool inagg_writable(const struct inagg_sock *isk);
+bool inagg_send_ready(struct inagg_sock *isk);
 
 /* recv.c */
 int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags);
@@ -281,7 +283,7 @@ void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct ina
 void inagg_wake_reader(struct inagg_sock *isk);
 bool inagg_update_readable(struct inagg_sock *isk);
 void inagg_count_bytes(struct inagg_sock *isk, u64 *unsent, u64 *unread);
-void inagg_discard_results(struct inagg_sock *isk);
+int inagg_discard_results(struct inagg_sock *isk);
 void inagg_free_tensors(struct inagg_sock *isk);
 
 /* nonfinite.c */
@@ -310,7 +312,9 @@ void inagg_packet_queue(struct inagg_sock *isk, struct sk_buff *skb, struct inag
 void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *burst);
 void inagg_transmit(struct inagg_sock *isk, struct inagg_burst *burst);
 int inagg_path_interface(struct inagg_sock *isk);
+void inagg_udp_take_over(struct inagg_sock *isk, struct socket *udp);
 void inagg_link_listen(struct inagg_sock *isk, struct socket *udp);
+void inagg_link_ignore(struct inagg_sock *isk);
 void inagg_established(struct inagg_sock *isk, const struct inagg_job_config *job);
 
 /* group.c */

@@ -180,7 +180,7 @@ static int inagg_release(struct socket *sock)
 	if (!sk)
 		return 0;
 	isk = inagg_sk(sk);
-	inagg_discard_results(isk);
+	inagg_discard_results(isk);	/* at once: no call is under way */
 	patient = !sock_flag(sk, SOCK_LINGER) || (sk->sk_lingertime && exiting);
 	if (!patient && sk->sk_lingertime)
 		wait_event_interruptible_timeout(*sk_sleep(sk), !has_unfinished(isk), sk->sk_lingertime);
@@ -254,6 +254,27 @@ static bool is_any(const struct in6_addr *address)
 	return ipv6_addr_any(address) || (ipv6_addr_v4mapped(address) && !address->s6_addr32[3]);
 }
 
+static bool same_or_none(u32 a, u32 b)
+{
+	return !a || !b || a == b;
+}
+
+/*
+ * Does the scope of @a go with its address, with the one bound and with SO_BINDTODEVICE?  IPv4 has none, a link-local
+ * address needs one from somewhere, and no two may differ.
+ */
+static bool scope_fits(const struct inagg_sock *isk, const struct sockaddr_inagg *a)
+{
+	u32 scope = a->sinagg_scope_id, bound = isk->local.sinagg_scope_id, device = READ_ONCE(isk->sk.sk_bound_dev_if);
+	const struct in6_addr *address = (const void *)a->sinagg_addr;
+
+	if (ipv6_addr_v4mapped(address))
+		return !scope && !bound;
+	if (!scope && !bound && !device)
+		return !(ipv6_addr_type(address) & IPV6_ADDR_LINKLOCAL);
+	return same_or_none(scope, bound) && same_or_none(scope, device) && same_or_none(bound, device);
+}
+
 static int check_address(const struct sockaddr_unsized *addr, int length, const struct sockaddr_inagg **out)
 {
 	const struct sockaddr_inagg *a = (const void *)addr;
@@ -275,7 +296,7 @@ static void set_local(struct inagg_link *link, const struct sockaddr_inagg *a, u
 
 	memset(&link->local, 0, sizeof(link->local));
 	link->family = family;
-	link->port = a->sinagg_port;
+	WRITE_ONCE(link->port, a->sinagg_port);
 	link->ifindex = a->sinagg_scope_id;
 	if (family == AF_INET)
 		link->local.v4.s_addr = address->s6_addr32[3];
@@ -301,12 +322,16 @@ static int inagg_bind(struct socket *sock, struct sockaddr_unsized *addr, int le
 	lock_sock(&isk->sk);
 	if (isk->bound) {
 		error = -EINVAL;	/* as of an Internet socket */
+	} else if (!scope_fits(isk, a)) {
+		error = -EINVAL;
 	} else if (!is_any((const void *)a->sinagg_addr)) {
 		set_local(&isk->link, a, family_of(a->sinagg_addr));
 		error = inagg_link_open(isk);
 	}
 	if (!error) {
+		spin_lock_bh(&isk->lock);
 		isk->local = *a;
+		spin_unlock_bh(&isk->lock);
 		isk->bound = true;
 	}
 	release_sock(&isk->sk);
@@ -358,13 +383,13 @@ static int open_link(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 	else
 		memcpy(&link->peer.v6, a->sinagg_addr, sizeof(link->peer.v6));
 	link->peer_port = a->sinagg_port ?: htons(INAGG_PORT);
-	link->ifindex = a->sinagg_scope_id;
+	link->ifindex = a->sinagg_scope_id ?: isk->local.sinagg_scope_id;
 	dst_cache_reset(&link->dst);
 	return 0;
 }
 
 /* What the JOIN asks for. */
-static int prepare_job(struct inagg_sock *isk, const struct sockaddr_inagg *a)
+static int prepare_job(struct inagg_sock *isk, const struct sockaddr_inagg *a, struct inagg_job_config *job)
 {
 	int error = 0;
 	u32 payload = inagg_path_payload(isk, &error);
@@ -376,22 +401,39 @@ static int prepare_job(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 		return -EMSGSIZE;
 	if (isk->set.elements)
 		elements = min_t(u16, elements, isk->set.elements);
-	memset(&isk->job, 0, sizeof(isk->job));
-	isk->job.job = a->sinagg_job;
-	isk->job.rank = isk->local.sinagg_rank;
-	isk->job.size = a->sinagg_size;
-	isk->job.elements = elements;
-	isk->job.algorithm = isk->set.algorithm;
-	isk->job.checked = isk->set.checked;
+	memset(job, 0, sizeof(*job));
+	job->job = a->sinagg_job;
+	job->rank = isk->local.sinagg_rank;
+	job->size = a->sinagg_size;
+	job->elements = elements;
+	job->algorithm = isk->set.algorithm;
+	job->checked = isk->set.checked;
 	return 0;
 }
 
-static void start_join(struct inagg_sock *isk)
+/*
+ * What an earlier attempt left: its last answer may just be handled on another CPU, its last JOIN be on its way.
+ * Afterwards nobody but connect() looks at the link and the job.
+ */
+static void end_attempt(struct inagg_sock *isk)
+{
+	if (!isk->nonce)
+		return;	/* this is the first */
+	inagg_link_ignore(isk);
+	inagg_group_cancel(isk);
+	synchronize_net();
+	inagg_timer_stop(isk);
+}
+
+static void start_join(struct inagg_sock *isk, const struct sockaddr_inagg *a, const struct inagg_job_config *job)
 {
 	u64 now = ktime_get_ns();
 
 	skb_queue_purge(&isk->sk.sk_error_queue);	/* of an earlier attempt */
 	spin_lock_bh(&isk->lock);
+	isk->peer = *a;
+	isk->peer.sinagg_port = isk->link.peer_port;
+	isk->job = *job;
 	isk->nonce = get_random_u64() ?: 1;	/* 0 means "any" in a switch's tables */
 	isk->sk.sk_state = TCP_SYN_SENT;
 	isk->sk.sk_err = 0;
@@ -399,6 +441,7 @@ static void start_join(struct inagg_sock *isk)
 	isk->join_due = now;
 	isk->join_pause = 0;
 	isk->not_yet = INAGG_R_NONE;
+	inagg_link_listen(isk, isk->link.udp);
 	inagg_timer_arm(isk, now);
 	spin_unlock_bh(&isk->lock);
 }
@@ -420,22 +463,19 @@ static int wait_for_join(struct socket *sock, int flags)
 
 static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 {
+	struct inagg_job_config job;
 	int error;
 
 	if (!isk->bound || !a->sinagg_size || a->sinagg_size > INAGG_MAX_RANKS ||
-	    isk->local.sinagg_rank >= a->sinagg_size || a->sinagg_rank)
+	    isk->local.sinagg_rank >= a->sinagg_size || a->sinagg_rank || !scope_fits(isk, a))
 		return -EINVAL;
-	inagg_timer_stop(isk);	/* of an earlier attempt, whose last JOIN may be just on its way */
-	inagg_group_cancel(isk);
+	end_attempt(isk);
 	error = open_link(isk, a);
 	if (!error)
-		error = prepare_job(isk, a);
-	if (error)
-		return error;
-	isk->peer = *a;
-	isk->peer.sinagg_port = isk->link.peer_port;
-	start_join(isk);
-	return 0;
+		error = prepare_job(isk, a, &job);
+	if (!error)
+		start_join(isk, a, &job);
+	return error;
 }
 
 static int inagg_connect(struct socket *sock, struct sockaddr_unsized *addr, int length, int flags)
@@ -544,7 +584,7 @@ static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *w
 		mask |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (sk->sk_err || READ_ONCE(isk->readable))
 		mask |= EPOLLIN | EPOLLRDNORM;
-	if (sk->sk_err || inagg_writable(isk))
+	if (inagg_send_ready(isk))
 		mask |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
 	else
 		sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
@@ -594,6 +634,7 @@ static int inagg_shutdown(struct socket *sock, int how)
 {
 	struct sock *sk = sock->sk;
 	struct inagg_sock *isk = inagg_sk(sk);
+	int error = 0;
 
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
@@ -611,9 +652,9 @@ static int inagg_shutdown(struct socket *sock, int how)
 		stop_sending(isk);
 	release_sock(sk);
 	if (how != SHUT_WR)
-		inagg_discard_results(isk);
+		error = inagg_discard_results(isk);
 	sk->sk_state_change(sk);
-	return 0;
+	return error;
 }
 
 /* Its family is the module's parameter. */

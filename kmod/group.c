@@ -62,11 +62,13 @@ static int open_group(struct inagg_sock *isk, struct socket **udp)
 	if (error)
 		return error;
 	error = bind_and_join(isk, *udp);
-	if (error)
+	if (error) {
 		sock_release(*udp);
-	else
-		inagg_link_listen(isk, *udp);
-	return error;
+		return error;
+	}
+	inagg_udp_take_over(isk, *udp);
+	inagg_link_listen(isk, *udp);
+	return 0;
 }
 
 /** inagg_group_work() - join the group, and with it the job */

@@ -34,13 +34,13 @@ static struct inagg_tensor *companion(struct inagg_tensor *sum, u64 bytes, u8 dt
 	return t;
 }
 
-/* Count what is not finite and put 0 in its place; returns the exponent of the rest. */
+/* Count what is not finite and put 0 in its place; returns the exponent of the rest.  Nobody asks for it after a failure. */
 static u8 split_elements(struct inagg_sock *isk, struct inagg_tensor *t, u8 *counts)
 {
 	u32 bytes = memory_bytes(t), dtype = t->coding.dtype, magnitude = 0, index, i, count, class;
 	u8 *cell;
 
-	for (index = 0; index < t->blocks; index++) {
+	for (index = 0; index < t->blocks && READ_ONCE(isk->sk.sk_state) == TCP_ESTABLISHED; index++) {
 		cell = cell_of(isk, t, index);
 		count = bytes_of(t, index) / bytes;
 		for (i = 0; i < count; i++) {

@@ -30,16 +30,10 @@ int inagg_check_tensor_type(const struct inagg_tensor_type *type)
 	return check_op(type->op);
 }
 
-static int set_algorithm(struct inagg_sock *isk, sockptr_t value, unsigned int length)
+static int set_algorithm(struct inagg_sock *isk, const char *name)
 {
-	char name[ALGORITHM_NAME_MAX] = {};
-	int number;
+	int number = match_string(algorithms, INAGG_ALGORITHMS, name);
 
-	if (length < 1)
-		return -EINVAL;
-	if (copy_from_sockptr(name, value, min_t(unsigned int, length, sizeof(name) - 1)))
-		return -EFAULT;
-	number = match_string(algorithms, INAGG_ALGORITHMS, name);
 	if (number < 0)
 		return -ENOENT;	/* as TCP_CONGESTION does */
 	if (number != INAGG_SWITCHML)
@@ -124,23 +118,38 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 	}
 }
 
+/* What the user wants, before anything is locked: a page of theirs may keep us waiting for as long as they like. */
+union option_value {
+	int	number;
+	char	text[ALGORITHM_NAME_MAX];
+};
+
+static int copy_value(int name, sockptr_t from, unsigned int length, union option_value *value)
+{
+	unsigned int least = name == INAGG_ALGORITHM ? 1 : sizeof(value->number);
+	unsigned int most = name == INAGG_ALGORITHM ? sizeof(value->text) - 1 : sizeof(value->number);
+
+	if (length < least)
+		return -EINVAL;
+	memset(value, 0, sizeof(*value));
+	return copy_from_sockptr(value, from, min(length, most)) ? -EFAULT : 0;
+}
+
 int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length)
 {
 	struct inagg_sock *isk = inagg_sk(sock->sk);
-	int number, error;
+	union option_value copy;
+	int error;
 
 	if (level != SOL_INAGG)
 		return -ENOPROTOOPT;
-	if (name != INAGG_ALGORITHM) {
-		if (length < sizeof(number))
-			return -EINVAL;
-		if (copy_from_sockptr(&number, value, sizeof(number)))
-			return -EFAULT;
-	}
+	error = copy_value(name, value, length, &copy);
+	if (error)
+		return error;
 	lock_sock(&isk->sk);
 	error = check_state(isk, name);
 	if (!error)
-		error = name == INAGG_ALGORITHM ? set_algorithm(isk, value, length) : set_number(isk, name, number);
+		error = name == INAGG_ALGORITHM ? set_algorithm(isk, copy.text) : set_number(isk, name, copy.number);
 	release_sock(&isk->sk);
 	return error;
 }

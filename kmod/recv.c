@@ -29,7 +29,7 @@ static u8 *decoded_cell(struct inagg_sock *isk, struct inagg_tensor *t, u32 inde
 	return cell;
 }
 
-/* Hand what is here to the user, or throw it away (@to NULL).  0 or -EFAULT. */
+/* Hand what is here to the user, or throw it away (@to NULL).  0, -EFAULT, or -EINTR of who is killed. */
 static int read_done(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, struct iov_iter *to)
 {
 	u64 end = min_t(u64, t->bytes, (u64)done * block_bytes(t));
@@ -48,6 +48,8 @@ static int read_done(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, s
 			bytes = offset;
 		}
 		t->read += bytes;
+		if (fatal_signal_pending(current))
+			error = -EINTR;
 		cond_resched();
 	}
 	inagg_free_cells(isk, t->cell + (t->read == t->bytes ? t->blocks : (u32)div_u64(t->read, block_bytes(t))));
@@ -108,7 +110,7 @@ static int recv_error(struct inagg_sock *isk)
 /* The tensor's own error, once all of it is here. */
 static int result_error(const struct inagg_tensor *t)
 {
-	if (t->mismatch)
+	if (is_broken(t))
 		return -EBADMSG;
 	return t->saturated ? -ERANGE : 0;
 }
@@ -141,6 +143,8 @@ static int recv_step(struct inagg_sock *isk, struct msghdr *msg, int flags, bool
 		end_tensor(isk, t);
 		return error;
 	}
+	if (is_broken(t))	/* its sender may still wait for cells */
+		return read_done(isk, t, done, NULL);
 	before = t->read;
 	error = read_tensor(isk, t, done, msg, flags);
 	*read += t->read - before;
@@ -191,7 +195,7 @@ int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int fl
 	struct inagg_sock *isk = inagg_sk(sock->sk);
 	ssize_t result;
 
-	if (flags & MSG_PEEK)
+	if (flags & (MSG_PEEK | MSG_OOB))
 		return -EOPNOTSUPP;
 	if (flags & ~(MSG_DONTWAIT | MSG_WAITALL | MSG_TRUNC | MSG_ERRQUEUE | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC |
 		      MSG_CMSG_COMPAT))

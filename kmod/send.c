@@ -93,6 +93,7 @@ static int copy_blocks(struct inagg_sock *isk, struct inagg_tensor *t, struct io
 		t->filled += bytes;
 		if (signal_pending(current) && t->filled > before)
 			break;
+		cond_resched();
 	}
 	return 0;
 }
@@ -125,17 +126,31 @@ static int scan_rest(struct inagg_tensor *t, struct iov_iter *from, u32 *magnitu
 	return error;
 }
 
+/* Why nothing may be sent: what happened to the socket comes first.  -EAGAIN: it is joining. */
+static int send_error(struct inagg_sock *isk)
+{
+	struct sock *sk = &isk->sk;
+	int error = sock_error(sk);
+
+	if (error)
+		return error;
+	if (sk->sk_shutdown & SEND_SHUTDOWN)
+		return -EPIPE;
+	if (sk->sk_state == TCP_SYN_SENT)
+		return -EAGAIN;
+	return sk->sk_state == TCP_ESTABLISHED ? 0 : -ENOTCONN;
+}
+
 /* Put a new tensor, whose first blocks are in the ring, behind the others. */
 static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 {
 	struct inagg_burst burst;
-	int error = 0;
+	int error;
 
 	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
-	if (isk->sk.sk_state != TCP_ESTABLISHED || isk->sk.sk_err) {
-		error = -EPIPE;
-	} else {
+	error = send_error(isk);
+	if (!error) {
 		t->copied = t->filled;
 		list_add_tail(&t->list, &isk->tensors);
 		isk->tensor_count++;
@@ -218,19 +233,6 @@ static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t lengt
 	return error;
 }
 
-static int send_error(struct inagg_sock *isk)
-{
-	struct sock *sk = &isk->sk;
-
-	if (sk->sk_err)
-		return sock_error(sk);
-	if (sk->sk_shutdown & SEND_SHUTDOWN)
-		return -EPIPE;
-	if (sk->sk_state == TCP_SYN_SENT)
-		return -EAGAIN;
-	return sk->sk_state == TCP_ESTABLISHED ? 0 : -ENOTCONN;
-}
-
 /* Can a tensor, or the rest of one, be taken? */
 static bool may_send(const struct inagg_sock *isk)
 {
@@ -239,13 +241,8 @@ static bool may_send(const struct inagg_sock *isk)
 	return !isk->has_memory || is_free(isk, READ_ONCE(isk->fill));
 }
 
-/** inagg_writable() - would send() take something? */
-bool inagg_writable(const struct inagg_sock *isk)
-{
-	return isk->sk.sk_state == TCP_ESTABLISHED && may_send(isk);
-}
-
-static bool send_ready(struct inagg_sock *isk)
+/** inagg_send_ready() - would send() return without waiting, with something taken or an error? */
+bool inagg_send_ready(struct inagg_sock *isk)
 {
 	struct sock *sk = &isk->sk;
 
@@ -269,7 +266,7 @@ static bool only_reader_helps(struct inagg_sock *isk)
 /* For whom something was taken already, and who may return. */
 static bool send_ready_or_stuck(struct inagg_sock *isk)
 {
-	return send_ready(isk) || only_reader_helps(isk);
+	return inagg_send_ready(isk) || only_reader_helps(isk);
 }
 
 /* Begin a tensor, or take more of the one begun. */
@@ -291,10 +288,12 @@ static int take(struct inagg_sock *isk, struct msghdr *msg)
 static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length, long timeout)
 {
 	bool taken = false;
-	int error;
+	int error = send_error(isk);
 
-	if (isk->sending && length != isk->sending->bytes - isk->sending->filled)
-		return -EMSGSIZE;
+	if (!error && isk->sending && length != isk->sending->bytes - isk->sending->filled)
+		error = -EMSGSIZE;
+	if (error && error != -EAGAIN)
+		return error;
 	for (;;) {
 		if (taken && isk->sk.sk_err)
 			break;	/* what was taken is returned; the error is the next call's */
@@ -304,7 +303,7 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 		if (error == -EAGAIN || !may_send(isk)) {
 			if (taken && only_reader_helps(isk))
 				break;
-			error = inagg_wait(isk, taken ? send_ready_or_stuck : send_ready, &timeout);
+			error = inagg_wait(isk, taken ? send_ready_or_stuck : inagg_send_ready, &timeout);
 			if (error)
 				break;
 			continue;

@@ -42,16 +42,16 @@ static void show_drops(struct seq_file *seq, const struct inagg_sock *isk)
 			seq_printf(seq, " dropped_%s %llu", reason_names[i] ?: "UNKNOWN", isk->drops[i]);
 }
 
+/* Without lock_sock(), which a call may hold for long: all that is shown is written under `lock`. */
 static void show_socket(struct seq_file *seq, struct inagg_sock *isk)
 {
 	struct sock *sk = &isk->sk;
 
-	lock_sock(sk);
 	spin_lock_bh(&isk->lock);
 	seq_printf(seq, "socket %llu uid %u state %s job %u rank %u size %u", (u64)sock_i_ino(sk),
 		   from_kuid_munged(seq_user_ns(seq), READ_ONCE(sk->sk_uid)), state_of(isk), isk->job.job,
 		   isk->job.rank, isk->job.size);
-	seq_printf(seq, " local [%pI6c]:%u switch [%pI6c]:%u", isk->local.sinagg_addr, ntohs(isk->link.port),
+	seq_printf(seq, " local [%pI6c]:%u switch [%pI6c]:%u", isk->local.sinagg_addr, ntohs(READ_ONCE(isk->link.port)),
 		   isk->peer.sinagg_addr, ntohs(isk->peer.sinagg_port));
 	seq_printf(seq, " tensors %u memory %llu", isk->tensor_count, (u64)atomic64_read(&isk->charged));
 	seq_printf(seq, " blocks %llu contributions %llu retransmissions %llu requests %llu", isk->info.blocks,
@@ -62,7 +62,6 @@ static void show_socket(struct seq_file *seq, struct inagg_sock *isk)
 	show_drops(seq, isk);
 	seq_puts(seq, "\n");
 	spin_unlock_bh(&isk->lock);
-	release_sock(sk);
 }
 
 static int show(struct seq_file *seq, void *unused)

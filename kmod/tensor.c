@@ -49,7 +49,7 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 	error = inagg_charge(isk, bytes);
 	if (error)
 		return error;
-	ring->memory = __vmalloc((size_t)ring->cells * ring->cell_bytes, GFP_KERNEL_ACCOUNT);
+	ring->memory = __vmalloc((size_t)ring->cells * ring->cell_bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (ring->memory)
 		error = inagg_streams_alloc(isk);
 	if (ring->memory && !error) {
@@ -373,19 +373,23 @@ static void discard_done(struct inagg_sock *isk)
  * @isk: the socket
  *
  * May sleep: a receiver in recv() leaves first.  From now on results are thrown away as they come.
+ *
+ * Return: 0, or -EINTR of who is killed while a receiver waits for a page of the user's.
  */
-void inagg_discard_results(struct inagg_sock *isk)
+int inagg_discard_results(struct inagg_sock *isk)
 {
 	spin_lock_bh(&isk->lock);
 	isk->sk.sk_shutdown |= RCV_SHUTDOWN;
 	spin_unlock_bh(&isk->lock);
 	isk->sk.sk_state_change(&isk->sk);
-	mutex_lock(&isk->recv_lock);
+	if (mutex_lock_killable(&isk->recv_lock))
+		return -EINTR;
 	spin_lock_bh(&isk->lock);
 	isk->discard = true;
 	discard_done(isk);
 	spin_unlock_bh(&isk->lock);
 	inagg_unlock_call(isk, &isk->recv_lock);
+	return 0;
 }
 
 /** inagg_update_readable() - results came or were read, @isk locked; is it worth to call recv()? */
@@ -425,7 +429,8 @@ void inagg_count_bytes(struct inagg_sock *isk, u64 *unsent, u64 *unread)
 			continue;
 		done = min_t(u64, t->copied, (u64)blocks_done(isk, t) * block_bytes(t));
 		*unsent += t->copied - done;
-		*unread += done - t->read;
+		if (!is_broken(t))
+			*unread += done - t->read;
 	}
 	spin_unlock_bh(&isk->lock);
 }

@@ -54,6 +54,12 @@ static inline bool is_complete(const struct inagg_tensor *t)
 	return has_results(t) && (!t->classes || has_results(t->classes));
 }
 
+/* A result of another shape than its blocks came: from then on none of it is handed out. */
+static inline bool is_broken(const struct inagg_tensor *t)
+{
+	return READ_ONCE(t->mismatch) || (t->classes && READ_ONCE(t->classes->mismatch));
+}
+
 /* Blocks of this tensor that may be read, from its first on without a gap. */
 static inline u32 blocks_done(const struct inagg_sock *isk, const struct inagg_tensor *t)
 {

@@ -28,6 +28,21 @@ static u32 headers_of(const struct inagg_link *link)
 
 /* Sending. */
 
+/* Routes depend on the mark and the user of the socket: those in the cache may be of others that it had. */
+static u32 current_mark(struct inagg_sock *isk)
+{
+	struct inagg_link *link = &isk->link;
+	kuid_t uid = READ_ONCE(isk->sk.sk_uid);
+	u32 mark = READ_ONCE(isk->sk.sk_mark);
+
+	if (mark != READ_ONCE(link->mark) || !uid_eq(uid, READ_ONCE(link->uid))) {
+		WRITE_ONCE(link->mark, mark);
+		WRITE_ONCE(link->uid, uid);
+		dst_cache_reset(&link->dst);
+	}
+	return mark;
+}
+
 static struct dst_entry *route4(struct inagg_sock *isk, struct in_addr *source)
 {
 	struct inagg_link *link = &isk->link;
@@ -36,7 +51,7 @@ static struct dst_entry *route4(struct inagg_sock *isk, struct in_addr *source)
 		.saddr = link->local.v4.s_addr,
 		.flowi4_oif = isk->sk.sk_bound_dev_if,
 		.flowi4_uid = READ_ONCE(isk->sk.sk_uid),
-		.flowi4_mark = READ_ONCE(isk->sk.sk_mark),
+		.flowi4_mark = current_mark(isk),
 		.flowi4_proto = IPPROTO_UDP,
 		.fl4_sport = link->port,
 		.fl4_dport = link->peer_port,
@@ -62,7 +77,7 @@ static struct dst_entry *route6(struct inagg_sock *isk, const struct sock *udp, 
 		.saddr = link->local.v6,
 		.flowi6_oif = link->ifindex ?: isk->sk.sk_bound_dev_if,
 		.flowi6_uid = READ_ONCE(isk->sk.sk_uid),
-		.flowi6_mark = READ_ONCE(isk->sk.sk_mark),
+		.flowi6_mark = current_mark(isk),
 		.flowi6_proto = IPPROTO_UDP,
 		.fl6_sport = link->port,
 		.fl6_dport = link->peer_port,
@@ -379,16 +394,28 @@ out:
 
 /* Opening and closing. */
 
-/** inagg_link_listen() - what comes to a bound UDP socket is for @isk */
-void inagg_link_listen(struct inagg_sock *isk, struct socket *udp)
+/** inagg_udp_take_over() - what comes to a bound UDP socket does not go to its queue; nobody's until inagg_link_listen() */
+void inagg_udp_take_over(struct inagg_sock *isk, struct socket *udp)
 {
 	struct udp_tunnel_sock_cfg tunnel = {
-		.sk_user_data = isk,
 		.encap_type = 1,
 		.encap_rcv = receive,
 	};
 
 	setup_udp_tunnel_sock(sock_net(&isk->sk), inagg_tunnel(udp), &tunnel);
+}
+
+/** inagg_link_listen() - what comes to a UDP socket that was taken over is for @isk */
+void inagg_link_listen(struct inagg_sock *isk, struct socket *udp)
+{
+	rcu_assign_sk_user_data(udp->sk, isk);
+}
+
+/** inagg_link_ignore() - nothing that comes is for @isk any more; what has come is handled when RCU's readers have left */
+void inagg_link_ignore(struct inagg_sock *isk)
+{
+	if (isk->link.udp)
+		rcu_assign_sk_user_data(isk->link.udp->sk, NULL);
 }
 
 /* Netfilter's owner match and ss(8) find a packet's user by the file of its socket. */
@@ -447,8 +474,8 @@ int inagg_link_open(struct inagg_sock *isk)
 	error = udp_sock_create(sock_net(&isk->sk), &port, &link->udp);
 	if (error)
 		return error;
-	link->port = inet_sk(link->udp->sk)->inet_sport;
-	inagg_link_listen(isk, link->udp);
+	WRITE_ONCE(link->port, inet_sk(link->udp->sk)->inet_sport);
+	inagg_udp_take_over(isk, link->udp);
 	set_owner(link->udp->sk, isk->sk.sk_socket);
 	return 0;
 }

@@ -161,6 +161,84 @@ TEST_F(CallsTest, BindTakesLinkLocalAddressesWithTheirInterface) {
     EXPECT_EQ(bind(rank, with(address_of("fe80::1"), [](auto &a) { a.sinagg_scope_id = 3; })), 0);
 }
 
+static sockaddr_inagg scoped(sockaddr_inagg a, uint32_t scope) {
+    return with(a, [&](auto &changed) { changed.sinagg_scope_id = scope; });
+}
+
+TEST_F(CallsTest, ScopesFitTheirAddresses) {
+    const struct {
+        int device;
+        const char *local;
+        uint32_t bound;
+        const char *sw;
+        uint32_t scope;
+        int bind_error, connect_error;
+    } cases[] = {
+        {0, "10.0.0.1", 3, "10.0.0.254", 0, -EINVAL, 0},
+        {0, "10.0.0.1", 0, "10.0.0.254", 3, 0, -EINVAL},
+        {3, "10.0.0.1", 0, "10.0.0.254", 0, 0, 0},
+        {0, "::", 3, "10.0.0.254", 0, 0, -EINVAL},
+        {0, "fe80::1", 0, "fe80::fe", 0, -EINVAL, 0},
+        {3, "fe80::1", 0, "fe80::fe", 0, 0, 0},
+        {0, "fe80::1", 3, "fe80::fe", 0, 0, 0},
+        {0, "fe80::1", 3, "fe80::fe", 3, 0, 0},
+        {0, "fe80::1", 3, "fe80::fe", 4, 0, -EINVAL},
+        {3, "fe80::1", 4, "fe80::fe", 4, -EINVAL, 0},
+        {0, "::", 0, "fe80::fe", 0, 0, -EINVAL},
+        {3, "::", 0, "fe80::fe", 0, 0, 0},
+        {3, "::", 0, "fe80::fe", 4, 0, -EINVAL},
+        {0, "::", 4, "fe80::fe", 0, 0, 0},
+        {0, "fd00::1", 3, "fd00::fe", 0, 0, 0},
+        {3, "fd00::1", 4, "fd00::fe", 0, -EINVAL, 0},
+        {3, "fd00::1", 0, "fd00::fe", 4, 0, -EINVAL},
+        {3, "fd00::1", 3, "fd00::fe", 3, 0, 0},
+    };
+    world->filter = [](const mock_packet &) { return true; };
+    for (const auto &c : cases) {
+        Rank rank;
+        SCOPED_TRACE(std::string(c.local) + "%" + std::to_string(c.bound) + " to " + c.sw + "%" + std::to_string(c.scope) +
+                     " over " + std::to_string(c.device));
+        mock_bind_to_device(rank.sock, c.device);
+        ASSERT_EQ(bind(rank, scoped(address_of(c.local), c.bound)), c.bind_error);
+        if (!c.bind_error) {
+            EXPECT_EQ(rank.connect(scoped(switch_address(1, c.sw), c.scope), true),
+                      c.connect_error ? c.connect_error : -EINPROGRESS);
+        }
+    }
+}
+
+TEST_F(CallsTest, ScopesFitADeviceThatIsBoundLater) {
+    Rank rank;
+    ASSERT_EQ(bind(rank, scoped(address_of("fe80::1"), 4)), 0);
+    mock_bind_to_device(rank.sock, 3);
+    EXPECT_EQ(rank.connect(scoped(switch_address(1, "fe80::fe"), 4)), -EINVAL);
+}
+
+TEST_F(CallsTest, RoutesFollowTheMarkAndTheUser) {
+    for (const char *sw : {"10.0.0.254", "fd00::fe"}) {
+        Rank rank;
+        Bytes data(64);
+        ASSERT_EQ(rank.bind(0), 0);
+        ASSERT_EQ(rank.connect(switch_address(1, sw)), 0);
+        const auto reduce = [&] {
+            EXPECT_EQ(rank.send(data), 64);
+            EXPECT_EQ(rank.recv(data), 64);
+            return mock_lookups();
+        };
+        const unsigned before = reduce().count;
+        EXPECT_EQ(reduce().count, before) << "the route is remembered";
+        mock_set_mark(rank.sock, 5);
+        EXPECT_EQ(reduce().mark, 5U);
+        EXPECT_EQ(reduce().count, before + 1) << "and the new one, too";
+        mock_set_uid(rank.sock, 1000);
+        EXPECT_EQ(reduce().uid, 1000U);
+        EXPECT_EQ(reduce().count, before + 2);
+        mock_set_linger(rank.sock, true, 0);
+        rank.close();
+        world->run(1 * s);
+    }
+}
+
 // connect()
 
 TEST_F(CallsTest, ConnectChecksItsAddress) {
@@ -282,6 +360,45 @@ TEST_F(CallsTest, FailedJoinShowsWithoutWaitingToo) {
     EXPECT_EQ(other.connect(2), 0);
 }
 
+static std::function<void()> interruption;
+
+// Somebody else's turn, but not again while it has one.
+static void interrupt_with(std::function<void()> what) {
+    interruption = std::move(what);
+    mock_set_preemption(interruption ? +[] {
+        if (const auto now = std::exchange(interruption, nullptr)) {
+            now();
+            interruption = now;
+        }
+    } : nullptr);
+}
+
+TEST_F(CallsTest, LaterAttemptsAreApartFromEarlierOnes) {
+    Rank rank;
+    ASSERT_EQ(rank.bind(0, "10.0.0.1"), 0);
+    world->filter = [](const mock_packet &) { return true; };
+    ASSERT_EQ(rank.set(INAGG_DEADLINE, 100), 0);
+    const unsigned before = mock_grace_periods();
+    EXPECT_EQ(rank.connect(1), -ETIMEDOUT);
+    EXPECT_EQ(mock_grace_periods(), before) << "nothing came before the first";
+    EXPECT_TRUE(world->deliver(Bytes(64), rank.port, "10.0.0.253"));
+    EXPECT_EQ(rank.info().rejected, 1U);
+
+    mock_set_route_error(-EHOSTUNREACH); // the second gets no further than to its route
+    int delivered = 0;
+    interrupt_with([&] { delivered += world->deliver(Bytes(64), rank.port, "10.0.0.253"); });
+    EXPECT_EQ(rank.connect(1), -EHOSTUNREACH);
+    interrupt_with(nullptr);
+    EXPECT_EQ(mock_grace_periods(), before + 1);
+    EXPECT_GT(delivered, 0) << "the port is still ours";
+    EXPECT_EQ(rank.info().rejected, 1U) << "while it changes, nobody looks at the socket";
+    mock_set_route_error(0);
+    world->filter = {};
+    EXPECT_EQ(rank.connect(1), 0);
+    EXPECT_TRUE(world->deliver(Bytes(64), rank.port, "10.0.0.253"));
+    EXPECT_EQ(rank.info().rejected, 2U) << "and then again";
+}
+
 TEST_F(CallsTest, ConnectToNothingIsRefused) {
     Rank rank;
     const sockaddr_inagg nothing{}; // AF_UNSPEC
@@ -381,7 +498,7 @@ TEST_F(CallsTest, UnknownFlagsAreRefused) {
         EXPECT_EQ(ranks[0].send(data, flag), sends ? 64 : flag == MSG_OOB ? -EOPNOTSUPP : -EINVAL) << std::hex << flag;
         int flags = flag | MSG_DONTWAIT;
         const int got = ranks[0].recv(data, flags);
-        if (flag == MSG_PEEK)
+        if (flag == MSG_PEEK || flag == MSG_OOB)
             EXPECT_EQ(got, -EOPNOTSUPP);
         else if (flag &
                  (MSG_DONTWAIT | MSG_WAITALL | MSG_TRUNC | MSG_ERRQUEUE | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))
@@ -534,7 +651,7 @@ TEST_F(CallsTest, ErrorQueueIsEmptyAtFirst) {
 
 TEST_F(CallsTest, PollFollowsTheSocket) {
     Rank fresh;
-    EXPECT_EQ(mock_poll(fresh.sock) & (EPOLLIN | EPOLLOUT | EPOLLERR), 0);
+    EXPECT_EQ(mock_poll(fresh.sock), EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND) << "send() fails at once";
     join(1, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); }); // four blocks of 64 elements
     Rank &rank = ranks[0];
     rank.set(INAGG_DTYPE, INAGG_INT32);
@@ -552,6 +669,40 @@ TEST_F(CallsTest, PollFollowsTheSocket) {
     EXPECT_TRUE(mock_poll(rank.sock) & EPOLLRDHUP);
     ASSERT_EQ(mock_shutdown(rank.sock, SHUT_WR), 0);
     EXPECT_TRUE(mock_poll(rank.sock) & EPOLLHUP);
+}
+
+// Writable is who send() does not keep waiting.
+static void expect_agreement(Rank &rank, int result, const char *state) {
+    Bytes data(64);
+    const bool writable = mock_poll(rank.sock) & EPOLLOUT;
+    EXPECT_EQ(rank.send(data, MSG_DONTWAIT), result) << state;
+    EXPECT_EQ(writable, result != -EAGAIN) << state;
+}
+
+TEST_F(CallsTest, PollAndSendAgree) {
+    Rank rank;
+    expect_agreement(rank, -ENOTCONN, "fresh");
+    ASSERT_EQ(rank.bind(0), 0);
+    expect_agreement(rank, -ENOTCONN, "bound");
+    world->filter = [](const mock_packet &) { return true; };
+    ASSERT_EQ(rank.connect(1, true), -EINPROGRESS);
+    expect_agreement(rank, -EAGAIN, "joining");
+    ASSERT_EQ(mock_shutdown(rank.sock, SHUT_RDWR), 0);
+    expect_agreement(rank, -ECONNRESET, "its join ended");
+    expect_agreement(rank, -ENOTCONN, "and told so");
+    world->filter = {};
+    ASSERT_EQ(rank.set(INAGG_BUFFER, 1), 0);
+    ASSERT_EQ(rank.connect(1), 0);
+    for (int i = 0; i < 4; i++)
+        expect_agreement(rank, 64, "joined");
+    expect_agreement(rank, -EAGAIN, "full");
+    world->run(ms);
+    expect_agreement(rank, -EAGAIN, "full of results");
+    Bytes got(64);
+    ASSERT_EQ(rank.recv_nowait(got), 64);
+    expect_agreement(rank, 64, "with room again");
+    ASSERT_EQ(mock_shutdown(rank.sock, SHUT_WR), 0);
+    expect_agreement(rank, -EPIPE, "shut down");
 }
 
 TEST_F(CallsTest, IoctlsCountBytes) {
@@ -629,6 +780,41 @@ TEST_F(CallsTest, ResultsLargerThanTheBufferAreThrownAwayAsTheyCome) {
     EXPECT_EQ(ranks[0].send(inputs[0]), static_cast<int>(inputs[0].size()));
     world->run(10 * ms);
     EXPECT_EQ(other[0].output, expected(INAGG_INT32, INAGG_SUM, inputs));
+}
+
+TEST_F(CallsTest, ShutdownOfReceivingWaitsForAReceiverUnlessKilled) {
+    join(2);
+    int result = 0;
+    world->at(1 * ms, [&] { // while the receiver has not come to leave
+        mock_kill(true);
+        result = mock_shutdown(ranks[0].sock, SHUT_RD);
+    });
+    Bytes got(64);
+    EXPECT_EQ(ranks[0].recv(got), 0);
+    EXPECT_EQ(result, -EINTR);
+    mock_kill(false);
+    EXPECT_EQ(mock_shutdown(ranks[0].sock, SHUT_RD), 0) << "by another process that has the socket";
+    for (Rank &rank : ranks)
+        ASSERT_EQ(rank.send(got), 64);
+    world->run(ms);
+    int unread = -1;
+    EXPECT_EQ(mock_ioctl(ranks[0].sock, SIOCINQ, &unread), 0);
+    EXPECT_EQ(unread, 0) << "results are thrown away";
+}
+
+// The mock complains of loops that let nobody else on.
+TEST_F(CallsTest, LongTensorsLetOthersOnAndKilledTasksGo) {
+    join(1);
+    ranks[0].set(INAGG_DTYPE, INAGG_INT32);
+    const Bytes data = integers(1, 64 * 300)[0];
+    ASSERT_EQ(ranks[0].send(data), 256 * 300);
+    world->run(10 * ms);
+    Bytes got(data.size());
+    mock_kill(true);
+    EXPECT_EQ(ranks[0].recv(got), 256) << "block by block";
+    mock_kill(false);
+    EXPECT_EQ(ranks[0].recv(std::span(got).subspan(256)), 256 * 299);
+    EXPECT_TRUE(got == data);
 }
 
 // A sender that has just copied the last block loses the processor, until the whole result is read and the tensor
@@ -811,6 +997,18 @@ TEST_F(CallsTest, ProcShowsSocketsAndDrops) {
     EXPECT_EQ(std::string(mock_read_proc(1)).find("rank"), std::string::npos) << "another namespace";
     world->deliver(Bytes(64), ranks[0].port);
     EXPECT_NE(std::string(mock_read_proc(0)).find("dropped 1: "), std::string::npos);
+}
+
+TEST_F(CallsTest, ProcDoesNotWaitForACallOfASocket) {
+    Rank rank;
+    ASSERT_EQ(rank.bind(0, "10.0.0.1", 5000), 0);
+    std::vector<std::string> seen;
+    interrupt_with([&] { seen.emplace_back(mock_read_proc(0)); });
+    EXPECT_EQ(rank.connect(1), 0);
+    interrupt_with(nullptr);
+    ASSERT_FALSE(seen.empty());
+    EXPECT_NE(seen.front().find("closed job 0"), std::string::npos) << "in the middle of connect()";
+    EXPECT_NE(seen.front().find("]:5000 switch"), std::string::npos) << seen.front();
 }
 
 TEST_F(CallsTest, SysctlsBelongToTheirNamespace) {

@@ -4,9 +4,11 @@
 
 #include <inagg/core/packet.h>
 #include <inagg/core/tensor.h>
-#include <sys/epoll.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
 #include <cstring>
+#include <map>
 
 namespace kmod {
 
@@ -198,6 +200,79 @@ TEST_F(HostileTest, ResultsOfAnotherShapeFailTheTensor) {
         Bytes got(256);
         EXPECT_EQ(ranks[0].recv(got), -EBADMSG);
         EXPECT_EQ(ranks[0].recv_nowait(got), -EAGAIN) << "the tensor is gone";
+        TearDown();
+    }
+    world.reset();
+}
+
+// From the first wrong block on nothing of the tensor is handed out, and it does not keep its sender waiting.
+TEST_F(HostileTest, BrokenTensorsHandOutNoBlocks) {
+    start();
+    join(1, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); }); // four blocks
+    world->filter = [&](const mock_packet &packet) {
+        std::memcpy(&sent, packet.data, sizeof(sent));
+        return true;
+    };
+    const Bytes data = integers(1, 64 * 20)[0];
+    size_t taken = 0;
+    const auto send_more = [&] {
+        const int more = ranks[0].send(std::span(data).subspan(taken), MSG_DONTWAIT);
+        taken += static_cast<size_t>(std::max(more, 0));
+    };
+    ranks[0].set(INAGG_DTYPE, INAGG_INT32);
+    send_more();
+    for (uint32_t block = 0; block < 20; block++) {
+        inagg_hdr h = answer(INAGG_RESULT);
+        h.contributors = inagg_swap64(1);
+        h.count = inagg_swap16(1);
+        h.block = inagg_swap32(block);
+        h.slot = inagg_swap32(block % 8);
+        h.level_flags = inagg_swap16(block & 8 ? INAGG_F_VERSION : 0);
+        h.scale = block == 2;
+        EXPECT_TRUE(world->deliver(packet(h, 256), ranks[0].port));
+        int unread = -1;
+        EXPECT_EQ(mock_ioctl(ranks[0].sock, SIOCINQ, &unread), 0);
+        EXPECT_EQ(unread, block < 2 ? 256 : 0);
+        Bytes got(2000);
+        EXPECT_EQ(ranks[0].recv_nowait(got), block < 2 ? 256 : block < 19 ? -EAGAIN : -EBADMSG) << block;
+        EXPECT_TRUE(block < 2 || got == Bytes(2000)) << block;
+        if (taken < data.size())
+            send_more();
+    }
+    EXPECT_EQ(taken, data.size());
+    world->filter = {};
+}
+
+// The counts of infinities and NaN are a part of their sum that the user does not see.
+TEST_F(HostileTest, CountsOfAnotherShapeFailTheSum) {
+    for (const bool wrong : {false, true}) {
+        begin(INAGG_FLOAT32, false, 64);
+        std::map<uint32_t, inagg_hdr> contributions; // by slot
+        world->filter = [&](const mock_packet &packet) {
+            std::memcpy(&sent, packet.data, sizeof(sent));
+            if (packet.from_port == ranks[0].port)
+                contributions[inagg_swap32(sent.slot)] = sent;
+            return packet.from_port == ranks[0].port;
+        };
+        const auto reply = [&](uint32_t slot, const std::function<void(inagg_hdr &)> &change = {}) {
+            ASSERT_TRUE(contributions.contains(slot));
+            sent = contributions[slot];
+            inagg_hdr h = answer(INAGG_RESULT);
+            if (change)
+                change(h);
+            EXPECT_TRUE(world->deliver(packet(h, inagg_swap16(h.elements) * 4UL), ranks[0].port));
+            world->run(ms); // a work splits the sum
+        };
+        inagg_hdr h = answer(INAGG_RESULT);
+        h.next_scale = INAGG_SCALE_NONFINITE;
+        EXPECT_TRUE(world->deliver(packet(h, 256), ranks[0].port));
+        world->run(ms);
+        reply(0); // the exponent of the rest
+        reply(1); // the sum
+        reply(2, [&](inagg_hdr &counts) { counts.scale = wrong; });
+        Bytes got(256);
+        EXPECT_EQ(ranks[0].recv_nowait(got), wrong ? -EBADMSG : 256);
+        EXPECT_EQ(got == Bytes(256), wrong);
         TearDown();
     }
     world.reset();
@@ -450,6 +525,38 @@ TEST_F(JoinTest, EndedJobsResetTheSocket) {
     EXPECT_EQ(ranks[0].fault().value_or(inagg_fault{}).reason, static_cast<unsigned>(INAGG_R_REPLACED));
 }
 
+static std::function<void()> reset;
+
+// While a tensor is copied the switch ends the job: that is what send() says, not that somebody shut it down.
+TEST_F(JoinTest, SendTellsWhatHappenedWhileItCopied) {
+    answer_with([](auto &) {});
+    ASSERT_EQ(ranks[0].connect(2), 0);
+    reset = [&] { world->deliver(reply(INAGG_REFUSED, config(), INAGG_R_REPLACED), ranks[0].port); };
+    mock_set_preemption([] {
+        if (const auto now = std::exchange(reset, nullptr))
+            now();
+    });
+    EXPECT_EQ(ranks[0].send(Bytes(64)), -ECONNRESET);
+    mock_set_preemption(nullptr);
+    EXPECT_EQ(mock_sigpipes(), 0);
+    EXPECT_EQ(ranks[0].send(Bytes(64)), -ENOTCONN);
+}
+
+TEST_F(JoinTest, ErrorsComeBeforeTheLengthOfARest) {
+    answer_with([](auto &) {});
+    ASSERT_EQ(ranks[0].connect(2), 0);
+    ASSERT_EQ(ranks[0].set(INAGG_BUFFER, 1), 0);
+    const int part = ranks[0].send(Bytes(1 << 16), MSG_DONTWAIT);
+    ASSERT_GT(part, 0);
+    ASSERT_LT(part, 1 << 16);
+    EXPECT_EQ(ranks[0].send(Bytes(4), MSG_DONTWAIT), -EMSGSIZE) << "while it lives";
+    world->deliver(reply(INAGG_REFUSED, config(), INAGG_R_REPLACED), ranks[0].port);
+    EXPECT_EQ(ranks[0].send(Bytes(4), MSG_DONTWAIT), -ECONNRESET);
+    EXPECT_EQ(ranks[0].send(Bytes(4), MSG_DONTWAIT), -ENOTCONN);
+    ASSERT_EQ(mock_shutdown(ranks[0].sock, SHUT_WR), 0);
+    EXPECT_EQ(ranks[0].send(Bytes(4), MSG_DONTWAIT), -EPIPE);
+}
+
 TEST_F(JoinTest, CloseWhileTheGroupIsBeingJoined) {
     answer_with([](auto &c) {
         c.group_port = inagg_swap16(12001);
@@ -468,7 +575,7 @@ TEST_F(JoinTest, ShutdownWhileTheGroupIsBeingJoined) {
     EXPECT_EQ(mock_so_error(ranks[0].sock), ECONNRESET);
     world->run(1 * s);
     EXPECT_EQ(mock_so_error(ranks[0].sock), 0);
-    EXPECT_EQ(mock_poll(ranks[0].sock) & EPOLLOUT, 0) << "the group comes too late";
+    EXPECT_EQ(ranks[0].send(Bytes(64)), -ENOTCONN) << "the group comes too late";
     deaf = false;
     EXPECT_EQ(ranks[0].connect(2), 0);
 }

@@ -285,7 +285,7 @@ std::vector<Transfer> KmodTest::allreduce(const std::vector<Bytes> &inputs) {
 
 void expect_clean_end(World &world, std::vector<Rank> &ranks) {
     mock_fail(nullptr, 0);
-    mock_interrupt(false);
+    mock_kill(false);
     mock_set_preemption(nullptr);
     ranks.clear();
     world.run(61 * s); // beyond every deadline: lingering sockets end

@@ -71,8 +71,12 @@ void mock_set_linger(struct socket *sock, bool on, long ms)
 
 int mock_so_error(struct socket *sock) { return -sock_error(sock->sk); }
 
+void mock_set_mark(struct socket *sock, unsigned int mark) { sock->sk->sk_mark = mark; }
+void mock_set_uid(struct socket *sock, unsigned int uid) { sock->sk->sk_uid = uid; }
+
 static struct msghdr header_of(const struct mock_message *m)
 {
+	mock_begin_message();
 	return (struct msghdr){
 		.msg_name = (void *)m->name,
 		.msg_iter = { .memory = m->data, .count = m->bytes, .fault_at = m->mapped ?: m->bytes },

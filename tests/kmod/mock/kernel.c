@@ -11,6 +11,9 @@
 #define MOST_CLASSES	16
 #define MOST_ALLOCATED	65536
 #define MOST_IN_VAIN	20000	/* steps or waits without any time passing */
+#define MOST_COPIES	64	/* without cond_resched() */
+#define SOCK_LOCK	"sk_lock"
+#define NET_LOCK	"&in->lock"	/* of the module */
 
 /* What a task or a softirq holds. */
 struct context {
@@ -32,7 +35,8 @@ static struct {
 	unsigned int steps_in_vain, waits_in_vain;
 	const char *fail_what, *failed;
 	unsigned int fail_in;
-	bool signal, no_vectors;
+	bool signal, killed, no_vectors;
+	unsigned int copies;	/* of parts of a message, since others were last let on */
 	int sigpipes;
 	u64 random;
 	void (*preempt)(void);
@@ -148,6 +152,14 @@ static const struct mock_lock *held_spinlock(void)
 	return NULL;
 }
 
+static bool holds(const char *name)
+{
+	for (int i = 0; i < here()->count; i++)
+		if (!strcmp(here()->held[i]->name, name))
+			return true;
+	return false;
+}
+
 void mock_must_not_hold_spinlocks(const char *what)
 {
 	if (held_spinlock())
@@ -244,6 +256,8 @@ void mock_acquire(struct mock_lock *lock)
 		mock_die("a lock was never initialised");
 	if (!lock->spins)
 		mock_might_sleep(lock->name);
+	if (!strcmp(lock->name, SOCK_LOCK) && holds(NET_LOCK))
+		mock_die("all sockets of a namespace wait for one: lock_sock() under its list's lock");
 	if (lock->held) {
 		fprintf(stderr, "mock kernel: %s is held already\n", lock->name);
 		mock_die("deadlock");
@@ -284,6 +298,23 @@ int mutex_trylock(struct mutex *m)
 	return 1;
 }
 
+/* Only a signal that kills ends the wait for another task. */
+int mutex_lock_killable(struct mutex *m)
+{
+	if (m->lock.held && k.killed) {
+		mock_might_sleep(m->lock.name);
+		return -EINTR;
+	}
+	mock_acquire(&m->lock);
+	return 0;
+}
+
+void cond_resched(void)
+{
+	mock_might_sleep("cond_resched");
+	k.copies = 0;
+}
+
 /* Memory. */
 
 void *mock_alloc(const char *what, size_t bytes, gfp_t flags, enum mock_memory kind)
@@ -294,6 +325,8 @@ void *mock_alloc(const char *what, size_t bytes, gfp_t flags, enum mock_memory k
 		mock_might_sleep(what);
 	if (kind == MOCK_VMALLOC && !(flags & __GFP_ACCOUNT))
 		mock_complain("%s: memory as large as a user wants is charged to no control group", what);
+	if (kind == MOCK_VMALLOC && !(flags & __GFP_ZERO))
+		mock_complain("%s: memory that a user will see holds what others left there", what);
 	if (flags & __GFP_ACCOUNT && here()->work && !here()->memcg)
 		mock_complain("%s: a work has no control group to charge", what);
 	if (mock_fails(what))
@@ -452,13 +485,26 @@ void mock_call_rcu(struct mock_due *d, void (*function)(struct mock_due *due))
 	enqueue(d, k.now + 10000000, false);
 }
 
-static void end_grace_period(struct mock_due *d)
+/* No softirq is at work. */
+static void check_no_readers(void)
 {
 	int depth;
 
 	for (depth = 0; depth <= k.depth; depth++)
 		if (k.contexts[depth].softirq)
 			mock_die("time passes in a softirq");
+}
+
+void mock_wait_for_readers(const char *what)
+{
+	mock_might_sleep(what);
+	check_no_readers();
+	preempt();
+}
+
+static void end_grace_period(struct mock_due *d)
+{
+	check_no_readers();
 	mock_enter(true);
 	d->after_readers(d);
 	mock_leave();
@@ -512,7 +558,9 @@ bool mock_signal_pending(void)
 	preempt();	/* here as well as anywhere else */
 	return k.signal;
 }
+bool mock_killed(void) { return k.killed; }
 void mock_interrupt(bool pending) { k.signal = pending; }
+void mock_kill(bool killed) { k.signal = k.killed = killed; }
 void mock_set_exiting(bool exiting) { mock_task.flags = exiting ? PF_EXITING : 0; }
 int mock_sigpipes(void) { return k.sigpipes; }
 int send_sig(int signal, struct task_struct *task, int privileged) { return k.sigpipes += signal == SIGPIPE, 0; }
@@ -575,9 +623,12 @@ void destroy_workqueue(struct workqueue_struct *queue)
 
 void mock_set_preemption(void (*function)(void)) { k.preempt = function; }
 
+/* A page of the user's may keep us waiting for ever (userfaultfd): nobody else may wait for this socket meanwhile. */
 static void touch_user_memory(const char *what)
 {
 	mock_might_sleep(what);
+	if (holds(SOCK_LOCK))
+		mock_die("user memory is copied under lock_sock()");
 	preempt();
 }
 
@@ -588,6 +639,15 @@ int mock_copy(const char *what, void *to, const void *from, size_t bytes)
 		return -EFAULT;
 	memcpy(to, from, bytes);
 	return 0;
+}
+
+void mock_begin_message(void) { k.copies = 0; }
+
+static void touch_message(const char *what)
+{
+	touch_user_memory(what);
+	if (++k.copies > MOST_COPIES)
+		mock_complain("%s: a long loop lets nobody else on", what);
 }
 
 static size_t mapped_of(const struct iov_iter *iter, size_t bytes)
@@ -604,7 +664,7 @@ static void advance(struct iov_iter *iter, size_t bytes)
 
 bool copy_from_iter_full(void *to, size_t bytes, struct iov_iter *from)
 {
-	touch_user_memory("copy_from_iter_full");
+	touch_message("copy_from_iter_full");
 	if (mapped_of(from, bytes) < bytes || mock_fails("copy_from_iter_full"))
 		return false;
 	memcpy(to, from->memory + from->offset, bytes);
@@ -614,7 +674,7 @@ bool copy_from_iter_full(void *to, size_t bytes, struct iov_iter *from)
 
 size_t copy_to_iter(const void *from, size_t bytes, struct iov_iter *to)
 {
-	touch_user_memory("copy_to_iter");
+	touch_message("copy_to_iter");
 	bytes = mock_fails("copy_to_iter") ? 0 : mapped_of(to, bytes);
 	if (bytes)
 		memcpy(to->memory + to->offset, from, bytes);

@@ -164,7 +164,7 @@ void mock_must_not_hold_spinlocks(const char *what);
 void mock_must_be_atomic(const char *what);	/* softirqs off */
 void mock_enter(bool softirq);	/* something else runs on this processor: */
 void mock_leave(void);		/* until here */
-#define cond_resched()		mock_might_sleep("cond_resched")
+void cond_resched(void);
 void local_bh_disable(void);
 void local_bh_enable(void);
 static inline void rcu_read_lock(void) {}
@@ -195,6 +195,7 @@ void mock_release(struct mock_lock *lock);
 #define mutex_lock(m)		mock_acquire(&(m)->lock)
 #define mutex_unlock(m)		mock_release(&(m)->lock)
 int mutex_trylock(struct mutex *m);
+int mutex_lock_killable(struct mutex *m);
 
 /* The vector unit: nothing may sleep or wait in between. */
 bool irq_fpu_usable(void);
@@ -252,6 +253,7 @@ struct mock_due {
 	bool pending, is_timer;
 	void (*after_readers)(struct mock_due *due);
 };
+void mock_wait_for_readers(const char *what);
 void mock_call_rcu(struct mock_due *due, void (*function)(struct mock_due *due));
 
 struct hrtimer {
@@ -291,8 +293,9 @@ struct task_struct {
 extern struct task_struct mock_task;
 #define current			(&mock_task)
 #define signal_pending(task)	mock_signal_pending()
-#define fatal_signal_pending(task) mock_signal_pending()
+#define fatal_signal_pending(task) mock_killed()
 bool mock_signal_pending(void);
+bool mock_killed(void);
 int send_sig(int signal, struct task_struct *task, int privileged);
 
 #define MAX_SCHEDULE_TIMEOUT	LONG_MAX
@@ -366,6 +369,7 @@ int put_cmsg(struct msghdr *msg, int level, int type, int bytes, void *data);
 
 #define iov_iter_count(iter)	((iter)->count)
 bool copy_from_iter_full(void *to, size_t bytes, struct iov_iter *from);
+void mock_begin_message(void);
 size_t copy_to_iter(const void *from, size_t bytes, struct iov_iter *to);
 void iov_iter_revert(struct iov_iter *iter, size_t bytes);
 
@@ -518,6 +522,7 @@ struct sock {
 	int sk_bound_dev_if;
 	struct sk_buff_head sk_error_queue;
 	void *sk_user_data;
+	unsigned int ignored_until;	/* grace periods of RCU that have passed when its last readers have left */
 	struct mutex sk_lock;
 	spinlock_t sk_callback_lock;
 	struct mock_due freed;	/* after a grace period of RCU */
@@ -528,6 +533,8 @@ struct sock {
 	void (*sk_destruct)(struct sock *sk);
 };
 
+typedef unsigned int kuid_t;
+#define uid_eq(a, b)		((a) == (b))
 #define sock_net(sk)		((sk)->sk_net)
 #define sk_sleep(sk)		(&(sk)->sk_wq->wait)
 #define skwq_has_sleeper(wq)	((wq) != NULL)
@@ -538,7 +545,9 @@ struct sock {
 #define sk_set_socket(sk, sock)	((void)((sk)->sk_socket = (sock)))
 void *mock_sk_user_data(struct sock *sk);
 #define rcu_dereference_sk_user_data(sk) mock_sk_user_data(sk)
-#define rcu_assign_sk_user_data(sk, p) ((void)((sk)->sk_user_data = (p)))
+void mock_assign_sk_user_data(struct sock *sk, void *data);
+#define rcu_assign_sk_user_data(sk, p) mock_assign_sk_user_data(sk, p)
+void synchronize_net(void);
 #define lock_sock(sk)		mutex_lock(&(sk)->sk_lock)
 #define release_sock(sk)	mutex_unlock(&(sk)->sk_lock)
 static inline long sock_sndtimeo(const struct sock *sk, bool nonblock) { return nonblock ? 0 : sk->sk_sndtimeo; }
@@ -626,6 +635,12 @@ static inline bool ipv6_addr_v4mapped(const struct in6_addr *a)
 static inline bool ipv6_addr_equal(const struct in6_addr *a, const struct in6_addr *b)
 {
 	return !memcmp(a, b, sizeof(*a));
+}
+
+#define IPV6_ADDR_LINKLOCAL	0x20
+static inline int ipv6_addr_type(const struct in6_addr *a)
+{
+	return a->s6_addr[0] == 0xfe && a->s6_addr[1] >> 6 == 2 ? IPV6_ADDR_LINKLOCAL : 0;
 }
 
 static inline bool ipv6_addr_is_multicast(const struct in6_addr *a)

@@ -53,6 +53,7 @@ void mock_fail(const char *what, unsigned int nth);
 const char *mock_failed(void);	/* which one did; NULL: none yet */
 bool mock_fails(const char *what);
 void mock_interrupt(bool pending);	/* a signal is, or is not, pending */
+void mock_kill(bool killed);	/* by a signal, pending, too */
 void mock_set_exiting(bool exiting);
 int mock_sigpipes(void);
 void mock_set_mtu(unsigned int mtu);
@@ -68,6 +69,8 @@ void mock_set_preemption(void (*function)(void));
 
 /* Called once by a packet that has just found its socket. */
 void mock_set_racer(void (*function)(void));
+/* How many grace periods of RCU a call has waited for. */
+unsigned int mock_grace_periods(void);
 /* Does netfilter's owner match find the user of what @sock sends? */
 bool mock_is_owned(const struct socket *sock);
 /* Index of the interface that it receives from, 0: any. */
@@ -102,6 +105,12 @@ void mock_set_timeouts(struct socket *sock, long send, long receive);
 void mock_bind_to_device(struct socket *sock, int device);
 void mock_set_linger(struct socket *sock, bool on, long ms);
 int mock_so_error(struct socket *sock);
+void mock_set_mark(struct socket *sock, unsigned int mark);
+void mock_set_uid(struct socket *sock, unsigned int uid);	/* of its file */
+
+/* Of the routes looked up: the mark and user of the last one, and how many there were. */
+struct mock_lookups { unsigned int mark, uid, count; };
+struct mock_lookups mock_lookups(void);
 
 struct mock_message {
 	void *data;

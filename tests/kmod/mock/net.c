@@ -18,6 +18,7 @@ static struct {
 	u16 next_port;
 	struct rtable route;
 	struct net_device device;
+	struct mock_lookups lookups;
 	u32 mtu;
 	int route_error;
 	bool nonlinear, family_taken;
@@ -27,6 +28,7 @@ static struct {
 	struct ctl_table_header *sysctls[INAGG_MOCK_NETS];
 	int (*show[INAGG_MOCK_NETS])(struct seq_file *seq, void *unused);
 	void (*racer)(void);
+	unsigned int grace_periods;
 	char proc[16384];
 } n;
 
@@ -325,8 +327,11 @@ int put_cmsg(struct msghdr *msg, int level, int type, int bytes, void *data)
 
 /* Routes. */
 
-static struct dst_entry *route(void)
+struct mock_lookups mock_lookups(void) { return n.lookups; }
+
+static struct dst_entry *route(unsigned int mark, unsigned int uid)
 {
+	n.lookups = (struct mock_lookups){ mark, uid, n.lookups.count + 1 };
 	if (n.route_error || mock_fails("route"))
 		return ERR_PTR(n.route_error ?: -ENETUNREACH);
 	n.route.dst.references++;
@@ -337,7 +342,7 @@ static struct dst_entry *route(void)
 
 struct rtable *ip_route_output_key(struct net *net, struct flowi4 *flow)
 {
-	struct dst_entry *dst = route();
+	struct dst_entry *dst = route(flow->flowi4_mark, flow->flowi4_uid);
 
 	if (!flow->saddr)
 		flow->saddr = __builtin_bswap32(0x0a000001);	/* 10.0.0.1 */
@@ -347,7 +352,7 @@ struct rtable *ip_route_output_key(struct net *net, struct flowi4 *flow)
 struct dst_entry *ip6_dst_lookup_flow(struct net *net, const struct sock *sk, struct flowi6 *flow,
 				      const struct in6_addr *final)
 {
-	struct dst_entry *dst = route();
+	struct dst_entry *dst = route(flow->flowi6_mark, flow->flowi6_uid);
 
 	if (ipv6_addr_any(&flow->saddr))
 		flow->saddr = (struct in6_addr){ .s6_addr = { 0xfd, [15] = 1 } };
@@ -635,6 +640,24 @@ int udp_tunnel6_xmit_skb(struct dst_entry *dst, struct sock *sk, struct sk_buff 
 	transmit(dst, skb, &packet, source_port, target_port);
 	return 0;
 }
+
+/* Who has been told to ignore a socket may still be at it until a grace period of RCU is over. */
+void mock_assign_sk_user_data(struct sock *sk, void *data)
+{
+	if (!data)
+		sk->ignored_until = n.grace_periods + 1;
+	else if (n.grace_periods < sk->ignored_until)
+		mock_complain("packets are handed on anew while earlier ones may still be handled");
+	sk->sk_user_data = data;
+}
+
+void synchronize_net(void)
+{
+	mock_wait_for_readers("synchronize_net");
+	n.grace_periods++;
+}
+
+unsigned int mock_grace_periods(void) { return n.grace_periods; }
 
 /* Another processor is faster than the one that receives. */
 void *mock_sk_user_data(struct sock *sk)
