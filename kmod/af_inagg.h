@@ -48,6 +48,8 @@
 #define INAGG_BUFFER_MAX	(256 << 20)
 #define INAGG_MOST_TENSORS	1024	/* of a socket, not read yet */
 #define INAGG_DEADLINE_DEFAULT	30000	/* ms */
+#define INAGG_BURST		64	/* packets built and sent in one go, with softirqs off */
+#define INAGG_BURST_PAUSE	(10 * NSEC_PER_USEC)	/* for others, before a timer builds the next */
 
 /* Settings of the next tensor, and of the join. */
 struct inagg_settings {
@@ -119,6 +121,8 @@ struct inagg_stream {
 	u8	*kept;		/* a cell for each slot */
 	u32	first_slot;	/* in the job's pool */
 	u32	done;		/* blocks before this one have their results */
+	u32	opening;	/* where blocks wait for the next burst */
+	u32	waiting;	/* how many slots to look at from there on */
 	u64	earliest_due;
 	bool	answered;	/* loss detection has something new to look at */
 };
@@ -251,6 +255,11 @@ static inline void inagg_burst_start(struct inagg_burst *burst)
 	burst->now = ktime_get_ns();
 }
 
+static inline bool inagg_burst_full(const struct inagg_burst *burst)
+{
+	return skb_queue_len(&burst->skbs) >= INAGG_BURST;
+}
+
 /* family.c */
 void inagg_fail(struct inagg_sock *isk, int error, int reason);
 int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), long *timeout);
@@ -296,6 +305,9 @@ void inagg_extend(struct inagg_sock *isk, int stream, u32 limit, struct inagg_bu
 void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes,
 			 struct inagg_burst *burst);
 u64 inagg_run_timers(struct inagg_sock *isk, struct inagg_burst *burst);
+bool inagg_waits(const struct inagg_sock *isk);
+void inagg_open_waiting(struct inagg_sock *isk, struct inagg_burst *burst);
+void inagg_open_rest(struct inagg_sock *isk);
 bool inagg_in_flight(const struct inagg_sock *isk);
 void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *fault);
 
@@ -326,6 +338,7 @@ void inagg_group_cancel(struct inagg_sock *isk);
 void inagg_timer_init(struct inagg_sock *isk);
 void inagg_timer_arm(struct inagg_sock *isk, u64 due);
 void inagg_timer_follow(struct inagg_sock *isk);
+void inagg_timer_continue(struct inagg_sock *isk);
 void inagg_timer_stop(struct inagg_sock *isk);
 
 /* stats.c, sysctl.c */

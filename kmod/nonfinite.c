@@ -75,6 +75,7 @@ static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, st
 	inagg_timer_follow(isk);
 	spin_unlock_bh(&isk->lock);
 	inagg_transmit(isk, &burst);
+	inagg_open_rest(isk);
 }
 
 static bool is_too_large(const struct inagg_sock *isk, const struct inagg_tensor *t)

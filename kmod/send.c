@@ -171,6 +171,7 @@ static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 	}
 	spin_unlock_bh(&isk->lock);
 	inagg_transmit(isk, &burst);
+	inagg_open_rest(isk);
 	return error;
 }
 
@@ -188,6 +189,7 @@ static void publish(struct inagg_sock *isk, struct inagg_tensor *t)
 	inagg_timer_follow(isk);
 	spin_unlock_bh(&isk->lock);
 	inagg_transmit(isk, &burst);
+	inagg_open_rest(isk);
 }
 
 /* The rest of it, if any, is the next send()'s.  Afterwards a tensor copied whole may be read and gone. */

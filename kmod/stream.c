@@ -2,7 +2,7 @@
 /*
  * The worker's state machine (core/worker.h) over packets: one stream of data blocks, one of control
  * blocks, which carry scales, barriers and small float sums.  Everything here runs under `lock`, mostly in
- * softirq; the work of a call is bounded by the window.
+ * softirq; a call sends a burst at most, and what of a window is left goes in the next ones.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -207,17 +207,64 @@ static void open_slot(struct inagg_sock *isk, int stream, struct inagg_wslot *sl
 		act(isk, stream, slot, inagg_worker_open(&isk->streams[stream].worker, slot, burst->now), burst);
 }
 
-/* Send what may go of the blocks from @from to @to. */
+static void open_waiting(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+
+	while (s->waiting && !inagg_burst_full(burst)) {
+		WRITE_ONCE(s->waiting, s->waiting - 1);
+		open_slot(isk, stream, &s->slots[inagg_slot_index(&s->worker, s->opening++)], burst);
+	}
+}
+
+/* The blocks from @from to @to may go: now or, those that this burst does not take, soon. */
 static void open_range(struct inagg_sock *isk, int stream, u32 from, u32 to, struct inagg_burst *burst)
 {
 	struct inagg_stream *s = &isk->streams[stream];
-	struct inagg_wslot *slot;
-	u32 block, most = min(to - from, s->worker.slots);
+	u32 slots = s->worker.slots, more = min(to - from, slots);
 
-	for (block = from; block != from + most; block++) {
-		slot = &s->slots[inagg_slot_index(&s->worker, block)];
-		if (slot->block == block)
-			open_slot(isk, stream, slot, burst);
+	if (!s->waiting)
+		s->opening = from;
+	/* behind others that wait; or anywhere, and all slots are looked at */
+	WRITE_ONCE(s->waiting, s->opening + s->waiting == from ? min(s->waiting + more, slots) : slots);
+	open_waiting(isk, stream, burst);
+}
+
+/** inagg_waits() - are there blocks that may be sent, and wait for the next burst? */
+bool inagg_waits(const struct inagg_sock *isk)
+{
+	return READ_ONCE(isk->sk.sk_state) == TCP_ESTABLISHED &&
+	       (READ_ONCE(isk->streams[INAGG_DATA].waiting) || READ_ONCE(isk->streams[INAGG_CONTROL].waiting));
+}
+
+/**
+ * inagg_open_waiting() - send blocks that waited for this burst
+ * @isk: the socket, locked, and inagg_waits()
+ * @burst: takes the packets
+ */
+void inagg_open_waiting(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	open_waiting(isk, INAGG_CONTROL, burst);	/* the data of others wait for them */
+	open_waiting(isk, INAGG_DATA, burst);
+}
+
+/**
+ * inagg_open_rest() - send all blocks that wait, burst by burst
+ * @isk: the socket, not locked; in process context
+ */
+void inagg_open_rest(struct inagg_sock *isk)
+{
+	struct inagg_burst burst;
+
+	while (inagg_waits(isk)) {
+		cond_resched();
+		inagg_burst_start(&burst);
+		spin_lock_bh(&isk->lock);
+		if (inagg_waits(isk))
+			inagg_open_waiting(isk, &burst);
+		inagg_timer_follow(isk);
+		spin_unlock_bh(&isk->lock);
+		inagg_transmit(isk, &burst);
 	}
 }
 
@@ -340,7 +387,7 @@ static void detect_overtaken(struct inagg_sock *isk, int stream, struct inagg_bu
 
 	s->answered = false;
 	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
-		if (inagg_worker_overtaken(&s->worker, slot, burst->now))
+		if (inagg_worker_overtaken(&s->worker, slot, burst->now) && !inagg_burst_full(burst))
 			act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
 	}
 }
@@ -407,15 +454,15 @@ static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *b
 	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
 		if (slot->state != INAGG_WSLOT_SENT)
 			continue;
-		if (burst->now >= acts_at(s, slot))
+		if (burst->now >= acts_at(s, slot) && !inagg_burst_full(burst))
 			act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
-		earliest = min(earliest, acts_at(s, slot));
+		earliest = min(earliest, max(acts_at(s, slot), burst->now + INAGG_BURST_PAUSE));
 	}
 	s->earliest_due = earliest;
 }
 
 /**
- * inagg_run_timers() - act on every slot that is due
+ * inagg_run_timers() - act on slots that are due, as many as the burst takes
  * @isk: the socket, locked
  * @burst: takes what is to be sent
  *

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One high-resolution timer a socket, in softirq: JOINs that nobody answered, blocks that are due, and the
- * deadline.
+ * One high-resolution timer a socket, in softirq: JOINs that nobody answered, blocks that are due or wait for the
+ * next burst, and the deadline.
  */
 #include "af_inagg.h"
 
@@ -28,6 +28,12 @@ static u64 run_join(struct inagg_sock *isk, struct inagg_burst *burst)
 	return min(isk->join_due, deadline_of(isk));
 }
 
+/* In softirq the rest of a window waits a little, so that others have their turn. */
+static u64 next_burst(const struct inagg_sock *isk)
+{
+	return inagg_waits(isk) ? ktime_get_ns() + INAGG_BURST_PAUSE : U64_MAX;
+}
+
 static u64 run_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 {
 	if (!inagg_in_flight(isk))
@@ -36,7 +42,9 @@ static u64 run_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 		inagg_fail(isk, ETIMEDOUT, 0);
 		return U64_MAX;
 	}
-	return min(inagg_run_timers(isk, burst), deadline_of(isk));
+	if (inagg_waits(isk))
+		inagg_open_waiting(isk, burst);
+	return min3(inagg_run_timers(isk, burst), next_burst(isk), deadline_of(isk));
 }
 
 static enum hrtimer_restart expired(struct hrtimer *timer)
@@ -85,6 +93,13 @@ void inagg_timer_follow(struct inagg_sock *isk)
 	for (stream = 0; stream < INAGG_STREAMS; stream++)
 		due = min(due, isk->streams[stream].earliest_due);
 	inagg_timer_arm(isk, due);
+}
+
+/** inagg_timer_continue() - inagg_timer_follow() in softirq, which leaves the rest of a window to the timer; @isk is locked */
+void inagg_timer_continue(struct inagg_sock *isk)
+{
+	inagg_timer_follow(isk);
+	inagg_timer_arm(isk, next_burst(isk));
 }
 
 /** inagg_timer_stop() - the timer neither runs nor will until it is armed; @isk is in no state that arms it; may sleep */

@@ -384,7 +384,7 @@ static int receive(struct sock *udp, struct sk_buff *skb)
 		handle(isk, &header, payload + sizeof(header), skb->len - sizeof(struct udphdr) - sizeof(header), &burst);
 	else
 		inagg_count_drop(isk, INAGG_R_ADDRESS);
-	inagg_timer_follow(isk);
+	inagg_timer_continue(isk);
 	spin_unlock(&isk->lock);
 	inagg_transmit(isk, &burst);
 out:

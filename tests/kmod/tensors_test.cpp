@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
 namespace kmod {
 
@@ -566,6 +567,125 @@ TEST_F(TensorTest, WindowBoundsWhatIsInFlight) {
     pump(transfers);
     for (const Transfer &t : transfers)
         EXPECT_TRUE(t.output == expected(INAGG_INT32, INAGG_SUM, inputs));
+}
+
+// A window goes in bursts: the mock complains of larger ones.
+struct BurstTest : TensorTest {
+    void begin(double loss = 0, int window = 0) {
+        inagg::SoftwareSwitchOptions options{.elements = 64, .slots = 1024, .control_slots = 2};
+        options.loss = loss;
+        start(options);
+        join(2, [&](Rank &rank) { rank.set(INAGG_WINDOW, window); });
+    }
+    // Contributions of rank 0 from now on, by when they go.
+    void watch() {
+        bursts.clear();
+        world->filter = [this](const mock_packet &packet) {
+            const auto *h = static_cast<const inagg_hdr *>(packet.data);
+            const bool ours = packet.from_port == ranks[0].port && inagg_swap32(h->slot) < 1024;
+            if (ours && inagg_hdr_type(h) == INAGG_CONTRIBUTION)
+                bursts[mock_now()]++;
+            return ours && deaf;
+        };
+    }
+    void expect_bursts(unsigned total) {
+        unsigned sum = 0;
+        for (const auto &[when, count] : bursts) {
+            EXPECT_LE(count, 64U) << when;
+            sum += count;
+        }
+        EXPECT_EQ(sum, total);
+        EXPECT_GE(bursts.size(), total / 64);
+    }
+    void TearDown() override {
+        if (world)
+            world->filter = {};
+        TensorTest::TearDown();
+    }
+
+    std::map<uint64_t, unsigned> bursts;
+    bool deaf = false;
+};
+
+TEST_F(BurstTest, SendGoesOnUntilTheWindowIsFull) {
+    begin();
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    const auto inputs = integers(2, 64 * 3000);
+    watch();
+    ASSERT_EQ(ranks[0].send(inputs[0]), 64 * 3000 * 4);
+    EXPECT_EQ(ranks[0].info().contributions, 1024U);
+    std::vector<Transfer> transfers;
+    transfers.push_back({ranks[0], inputs[0], {}, inputs[0].size(), true});
+    transfers.push_back({ranks[1], inputs[1]});
+    pump(transfers);
+    for (const Transfer &t : transfers)
+        EXPECT_TRUE(t.output == expected(INAGG_INT32, INAGG_SUM, inputs));
+    EXPECT_EQ(sum(&inagg_info::retransmissions), 0U);
+}
+
+TEST_F(BurstTest, TheTimerSendsAWindowWhoseScaleHasCome) {
+    begin();
+    const auto inputs = inputs_of(INAGG_FLOAT32, 2, 64 * 1000);
+    watch();
+    for (size_t i = 0; i < 2; i++)
+        ASSERT_EQ(ranks[i].send(inputs[i]), 64 * 1000 * 4);
+    world->run(ms);
+    expect_bursts(1000);
+    std::vector<Transfer> transfers;
+    for (size_t i = 0; i < 2; i++)
+        transfers.push_back({ranks[i], inputs[i], {}, inputs[i].size(), true});
+    pump(transfers);
+    for (const Transfer &t : transfers)
+        EXPECT_TRUE(t.output == expected(INAGG_FLOAT32, INAGG_SUM, inputs));
+}
+
+TEST_F(BurstTest, WhatTimesOutTogetherGoesInBursts) {
+    begin();
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    deaf = true;
+    ASSERT_EQ(ranks[0].send(integers(2, 64 * 1000)[0]), 64 * 1000 * 4);
+    watch();
+    world->run(150 * ms); // an RTO before the first sample is 100 ms
+    expect_bursts(1000);
+    EXPECT_EQ(ranks[0].info().retransmissions, 1000U);
+    deaf = false;
+}
+
+TEST_F(BurstTest, ManyTensorsQueueUpBehindABurst) {
+    begin();
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    std::vector<std::vector<Bytes>> all;
+    for (unsigned i = 0; i < 30; i++) {
+        all.push_back(i % 5 == 4 ? inputs_of(INAGG_FLOAT32, 2, 64 * 300, i) : integers(2, 64 * (i % 7 * 90 + 1), i));
+        for (size_t r = 0; r < 2; r++)
+            ASSERT_EQ(ranks[r].send(all[i][r], {static_cast<uint8_t>(i % 5 == 4 ? INAGG_FLOAT32 : INAGG_INT32), INAGG_SUM, 0,
+                                                INAGG_SCALE_AUTO}),
+                      static_cast<int>(all[i][r].size()));
+    }
+    for (unsigned i = 0; i < 30; i++)
+        for (Rank &rank : ranks) {
+            Bytes got(all[i][0].size());
+            ASSERT_EQ(rank.recv(got), static_cast<int>(got.size())) << i;
+            EXPECT_TRUE(got == expected(i % 5 == 4 ? INAGG_FLOAT32 : INAGG_INT32, INAGG_SUM, all[i])) << i;
+        }
+}
+
+TEST_F(BurstTest, SumsStayExactWhereMuchIsLost) {
+    for (const int window : {0, 700}) {
+        begin(0.05, window);
+        int left = 6;
+        world->every(700 * us, [&] {
+            world->sw().reboot();
+            return --left > 0;
+        });
+        for (const inagg_dtype dtype : {INAGG_INT32, INAGG_FLOAT32}) {
+            set_all(INAGG_DTYPE, dtype);
+            check(dtype, INAGG_SUM, inputs_of(dtype, 2, 64 * 5000));
+        }
+        EXPECT_GT(sum(&inagg_info::retransmissions), 0U);
+        TearDown();
+    }
+    world.reset();
 }
 
 TEST_F(TensorTest, PayloadChecksums) {

@@ -11,6 +11,7 @@
 #define MOST_CLASSES	16
 #define MOST_ALLOCATED	65536
 #define MOST_IN_VAIN	20000	/* steps or waits without any time passing */
+#define MOST_AT_ONCE	66	/* packets: a burst, and what one of them answers */
 #define MOST_COPIES	64	/* without cond_resched() */
 #define SOCK_LOCK	"sk_lock"
 #define NET_LOCK	"&in->lock"	/* of the module */
@@ -20,6 +21,7 @@ struct context {
 	struct mock_lock *held[MOST_HELD];
 	int count, bh;
 	bool softirq, work;
+	int built, sent;	/* packets, since the first spinlock was taken, and softirqs turned off */
 	struct mem_cgroup *memcg;	/* active */
 };
 
@@ -179,7 +181,24 @@ void mock_must_be_atomic(const char *what)
 		mock_complain("%s needs softirqs off", what);
 }
 
-void local_bh_disable(void) { here()->bh++; }
+void local_bh_disable(void)
+{
+	if (!here()->bh++ && !here()->softirq)
+		here()->sent = 0;
+}
+
+/* Whoever else wants the processor waits for a burst, not for a window. */
+void mock_count_built(void)
+{
+	if (held_spinlock() && ++here()->built > MOST_AT_ONCE)
+		mock_complain("%d packets are built in one go", here()->built);
+}
+
+void mock_count_sent(void)
+{
+	if (++here()->sent > MOST_AT_ONCE)
+		mock_complain("%d packets are sent in one go", here()->sent);
+}
 
 /* Another processor, or an interrupt, gets a turn where the first task of all may lose it. */
 static void preempt(void)
@@ -270,6 +289,8 @@ void mock_acquire(struct mock_lock *lock)
 	}
 	for (i = 0; i < c->count; i++)
 		note_order(c->held[i], lock);
+	if (lock->spins && !held_spinlock())
+		c->built = 0;
 	take(lock);
 }
 

@@ -73,6 +73,7 @@ typedef unsigned int gfp_t;
 #define min(a, b)		({ __typeof__(a) _a = (a); __typeof__(b) _b = (b); _a < _b ? _a : _b; })
 #define max(a, b)		({ __typeof__(a) _a = (a); __typeof__(b) _b = (b); _a > _b ? _a : _b; })
 #define min_t(type, a, b)	min((type)(a), (type)(b))
+#define min3(a, b, c)		min(min(a, b), c)
 #define max_t(type, a, b)	max((type)(a), (type)(b))
 #define round_up(x, to)		((((x) - 1) | ((__typeof__(x))(to) - 1)) + 1)
 #define clamp_t(type, x, lo, hi) min_t(type, max_t(type, x, lo), hi)
@@ -165,6 +166,8 @@ void mock_must_be_atomic(const char *what);	/* softirqs off */
 void mock_enter(bool softirq);	/* something else runs on this processor: */
 void mock_leave(void);		/* until here */
 void cond_resched(void);
+void mock_count_built(void);	/* a packet is built */
+void mock_count_sent(void);	/* and handed to IP */
 void local_bh_disable(void);
 void local_bh_enable(void);
 static inline void rcu_read_lock(void) {}
@@ -449,6 +452,7 @@ void __skb_queue_head_init(struct sk_buff_head *queue);
 void __skb_queue_tail(struct sk_buff_head *queue, struct sk_buff *skb);
 struct sk_buff *__skb_dequeue(struct sk_buff_head *queue);
 void skb_queue_purge(struct sk_buff_head *queue);
+#define skb_queue_len(queue)	((queue)->qlen)
 #define skb_queue_empty_lockless(queue) (!(queue)->first)
 #define ip_hdr(skb)		((const struct iphdr *)(skb)->network_header)
 #define ipv6_hdr(skb)		((const struct ipv6hdr *)(skb)->network_header)

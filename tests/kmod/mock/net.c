@@ -55,6 +55,7 @@ struct sk_buff *alloc_skb(unsigned int bytes, gfp_t flags)
 {
 	if (flags & __GFP_SLEEPS)
 		mock_might_sleep("alloc_skb");
+	mock_count_built();
 	return mock_fails("alloc_skb") ? NULL : new_skb(bytes);
 }
 
@@ -592,6 +593,7 @@ static void transmit(struct dst_entry *dst, struct sk_buff *skb, struct mock_pac
 {
 	mock_must_be_atomic("handing a packet to IP");
 	mock_must_not_hold_spinlocks("handing a packet to IP");
+	mock_count_sent();
 	packet->from_port = ntohs(from);
 	packet->to_port = ntohs(to);
 	packet->data = skb->data;
