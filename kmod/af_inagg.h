@@ -7,7 +7,7 @@
  *   send.c       tensors from user space
  *   recv.c       results to user space
  *   tensor.c     what lies between: memory, blocks in call order
- *   convert.c    elements between memory and wire; vector_x86.c: four at a time
+ *   convert.c    elements between memory and wire; vector_x86.h: a register of sse2_x86.c or avx2_x86.c at a time
  *   nonfinite.c  sums with infinities or NaN
  *   stream.c     core/worker.h over packets: windows, results, retransmission
  *   transport.c  packets over UDP, joining and leaving

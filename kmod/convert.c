@@ -3,10 +3,26 @@
  * Elements between memory and wire: the core's integer code, or the vector unit for float32 sums, where this
  * context may use it.  Both give the same bits (tests/unit/tensor_test.cpp, tests/kmod).
  */
+#include <linux/cache.h>
+#include <linux/init.h>
+
 #include "convert.h"
 
 #ifdef CONFIG_X86_64
+#include <asm/cpufeature.h>
 #include <asm/fpu/api.h>
+
+static const struct inagg_vectors *vectors __ro_after_init = &inagg_sse2_vectors;
+
+/** inagg_convert_init() - choose this machine's widest vector unit, once; returns its name */
+const char *__init inagg_convert_init(void)
+{
+	vectors = &inagg_sse2_vectors;
+	if (!boot_cpu_has(X86_FEATURE_AVX2) || !cpu_has_xfeatures(XFEATURE_MASK_SSE | XFEATURE_MASK_YMM, NULL))
+		return "SSE2";
+	vectors = &inagg_avx2_vectors;
+	return "AVX2";
+}
 
 static u32 power_of_two(int exponent)
 {
@@ -25,7 +41,7 @@ static u8 encode_vectors(const struct inagg_coding *c, const void *in, void *out
 	u8 saturated;
 
 	kernel_fpu_begin();
-	saturated = inagg_encode_sse2(in, out, whole, power_of_two(c->point), c->bias);
+	saturated = vectors->encode(in, out, whole, power_of_two(c->point), c->bias);
 	kernel_fpu_end();
 	if (whole < count)
 		saturated |= inagg_encode_block(c, in + 4 * whole, out + 4 * whole, count - whole);
@@ -37,7 +53,7 @@ static void decode_vectors(const struct inagg_coding *c, const void *in, void *o
 	u32 whole = count / INAGG_CHUNK * INAGG_CHUNK;
 
 	kernel_fpu_begin();
-	inagg_decode_sse2(in, out, whole, power_of_two(-c->point), c->bias * size);
+	vectors->decode(in, out, whole, power_of_two(-c->point), c->bias * size);
 	kernel_fpu_end();
 	if (whole < count)
 		inagg_decode_block(c, in + 4 * whole, out + 4 * whole, count - whole, size);
@@ -51,12 +67,17 @@ static u32 magnitude_vectors(const void *in, u32 *count, u32 dtype, u32 most)
 	if (dtype != INAGG_FLOAT32 || !irq_fpu_usable())
 		return most;
 	kernel_fpu_begin();
-	most = inagg_magnitude_sse2(in, whole, most);
+	most = vectors->magnitude(in, whole, most);
 	kernel_fpu_end();
 	*count -= whole;
 	return most;
 }
 #else
+const char *__init inagg_convert_init(void)
+{
+	return "integers";
+}
+
 static bool may_use_vectors(const struct inagg_coding *c)
 {
 	return false;

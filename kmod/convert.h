@@ -11,12 +11,19 @@ u8 inagg_to_wire(const struct inagg_coding *c, const void *in, void *out, u32 co
 void inagg_from_wire(const struct inagg_coding *c, void *cell, u32 count, u32 size);
 u32 inagg_magnitude(const void *in, u32 count, u32 dtype, u32 most);
 
+const char *inagg_convert_init(void);
+
 /*
- * vector_x86.c, between kernel_fpu_begin() and kernel_fpu_end().  @count is whole chunks.  Scales are the bits
- * of floats: nothing outside of that file has a float in a register.
+ * What a vector unit does, between kernel_fpu_begin() and kernel_fpu_end().  @count is whole chunks.  Scales are the
+ * bits of floats.
  */
-u8 inagg_encode_sse2(const void *in, void *out, u32 count, u32 scale, u32 bias);
-void inagg_decode_sse2(const void *in, void *out, u32 count, u32 scale, u32 bias);
-u32 inagg_magnitude_sse2(const void *in, u32 count, u32 most);
+struct inagg_vectors {
+	u8	(*encode)(const void *in, void *out, u32 count, u32 scale, u32 bias);
+	void	(*decode)(const void *in, void *out, u32 count, u32 scale, u32 bias);
+	u32	(*magnitude)(const void *in, u32 count, u32 most);
+};
+
+/* sse2_x86.c, avx2_x86.c */
+extern const struct inagg_vectors inagg_sse2_vectors, inagg_avx2_vectors;
 
 #endif /* _INAGG_CONVERT_H */

@@ -15,6 +15,7 @@
 #include <net/ipv6.h>
 
 #include "af_inagg.h"
+#include "convert.h"
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
@@ -747,6 +748,7 @@ static struct pernet_operations inagg_net_ops = {
 
 static int __init inagg_init(void)
 {
+	const char *unit = inagg_convert_init();
 	int error;
 
 	BUILD_BUG_ON(sizeof(struct sockaddr_inagg) != 32);
@@ -772,7 +774,7 @@ static int __init inagg_init(void)
 		pr_err("address family %d is taken: choose another with family=NUMBER\n", inagg_family);
 		goto unregister_pernet;
 	}
-	pr_info("address family %d, version %s\n", inagg_family, INAGG_VERSION);
+	pr_info("address family %d, version %s, float32 by %s\n", inagg_family, INAGG_VERSION, unit);
 	return 0;
 
 unregister_pernet:

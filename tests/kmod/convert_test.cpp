@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Elements to the wire and back: the vector unit gives the bits of the core's integer code.
+// Elements to the wire and back: the vector units give the bits of the core's integer code.
 #include "world.hpp"
 
 #include <inagg/core/tensor.h>
@@ -10,12 +10,23 @@ extern "C" {
 uint8_t inagg_to_wire(const struct inagg_coding *c, const void *in, void *out, uint32_t count);
 void inagg_from_wire(const struct inagg_coding *c, void *cell, uint32_t count, uint32_t size);
 uint32_t inagg_magnitude(const void *in, uint32_t count, uint32_t dtype, uint32_t most);
+const char *inagg_convert_init(void);
 }
 
 namespace kmod {
 
-struct ConvertTest : testing::Test {
+// By the core's integers, by SSE2 and by AVX2, whatever this processor has of them.
+struct ConvertTest : testing::TestWithParam<std::string> {
     World world; // a mocked kernel without the module
+
+    void SetUp() override {
+        if (GetParam() == "AVX2" && !mock_has_avx2())
+            GTEST_SKIP() << "this processor has no AVX2";
+        mock_set_avx2(GetParam() == "AVX2", true);
+        mock_set_vectors(GetParam() != "Integers");
+        const std::string unit = inagg_convert_init();
+        EXPECT_TRUE(unit == GetParam() || GetParam() == "Integers" || unit == "integers") << unit;
+    }
 
     inagg_coding coding(uint32_t size, uint8_t scale) {
         inagg_coding c;
@@ -59,7 +70,7 @@ struct ConvertTest : testing::Test {
     std::mt19937 random;
 };
 
-TEST_F(ConvertTest, VectorsGiveTheSameBits) {
+TEST_P(ConvertTest, VectorsGiveTheSameBits) {
     for (const uint32_t size : {1, 2, 3, 8, 64})
         for (int scale = 0; scale < 255; scale++) {
             const inagg_coding c = coding(size, static_cast<uint8_t>(scale));
@@ -69,7 +80,7 @@ TEST_F(ConvertTest, VectorsGiveTheSameBits) {
     EXPECT_STREQ(mock_complaints(), "");
 }
 
-TEST_F(ConvertTest, OneElementTooLargeShowsWhereverItIs) {
+TEST_P(ConvertTest, OneElementTooLargeShowsWhereverItIs) {
     const inagg_coding c = coding(4, 127);
     for (uint32_t at = 0; at < 100; at++) {
         std::vector<uint32_t> in(100, 0x3f000000), out(128);
@@ -79,7 +90,7 @@ TEST_F(ConvertTest, OneElementTooLargeShowsWhereverItIs) {
     }
 }
 
-TEST_F(ConvertTest, LargestMagnitudeIsSeenWhereverItIs) {
+TEST_P(ConvertTest, LargestMagnitudeIsSeenWhereverItIs) {
     for (const uint32_t largest : {1U, 0x3f800001U, 0x7f7fffffU, 0x7f800000U, 0x7fffffffU})
         for (const uint32_t sign : {0U, 0x80000000U})
             for (uint32_t at = 0; at < 100; at++) {
@@ -92,5 +103,24 @@ TEST_F(ConvertTest, LargestMagnitudeIsSeenWhereverItIs) {
     const std::vector<uint16_t> halves(100, 0xc000);
     EXPECT_EQ(inagg_magnitude(halves.data(), 100, INAGG_BFLOAT16, 0), 0x4000U);
 }
+
+INSTANTIATE_TEST_SUITE_P(, ConvertTest, testing::Values("Integers", "SSE2", "AVX2"),
+                         [](const auto &info) { return info.param; });
+
+#ifdef __x86_64__
+TEST(ConvertInitTest, TakesOnlyWhatTasksKeep) {
+    World world;
+    const std::string widest = mock_has_avx2() ? "AVX2" : "SSE2";
+    EXPECT_EQ(inagg_convert_init(), widest);
+    mock_set_avx2(true, false);
+    EXPECT_STREQ(inagg_convert_init(), "SSE2") << "the kernel does not save its registers";
+    mock_set_avx2(false, true);
+    EXPECT_STREQ(inagg_convert_init(), "SSE2");
+    mock_set_avx2(true, true);
+    ASSERT_EQ(mock_load(), 0);
+    EXPECT_NE(std::string(mock_printed()).find("float32 by " + widest), std::string::npos) << mock_printed();
+    mock_unload();
+}
+#endif
 
 } // namespace kmod

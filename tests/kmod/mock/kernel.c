@@ -37,7 +37,7 @@ static struct {
 	unsigned int steps_in_vain, waits_in_vain;
 	const char *fail_what, *failed;
 	unsigned int fail_in;
-	bool signal, killed, no_vectors;
+	bool signal, killed, no_vectors, no_avx2, no_ymm;
 	unsigned int copies;	/* of parts of a message, since others were last let on */
 	int sigpipes;
 	u64 random;
@@ -215,6 +215,14 @@ void local_bh_enable(void)
 }
 
 void mock_set_vectors(bool usable) { k.no_vectors = !usable; }
+void mock_set_avx2(bool cpu, bool saved) { k.no_avx2 = !cpu, k.no_ymm = !saved; }
+#ifdef CONFIG_X86_64
+bool mock_has_avx2(void) { return __builtin_cpu_supports("avx2"); }
+#else
+bool mock_has_avx2(void) { return false; }
+#endif
+bool boot_cpu_has(int feature) { return feature == X86_FEATURE_AVX2 && !k.no_avx2 && mock_has_avx2(); }
+int cpu_has_xfeatures(u64 mask, const char **missing) { return !(mask & XFEATURE_MASK_YMM) || !k.no_ymm; }
 bool irq_fpu_usable(void) { return !k.no_vectors; }
 void kernel_fpu_begin(void) { local_bh_disable(); }
 void kernel_fpu_end(void) { local_bh_enable(); }

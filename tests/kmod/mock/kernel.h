@@ -49,6 +49,7 @@ typedef unsigned int gfp_t;
 #define __always_inline		inline __attribute__((always_inline))
 #define __user
 #define __init
+#define __ro_after_init
 #define __exit
 #define __net_init
 #define __net_exit
@@ -201,6 +202,11 @@ int mutex_trylock(struct mutex *m);
 int mutex_lock_killable(struct mutex *m);
 
 /* The vector unit: nothing may sleep or wait in between. */
+#define X86_FEATURE_AVX2	1
+#define XFEATURE_MASK_SSE	2
+#define XFEATURE_MASK_YMM	4
+bool boot_cpu_has(int feature);
+int cpu_has_xfeatures(u64 mask, const char **missing);
 bool irq_fpu_usable(void);
 void kernel_fpu_begin(void);
 void kernel_fpu_end(void);

@@ -59,6 +59,8 @@ int mock_sigpipes(void);
 void mock_set_mtu(unsigned int mtu);
 void mock_set_nonlinear(bool nonlinear);	/* arriving packets are in fragments */
 void mock_take_family(bool taken);
+bool mock_has_avx2(void);	/* this machine */
+void mock_set_avx2(bool cpu, bool saved);	/* what the module finds at most: the unit, and that tasks keep their registers */
 void mock_set_vectors(bool usable);	/* the vector unit; it is by default */
 /* Errors that the network below gives, negative errno or 0. */
 void mock_set_route_error(int error);

@@ -1,17 +1,19 @@
-// SPDX-License-Identifier: GPL-2.0-only
-/* Float32 to and from offset-binary fixed point, four at a time.  The only file built with SSE2. */
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Float32 to and from offset-binary fixed point, a register at a time: a template.  Whoever includes it is built for that
+ * unit, and defines VECTOR_BYTES, TO_INTEGERS (to nearest even) and the table to fill, VECTORS.  Only such files have
+ * floats in registers.
+ */
 #include "convert.h"
 
-typedef float vector_float __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int vector_int __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float vector_float __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef int vector_int __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 
-#define LANES	4
+#define LANES	(VECTOR_BYTES / 4)
 
 static inline vector_int int_of(u32 x)
 {
-	vector_int v = { x, x, x, x };
-
-	return v;
+	return (vector_int){} + (int)x;
 }
 
 static inline vector_float float_of_bits(u32 bits)
@@ -31,14 +33,14 @@ static inline vector_int choose(vector_int mask, vector_int yes, vector_int no)
 }
 
 /* round(x * scale) + bias, to nearest even.  What does not fit is clamped, and 1 returned. */
-u8 inagg_encode_sse2(const void *in, void *out, u32 count, u32 scale, u32 bias)
+static u8 encode(const void *in, void *out, u32 count, u32 scale, u32 bias)
 {
 	/* a power of two, and the float just below it */
 	const u32 limit_bits = (u32)(127 + 31 - __builtin_clz(bias)) << 23;
 	const vector_int limit = int_of(limit_bits), most = int_of(limit_bits - 1), offset = int_of(bias);
 	const vector_float s = float_of_bits(scale);
 	vector_int misfits = int_of(0), scaled, magnitude, fits, clamped;
-	u32 i;
+	u32 i, any = 0;
 
 	for (i = 0; i < count; i += LANES) {
 		scaled = (vector_int)(((const vector_float *)in)[i / LANES] * s);
@@ -46,33 +48,38 @@ u8 inagg_encode_sse2(const void *in, void *out, u32 count, u32 scale, u32 bias)
 		fits = limit > magnitude;
 		misfits |= ~fits;
 		clamped = choose(fits, scaled, most | (scaled ^ magnitude));
-		((vector_int *)out)[i / LANES] = (vector_int)__builtin_ia32_cvtps2dq((vector_float)clamped) + offset;
+		((vector_int *)out)[i / LANES] = (vector_int)TO_INTEGERS((vector_float)clamped) + offset;
 	}
-	return (misfits[0] | misfits[1] | misfits[2] | misfits[3]) != 0;
+	for (i = 0; i < LANES; i++)
+		any |= misfits[i];
+	return any != 0;
 }
 
 /* (x - bias) * scale */
-void inagg_decode_sse2(const void *in, void *out, u32 count, u32 scale, u32 bias)
+static void decode(const void *in, void *out, u32 count, u32 scale, u32 bias)
 {
 	const vector_float s = float_of_bits(scale);
 	const vector_int offset = int_of(bias);
 	u32 i;
 
 	for (i = 0; i < count; i += LANES)
-		((vector_float *)out)[i / LANES] = __builtin_ia32_cvtdq2ps(((const vector_int *)in)[i / LANES] - offset) * s;
+		((vector_float *)out)[i / LANES] =
+			__builtin_convertvector(((const vector_int *)in)[i / LANES] - offset, vector_float) * s;
 }
 
 /* The larger of @most and the largest magnitude, as bits. */
-u32 inagg_magnitude_sse2(const void *in, u32 count, u32 most)
+static u32 magnitude(const void *in, u32 count, u32 most)
 {
-	vector_int best = int_of(most), magnitude;
+	vector_int best = int_of(most), one;
 	u32 i;
 
 	for (i = 0; i < count; i += LANES) {
-		magnitude = magnitude_of(((const vector_int *)in)[i / LANES]);
-		best = choose(magnitude > best, magnitude, best);
+		one = magnitude_of(((const vector_int *)in)[i / LANES]);
+		best = choose(one > best, one, best);
 	}
 	for (i = 0; i < LANES; i++)
 		most = max(most, (u32)best[i]);
 	return most;
 }
+
+const struct inagg_vectors VECTORS = { encode, decode, magnitude };
