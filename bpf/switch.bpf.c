@@ -51,6 +51,13 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_mac_key);
+} keys SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, INAGG_DEFAULT_SLOTS * 2);
 	__type(key, __u32);
 	__type(value, struct inagg_slot_memory);
@@ -380,13 +387,23 @@ static __always_inline __u64 ranks_for(const struct inagg_job *job, const struct
 	return behind ? *behind : 0;
 }
 
+/* By the job's key, if it has one: without, its ranks believe nothing.  All but the checksums is written. */
+static __always_inline void prove(struct inagg_hdr *h, __u32 row)
+{
+	struct inagg_mac_key *key = bpf_map_lookup_elem(&keys, &row);
+
+	if (key && inagg_mac_key_is_set(key))
+		inagg_hdr_prove(h, h + 1, key);
+}
+
 /* The body goes back as it came. */
-static __always_inline void write_refusal(struct inagg_hdr *h, __u32 reason, __u16 boot)
+static __always_inline void write_refusal(struct inagg_hdr *h, const struct inagg_job *job, __u32 reason, __u16 boot)
 {
 	h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_REFUSED;
 	h->slot = bpf_htonl(reason);
 	h->boot = bpf_htons(boot);
 	h->level_flags = 0;
+	prove(h, job->index);
 	inagg_hdr_seal_checked(h, inagg_body_checksum(h + 1));
 }
 
@@ -408,6 +425,7 @@ static __always_inline void write_config(struct inagg_hdr *h, const struct inagg
 	c->group_port = job->group_port;
 	__builtin_memcpy(c->group, job->group, 16);
 	h->level_flags = 0;
+	prove(h, job->index);
 	inagg_hdr_seal_checked(h, inagg_body_checksum(c));
 }
 
@@ -446,6 +464,7 @@ static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const
 	else
 		__builtin_memcpy(event->address, &((struct ipv6hdr *)(data + ETH_HLEN))->saddr, 16);
 	event->join = *join;
+	event->hdr = d->hdr;
 	event->reason = bpf_ntohl(d->hdr.slot);
 	event->ranks = bpf_be64_to_cpu(d->hdr.contributors);
 	event->expiry_us = bpf_ntohl(d->hdr.block);
@@ -490,7 +509,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 			if (m->flags & INAGG_MEMBER_SWITCH)
 				write_policy(&d->hdr, job, ranks);
 			if (inagg_job_excludes(job, rank))
-				write_refusal(&d->hdr, INAGG_R_EXCLUDED, p->boot);
+				write_refusal(&d->hdr, job, INAGG_R_EXCLUDED, p->boot);
 			else
 				write_config(&d->hdr, job, ranks, p->boot);
 			count->joins++;

@@ -11,6 +11,7 @@
 #include <inagg/core/aggregator.h>
 #include <inagg/core/descriptor.h>
 #include <inagg/core/job.h>
+#include <inagg/core/mac.h>
 #include <inagg/core/merge.h>
 #include <inagg/core/presence.h>
 #include <inagg/core/record.h>
@@ -86,6 +87,8 @@ static inline int inagg_also_calls(const struct inagg_job *job, __u32 call)
 }
 
 /* `members`: index job.index * INAGG_MAX_RANKS + rank, value struct inagg_member. */
+
+/* `keys`: index job.index, value struct inagg_mac_key; of jobs with a key. */
 
 /*
  * `subtrees`: index as in `members`, value __u64: the ranks behind this rank's switch, for all of which it
@@ -341,6 +344,7 @@ struct inagg_event {
 	__u16	quorum;		/* CONFIG of trio: when this switch is to send its sums, as in struct inagg_policy */
 	__u32	expiry_us;
 	__u64	ranks;		/* CONFIG: those behind this switch */
+	struct inagg_hdr hdr;	/* all of it, as on the wire: what the proof is of */
 };
 
 #endif /* INAGG_SWITCH_MAPS_H */

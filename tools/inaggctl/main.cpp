@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -87,8 +88,11 @@ private:
         add->fallthrough();
         add->add_option("SPEC", spec_, "7:size=4,slots=256,control=8,elements=352,checked,member=0@p0/10.77.0.10,...")
             ->required();
+        add->add_option("--key-file", key_file_, "with the key that ranks must know to join it; as key-file=FILE in SPEC");
         add->callback([this] {
             run_ = [this] {
+                if (!key_file_.empty()) // the agent reads it, and is elsewhere
+                    spec_ += ",key-file=" + std::filesystem::absolute(key_file_).string();
                 inaggd::parse_job_spec(spec_); // complain before asking
                 ask({{"command", "job add"}, {"spec", spec_}});
             };
@@ -135,7 +139,7 @@ private:
     Where where_{inaggd::default_bpffs, inaggd::default_run_dir};
     bool json_ = false, keep_boot_ = false;
     std::optional<uint16_t> job_;
-    std::string spec_;
+    std::string spec_, key_file_;
     std::vector<std::string> interfaces_;
     std::function<void()> run_;
     int failed_ = 0;

@@ -32,7 +32,7 @@ using namespace inaggd;
 constexpr std::chrono::milliseconds tick_period{1000};
 
 struct Options {
-    std::vector<std::string> addresses, children, jobs;
+    std::vector<std::string> addresses, children, jobs, key_files;
     uint32_t job_slots = 128, control_slots = 8;
     uint64_t memory = uint64_t{256} << 20;
     uint32_t idle_seconds = 600, join_seconds = 60;
@@ -67,7 +67,10 @@ void describe(CLI::App &app, Options &o) {
         ->transform(CLI::CheckedTransformer(index_names));
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=atp,checked,"
-                   "member=0@any/10.77.0.10,...")
+                   "key-file=/etc/inagg/7.key,member=0@any/10.77.0.10,...")
+        ->take_all();
+    app.add_option("--key-file", o.key_files,
+                   "keys that ranks must know to join: lines \"JOB KEY\", \"FIRST-LAST KEY\", or \"KEY\" for all jobs; repeat for more")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
         ->capture_default_str();
@@ -146,6 +149,13 @@ Policy policy_of(const Options &o, std::span<const Address> addresses) {
     return policy;
 }
 
+Keys keys_of(const Options &o) {
+    Keys keys;
+    for (const std::string &path : o.key_files)
+        keys.read(path);
+    return keys;
+}
+
 Fd open_signals() {
     sigset_t set;
     sigemptyset(&set);
@@ -164,7 +174,7 @@ public:
         : o_(options), addresses_(own_addresses(o_)), signals_(open_signals()), io_(addresses_),
           server_(
               policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_,
-              o_.indices) {
+              o_.indices, keys_of(o_)) {
         for (const std::string &job : o_.jobs)
             server_.add_job(parse_job_spec(job), Clock::now());
         if (!o_.stats.empty())

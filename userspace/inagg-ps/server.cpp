@@ -41,6 +41,7 @@ inagg_event event_of(const inagg_hdr &header, const struct inagg_join &join, con
     event.mac[0] = 2; // any: the kernel knows whose frames are sent
     std::copy(from.address.bytes.begin(), from.address.bytes.end(), event.address);
     event.join = join;
+    event.hdr = header;
     return event;
 }
 
@@ -82,8 +83,8 @@ void add(inagg_stats &sum, const inagg_stats &more) {
 } // namespace
 
 Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox,
-               Indices indices)
-    : book_(policy, std::move(random)), boot_(boot), outbox_(outbox), indices_(indices), strangers_(strangers_per_second, strangers_burst),
+               Indices indices, inaggd::Keys keys)
+    : book_(policy, std::move(random)), gate_(std::move(keys)), boot_(boot), outbox_(outbox), indices_(indices), strangers_(strangers_per_second, strangers_burst),
       joins_(joins_per_second, joins_burst) {}
 
 Server::Job *Server::find(uint16_t number) {
@@ -361,9 +362,12 @@ void Server::send_block(const Job &job, inagg_hdr &header, std::span<const std::
     outbox_.send(header, payload, everyone ? std::span<const Endpoint>(job.everyone) : one);
 }
 
-void Server::refuse(const inagg_hdr &asked, const struct inagg_join &join, inagg_reason reason, const Endpoint &to) {
+void Server::refuse(const inagg_hdr &asked, const struct inagg_join &join, inagg_reason reason, const Endpoint &to,
+                    uint64_t challenge) {
     inagg_hdr header = answer(asked, INAGG_REFUSED);
     header.slot = inagg_swap32(static_cast<uint32_t>(reason));
+    inagg_hdr_set_challenge(&header, challenge);
+    gate_.prove(header, join, to.address);
     inagg_hdr_seal_checked(&header, inagg_body_checksum(&join));
     outbox_.send(header, std::as_bytes(std::span(&join, 1)), {&to, 1});
 }
@@ -391,7 +395,8 @@ void Server::membership(const Packet &packet) {
     if (inagg_hdr_type(&packet.header) == INAGG_JOIN)
         return join(packet, body);
     const inagg_event event = event_of(packet.header, body, packet.from);
-    const Outcome outcome = book_.leave(event, packet.now);
+    const auto objection = gate_.objection(event, packet.now);
+    const Outcome outcome = objection ? *objection : book_.leave(event, packet.now);
     log_decision(event, packet.from, outcome);
     apply(outcome);
 }
@@ -403,18 +408,19 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
         return configure(*job, packet, body);
     if (!joins_.take(packet.now))
         return; // it asks again
+    const inagg_event event = event_of(packet.header, body, packet.from);
+    const auto objection = gate_.objection(event, packet.now);
     // It had joined, in a run that has ended or before this server was started.
-    if (packet.header.boot) {
+    if (!objection && packet.header.boot) {
         no_job_.joins++;
         return refuse(packet.header, body, INAGG_R_JOB, to);
     }
-    const inagg_event event = event_of(packet.header, body, packet.from);
-    const Outcome outcome = book_.join(event, packet.now);
+    const Outcome outcome = objection ? *objection : book_.join(event, packet.now);
     log_decision(event, packet.from, outcome);
     apply(outcome);
     if (outcome.reason) {
         no_job_.joins++;
-        refuse(packet.header, body, outcome.reason, to);
+        refuse(packet.header, body, outcome.reason, to, gate_.challenge(event, packet.now));
     } else if (Job *job = find(number); job && has_joined(*job, packet, body)) {
         configure(*job, packet, body);
     }
@@ -446,9 +452,13 @@ void Server::configure(Job &job, const Packet &packet, const struct inagg_join &
     config.control_slots = inagg_swap32(record.control_slots);
     config.algorithm = record.algorithm;
     config.flags = record.flags;
-    inagg_hdr_seal_checked(&header, inagg_body_checksum(&config));
+    struct inagg_join sent;
+    static_assert(sizeof sent == sizeof config);
+    std::memcpy(&sent, &config, sizeof sent);
+    gate_.prove(header, sent, packet.from.address);
+    inagg_hdr_seal_checked(&header, inagg_body_checksum(&sent));
     job.stats.joins++;
-    outbox_.send(header, std::as_bytes(std::span(&config, 1)), {&job.at[rank], 1});
+    outbox_.send(header, std::as_bytes(std::span(&sent, 1)), {&job.at[rank], 1});
 }
 
 // Jobs.
@@ -473,6 +483,7 @@ void Server::apply(const Outcome &outcome) {
         join.nonce = gone.member.nonce;
         refuse(header, join, gone.reason, endpoint_of(gone.member));
     }
+    gate_.forget_gone(outcome, book_);
 }
 
 // A new job, or a new generation of it: slots that hold nothing.
@@ -519,7 +530,13 @@ void Server::add_job(const JobSpec &spec, Time now) {
                         port);
         return only_port;
     };
-    apply(book_.add(spec, port_index, now));
+    const auto key = key_of(spec);
+    if (key && book_.jobs().contains(spec.number))
+        gate_.need_key(spec.number, *key);
+    const Outcome outcome = book_.add(spec, port_index, now);
+    if (key)
+        gate_.set_key(spec.number, *key);
+    apply(outcome);
 }
 
 void Server::tick(Time now) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "endpoint.hpp"
+#include "gate.hpp"
 #include "job_book.hpp"
 #include "token_bucket.hpp"
 
@@ -36,7 +37,7 @@ public:
 
     // `policy.server` is set. `boot` names this incarnation, not 0; `random` gives first generations.
     Server(const inaggd::Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox,
-           Indices indices = Indices::hashed);
+           Indices indices = Indices::hashed, inaggd::Keys keys = {});
 
     // A UDP payload, 4-byte aligned. `congested`: a router on its way marked it so.
     void receive(std::span<const std::byte> packet, const Endpoint &from, bool congested, Time now);
@@ -93,7 +94,8 @@ private:
     bool has_joined(const Job &job, const Packet &packet, const struct inagg_join &join) const;
     void configure(Job &job, const Packet &packet, const struct inagg_join &join);
     void answer_stranger(const Packet &packet);
-    void refuse(const inagg_hdr &header, const struct inagg_join &join, inagg_reason reason, const Endpoint &to);
+    void refuse(const inagg_hdr &header, const struct inagg_join &join, inagg_reason reason, const Endpoint &to,
+                uint64_t challenge = 0);
     void apply(const inaggd::Outcome &outcome);
     void renew(uint16_t number);
     void seat(Job &job);
@@ -120,6 +122,7 @@ private:
     Job *find(uint16_t number);
 
     inaggd::JobBook book_;
+    inaggd::Gate gate_;
     const uint16_t boot_;
     Outbox &outbox_;
     const Indices indices_;

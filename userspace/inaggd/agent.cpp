@@ -90,8 +90,9 @@ void try_jobs(JobBook book, const std::vector<JobSpec> &specs) {
 }
 
 Agent::Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)> provide, const Policy &policy, const inagg_switch_settings &settings,
-             const Sweeping &sweeping)
-    : maps_(std::move(maps)), egress_(egress), provide_(std::move(provide)), book_(policy, random_generation), sweeping_(sweeping),
+             const Sweeping &sweeping, Keys keys)
+    : maps_(std::move(maps)), egress_(egress), provide_(std::move(provide)), book_(policy, random_generation),
+      gate_(std::move(keys)), sweeping_(sweeping),
       sweeper_(sweeping.bpffs, sweeping.mac), watch_(maps_) {
     Address four{.family = 4}, six{.family = 6};
     std::memcpy(four.bytes.data(), &settings.address4, 4);
@@ -101,10 +102,18 @@ Agent::Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)>
     if (six.is_host())
         open_socket(socket6_, six);
     restore_jobs(book_, maps_);
+    restore_keys();
+}
+
+// Jobs that are here stay as they are: their ranks have the keys that they have.
+void Agent::restore_keys() {
+    for (const auto &[number, job] : book_.jobs())
+        gate_.set_key(number, maps_.key(job.record.index));
 }
 
 void Agent::take_over() {
     restore_jobs(book_, maps_);
+    restore_keys();
     up_ports_ = maps_.up_ports();
     for (const auto &[number, job] : book_.jobs()) {
         provide(number, job.record);
@@ -152,11 +161,13 @@ void Agent::event(const void *data, size_t bytes) {
         return; // workers repeat
 
     const Address from = sender_of(event);
-    Outcome outcome = decide(event, now);
+    const std::optional<Outcome> objection = gate_.objection(event, now);
+    const Outcome outcome = objection ? *objection : decide(event, now);
     log_event(event, outcome, port_name(event.ifindex));
     apply(outcome);
     if (outcome.reason)
-        tell(from, event.join.receive_port, event.job, event.rank, event.generation, outcome.reason, event.join);
+        tell(from, event.join.receive_port, event.job, event.rank, event.generation, outcome.reason, event.join,
+             gate_.challenge(event, now));
 }
 
 Outcome Agent::decide(const inagg_event &event, Time now) {
@@ -209,6 +220,7 @@ void Agent::apply(const Outcome &outcome) {
     }
     for (const std::string &note : outcome.notes)
         spdlog::warn("{}", note);
+    gate_.forget_gone(outcome, book_);
 }
 
 // No packet may find the job before anything of it goes.
@@ -216,6 +228,7 @@ void Agent::apply_remove(const Outcome::Change &change) {
     uint32_t index = change.record.index;
     maps_.delete_job(change.job);
     maps_.delete_ports(index);
+    maps_.put_key(index, {});
     devmaps_.erase(index);
     last_packets_.erase(change.job);
     last_joins_.erase(change.job);
@@ -261,11 +274,19 @@ void Agent::apply_renew(const Outcome::Change &change) {
         maps_.zero_slots(job.record.first_slot, pool_slots(job.record));
     }
     write_members(job);
+    write_key(change.job, job.record.index);
     maps_.put_job(change.job, job.record);
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
                  job.record.generation, job.record.size, describe(job.record.algorithm, job.stragglers),
                  job.record.slots, job.record.control_slots, job.record.first_slot, job.record.elements,
                  job.record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "");
+}
+
+// From now on it is the job's, whatever the keys' file says at the next start.
+void Agent::write_key(uint16_t number, uint32_t index) {
+    const inagg_mac_key key = gate_.key(number).value_or(inagg_mac_key{});
+    gate_.set_key(number, key);
+    maps_.put_key(index, key);
 }
 
 // From the moment that the row is written nothing waits for who is excluded; what is open already is decided at once.
@@ -390,10 +411,11 @@ void Agent::write_ports(const JobState &job) {
 }
 
 void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
-                 inagg_reason reason, const inagg_join &join) {
+                 inagg_reason reason, const inagg_join &join, uint64_t challenge) {
     inagg_hdr header = header_of(INAGG_REFUSED, job, rank, generation);
     header.slot = htonl(reason);
     header.boot = htons(maps_.settings().boot);
+    inagg_hdr_set_challenge(&header, challenge);
     send(to, port, header, join);
 }
 
@@ -402,6 +424,7 @@ void Agent::send(const Address &to, uint16_t port, inagg_hdr header, const inagg
         inagg_hdr header;
         inagg_join join;
     } packet{.header = header, .join = join};
+    gate_.prove(packet.header, packet.join, to);
     inagg_hdr_seal_checked(&packet.header, inagg_body_checksum(&packet.join));
 
     const Fd &socket = to.family == 4 ? socket4_ : socket6_;
@@ -427,7 +450,16 @@ void Agent::sweep() {
             maps_.put_policy(job.record.index, policy_of(number, job, plan));
 }
 
-void Agent::add_job(const JobSpec &spec) { apply(book_.add(spec, port_index, Clock::now())); }
+void Agent::add_job(const JobSpec &spec) {
+    const auto key = key_of(spec);
+    const bool is_here = book_.jobs().contains(spec.number);
+    if (is_here && key)
+        gate_.need_key(spec.number, *key);
+    const Outcome outcome = book_.add(spec, port_index, Clock::now());
+    if (key)
+        gate_.set_key(spec.number, *key);
+    apply(outcome);
+}
 
 void Agent::remove_job(uint16_t number) { apply(book_.remove(number)); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "event_limit.hpp"
+#include "gate.hpp"
 #include "job_book.hpp"
 #include "loader.hpp"
 #include "maps.hpp"
@@ -35,7 +36,7 @@ public:
     // Knows the jobs, and changes nothing yet. `egress` is the program of devmap entries; `provide` sees to the programs of
     // such a job and throws Error.
     Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)> provide, const Policy &policy, const inagg_switch_settings &settings,
-          const Sweeping &sweeping);
+          const Sweeping &sweeping, Keys keys);
 
     // Reads all jobs again and makes them this agent's.
     void take_over();
@@ -74,8 +75,10 @@ private:
     void write_up_ports();
     void write_route(const JobState &job);
     Fd make_devmap() const;
+    void restore_keys();
+    void write_key(uint16_t number, uint32_t index);
     void tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
-              inagg_reason reason, const inagg_join &join);
+              inagg_reason reason, const inagg_join &join, uint64_t challenge = 0);
     void send(const Address &to, uint16_t port, inagg_hdr header, const inagg_join &join);
     void open_socket(Fd &socket, const Address &address);
 
@@ -83,6 +86,7 @@ private:
     int egress_;
     std::function<void(const inagg_job &)> provide_;
     JobBook book_;
+    Gate gate_;
     Sweeping sweeping_;
     Sweeper sweeper_;
     Watch watch_;

@@ -92,7 +92,10 @@ void describe(CLI::App &app, Options &o) {
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,"
-                   "quorum=3,exclude-after=5s,checked,member=0@p0/10.77.0.10,...")
+                   "quorum=3,exclude-after=5s,checked,key-file=/etc/inagg/7.key,member=0@p0/10.77.0.10,...")
+        ->take_all();
+    app.add_option("--key-file", o.key_files,
+                   "keys that ranks must know to join: lines \"JOB KEY\", \"FIRST-LAST KEY\", or \"KEY\" for all jobs; repeat for more")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
         ->capture_default_str();

@@ -14,7 +14,7 @@
 namespace inaggd {
 
 struct Options {
-    std::vector<std::string> ports, jobs, parents, children, port_rates;
+    std::vector<std::string> ports, jobs, parents, children, port_rates, key_files;
     std::string mark_after = "1ms";
     std::string address4, address6;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;

@@ -93,11 +93,13 @@ void apply_setting(JobSpec &spec, const std::string &key, const std::string &val
         spec.stragglers.quorum = static_cast<uint16_t>(parse_number(value, "quorum", 1, INAGG_MAX_RANKS));
     else if (key == "checked" && value.empty())
         spec.checked = true;
+    else if (key == "key-file" && !value.empty())
+        spec.key_file = value;
     else if (key == "member")
         spec.members.push_back(parse_member(value));
     else
         throw Error("job: unknown setting '{}'; known are size, slots, control, elements, algorithm, expiry, "
-                    "quorum, exclude-after, checked, member",
+                    "quorum, exclude-after, checked, key-file, member",
                     key);
 }
 

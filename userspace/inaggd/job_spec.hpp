@@ -38,12 +38,13 @@ struct JobSpec {
     uint16_t elements = 0; // 0: as many as every port's MTU allows
     uint8_t algorithm = INAGG_SWITCHML;
     bool checked = false;
+    std::string key_file{}; // where its key is, if it has one of its own
     Stragglers stragglers{};
     std::vector<MemberSpec> members;
 };
 
 // Reads `7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,quorum=3,
-// exclude-after=5s,checked,member=0@p0/10.77.0.10`; only the number and size are needed. Throws Error.
+// exclude-after=5s,checked,key-file=/etc/inagg/7.key,member=0@p0/10.77.0.10`; only the number and size are needed. Throws Error.
 JobSpec parse_job_spec(const std::string &text);
 
 } // namespace inaggd

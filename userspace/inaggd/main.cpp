@@ -45,6 +45,10 @@ struct Plan {
         need_free_ports(o.bpffs, o.ports);
         for (const std::string &job : o.jobs)
             jobs.push_back(parse_job_spec(job));
+        for (const std::string &path : o.key_files)
+            keys.read(path);
+        for (const JobSpec &job : jobs)
+            key_of(job);
         for (const std::string &rate : o.port_rates)
             add_queue(rate, o);
         find_neighbours(o);
@@ -85,6 +89,7 @@ struct Plan {
     Address four, six;
     uint32_t mtu;
     std::vector<JobSpec> jobs;
+    Keys keys{};
     std::vector<Neighbour> parents{};
     std::set<Neighbour> children{};
     std::map<std::string, inagg_queue> queues{}; // by port
@@ -140,7 +145,8 @@ public:
         agent_ = std::make_unique<Agent>(
             std::move(maps), loader_.egress(), [this](const inagg_job &job) { loader_.provide(job); }, policy, settings,
             Sweeping{.bpffs = o_.bpffs, .mac = mac_of(o_.ports.front()), .sweepers = o_.sweepers,
-                     .per_expiry = o_.sweeps_per_expiry});
+                     .per_expiry = o_.sweeps_per_expiry},
+            plan_.keys);
         try_jobs(agent_->book(), plan_.jobs);
         events_.reset(ring_buffer__new(agent_->maps().events(), on_event, this, nullptr));
         if (!events_)

@@ -90,6 +90,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.shares_ = open_pin(dir, "shares");
     maps.up_ports_ = open_pin(dir, "up_ports");
     maps.routes_ = open_pin(dir, "routes");
+    maps.keys_ = open_pin(dir, "keys");
 
     const bpf_map_info info = info_of(maps.slots_, "slots");
     if (info.value_size != sizeof(inagg_slot_memory))
@@ -166,6 +167,16 @@ Members SwitchMaps::members(uint32_t index) const {
 void SwitchMaps::put_member(uint32_t index, uint32_t rank, const inagg_member &member) const {
     uint32_t row = index * INAGG_MAX_RANKS + rank;
     check(bpf_map_update_elem(members_.get(), &row, &member, BPF_ANY), "members");
+}
+
+void SwitchMaps::put_key(uint32_t index, const inagg_mac_key &key) const {
+    check(bpf_map_update_elem(keys_.get(), &index, &key, BPF_ANY), "keys");
+}
+
+inagg_mac_key SwitchMaps::key(uint32_t index) const {
+    inagg_mac_key key{};
+    check(bpf_map_lookup_elem(keys_.get(), &index, &key), "keys");
+    return key;
 }
 
 void SwitchMaps::put_uplink(uint32_t index, const inagg_uplink &uplink) const {

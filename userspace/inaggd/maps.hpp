@@ -57,6 +57,9 @@ public:
     void put_member(uint32_t index, uint32_t rank, const inagg_member &member) const;
 
     // In a tree: how the job's parent is reached, and the ranks behind a rank's switch.
+    // Of the job's ranks; all zero: none.
+    void put_key(uint32_t index, const inagg_mac_key &key) const;
+    inagg_mac_key key(uint32_t index) const;
     void put_uplink(uint32_t index, const inagg_uplink &uplink) const;
     inagg_uplink uplink(uint32_t index) const;
     void put_subtree(uint32_t index, uint32_t rank, uint64_t ranks) const;
@@ -117,7 +120,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_, queues_, shares_, up_ports_, routes_;
+    Fd uplinks_, subtrees_, queues_, shares_, up_ports_, routes_, keys_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0,
              descriptor_count_ = 0;
 };

@@ -76,8 +76,8 @@ void add_counts(inagg_stats &sum, const inagg_stats &other) {
 
 } // namespace
 
-P4Agent::P4Agent(Driver &driver, const Policy &policy, Surroundings around, Send send)
-    : driver_(driver), around_(std::move(around)), send_(std::move(send)), book_(policy, random_generation),
+P4Agent::P4Agent(Driver &driver, const Policy &policy, Surroundings around, Send send, Keys keys)
+    : driver_(driver), around_(std::move(around)), send_(std::move(send)), book_(policy, random_generation), gate_(std::move(keys)),
       counted_(stats_rows) {}
 
 void P4Agent::try_jobs(const Policy &policy, const Surroundings &around, const std::vector<JobSpec> &specs) {
@@ -129,11 +129,12 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
         configure(event);
         return;
     }
-    const Outcome outcome = decide(event, now);
+    const std::optional<Outcome> objection = gate_.objection(event, now);
+    const Outcome outcome = objection ? *objection : decide(event, now);
     log_event(event, outcome, port_name(event.ifindex));
     apply(outcome);
     if (outcome.reason && (event.type == INAGG_JOIN || event.type == INAGG_LEAVE))
-        refuse(event, outcome.reason);
+        refuse(event, outcome.reason, gate_.challenge(event, now));
     else if (event.type == INAGG_JOIN && seat_of(event))
         configure(event);
 }
@@ -196,9 +197,10 @@ void P4Agent::configure(const inagg_event &event) {
            config_of(record, event.join.nonce));
 }
 
-void P4Agent::refuse(const inagg_event &event, inagg_reason reason) {
+void P4Agent::refuse(const inagg_event &event, inagg_reason reason, uint64_t challenge) {
     inagg_hdr header = own_header(INAGG_REFUSED, event.job, event.rank, event.generation);
     header.slot = htonl(reason);
+    inagg_hdr_set_challenge(&header, challenge);
     answer(event.ifindex, mac_at(event.mac), sender_of(event), event.join.receive_port, header, event.join);
 }
 
@@ -229,6 +231,7 @@ void P4Agent::answer(uint32_t port, const Mac &mac, const Address &to, uint16_t 
     const Address &own = to.family == 4 ? around_.settings.address4 : around_.settings.address6;
     if (!own.family || !udp_port || !to.is_host())
         return;
+    gate_.prove(header, body, to);
     send_(write_punted(static_cast<uint16_t>(port), {around_.settings.mac, own}, {mac, to}, udp_port, header, body));
 }
 
@@ -250,6 +253,7 @@ void P4Agent::apply(const Outcome &outcome) {
         send_on(message);
     for (const std::string &note : outcome.notes)
         spdlog::warn("{}", note);
+    gate_.forget_gone(outcome, book_);
 }
 
 void P4Agent::apply_remove(const Outcome::Change &change) {
@@ -343,7 +347,13 @@ void P4Agent::write_stations() {
 }
 
 void P4Agent::add_job(const JobSpec &spec) {
-    apply(book_.add(spec, [this](const std::string &name) { return port_number(name); }, Clock::now()));
+    const auto key = key_of(spec);
+    if (book_.jobs().contains(spec.number) && key)
+        gate_.need_key(spec.number, *key);
+    const Outcome outcome = book_.add(spec, [this](const std::string &name) { return port_number(name); }, Clock::now());
+    if (key)
+        gate_.set_key(spec.number, *key);
+    apply(outcome);
 }
 
 void P4Agent::remove_job(uint16_t number) { apply(book_.remove(number)); }

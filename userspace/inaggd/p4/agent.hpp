@@ -4,6 +4,7 @@
 #pragma once
 
 #include "event_limit.hpp"
+#include "gate.hpp"
 #include "job_book.hpp"
 #include "p4/driver.hpp"
 #include "p4/punt.hpp"
@@ -41,7 +42,7 @@ public:
     using Send = std::function<void(std::span<const uint8_t> frame)>;
 
     // `send`: into the CPU port. Changes nothing yet.
-    P4Agent(Driver &driver, const Policy &policy, Surroundings around, Send send);
+    P4Agent(Driver &driver, const Policy &policy, Surroundings around, Send send, Keys keys = {});
 
     // Throws Error if a switch with such a policy cannot be given the jobs.
     static void try_jobs(const Policy &policy, const Surroundings &around, const std::vector<JobSpec> &specs);
@@ -74,7 +75,7 @@ private:
     const inagg_member *seat_of(const inagg_event &event) const;
     inagg_hdr own_header(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation) const;
     void configure(const inagg_event &event);
-    void refuse(const inagg_event &event, inagg_reason reason);
+    void refuse(const inagg_event &event, inagg_reason reason, uint64_t challenge);
     void apply(const Outcome &outcome);
     void apply_remove(const Outcome::Change &change);
     void apply_renew(const Outcome::Change &change);
@@ -100,6 +101,7 @@ private:
     Surroundings around_;
     Send send_;
     JobBook book_;
+    Gate gate_;
     EventLimit events_by_port_;
     std::set<uint16_t> running_;                  // jobs that are in the tables
     std::map<Mac, uint16_t> stations_;            // likewise

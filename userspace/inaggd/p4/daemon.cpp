@@ -60,6 +60,10 @@ struct Plan {
                         cpu.name, cpu.name);
         for (const std::string &job : o.jobs)
             jobs.push_back(parse_job_spec(job));
+        for (const std::string &path : o.key_files)
+            keys.read(path);
+        for (const JobSpec &job : jobs)
+            key_of(job);
         const std::map<std::string, uint32_t> ports(around.ports.begin(), around.ports.end());
         for (const std::string &child : o.children)
             children.insert(other_switch("--child", child, ports, settings.address4, settings.address6));
@@ -100,6 +104,7 @@ struct Plan {
     Surroundings around{};
     std::vector<std::string> interfaces{}; // without the CPU port's
     std::vector<JobSpec> jobs{};
+    Keys keys{};
     std::vector<Neighbour> parents{};
     std::set<Neighbour> children{};
 };
@@ -131,7 +136,8 @@ public:
         need_possible(policy);
         plan_.around.settings.shared_slots = shared_slots_of(algorithm);
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
-        agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); });
+        agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); },
+                       plan_.keys);
         agent_->start(plan_.jobs);
         service_.listen({.add_job = [this](const JobSpec &spec) { agent_->add_job(spec); },
                          .remove_job = [this](uint16_t number) { agent_->remove_job(number); },

@@ -60,6 +60,7 @@ void describe(const inagg_hdr &header, inagg_event &event) {
     event.ranks = be64toh(header.contributors);
     event.expiry_us = ntohl(header.block);
     event.quorum = ntohs(header.count);
+    event.hdr = header;
 }
 
 inagg_reason wrong_with(const inagg_hdr &header, const inagg_join &join) {
