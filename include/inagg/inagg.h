@@ -63,6 +63,7 @@ typedef struct inagg_options {
 	uint16_t trees;         /* 1 .. 64: jobs, each with a switch or server of its own, that share each tensor; default 1 */
 	uint64_t aggregate_from;/* smaller tensors, in bytes, go by a ring of the ranks' hosts; alike on all ranks; 0, the default: none */
 	char key[33];           /* 32 hexadecimal digits that all ranks know, and nobody else: results are verified; "": they are not */
+	char join_key[33];      /* 32 others, which the ranks and the job's switches know: who does not cannot join, nor end the job; "": any can */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -108,7 +109,8 @@ void inagg_options_init(inagg_options *options);
  * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
  * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1), INAGG_TREES,
- * INAGG_AGGREGATE_FROM (bytes, "64K", "40M"), INAGG_KEY, or INAGG_KEY_FILE, a file with it.
+ * INAGG_AGGREGATE_FROM (bytes, "64K", "40M"), INAGG_KEY and INAGG_JOIN_KEY, or INAGG_KEY_FILE and
+ * INAGG_JOIN_KEY_FILE, files with them.
  * Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
  * INAGG_EINVAL names the variable that is missing or wrong.
  */
@@ -124,6 +126,11 @@ int inagg_options_for_rank(inagg_options *options, uint16_t rank, uint16_t size)
  * verified, too (barriers not with trio).  Sums of INT32 and their elements must not overflow.  Minima and maxima, and with
  * panama sums of floats but FLOAT64, give INAGG_EINVAL.  Who knows the key may lie about its own elements.  Transports udp and
  * afxdp.
+ */
+
+/**
+ * With inagg_options.join_key this rank proves that it knows it, and believes nothing of who does not: who takes its place, or
+ * tells it that the job has ended.  The job's switches need it, too (inaggd --key-file), so let it not be that of verified sums.
  */
 
 /** Join the job: returns when the switch has accepted this rank.  *comm is the caller's to leave. */

@@ -462,7 +462,7 @@ void Engine::on_full(StreamState &s, uint32_t block, uint16_t cap) {
 void Engine::on_config(const inagg_hdr &header, std::span<const std::byte> body) {
     inagg_config answer;
     JobConfig next = membership_.config;
-    if (body.size() != sizeof(answer) || !is_body_intact(header, body)) {
+    if (body.size() != sizeof(answer) || !is_believed(membership_, header, body)) {
         stats_.rejected++;
         return;
     }
@@ -484,18 +484,30 @@ void Engine::on_config(const inagg_hdr &header, std::span<const std::byte> body)
 
 void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
     struct inagg_join asked;
-    if (body.size() != sizeof(asked) || !is_body_intact(header, body)) {
+    if (body.size() != sizeof(asked) || !is_believed(membership_, header, body)) {
         stats_.rejected++;
         return;
     }
     std::memcpy(&asked, body.data(), sizeof(asked));
     const auto reason = static_cast<int>(inagg_swap32(header.slot));
-    if (inagg_swap64(asked.nonce) == membership_.nonce) {
+    const uint64_t nonce = inagg_swap64(asked.nonce);
+    if (is_challenge(header)) {
+        if (nonce && (nonce == membership_.nonce || nonce == next_nonce_))
+            on_challenge(inagg_hdr_challenge(&header));
+    } else if (nonce == membership_.nonce) {
         ended_ = reason;
         restarted_ = reason == INAGG_R_JOB && inagg_swap16(header.boot) != membership_.config.boot;
-    } else if (!asked.nonce && reason == INAGG_R_JOB) {
+    } else if (!nonce && reason == INAGG_R_JOB) {
         doubted_ = inagg_swap16(header.generation) == membership_.config.generation;
     }
+}
+
+// What was asked last is to be said again with it.
+void Engine::on_challenge(uint64_t challenge) {
+    if (std::exchange(membership_.challenge, challenge) == challenge)
+        return;
+    doubted_ = !next_nonce_;
+    present_ns_ = 0;
 }
 
 // Answers came: what was sent before what they answer may be lost.

@@ -97,6 +97,7 @@ private:
     int heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_hdr &header);
     void on_full(StreamState &s, uint32_t block, uint16_t cap);
     void on_config(const inagg_hdr &header, std::span<const std::byte> body);
+    void on_challenge(uint64_t challenge);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
     void start_streams();
     void say_present();

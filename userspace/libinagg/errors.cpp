@@ -34,6 +34,14 @@ Error join_refused(const inagg_options &options, int reason) {
             reason_text(reason)};
 }
 
+Error no_proof(const inagg_options &options, int reason) {
+    return {INAGG_EREFUSED,
+            "what answers rank {} of job {} at {} within {} ms does not prove that it knows INAGG_JOIN_KEY{}{}: give the switch "
+            "the same key (inaggd --key-file), or somebody else answers",
+            options.rank, options.job, options.switch_address, options.timeout_ms, reason ? ", it refuses: " : "",
+            reason ? reason_text(reason) : ""};
+}
+
 Error job_ended(uint16_t job, int reason) {
     return {INAGG_ECLOSED, "the switch ended job {}: {}", job, reason_text(reason)};
 }

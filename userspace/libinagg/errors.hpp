@@ -15,6 +15,8 @@ Error no_switch(const inagg_options &options);
 Error no_route(const inagg_options &options, int error);
 // `reason` is an enum inagg_reason.
 Error join_refused(const inagg_options &options, int reason);
+// Who answers does not know the job's key; `reason`: it refuses, or 0.
+Error no_proof(const inagg_options &options, int reason);
 Error job_ended(uint16_t job, int reason);
 Error switch_restarted(const std::string &address, uint16_t job);
 // Of a rank that was excluded before, and that the others have not taken back.

@@ -3,6 +3,7 @@
 
 #include "engine.hpp"
 #include "errors.hpp"
+#include "linear_check.hpp"
 #include "options.hpp"
 
 #include <inagg/core/checksum.h>
@@ -22,7 +23,7 @@ namespace {
 // Waits for the CONFIG or REFUSED that answers one nonce.
 class JoinReceiver : public PacketReceiver {
 public:
-    JoinReceiver(const JobConfig &job, uint64_t nonce) : job_(job), nonce_(nonce) {}
+    explicit JoinReceiver(const Membership &asked) : asked_(asked) {}
 
     void packet(std::span<const std::byte> payload, bool) noexcept override {
         inagg_hdr header;
@@ -30,23 +31,27 @@ public:
             return;
         std::memcpy(&header, payload.data(), sizeof(header));
         const auto body = payload.subspan(sizeof(header));
-        if (inagg_answer_admits(&job_, &header) || !is_body_intact(header, body))
+        if (inagg_answer_admits(&asked_.config, &header) || body.size() != sizeof(inagg_config) || !is_body_intact(header, body))
             return;
-        if (inagg_hdr_type(&header) == INAGG_CONFIG && body.size() == sizeof(inagg_config))
+        if (!is_believed(asked_, header, body))
+            unproven = inagg_hdr_type(&header) == INAGG_REFUSED ? static_cast<int>(inagg_swap32(header.slot)) : 0;
+        else if (inagg_hdr_type(&header) == INAGG_CONFIG)
             on_config(header, body);
-        else if (inagg_hdr_type(&header) == INAGG_REFUSED && body.size() == sizeof(struct inagg_join))
+        else if (inagg_hdr_type(&header) == INAGG_REFUSED)
             on_refused(header, body);
     }
 
     inagg_hdr config_header;
     std::optional<inagg_config> config;
     std::optional<int> refused;
+    std::optional<uint64_t> challenge;
+    std::optional<int> unproven; // the reason of a REFUSED, or 0, of somebody who may not be the switch
 
 private:
     void on_config(const inagg_hdr &h, std::span<const std::byte> body) {
         inagg_config answer;
         std::memcpy(&answer, body.data(), sizeof(answer));
-        if (inagg_swap64(answer.nonce) != nonce_)
+        if (inagg_swap64(answer.nonce) != asked_.nonce)
             return;
         config = answer;
         config_header = h;
@@ -55,19 +60,27 @@ private:
     void on_refused(const inagg_hdr &h, std::span<const std::byte> body) {
         struct inagg_join asked;
         std::memcpy(&asked, body.data(), sizeof(asked));
-        if (inagg_swap64(asked.nonce) == nonce_)
+        if (inagg_swap64(asked.nonce) != asked_.nonce)
+            return;
+        if (is_challenge(h))
+            challenge = inagg_hdr_challenge(&h);
+        else
             refused = static_cast<int>(inagg_swap32(h.slot));
     }
 
-    const JobConfig job_;
-    uint64_t nonce_;
+    const Membership asked_;
 };
 
-void send_join(PacketIo &io, const JobConfig &job, inagg_type type, uint64_t nonce, uint8_t flags = 0) {
+void send_join(PacketIo &io, const Membership &membership, inagg_type type, uint64_t nonce, uint8_t flags = 0) {
+    const JobConfig &job = membership.config;
     inagg_hdr header = header_for(job, type);
     struct inagg_join body;
     inagg_join_fill(&body, &job, nonce, io.receive_port());
     body.flags |= flags;
+    if (inagg_mac_key_is_set(&membership.key)) {
+        inagg_hdr_set_challenge(&header, membership.challenge);
+        inagg_hdr_prove(&header, &body, &membership.key);
+    }
     // Always with its checksum: a damaged JOIN would name another port or size.
     inagg_hdr_seal_checked(&header, inagg_body_checksum(&body));
     std::byte *frame = io.reserve();
@@ -104,7 +117,26 @@ Error still_refused(const inagg_options &options, int reason) {
     return reason == INAGG_R_EXCLUDED ? not_taken_back(options) : join_refused(options, reason);
 }
 
+Error not_joined(const inagg_options &options, const JoinReceiver &heard) {
+    if (heard.refused)
+        return still_refused(options, *heard.refused);
+    return heard.unproven ? no_proof(options, *heard.unproven) : no_switch(options);
+}
+
+inagg_mac_key join_key_of(const inagg_options &options) {
+    return options.join_key[0] ? inagg_mac_key_of(LinearCheck::parse_key(options.join_key).data()) : inagg_mac_key{};
+}
+
 } // namespace
+
+bool is_believed(const Membership &membership, const inagg_hdr &header, std::span<const std::byte> body) {
+    return is_body_intact(header, body) && (!inagg_mac_key_is_set(&membership.key) ||
+                                            inagg_hdr_is_proven(&header, body.data(), &membership.key));
+}
+
+bool is_challenge(const inagg_hdr &header) {
+    return inagg_hdr_type(&header) == INAGG_REFUSED && inagg_swap32(header.slot) == INAGG_R_CHALLENGE;
+}
 
 bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body) {
     if (!(inagg_swap16(header.level_flags) & INAGG_F_CHECKED))
@@ -151,26 +183,31 @@ Membership join(PacketIo &io, const inagg_options &options) {
                     "raise the MTU",
                     options.switch_address, io.path_payload(), sizeof(inagg_hdr) + INAGG_CHUNK * 4);
 
-    const uint64_t nonce = random_nonce();
-    JoinReceiver receiver(job, nonce);
+    Membership asked{.config = job, .nonce = random_nonce(), .switch_address = options.switch_address,
+                     .key = join_key_of(options)};
+    JoinReceiver receiver(asked);
     const uint64_t deadline = monotonic_ns() + uint64_t{options.timeout_ms} * 1'000'000;
     for (std::chrono::nanoseconds pause = 5ms;;
          pause = std::min<std::chrono::nanoseconds>(pause * 2, 200ms)) {
-        send_join(io, job, INAGG_JOIN, nonce);
+        asked.challenge = receiver.challenge.value_or(0);
+        send_join(io, asked, INAGG_JOIN, asked.nonce);
         const uint64_t repeat = monotonic_ns() + static_cast<uint64_t>(pause.count());
         for (uint64_t now = monotonic_ns(); now < repeat; now = monotonic_ns()) {
             io.receive(receiver, std::chrono::nanoseconds(repeat - now));
             if (receiver.refused && !inagg_refusal_may_pass(*receiver.refused))
                 throw join_refused(options, *receiver.refused);
+            if (receiver.challenge && *receiver.challenge != asked.challenge)
+                break; // to be answered at once
             if (!receiver.config)
                 continue;
-            accept(receiver.config_header, *receiver.config, job);
+            accept(receiver.config_header, *receiver.config, asked.config);
             if (receiver.config->group_port)
                 io.join_group(receiver.config->group, inagg_swap16(receiver.config->group_port));
-            return {job, nonce, receiver.config->flags, options.switch_address};
+            asked.flags = receiver.config->flags;
+            return asked;
         }
         if (monotonic_ns() >= deadline)
-            throw receiver.refused ? still_refused(options, *receiver.refused) : no_switch(options);
+            throw not_joined(options, receiver);
     }
 }
 
@@ -181,15 +218,15 @@ uint64_t random_nonce() {
 }
 
 void repeat_join(PacketIo &io, const Membership &membership) {
-    send_join(io, membership.config, INAGG_JOIN, membership.nonce);
+    send_join(io, membership, INAGG_JOIN, membership.nonce);
 }
 
 void join_next(PacketIo &io, const Membership &membership, uint64_t nonce) {
-    send_join(io, membership.config, INAGG_JOIN, nonce, INAGG_JOIN_RENEW);
+    send_join(io, membership, INAGG_JOIN, nonce, INAGG_JOIN_RENEW);
 }
 
 void leave(PacketIo &io, const Membership &membership) {
-    send_join(io, membership.config, INAGG_LEAVE, membership.nonce);
+    send_join(io, membership, INAGG_LEAVE, membership.nonce);
 }
 
 } // namespace inagg

@@ -5,6 +5,8 @@
 #include "packet_io.hpp"
 #include "transport.hpp"
 
+#include <inagg/core/mac.h>
+
 #include <string>
 
 namespace inagg {
@@ -14,6 +16,8 @@ struct Membership {
     uint64_t nonce; // names this incarnation of the worker
     uint8_t flags = 0; // enum inagg_join_flag, of the switch's latest answer
     std::string switch_address{};
+    inagg_mac_key key{};    // of joins; all zero: none
+    uint64_t challenge = 0; // of the switch, the latest
 };
 
 // Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after options.timeout_ms or
@@ -29,6 +33,11 @@ uint64_t random_nonce();
 
 // Tell the switch that this rank leaves; sent once, nobody answers.
 void leave(PacketIo &io, const Membership &membership);
+
+// May this CONFIG or REFUSED be believed: is it intact and, of a job with a key, proven?
+bool is_believed(const Membership &membership, const inagg_hdr &header, std::span<const std::byte> body);
+// Is it a REFUSED that only wants its challenge answered?
+bool is_challenge(const inagg_hdr &header);
 
 // Does the payload match its checksum, if it has one? Answers about the membership always do.
 bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body);

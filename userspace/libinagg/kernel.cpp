@@ -2,6 +2,7 @@
 // The transport `kernel`: an AF_INAGG socket takes tensors and returns their sums; see inagg(7).
 #include "convert.hpp"
 #include "errors.hpp"
+#include "linear_check.hpp"
 #include "transports.hpp"
 
 #include <inagg/core/tensor.h>
@@ -162,6 +163,11 @@ KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
     set_option(INAGG_CHECKED, options_.checked != 0, "INAGG_CHECKED");
     set_option(INAGG_DEADLINE, static_cast<int>(std::min<uint32_t>(options_.timeout_ms, INT_MAX)),
                "INAGG_DEADLINE");
+    if (options_.join_key[0]) {
+        const LinearCheck::Key key = LinearCheck::parse_key(options_.join_key);
+        if (setsockopt(socket_.get(), SOL_INAGG, INAGG_KEY, key.data(), key.size()))
+            throw system_error("INAGG_KEY: the module af_inagg");
+    }
     join(family, peer);
     elements_ = std::max<uint16_t>(info().elements, INAGG_CHUNK);
 }

@@ -140,6 +140,10 @@ void validate_scale(const inagg_options &options) {
 
 // Who adds the blocks need not be trusted.
 void validate_key(const inagg_options &options) {
+    if (options.join_key[0])
+        LinearCheck::parse_key(options.join_key);
+    if (options.key[0] && std::string_view(options.key) == options.join_key)
+        throw Error(INAGG_EINVAL, "INAGG_KEY and INAGG_JOIN_KEY are the same: switches know the second, and must not know the first");
     if (!options.key[0])
         return;
     LinearCheck::parse_key(options.key);
@@ -152,23 +156,23 @@ void validate_key(const inagg_options &options) {
 }
 
 // Not the key itself in messages: they end in logs.
-void read_key(inagg_options &options) {
-    const auto key = first_set({"INAGG_KEY"}), path = first_set({"INAGG_KEY_FILE"});
+template <std::size_t size> void read_key(const char *name, const char *path_name, char (&to)[size]) {
+    const auto key = first_set({name}), path = first_set({path_name});
     if (key && path)
-        throw Error(INAGG_EINVAL, "INAGG_KEY and INAGG_KEY_FILE are set: set one of them");
-    if (const char *set = std::getenv("INAGG_KEY"); set && !*set)
-        throw Error(INAGG_EINVAL, "INAGG_KEY is empty: unset it, or set it to 32 hexadecimal digits");
+        throw Error(INAGG_EINVAL, "{} and {} are set: set one of them", name, path_name);
+    if (const char *set = std::getenv(name); set && !*set)
+        throw Error(INAGG_EINVAL, "{} is empty: unset it, or set it to 32 hexadecimal digits", name);
     if (!key && !path)
         return;
     std::string text(key ? key->value : "");
     if (path) {
         std::ifstream file{std::string(path->value)};
         if (!(file >> text))
-            throw Error(INAGG_EINVAL, "INAGG_KEY_FILE='{}': {}: it must have 32 hexadecimal digits", path->value,
+            throw Error(INAGG_EINVAL, "{}='{}': {}: it must have 32 hexadecimal digits", path->name, path->value,
                         file.is_open() ? "it is empty" : std::strerror(errno));
     }
     LinearCheck::parse_key(text);
-    text.copy(options.key, sizeof(options.key) - 1);
+    text.copy(to, size - 1);
 }
 
 // A ring waits for all ranks.
@@ -285,7 +289,8 @@ void read_environment(inagg_options &options) {
     read_number({"INAGG_TREES"}, options.trees, 1, max_trees);
     if (const auto aggregate_from = first_set({"INAGG_AGGREGATE_FROM"}))
         options.aggregate_from = parse_bytes(*aggregate_from);
-    read_key(options);
+    read_key("INAGG_KEY", "INAGG_KEY_FILE", options.key);
+    read_key("INAGG_JOIN_KEY", "INAGG_JOIN_KEY_FILE", options.join_key);
     validate(options);
 }
 
@@ -321,7 +326,7 @@ void validate(const inagg_options &options) {
         throw Error(INAGG_EINVAL, "options.struct_size is {}, not {}: call inagg_options_init() first",
                     options.struct_size, sizeof(options));
     if (!is_terminated(options.switch_address) || !is_terminated(options.algorithm) ||
-        !is_terminated(options.transport) || !is_terminated(options.key))
+        !is_terminated(options.transport) || !is_terminated(options.key) || !is_terminated(options.join_key))
         throw Error(INAGG_EINVAL, "a text in the options has no terminating 0");
     if (!options.switch_address[0])
         throw Error(INAGG_EINVAL,

@@ -503,9 +503,10 @@ void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
     if (payload.size() != sizeof(header) + sizeof(asked))
         return;
     std::memcpy(&header, payload.data(), sizeof(header));
-    std::memcpy(&asked, payload.data() + sizeof(header), sizeof(asked));
-    if (!inagg_answer_admits(&membership_.config, &header) && inagg_hdr_type(&header) == INAGG_REFUSED &&
-        inagg_swap64(asked.nonce) == membership_.nonce)
+    const auto body = payload.subspan(sizeof(header));
+    std::memcpy(&asked, body.data(), sizeof(asked));
+    if (!inagg_answer_admits(&membership_.config, &header) && inagg_hdr_type(&header) == INAGG_REFUSED && !is_challenge(header) &&
+        is_believed(membership_, header, body) && inagg_swap64(asked.nonce) == membership_.nonce)
         ended_ = static_cast<int>(inagg_swap32(header.slot));
 }
 
