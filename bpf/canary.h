@@ -393,6 +393,8 @@ static __always_inline int refused(struct xdp_md *ctx, const struct packet *p, s
 
 	if (find_passage(c, p))
 		return XDP_ABORTED;
+	if (!verdict && is_over_quota(c->job, p->payload + INAGG_HDR4 + sizeof(struct inagg_hdr)))
+		verdict = -INAGG_R_QUOTA;
 	return verdict ? drop(c->count, verdict) : -1;
 }
 

@@ -311,6 +311,28 @@ static __always_inline int is_queue_long(__u32 ifindex, __u32 bytes)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_queue);
+} quotas SEC(".maps");
+
+/* `quotas` are filled: no job may send more. */
+const volatile __u32 has_quotas;
+
+/* Has the job sent too much?  For what has passed admission, so that nobody uses up another's quota. */
+static __always_inline int is_over_quota(const struct inagg_job *job, __u32 bytes)
+{
+	__u32 row = job->index;
+	struct inagg_queue *quota;
+
+	if (!has_quotas)
+		return 0;
+	quota = bpf_map_lookup_elem(&quotas, &row);
+	return quota && !inagg_quota_admits(quota, bytes, bpf_ktime_get_ns());
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, INAGG_MAX_JOBS *INAGG_MAX_RANKS);
 	__type(key, __u32);
 	__type(value, __u64);
@@ -645,6 +667,8 @@ int inagg_switch(struct xdp_md *ctx)
 	verdict = admit(ctx, &p, data, end, h, job);
 	if (verdict)
 		return drop(count, verdict);
+	if (is_over_quota(job, end - data))
+		return drop(count, -INAGG_R_QUOTA);
 
 	if (inagg_call_of(job) != INAGG_SWITCHML) {
 		p.block.stream = inagg_stream_of(job, bpf_ntohl(h->slot));

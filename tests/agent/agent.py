@@ -315,6 +315,21 @@ def test_no_privilege_is_kept_that_is_not_needed(_):
         assert capabilities(agent.process) == (dict.fromkeys(("CapEff", "CapPrm", "CapBnd"), needed), "1")
 
 
+def test_a_job_gets_its_rate_and_no_more(hosts):
+    with Agent("--job-rate=100kbit"):  # 50 frames of 234 bytes a second, and 5 at once
+        greedy = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        modest = [Worker(hosts[rank], rank, job=8).join() for rank in range(2)]
+        frames = 300
+        for block in range(frames):
+            greedy[0].contribute(block % 100, 1)
+        until(lambda: ctl("stats", "--job", "7")[0]["packets"] == frames, "all are here")
+        assert drops("QUOTA") > frames // 2
+        sums(modest, 0)
+        assert not drops("QUOTA", job=8)
+        sums(greedy, 120)  # which are repeated until their time comes
+    assert "7kbit" in start_fails(f"--port={PORTS[0]}", "--job-rate=7kbit")
+
+
 def test_cleared_slots(hosts):
     with Agent():
         workers = [Worker(hosts[rank], rank).join() for rank in range(2)]

@@ -464,3 +464,29 @@ TEST(VirtualQueue, KnowsTheRatesThatThereAre) {
     EXPECT_EQ(inagg_queue_unit(1'000'000'000), 8192U);
     EXPECT_EQ(inagg_queue_unit(100'000'000'000), 81U);
 }
+
+TEST(Quota, LetsABurstAndThenTheRatePass) {
+    inagg_queue q = link_of_100_mbit(1000);
+    __u64 now = 5'000'000'000;
+    int burst = 0;
+    while (inagg_quota_admits(&q, 1250, now))
+        burst++;
+    EXPECT_EQ(burst, 11) << "1 ms of 100 us each, and the one that fills it";
+    int passed = 0;
+    for (int i = 0; i < 1000; i++) {
+        now += 50'000; // twice the rate
+        passed += inagg_quota_admits(&q, 1250, now);
+    }
+    EXPECT_NEAR(passed, 500, 2);
+}
+
+TEST(Quota, WhatIsRefusedCostsNothing) {
+    inagg_queue q = link_of_100_mbit(1000);
+    while (inagg_quota_admits(&q, 1250, 5'000'000'000))
+        ;
+    const __u64 empty = q.empty_ns;
+    for (int i = 0; i < 1000; i++)
+        EXPECT_FALSE(inagg_quota_admits(&q, 1250, 5'000'000'000));
+    EXPECT_EQ(q.empty_ns, empty);
+    EXPECT_TRUE(inagg_quota_admits(&q, 1250, empty));
+}

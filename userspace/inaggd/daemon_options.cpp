@@ -29,6 +29,8 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--mark-after", o.mark_after, "how long at a port with a rate is too long, like 500us")
         ->needs(rates)
         ->capture_default_str();
+    app.add_option("--job-rate", o.job_rate,
+                   "like 1gbit: what the ranks of one job may send to this switch; more is dropped (QUOTA) [no limit]");
     app.add_option("--address4", o.address4, "IPv4 address of the switch [that of the port or its bridge]");
     app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");
     app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
@@ -115,7 +117,7 @@ void describe(CLI::App &app, Options &o) {
 }
 
 void check_options(const CLI::App &app, Options &o) {
-    constexpr std::array of_xdp = {"--bpffs",       "--port-rate",      "--mark-after", "--buckets",   "--aggregators",
+    constexpr std::array of_xdp = {"--bpffs",       "--port-rate",      "--mark-after", "--job-rate", "--buckets",   "--aggregators",
                                    "--buffers",     "--descriptors",    "--up-port",    "--sweepers",  "--sweeps-per-expiry",
                                    "--canary-timeout", "--fresh"};
     if (!o.bmv2)

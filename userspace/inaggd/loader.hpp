@@ -29,6 +29,7 @@ struct SwitchSizes {
     uint32_t buffers;     // of panama's floats
     uint32_t descriptors; // of canary's blocks, a power of two
     bool queues;          // some port's rate is known
+    bool quotas;          // jobs may send so much and no more
 };
 
 class Loader {

@@ -28,6 +28,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 
@@ -51,6 +52,8 @@ struct Plan {
             key_of(job);
         for (const std::string &rate : o.port_rates)
             add_queue(rate, o);
+        if (!o.job_rate.empty())
+            quota = quota_of(o.job_rate);
         find_neighbours(o);
     }
 
@@ -65,6 +68,19 @@ struct Plan {
             parents.push_back(other_switch("--parent", parent, ports, four, six));
         for (const std::string &child : o.children)
             children.insert(other_switch("--child", child, ports, four, six));
+    }
+
+    // A window sent at once must fit, and is sent again soon if the job uses its rate to the full.
+    static inagg_queue quota_of(const std::string &rate) {
+        constexpr auto burst = std::chrono::milliseconds(100);
+        try {
+            inagg_queue quota{};
+            quota.unit_ns = inagg_queue_unit(inagg::parse_rate(rate));
+            quota.mark_ns = static_cast<uint32_t>(std::chrono::nanoseconds(burst).count());
+            return quota;
+        } catch (const std::invalid_argument &error) {
+            throw Error("--job-rate {}: {}", rate, error.what());
+        }
     }
 
     // "PORT=RATE"
@@ -93,6 +109,7 @@ struct Plan {
     std::vector<Neighbour> parents{};
     std::set<Neighbour> children{};
     std::map<std::string, inagg_queue> queues{}; // by port
+    std::optional<inagg_queue> quota{};          // of each job
 };
 
 Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t buffers) {
@@ -135,7 +152,8 @@ public:
                    .aggregators = o_.aggregators,
                    .buffers = o_.buffers,
                    .descriptors = o_.descriptors,
-                   .queues = !plan_.queues.empty()},
+                   .queues = !plan_.queues.empty(),
+                   .quotas = plan_.quota.has_value()},
                   o_.fresh) {}
 
     void start() {
@@ -204,6 +222,8 @@ private:
     // Changes a switch that runs, after everything that may fail.
     void take_over(const inagg_switch_settings &settings) {
         agent_->maps().set_settings(settings);
+        if (plan_.quota)
+            agent_->maps().put_quotas(*plan_.quota);
         spdlog::info("switch {} {} port {}, boot id {:#06x}", plan_.four.text(), plan_.six.text(), INAGG_PORT,
                      settings.boot);
         agent_->take_over();

@@ -87,6 +87,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.uplinks_ = open_pin(dir, "uplinks");
     maps.subtrees_ = open_pin(dir, "subtrees");
     maps.queues_ = open_pin(dir, "queues");
+    maps.quotas_ = open_pin(dir, "quotas");
     maps.shares_ = open_pin(dir, "shares");
     maps.up_ports_ = open_pin(dir, "up_ports");
     maps.routes_ = open_pin(dir, "routes");
@@ -271,6 +272,11 @@ void SwitchMaps::clear_stats(uint32_t index) const {
 
 void SwitchMaps::put_queue(uint32_t ifindex, const inagg_queue &queue) const {
     check(bpf_map_update_elem(queues_.get(), &ifindex, &queue, BPF_ANY), "queues");
+}
+
+void SwitchMaps::put_quotas(const inagg_queue &quota) const {
+    for (uint32_t index = 0; index < INAGG_MAX_JOBS; index++)
+        check(bpf_map_update_elem(quotas_.get(), &index, &quota, BPF_ANY), "quotas");
 }
 
 void SwitchMaps::delete_queue(uint32_t ifindex) const {

@@ -85,6 +85,8 @@ public:
     // Of a port whose link's rate is known.
     void put_queue(uint32_t ifindex, const inagg_queue &queue) const;
     void delete_queue(uint32_t ifindex) const;
+    // The same for each job.
+    void put_quotas(const inagg_queue &quota) const;
     std::optional<inagg_queue> queue(uint32_t ifindex) const;
 
     // Of a job with panama.
@@ -120,7 +122,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_, queues_, shares_, up_ports_, routes_, keys_;
+    Fd uplinks_, subtrees_, queues_, quotas_, shares_, up_ports_, routes_, keys_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0,
              descriptor_count_ = 0;
 };

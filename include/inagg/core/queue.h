@@ -51,4 +51,17 @@ INAGG_INLINE int inagg_queue_add(struct inagg_queue *q, __u32 bytes, __u64 now)
 	return 1;
 }
 
+/** A quota is a link's rate that one sender may use.  May it send a frame of @bytes at @now (ns)?  What it may not costs it nothing. */
+INAGG_INLINE int inagg_quota_admits(struct inagg_queue *q, __u32 bytes, __u64 now)
+{
+	__u64 wait = inagg_queue_wait(q, now);
+
+	if (wait > q->mark_ns) {
+		q->marked++;
+		return 0;
+	}
+	q->empty_ns = now + wait + ((__u64)bytes * q->unit_ns >> INAGG_QUEUE_SHIFT);
+	return 1;
+}
+
 #endif /* INAGG_CORE_QUEUE_H */
