@@ -36,6 +36,7 @@
 #include <net/sock.h>
 
 #include <inagg/core/guess.h>
+#include <inagg/core/mac.h>
 #include <inagg/core/packet.h>
 #include <inagg/core/tensor.h>
 #include <inagg/core/worker.h>
@@ -187,6 +188,8 @@ struct inagg_sock {
 	struct inagg_guesses guesses;
 	struct inagg_boots boots;
 	u64	nonce;		/* of the JOIN */
+	struct inagg_mac_key key;	/* of the job; all zero: none */
+	u64	challenge;	/* of the switch, to be answered by the JOIN */
 	u64	join_due, join_pause;
 	u32	not_yet;	/* why the switch has last put the join off */
 	u64	progress;	/* when a result came last, or the first block after a rest was sent */

@@ -95,6 +95,7 @@ static void destruct(struct sock *sk)
 {
 	dst_cache_destroy(&inagg_sk(sk)->link.dst);
 	skb_queue_purge(&sk->sk_error_queue);
+	memzero_explicit(&inagg_sk(sk)->key, sizeof(inagg_sk(sk)->key));
 }
 
 static void look_later(struct inagg_sock *isk)

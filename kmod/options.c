@@ -42,6 +42,15 @@ static int set_algorithm(struct inagg_sock *isk, const char *name)
 	return 0;
 }
 
+/* Nobody reads it again. */
+static int set_key(struct inagg_sock *isk, const u8 *bytes)
+{
+	spin_lock_bh(&isk->lock);
+	isk->key = inagg_mac_key_of(bytes);
+	spin_unlock_bh(&isk->lock);
+	return 0;
+}
+
 /* May this option change now? */
 static int check_state(const struct inagg_sock *isk, int name)
 {
@@ -51,6 +60,7 @@ static int check_state(const struct inagg_sock *isk, int name)
 	case INAGG_BLOCK:
 	case INAGG_RTO_MIN:
 	case INAGG_CHECKED:
+	case INAGG_KEY:
 		return isk->joined || isk->sk.sk_state == TCP_SYN_SENT ? -EISCONN : 0;
 	case INAGG_BUFFER:
 		return isk->has_memory ? -EBUSY : 0;
@@ -111,8 +121,6 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 			return -EINVAL;
 		set->buffer = min(value, READ_ONCE(inagg_pernet(sock_net(&isk->sk))->buffer_max));
 		return 0;
-	case INAGG_KEY:
-		return -EOPNOTSUPP;
 	default:
 		return -ENOPROTOOPT;
 	}
@@ -122,17 +130,40 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 union option_value {
 	int	number;
 	char	text[ALGORITHM_NAME_MAX];
+	u8	key[INAGG_KEY_BYTES];
 };
 
 static int copy_value(int name, sockptr_t from, unsigned int length, union option_value *value)
 {
-	unsigned int least = name == INAGG_ALGORITHM ? 1 : sizeof(value->number);
-	unsigned int most = name == INAGG_ALGORITHM ? sizeof(value->text) - 1 : sizeof(value->number);
-
-	if (length < least)
-		return -EINVAL;
 	memset(value, 0, sizeof(*value));
-	return copy_from_sockptr(value, from, min(length, most)) ? -EFAULT : 0;
+	switch (name) {
+	case INAGG_ALGORITHM:
+		if (!length)
+			return -EINVAL;
+		length = min_t(unsigned int, length, sizeof(value->text) - 1);
+		break;
+	case INAGG_KEY:
+		if (length && length != sizeof(value->key))
+			return -EINVAL;
+		break;
+	default:
+		if (length < sizeof(value->number))
+			return -EINVAL;
+		length = sizeof(value->number);
+	}
+	return copy_from_sockptr(value, from, length) ? -EFAULT : 0;
+}
+
+static int set_option(struct inagg_sock *isk, int name, const union option_value *value)
+{
+	switch (name) {
+	case INAGG_ALGORITHM:
+		return set_algorithm(isk, value->text);
+	case INAGG_KEY:
+		return set_key(isk, value->key);
+	default:
+		return set_number(isk, name, value->number);
+	}
 }
 
 int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length)
@@ -149,8 +180,9 @@ int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, 
 	lock_sock(&isk->sk);
 	error = check_state(isk, name);
 	if (!error)
-		error = name == INAGG_ALGORITHM ? set_algorithm(isk, copy.text) : set_number(isk, name, copy.number);
+		error = set_option(isk, name, &copy);
 	release_sock(&isk->sk);
+	memzero_explicit(&copy, sizeof(copy));
 	return error;
 }
 

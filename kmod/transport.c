@@ -253,6 +253,10 @@ void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *
 	join = skb_put(skb, sizeof(*join));
 	inagg_hdr_start(h, &isk->job, type);
 	inagg_join_fill(join, &isk->job, isk->nonce, ntohs(isk->link.port));
+	if (inagg_mac_key_is_set(&isk->key)) {
+		inagg_hdr_set_challenge(h, isk->challenge);
+		inagg_hdr_prove(h, join, &isk->key);
+	}
 	/* always with its checksum: a damaged JOIN would name another port or size */
 	inagg_hdr_seal_checked(h, inagg_body_checksum(join));
 	inagg_packet_queue(isk, skb, burst);
@@ -282,8 +286,18 @@ static int errno_of(u32 reason)
 	}
 }
 
+/* Without a key, whoever has the switch's address is the switch.  One that does not know ours is not, or has to be told. */
+static bool is_proven(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body)
+{
+	if (!inagg_mac_key_is_set(&isk->key) || inagg_hdr_is_proven(h, body, &isk->key))
+		return true;
+	if (isk->sk.sk_state == TCP_SYN_SENT)
+		isk->not_yet = INAGG_R_KEY;
+	return false;
+}
+
 /* An answer about membership is about the JOIN that its nonce names. */
-static bool is_about_us(const struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes)
+static bool is_about_us(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes)
 {
 	const struct inagg_config *config = body;
 
@@ -291,7 +305,7 @@ static bool is_about_us(const struct inagg_sock *isk, const struct inagg_hdr *h,
 		return false;
 	if (!inagg_packet_intact(h, inagg_body_checksum(body)))
 		return false;
-	return inagg_swap64(config->nonce) == isk->nonce;
+	return inagg_swap64(config->nonce) == isk->nonce && is_proven(isk, h, body);
 }
 
 /** inagg_established() - the switch has accepted this rank of @job; @isk is locked */
@@ -321,12 +335,23 @@ static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const s
 		inagg_established(isk, &job);
 }
 
-static void on_refused(struct inagg_sock *isk, const struct inagg_hdr *h)
+/* The JOIN is repeated with it, at once. */
+static void on_challenge(struct inagg_sock *isk, u64 challenge, struct inagg_burst *burst)
+{
+	if (isk->sk.sk_state != TCP_SYN_SENT || isk->challenge == challenge)
+		return;
+	isk->challenge = challenge;
+	inagg_send_membership(isk, INAGG_JOIN, burst);
+}
+
+static void on_refused(struct inagg_sock *isk, const struct inagg_hdr *h, struct inagg_burst *burst)
 {
 	u32 reason = inagg_swap32(h->slot);
 
 	trace_inagg_join(isk, reason);
-	if (isk->sk.sk_state == TCP_SYN_SENT && inagg_refusal_may_pass(reason))
+	if (reason == INAGG_R_CHALLENGE)
+		on_challenge(isk, inagg_hdr_challenge(h), burst);
+	else if (isk->sk.sk_state == TCP_SYN_SENT && inagg_refusal_may_pass(reason))
 		isk->not_yet = reason;	/* the join is repeated */
 	else if (isk->sk.sk_state == TCP_SYN_SENT)
 		inagg_fail(isk, errno_of(reason), reason);
@@ -350,7 +375,7 @@ static void handle(struct inagg_sock *isk, const struct inagg_hdr *h, const void
 	} else if (type == INAGG_CONFIG) {
 		on_config(isk, h, body);
 	} else {
-		on_refused(isk, h);
+		on_refused(isk, h, burst);
 	}
 }
 

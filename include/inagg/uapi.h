@@ -64,7 +64,7 @@ enum inagg_sockopt {
 	INAGG_CHECKED		= 9,	/* 1: payload checksums; before connect() */
 	INAGG_BUFFER		= 10,	/* bytes of tensors the socket holds; before the first send() */
 	INAGG_INFO		= 11,	/* get only: struct inagg_info */
-	INAGG_KEY		= 12,	/* of the job: EOPNOTSUPP until joins are authenticated */
+	INAGG_KEY		= 12,	/* set only: 16 bytes, of joins, or none; before connect() */
 };
 
 /* Control messages of level SOL_INAGG. */

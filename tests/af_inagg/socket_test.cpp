@@ -287,7 +287,8 @@ TEST(Options, HaveDefaultsAndRanges) {
     EXPECT_EQ(set(fd.get(), INAGG_BUFFER, std::numeric_limits<int>::max()), 0);
     EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 256 << 20); // buffer_max
     EXPECT_ERRNO(set(fd.get(), INAGG_OP, INAGG_AVG), EOPNOTSUPP);
-    EXPECT_ERRNO(set(fd.get(), INAGG_KEY, 1), EOPNOTSUPP);
+    EXPECT_ERRNO(set(fd.get(), INAGG_KEY, 1), EINVAL); // it has 16 bytes
+    EXPECT_EQ(setsockopt(fd.get(), SOL_INAGG, INAGG_KEY, "0123456789abcdef", 16), 0);
     EXPECT_ERRNO(set(fd.get(), INAGG_INFO, 1), ENOPROTOOPT);
     EXPECT_ERRNO(set(fd.get(), 99, 1), ENOPROTOOPT);
     EXPECT_ERRNO(setsockopt(fd.get(), SOL_INAGG, INAGG_DTYPE, "", 1), EINVAL);

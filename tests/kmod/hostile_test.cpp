@@ -2,11 +2,13 @@
 // Packets that no sane switch sends: counted under their reason, and nothing else happens.
 #include "world.hpp"
 
+#include <inagg/core/mac.h>
 #include <inagg/core/packet.h>
 #include <inagg/core/tensor.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
+#include <array>
 #include <cstring>
 #include <map>
 
@@ -383,13 +385,16 @@ struct JoinTest : HostileTest {
         };
         ranks.emplace_back();
         ASSERT_EQ(ranks[0].bind(0), 0);
+        prepare(ranks[0]);
         ASSERT_EQ(ranks[0].connect(2, true), -EINPROGRESS);
         ASSERT_TRUE(mock_step()); // the first JOIN
     }
+    virtual void prepare(Rank &) {}
     Bytes reply(inagg_type kind, const inagg_config &body, uint32_t reason = 0, bool checked = true) const {
         inagg_hdr h = answer(kind);
         h.slot = inagg_swap32(reason);
         h.generation = inagg_swap16(5);
+        prove(h, body);
         Bytes out(sizeof(h) + sizeof(body));
         std::memcpy(out.data() + sizeof(h), &body, sizeof(body));
         if (checked)
@@ -399,6 +404,7 @@ struct JoinTest : HostileTest {
         std::memcpy(out.data(), &h, sizeof(h));
         return out;
     }
+    virtual void prove(inagg_hdr &, const inagg_config &) const {}
     inagg_config config() const {
         inagg_config c{};
         c.nonce = asked.nonce;
@@ -508,6 +514,82 @@ TEST_F(JoinTest, ARefusalThatDoesNotPassIsTold) {
     EXPECT_EQ(fault->error, static_cast<unsigned>(ETIMEDOUT));
     EXPECT_EQ(fault->reason, static_cast<unsigned>(INAGG_R_FORMING));
     EXPECT_EQ(ranks[0].connect(2, true), -ETIMEDOUT);
+}
+
+// Of a job with a key.
+struct KeyedJoinTest : JoinTest {
+    void prepare(Rank &rank) override {
+        ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_KEY, bytes.data(), static_cast<int>(bytes.size())), 0);
+    }
+    void prove(inagg_hdr &h, const inagg_config &body) const override {
+        inagg_hdr_set_challenge(&h, challenge);
+        if (by)
+            inagg_hdr_prove(&h, &body, by);
+    }
+
+    std::array<uint8_t, INAGG_KEY_BYTES> bytes = {1, 2, 3};
+    const inagg_mac_key key = inagg_mac_key_of(bytes.data()), other = {{3, 2}};
+    const inagg_mac_key *by = &key; // whoever answers
+    uint64_t challenge = 0;
+};
+
+TEST_F(KeyedJoinTest, ItsJoinIsProven) {
+    EXPECT_TRUE(inagg_hdr_is_proven(&sent, &asked, &key));
+    EXPECT_FALSE(inagg_hdr_is_proven(&sent, &asked, &other));
+    EXPECT_EQ(inagg_hdr_challenge(&sent), 0u);
+}
+
+TEST_F(KeyedJoinTest, AChallengeIsAnsweredAtOnce) {
+    challenge = 4711;
+    world->deliver(reply(INAGG_REFUSED, config(), INAGG_R_CHALLENGE), ranks[0].port);
+    EXPECT_EQ(inagg_hdr_challenge(&sent), 4711u) << "no timer has run";
+    EXPECT_TRUE(inagg_hdr_is_proven(&sent, &asked, &key));
+    answer_with([](auto &) {});
+    EXPECT_EQ(ranks[0].connect(2), 0);
+    ranks[0].close();
+    EXPECT_EQ(inagg_hdr_type(&sent), INAGG_LEAVE);
+    EXPECT_TRUE(inagg_hdr_is_proven(&sent, &asked, &key));
+}
+
+TEST_F(KeyedJoinTest, WhoDoesNotKnowTheKeyIsNotBelieved) {
+    for (const inagg_mac_key *forger : {static_cast<const inagg_mac_key *>(nullptr), &other}) {
+        by = forger;
+        expect_drop(reply(INAGG_CONFIG, config()), INAGG_R_TYPE);
+        expect_drop(reply(INAGG_REFUSED, config(), INAGG_R_TAKEN), INAGG_R_TYPE);
+        challenge = 666;
+        expect_drop(reply(INAGG_REFUSED, config(), INAGG_R_CHALLENGE), INAGG_R_TYPE);
+        EXPECT_EQ(inagg_hdr_challenge(&sent), 0u);
+    }
+    EXPECT_FALSE(ranks[0].fault());
+    by = &key;
+    answer_with([](auto &) {});
+    ASSERT_EQ(ranks[0].connect(2), 0);
+    by = nullptr;
+    expect_drop(reply(INAGG_REFUSED, config(), INAGG_R_REPLACED), INAGG_R_TYPE);
+    EXPECT_FALSE(ranks[0].fault());
+    by = &key;
+    world->deliver(reply(INAGG_REFUSED, config(), INAGG_R_REPLACED), ranks[0].port);
+    EXPECT_TRUE(ranks[0].fault());
+}
+
+TEST_F(KeyedJoinTest, AlteredAnswersAreNotBelieved) {
+    Bytes altered = reply(INAGG_CONFIG, config());
+    inagg_hdr h;
+    std::memcpy(&h, altered.data(), sizeof(h));
+    h.generation = inagg_swap16(6);
+    inagg_hdr_seal_checked(&h, inagg_body_checksum(altered.data() + sizeof(h)));
+    std::memcpy(altered.data(), &h, sizeof(h));
+    expect_drop(altered, INAGG_R_TYPE);
+}
+
+TEST_F(KeyedJoinTest, ASwitchWithoutTheKeyIsToldOf) {
+    by = nullptr;
+    expect_drop(reply(INAGG_REFUSED, config(), INAGG_R_KEY), INAGG_R_TYPE);
+    world->run(60 * s);
+    const auto fault = ranks[0].fault();
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->error, static_cast<unsigned>(ETIMEDOUT));
+    EXPECT_EQ(fault->reason, static_cast<unsigned>(INAGG_R_KEY));
 }
 
 TEST_F(JoinTest, EndedJobsResetTheSocket) {

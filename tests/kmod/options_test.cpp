@@ -2,6 +2,7 @@
 // Every socket option: defaults, edges of its range, when it may be set, how it is read.
 #include "world.hpp"
 
+#include <array>
 #include <cstring>
 
 namespace kmod {
@@ -90,8 +91,7 @@ TEST_F(OptionsTest, UnknownOptionsAndLevelsAreRefused) {
     for (const int name : {-1, 0, 13, 1000})
         EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, name, &value, &length), -ENOPROTOOPT) << name;
     EXPECT_EQ(rank.set(INAGG_INFO, 0), -ENOPROTOOPT) << "can only be read";
-    EXPECT_EQ(rank.set(INAGG_KEY, 0), -EOPNOTSUPP);
-    EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, INAGG_KEY, &value, &length), -EOPNOTSUPP);
+    EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, INAGG_KEY, &value, &length), -EOPNOTSUPP) << "can only be written";
     EXPECT_EQ(mock_setsockopt(rank.sock, 6, INAGG_WINDOW, &value, 4), -ENOPROTOOPT);
     EXPECT_EQ(mock_getsockopt(rank.sock, 6, INAGG_WINDOW, &value, &length), -ENOPROTOOPT);
 }
@@ -112,8 +112,21 @@ TEST_F(OptionsTest, AlgorithmsAreNamed) {
     EXPECT_STREQ(text, "switchml");
 }
 
+TEST_F(OptionsTest, AKeyHas16BytesOrNone) {
+    Rank rank;
+    const std::array<uint8_t, 17> key = {1};
+    const auto set = [&](const void *at, int bytes) { return mock_setsockopt(rank.sock, SOL_INAGG, INAGG_KEY, at, bytes); };
+    for (const int bytes : {1, 4, 15, 17})
+        EXPECT_EQ(set(key.data(), bytes), -EINVAL) << bytes;
+    EXPECT_EQ(set(nullptr, 16), -EFAULT);
+    EXPECT_EQ(set(key.data(), 16), 0);
+    EXPECT_EQ(set(key.data(), 0), 0);
+}
+
 TEST_F(OptionsTest, WhatTheJobWasMadeWithStays) {
     join(1);
+    const std::array<uint8_t, 16> key = {1};
+    EXPECT_EQ(mock_setsockopt(ranks[0].sock, SOL_INAGG, INAGG_KEY, key.data(), 16), -EISCONN);
     for (const int option : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED})
         EXPECT_EQ(ranks[0].set(option, ranks[0].get(option)), -EISCONN) << option;
     EXPECT_EQ(set_text(ranks[0], "switchml", 8), -EISCONN);

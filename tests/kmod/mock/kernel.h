@@ -384,6 +384,7 @@ void iov_iter_revert(struct iov_iter *iter, size_t bytes);
 
 int mock_copy(const char *what, void *to, const void *from, size_t bytes);
 #define KERNEL_SOCKPTR(p)			((sockptr_t){ (p) })
+#define memzero_explicit(at, bytes)		memset(at, 0, bytes)
 #define copy_from_sockptr(to, from, bytes)	mock_copy("copy_from_sockptr", to, (from).user, bytes)
 #define copy_to_user(to, from, bytes)		mock_copy("copy_to_user", to, from, bytes)
 #define get_user(x, p)				mock_copy("get_user", &(x), p, sizeof(x))
