@@ -6,11 +6,14 @@
 #include <liburing.h>
 #include <linux/errqueue.h>
 #include <linux/sockios.h>
+#include <linux/userfaultfd.h>
+#include <net/if.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +23,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -164,6 +168,24 @@ TEST(Bind, ChecksTheAddress) {
     EXPECT_ERRNO(bind_to(fd.get(), address("192.0.2.1", 1)), EADDRNOTAVAIL);
     EXPECT_EQ(bind_to(fd.get(), address("127.0.0.1", 1)), 0);
     EXPECT_ERRNO(bind_to(fd.get(), address("127.0.0.1", 1)), EINVAL);
+}
+
+TEST(Bind, ChecksTheScope) {
+    const Fd fd = open_socket();
+    const uint32_t loopback = if_nametoindex("lo");
+    sockaddr_inagg a = address("127.0.0.1", 1);
+    a.sinagg_scope_id = loopback;
+    EXPECT_ERRNO(bind_to(fd.get(), a), EINVAL);
+    EXPECT_ERRNO(bind_to(fd.get(), address("fe80::1", 1)), EINVAL);
+    ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, "lo", 2), 0);
+    a = address("::1", 1);
+    a.sinagg_scope_id = loopback + 1;
+    EXPECT_ERRNO(bind_to(fd.get(), a), EINVAL);
+    a.sinagg_scope_id = loopback;
+    EXPECT_EQ(bind_to(fd.get(), a), 0);
+    sockaddr_inagg peer = address("fe80::2", 0, 1, 2);
+    peer.sinagg_scope_id = loopback + 1;
+    EXPECT_ERRNO(connect_to(fd.get(), peer), EINVAL);
 }
 
 TEST(Bind, TakesAPort) {
@@ -484,7 +506,7 @@ TEST(Receive, RefusesFlags) {
     const auto ranks = join(1);
     char byte;
     EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_PEEK), EOPNOTSUPP);
-    EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_OOB), EINVAL);
+    EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_OOB), EOPNOTSUPP);
     EXPECT_ERRNO(send(ranks[0].get(), &byte, 1, MSG_OOB), EOPNOTSUPP);
     EXPECT_ERRNO(send(ranks[0].get(), &byte, 1, MSG_CONFIRM), EINVAL);
     EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, MSG_ERRQUEUE), EAGAIN);
@@ -627,6 +649,45 @@ TEST(Receive, IsRestartedUnlessItHasATimeout) {
     EXPECT_ERRNO(recv(ranks[0].get(), &byte, 1, 0), EINTR);
 }
 
+// Memory whose first page comes when the test wants it to.
+struct LatePage {
+    static constexpr std::size_t size = 4096;
+    Fd faults{static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK))};
+    void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    LatePage() {
+        uffdio_api api{UFFD_API, 0, 0};
+        uffdio_register range{{reinterpret_cast<uintptr_t>(memory), size}, UFFDIO_REGISTER_MODE_MISSING, 0};
+        EXPECT_EQ(ioctl(faults.get(), UFFDIO_API, &api), 0);
+        EXPECT_EQ(ioctl(faults.get(), UFFDIO_REGISTER, &range), 0);
+    }
+    ~LatePage() { munmap(memory, size); }
+    // Until somebody wants it.
+    bool is_wanted() { return wait_for(faults.get(), POLLIN) == POLLIN; }
+    void come(const std::string &text) {
+        alignas(size) static char page[size];
+        text.copy(page, size);
+        uffdio_copy copy{reinterpret_cast<uintptr_t>(memory), reinterpret_cast<uintptr_t>(page), size, 0, 0};
+        EXPECT_EQ(ioctl(faults.get(), UFFDIO_COPY, &copy), 0);
+    }
+};
+
+TEST(Options, APageThatDoesNotComeKeepsNobodyElseWaiting) {
+    const Fd fd = open_socket();
+    LatePage page;
+    std::thread setter(
+        [&] { EXPECT_EQ(setsockopt(fd.get(), SOL_INAGG, INAGG_ALGORITHM, page.memory, 8), 0); });
+    EXPECT_TRUE(page.is_wanted());
+    auto others = std::async(std::launch::async, [&] {
+        EXPECT_EQ(bind_to(fd.get(), address("::", 1)), 0);
+        EXPECT_GE(memory_in_use(), 0);
+        EXPECT_GE(open_socket().get(), 0);
+    });
+    EXPECT_EQ(others.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    page.come("switchml");
+    setter.join();
+}
+
 TEST(Poll, TellsWhatCanBeDone) {
     const auto ranks = join(2);
     EXPECT_EQ(wait_for(ranks[0].get(), POLLIN | POLLOUT, 0), POLLOUT);
@@ -636,6 +697,9 @@ TEST(Poll, TellsWhatCanBeDone) {
     EXPECT_EQ(wait_for(ranks[0].get(), POLLIN), POLLIN);
     EXPECT_EQ(receive<float>(ranks[0].get(), 10).size(), 10u);
     EXPECT_EQ(wait_for(ranks[0].get(), POLLIN, 0), 0);
+    ASSERT_EQ(shutdown(ranks[0].get(), SHUT_WR), 0);
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLOUT, 0), POLLOUT) << "send() does not wait, but fail";
+    EXPECT_EQ(wait_for(open_socket().get(), POLLOUT, 0), POLLOUT);
 }
 
 TEST(Poll, EdgesAreReported) {

@@ -174,30 +174,21 @@ TEST_F(CallsTest, ScopesFitTheirAddresses) {
         uint32_t scope;
         int bind_error, connect_error;
     } cases[] = {
-        {0, "10.0.0.1", 3, "10.0.0.254", 0, -EINVAL, 0},
-        {0, "10.0.0.1", 0, "10.0.0.254", 3, 0, -EINVAL},
-        {3, "10.0.0.1", 0, "10.0.0.254", 0, 0, 0},
-        {0, "::", 3, "10.0.0.254", 0, 0, -EINVAL},
-        {0, "fe80::1", 0, "fe80::fe", 0, -EINVAL, 0},
-        {3, "fe80::1", 0, "fe80::fe", 0, 0, 0},
-        {0, "fe80::1", 3, "fe80::fe", 0, 0, 0},
-        {0, "fe80::1", 3, "fe80::fe", 3, 0, 0},
-        {0, "fe80::1", 3, "fe80::fe", 4, 0, -EINVAL},
-        {3, "fe80::1", 4, "fe80::fe", 4, -EINVAL, 0},
-        {0, "::", 0, "fe80::fe", 0, 0, -EINVAL},
-        {3, "::", 0, "fe80::fe", 0, 0, 0},
-        {3, "::", 0, "fe80::fe", 4, 0, -EINVAL},
-        {0, "::", 4, "fe80::fe", 0, 0, 0},
-        {0, "fd00::1", 3, "fd00::fe", 0, 0, 0},
-        {3, "fd00::1", 4, "fd00::fe", 0, -EINVAL, 0},
-        {3, "fd00::1", 0, "fd00::fe", 4, 0, -EINVAL},
-        {3, "fd00::1", 3, "fd00::fe", 3, 0, 0},
+        {0, "10.0.0.1", 3, "10.0.0.254", 0, -EINVAL, 0}, {0, "10.0.0.1", 0, "10.0.0.254", 3, 0, -EINVAL},
+        {3, "10.0.0.1", 0, "10.0.0.254", 0, 0, 0},       {0, "::", 3, "10.0.0.254", 0, 0, -EINVAL},
+        {0, "fe80::1", 0, "fe80::fe", 0, -EINVAL, 0},    {3, "fe80::1", 0, "fe80::fe", 0, 0, 0},
+        {0, "fe80::1", 3, "fe80::fe", 0, 0, 0},          {0, "fe80::1", 3, "fe80::fe", 3, 0, 0},
+        {0, "fe80::1", 3, "fe80::fe", 4, 0, -EINVAL},    {3, "fe80::1", 4, "fe80::fe", 4, -EINVAL, 0},
+        {0, "::", 0, "fe80::fe", 0, 0, -EINVAL},         {3, "::", 0, "fe80::fe", 0, 0, 0},
+        {3, "::", 0, "fe80::fe", 4, 0, -EINVAL},         {0, "::", 4, "fe80::fe", 0, 0, 0},
+        {0, "fd00::1", 3, "fd00::fe", 0, 0, 0},          {3, "fd00::1", 4, "fd00::fe", 0, -EINVAL, 0},
+        {3, "fd00::1", 0, "fd00::fe", 4, 0, -EINVAL},    {3, "fd00::1", 3, "fd00::fe", 3, 0, 0},
     };
     world->filter = [](const mock_packet &) { return true; };
     for (const auto &c : cases) {
         Rank rank;
-        SCOPED_TRACE(std::string(c.local) + "%" + std::to_string(c.bound) + " to " + c.sw + "%" + std::to_string(c.scope) +
-                     " over " + std::to_string(c.device));
+        SCOPED_TRACE(std::string(c.local) + "%" + std::to_string(c.bound) + " to " + c.sw + "%" +
+                     std::to_string(c.scope) + " over " + std::to_string(c.device));
         mock_bind_to_device(rank.sock, c.device);
         ASSERT_EQ(bind(rank, scoped(address_of(c.local), c.bound)), c.bind_error);
         if (!c.bind_error) {

@@ -655,18 +655,19 @@ TEST_F(BurstTest, ManyTensorsQueueUpBehindABurst) {
     begin();
     set_all(INAGG_DTYPE, INAGG_INT32);
     std::vector<std::vector<Bytes>> all;
+    const auto dtype_of = [](unsigned i) { return i % 5 == 4 ? INAGG_FLOAT32 : INAGG_INT32; };
     for (unsigned i = 0; i < 30; i++) {
-        all.push_back(i % 5 == 4 ? inputs_of(INAGG_FLOAT32, 2, 64 * 300, i) : integers(2, 64 * (i % 7 * 90 + 1), i));
+        const auto dtype = static_cast<uint8_t>(dtype_of(i));
+        all.push_back(inputs_of(dtype_of(i), 2, 64 * (i % 7 * 90 + 1), i));
         for (size_t r = 0; r < 2; r++)
-            ASSERT_EQ(ranks[r].send(all[i][r], {static_cast<uint8_t>(i % 5 == 4 ? INAGG_FLOAT32 : INAGG_INT32), INAGG_SUM, 0,
-                                                INAGG_SCALE_AUTO}),
+            ASSERT_EQ(ranks[r].send(all[i][r], {dtype, INAGG_SUM, 0, INAGG_SCALE_AUTO}),
                       static_cast<int>(all[i][r].size()));
     }
     for (unsigned i = 0; i < 30; i++)
         for (Rank &rank : ranks) {
             Bytes got(all[i][0].size());
             ASSERT_EQ(rank.recv(got), static_cast<int>(got.size())) << i;
-            EXPECT_TRUE(got == expected(i % 5 == 4 ? INAGG_FLOAT32 : INAGG_INT32, INAGG_SUM, all[i])) << i;
+            EXPECT_TRUE(got == expected(dtype_of(i), INAGG_SUM, all[i])) << i;
         }
 }
 
