@@ -34,7 +34,7 @@ static struct inagg_tensor *companion(struct inagg_tensor *sum, u64 bytes, u8 dt
 	return t;
 }
 
-/* Count what is not finite and put 0 in its place; returns the exponent of the rest.  Nobody asks for it after a failure. */
+/* Count what is not finite and put 0 in its place; returns the exponent of the rest, unless the socket has failed. */
 static u8 split_elements(struct inagg_sock *isk, struct inagg_tensor *t, u8 *counts)
 {
 	u32 bytes = memory_bytes(t), dtype = t->coding.dtype, magnitude = 0, index, i, count, class;

@@ -95,7 +95,7 @@ void inagg_timer_follow(struct inagg_sock *isk)
 	inagg_timer_arm(isk, due);
 }
 
-/** inagg_timer_continue() - inagg_timer_follow() in softirq, which leaves the rest of a window to the timer; @isk is locked */
+/** inagg_timer_continue() - inagg_timer_follow() of a softirq, which leaves the rest of a window to the timer */
 void inagg_timer_continue(struct inagg_sock *isk)
 {
 	inagg_timer_follow(isk);

@@ -419,7 +419,7 @@ out:
 
 /* Opening and closing. */
 
-/** inagg_udp_take_over() - what comes to a bound UDP socket does not go to its queue; nobody's until inagg_link_listen() */
+/** inagg_udp_take_over() - what comes to a bound UDP socket is nobody's until inagg_link_listen() */
 void inagg_udp_take_over(struct inagg_sock *isk, struct socket *udp)
 {
 	struct udp_tunnel_sock_cfg tunnel = {
@@ -436,7 +436,7 @@ void inagg_link_listen(struct inagg_sock *isk, struct socket *udp)
 	rcu_assign_sk_user_data(udp->sk, isk);
 }
 
-/** inagg_link_ignore() - nothing that comes is for @isk any more; what has come is handled when RCU's readers have left */
+/** inagg_link_ignore() - nothing that comes is for @isk any more; a grace period of RCU later none is handled */
 void inagg_link_ignore(struct inagg_sock *isk)
 {
 	if (isk->link.udp)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Float32 to and from offset-binary fixed point, a register at a time: a template.  Whoever includes it is built for that
- * unit, and defines VECTOR_BYTES, TO_INTEGERS (to nearest even) and the table to fill, VECTORS.  Only such files have
- * floats in registers.
+ * Float32 to and from offset-binary fixed point, a register at a time: a template.  Whoever includes it is built for
+ * that unit, and defines VECTOR_BYTES, TO_INTEGERS (to nearest even) and the table to fill, VECTORS.  Only such files
+ * have floats in registers.
  */
 #include "convert.h"
 
