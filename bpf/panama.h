@@ -94,7 +94,7 @@ __attribute__((noinline)) int give_back_buffer(__u32 number)
 	return 0;
 }
 
-/* The slot, whose lock is held, is another block's; what waits there for an earlier one waits in vain. */
+/* The slot, whose lock is held, begins anew, with another block or the same; what waits there waits in vain. */
 __attribute__((noinline)) int begin_merge(struct inagg_slot_memory *m)
 {
 	if (!m)
@@ -204,10 +204,10 @@ static __always_inline int panama_admit(struct inagg_slot_memory *m, const struc
 	return inagg_tree_admit(&m->state, ranks, &p->block);
 }
 
-/* Does the slot still wait for what climbs?  Its lock is held. */
+/* Does the slot still wait for what climbs, and is nothing lost that it may be added to?  Its lock is held. */
 static __always_inline int is_awaited(const struct inagg_slot_memory *m, const struct packet *p, const struct climb *c)
 {
-	return m->turn == c->turn && inagg_tree_is_adding(&m->state, &p->block);
+	return m->turn == c->turn && !m->lost && inagg_tree_is_adding(&m->state, &p->block);
 }
 
 /* The packet's sum waits in buffer @index of the slot, whose lock is held. */
@@ -262,8 +262,13 @@ static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, cons
 	}
 	step = inagg_merge_climb(&m->merge, &c->at, c->children, &index);
 	if (step == INAGG_CLIMB_DONE) {
+		if (copy_packet(ctx, find_buffer(m, 0), p->block.elements / INAGG_CHUNK)) {
+			m->lost = 1;
+			unlock_slot(m);
+			return step;
+		}
 		inagg_tree_added(&m->state, &b->tree);
-		m->ready = !copy_packet(ctx, find_buffer(m, 0), p->block.elements / INAGG_CHUNK);
+		m->ready = 1;
 		r = tree_report(b, p);
 		unlock_slot(m);
 		b->count->completions++;
@@ -307,6 +312,22 @@ static __always_inline int panama_contribute(struct xdp_md *ctx, struct packet *
 	return action;
 }
 
+/* Frees what waits in vain in the other copy of the packet's slot.  Was there anything? */
+static __always_inline int reclaim(const struct packet *p)
+{
+	__u32 key = p->slot_key ^ 1;
+	struct inagg_slot_memory *m = bpf_map_lookup_elem(&slots, &key);
+	int vain;
+
+	if (!m || !m->merge.waiting || !lock_slot(m))
+		return 0;
+	vain = inagg_tree_overtaken(&m->state, &p->block);
+	if (vain)
+		begin_merge(m);
+	unlock_slot(m);
+	return vain;
+}
+
 /* Floats from a rank, or from a switch below. */
 SEC("xdp.frags")
 int inagg_panama(struct xdp_md *ctx)
@@ -329,6 +350,8 @@ int inagg_panama(struct xdp_md *ctx)
 	p->block.cap = inagg_smaller_cap(p->block.cap, share->cap);
 	if (p->leaf > 1) {
 		c.spare = take_buffer();
+		if (!c.spare && reclaim(p))
+			c.spare = take_buffer();
 		if (!c.spare)
 			return drop(b.count, -INAGG_R_FULL);
 	}

@@ -41,11 +41,16 @@ static __always_inline int tree_lookup(struct branch *b, const struct packet *p)
 	return b->uplink && b->count ? 0 : -1;
 }
 
-/* Floats of the slot's block were lost where they were added (panama.h): it begins anew.  The lock is held. */
+__attribute__((noinline)) int begin_merge(struct inagg_slot_memory *m);	/* panama.h */
+
+/*
+ * Floats of the slot's block may have been lost where they were added (panama.h): then it begins anew.  To be asked before
+ * anybody is told who is in: who is not told that its elements are gone does not send them again.  The lock is held.
+ */
 static __always_inline void forget_lost(struct inagg_slot_memory *m)
 {
-	if (m->lost)
-		m->state.flags = 0;
+	if (m->lost && inagg_tree_lose(&m->state))
+		begin_merge(m);
 	m->lost = 0;
 }
 
@@ -241,6 +246,7 @@ static __always_inline int tree_take(struct xdp_md *ctx, struct packet *p, const
 	if (verdict > 0 && (verdict & INAGG_COMPLETES)) {
 		packet_to_result(h + 1, end, b->memory->lanes, p->payload / 64);
 		b->memory->ready = 1;
+		begin_merge(b->memory);	/* nothing waits for its sibling any more */
 	}
 	r = switchml_report(state, b->job);
 	unlock_slot(b->memory);

@@ -428,7 +428,7 @@ public:
         int step = 0;
         for (const json &s : description.at("steps")) {
             SCOPED_TRACE(fmt::format("step {}: {}", step++, s.dump()));
-            check_keys(s, {"note", "send", "expect", "clear", "exclude", "sweep", "tick"});
+            check_keys(s, {"note", "send", "expect", "clear", "lose", "exclude", "sweep", "tick"});
             if (s.contains("exclude")) {
                 spec.excluded |= inagg_rank_bit(s.at("exclude").get<uint32_t>());
                 plane->change_job(spec);
@@ -437,6 +437,8 @@ public:
                 plane->sweep();
             if (s.contains("clear"))
                 s.at("clear") == "records" ? plane->clear_records() : plane->clear_slots();
+            if (s.contains("lose"))
+                plane->lose_floats();
             const bool tick = s.contains("tick");
             if (!tick && !s.contains("send") && (s.contains("sweep") || s.contains("clear") || s.contains("exclude")))
                 continue;

@@ -82,6 +82,8 @@ public:
     virtual void clear_slots() = 0;
     // Records go, as if others had needed their places; nobody knows but the floors.
     virtual void clear_records() = 0;
+    // Some of the floats that are being added now, of all blocks, are lost.
+    virtual void lose_floats() = 0;
     // One visit to all records.
     virtual void sweep() = 0;
     // Decides one block that a sweep has found expired; absorbed if there is none.

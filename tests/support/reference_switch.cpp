@@ -278,6 +278,12 @@ void ReferenceSwitch::clear_slots() {
     clear_records();
 }
 
+void ReferenceSwitch::lose_floats() {
+    for (Copy &copy : memory)
+        if (!copy.leaves.empty() && inagg_tree_lose(&copy.state))
+            copy.leaves.clear();
+}
+
 void ReferenceSwitch::clear_records() {
     std::fill(records.begin(), records.end(), inagg_record{});
     open.clear();

@@ -21,6 +21,7 @@ public:
     Answer receive(const Frame &frame) override;
     void clear_slots() override;
     void clear_records() override;
+    void lose_floats() override;
     void sweep() override;
     Answer tick() override;
     inagg_stats stats(uint32_t index) override { return rows[index]; }

@@ -238,6 +238,16 @@ void XdpPlane::clear_slots() {
     clear_records();
 }
 
+void XdpPlane::lose_floats() {
+    const int map = bpf_map__fd(skeleton->maps.slots);
+    for (uint32_t key = 0; key < 2 * slots; key++) {
+        inagg_slot_memory memory;
+        check(bpf_map_lookup_elem(map, &key, &memory), "reading a slot");
+        memory.lost = 1;
+        check(bpf_map_update_elem(map, &key, &memory, BPF_ANY), "writing a slot");
+    }
+}
+
 void XdpPlane::clear(uint32_t what, uint32_t count) {
     inagg_clear_args args{
         .first = 0, .count = count, .cleared = 0, .what = what, .job = INAGG_MAX_JOBS};

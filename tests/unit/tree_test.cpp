@@ -135,3 +135,33 @@ TEST_F(Tree, AResultIsTakenOnce) {
     EXPECT_EQ(result(), -INAGG_R_STALE);
     EXPECT_EQ(result(8, 0b0111), -INAGG_R_RANK);
 }
+
+TEST_F(Tree, WhatIsLostBeginsAnewUnlessItWasFinished) {
+    contribute(leaf, 1);
+    EXPECT_EQ(inagg_tree_lose(&slot), 1);
+    EXPECT_EQ(seen(), 0u);
+    EXPECT_EQ(request(), INAGG_TELL);
+    EXPECT_EQ(contribute(leaf, 1), INAGG_STORE);
+    contribute(leaf, 2);
+    EXPECT_EQ(inagg_tree_lose(&slot), 0);
+    EXPECT_EQ(request(), INAGG_PASS_UP);
+    result();
+    EXPECT_EQ(inagg_tree_lose(&slot), 0);
+    EXPECT_EQ(request(), INAGG_REPLY);
+}
+
+TEST_F(Tree, WhoSendsTheNextBlockAddsNoMoreToTheOneBefore) {
+    contribute(leaf, 1, 4);
+    const inagg_block before = block(0), same = block(4), next = block(8);
+    inagg_block other = next;
+    other.generation++;
+    EXPECT_EQ(inagg_tree_overtaken(&slot, &before), 0);
+    EXPECT_EQ(inagg_tree_overtaken(&slot, &same), 0);
+    EXPECT_EQ(inagg_tree_overtaken(&slot, &other), 0);
+    EXPECT_TRUE(inagg_slot_holds(&slot, &same));
+    EXPECT_EQ(inagg_tree_overtaken(&slot, &next), 1);
+    EXPECT_FALSE(inagg_slot_holds(&slot, &same));
+    result(4);
+    EXPECT_EQ(inagg_tree_overtaken(&slot, &next), 1);
+    EXPECT_EQ(request(4), INAGG_REPLY); // a result stays
+}

@@ -77,6 +77,27 @@ INAGG_INLINE int inagg_tree_is_adding(const struct inagg_slot *s, const struct i
 	return inagg_slot_holds(s, b) && !(s->flags & (INAGG_SLOT_COMPLETE | INAGG_SLOT_SENT));
 }
 
+/** Some of what was to be added is lost: the slot forgets its block, unless the sum was finished before.  1 if it does. */
+INAGG_INLINE int inagg_tree_lose(struct inagg_slot *s)
+{
+	if (s->flags & (INAGG_SLOT_COMPLETE | INAGG_SLOT_SENT))
+		return 0;
+	s->flags = 0;
+	return 1;
+}
+
+/**
+ * @b has come for the slot's other copy, so a rank here has the result of an earlier block in this one, and never brings its
+ * elements again.  1: nothing of that block is to be added any more, and a sum that was not finished is forgotten.
+ */
+INAGG_INLINE int inagg_tree_overtaken(struct inagg_slot *s, const struct inagg_block *b)
+{
+	if (s->generation != b->generation || !inagg_before(s->block, b->block))
+		return 0;
+	inagg_tree_lose(s);
+	return 1;
+}
+
 /** A rank asks how its block is doing: as inagg_slot_request(), or PASS_UP if only the parent knows. */
 INAGG_INLINE int inagg_tree_request(const struct inagg_slot *s, const struct inagg_block *b, int everyone)
 {
