@@ -4,8 +4,33 @@
 #include <inagg/core/raw.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace simulation {
+
+namespace {
+
+// Numbers whose sum tells in which order they were added.
+uint32_t any_float(uint64_t random) {
+    const uint32_t exponent = 120 + (random >> 32) % 16;
+    return static_cast<uint32_t>(random & (INAGG_SIGN | 0x7fffff)) | exponent << 23;
+}
+
+// Two by two; who has no partner goes on alone.
+Payload add_in_order(std::vector<Payload> sums) {
+    while (sums.size() > 1) {
+        std::vector<Payload> above;
+        for (size_t i = 0; i < sums.size(); i += 2) {
+            above.push_back(sums[i]);
+            if (i + 1 < sums.size())
+                above.back().add(sums[i + 1]);
+        }
+        sums.swap(above);
+    }
+    return sums.empty() ? Payload{} : sums[0];
+}
+
+} // namespace
 
 Content::Use Content::use_of(uint32_t block) const {
     if (sc.control)
@@ -46,10 +71,14 @@ inagg_block Content::meta_of(uint32_t block, uint32_t rank) const {
     b.dtype_op = sc.control ? INAGG_WIRE_NONE << 4 : INAGG_WIRE_INT32 << 4;
     if (sc.algorithm == INAGG_ATP && use_of(block) == Use::sum)
         b.dtype_op = INAGG_WIRE_FIXED32 << 4;
+    b.stream = sc.control;
+    if (is_float(block)) {
+        b.dtype_op = INAGG_WIRE_FLOAT32 << 4;
+        return b;
+    }
     b.scale = static_cast<uint8_t>(hash(block, 4));
     b.next_scale = static_cast<uint8_t>(hash(block, 100 + rank));
     b.saturated = hash(block, 200 + rank) % 16 == 0;
-    b.stream = sc.control;
     return b;
 }
 
@@ -72,6 +101,8 @@ Payload Content::contribution(uint32_t block, uint32_t rank, bool raw) const {
     if (has_elements(block, rank)) {
         p.value = hash(block, (raw ? 400 : 300) + rank);
         p.counts[rank] = 1;
+        if (is_float(block))
+            p.real = any_float(p.value);
     }
     return p;
 }
@@ -94,7 +125,35 @@ inagg_block Content::result_meta(uint32_t block, uint64_t seen) const {
     return result;
 }
 
+uint64_t Content::behind(uint32_t n) const {
+    uint64_t ranks = 0;
+    for (uint32_t rank = 0; rank < sc.ranks; rank++) {
+        uint32_t at = sc.leaf_of[rank];
+        while (at > n) // parents have lower numbers
+            at = sc.parents[at];
+        ranks |= at == n ? inagg_rank_bit(rank) : 0;
+    }
+    return ranks;
+}
+
+Payload Content::float_sum(uint32_t block, uint64_t ranks, uint32_t n) const {
+    std::vector<Payload> children; // by their lowest ranks
+    for (uint32_t rank = 0; rank < sc.ranks; rank++) {
+        if (!(ranks & inagg_rank_bit(rank)))
+            continue;
+        uint32_t child = sc.leaf_of[rank];
+        while (child != n && sc.parents[child] != n)
+            child = sc.parents[child];
+        const uint64_t of_child = child == n ? inagg_rank_bit(rank) : ranks & behind(child);
+        children.push_back(child == n ? contribution(block, rank) : float_sum(block, of_child, child));
+        ranks &= ~of_child;
+    }
+    return add_in_order(children);
+}
+
 Payload Content::sum_of(uint32_t block, uint64_t seen, bool raw) const {
+    if (is_float(block))
+        return float_sum(block, seen, 0);
     Payload sum;
     for (uint32_t rank = 0; rank < sc.ranks; rank++)
         if (seen & inagg_rank_bit(rank))

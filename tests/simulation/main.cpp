@@ -34,6 +34,11 @@ const std::map<std::string, Mutation> mutations = {
     {"merge-overlaps", Mutation::merge_overlaps},
     {"keep-repeats", Mutation::keep_repeats},
     {"count-fixed", Mutation::count_fixed},
+    {"as-they-come", Mutation::as_they_come},
+    {"mix-turns", Mutation::mix_turns},
+    {"keep-lost", Mutation::keep_lost},
+    {"wait-for-lost", Mutation::wait_for_lost},
+    {"keep-buffers", Mutation::keep_buffers},
     {"fold-bypass", Mutation::fold_bypass},
     {"silent-leader", Mutation::silent_leader},
     {"all-fresh", Mutation::all_fresh},
@@ -52,7 +57,7 @@ const std::map<std::string, Mutation> mutations = {
 };
 
 const std::map<std::string, inagg_algorithm> algorithms = {
-    {"switchml", INAGG_SWITCHML}, {"trio", INAGG_TRIO}, {"atp", INAGG_ATP}, {"canary", INAGG_CANARY}};
+    {"switchml", INAGG_SWITCHML}, {"trio", INAGG_TRIO}, {"atp", INAGG_ATP}, {"panama", INAGG_PANAMA}, {"canary", INAGG_CANARY}};
 
 std::string name_of(inagg_algorithm algorithm) {
     return std::find_if(algorithms.begin(), algorithms.end(), [&](const auto &row) { return row.second == algorithm; })->first;
@@ -89,6 +94,8 @@ void accumulate(Outcome &total, const Outcome &one) {
     total.late += one.late;
     total.outrun += one.outrun;
     total.excluded += one.excluded;
+    total.fallen += one.fallen;
+    total.full += one.full;
     total.reissues += one.reissues;
     total.collisions += one.collisions;
     total.stragglers += one.stragglers;
@@ -107,7 +114,7 @@ int main(int argc, char **argv) {
     app.add_option("--seeds", seeds, "Range A..B of seeds")->capture_default_str();
     auto *one = app.add_option("--seed", options.seed, "One seed");
     app.add_option("--algorithm", options.algorithm,
-                   "switchml, trio, atp, which is always on a tree, or canary, always on leaves and spines")
+                   "switchml, trio, atp or panama, which are always on a tree, or canary, always on leaves and spines")
         ->transform(CLI::CheckedTransformer(algorithms));
     app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
         ->check(CLI::Range(1, 64));
@@ -123,7 +130,7 @@ int main(int argc, char **argv) {
         return app.exit(error);
     }
 
-    options.tree |= options.algorithm == INAGG_ATP;
+    options.tree |= options.algorithm == INAGG_ATP || options.algorithm == INAGG_PANAMA;
     Outcome total{};
     for (uint64_t seed = range.first; seed <= range.last; seed++) {
         options.seed = seed;
@@ -146,6 +153,8 @@ int main(int argc, char **argv) {
         fmt::print("{} blocks degraded, {} recovered, {} refused, {} late contributions, {} ranks outran all "
                    "histories, {} were excluded\n",
                    total.degraded, total.recoveries, total.refused, total.late, total.outrun, total.excluded);
+    if (options.algorithm == INAGG_PANAMA)
+        fmt::print("{} sums lost on their way up, {} packets without a buffer\n", total.fallen, total.full);
     if (options.algorithm == INAGG_CANARY)
         fmt::print(
             "{} attempts failed, {} sums sent on by timers, {} collisions, {} stragglers, {} contributions "

@@ -61,7 +61,7 @@ void draw_faults(Random &random, Scenario &sc) {
 
 // Any tree, of any depth, with ranks at any switch.
 void draw_tree(Random &random, Scenario &sc) {
-    const uint64_t switches = random.between(2, 7);
+    const uint64_t switches = random.between(sc.algorithm == INAGG_PANAMA ? 1 : 2, 7);
     std::vector<uint32_t> depth(switches);
     sc.parents.push_back(0);
     for (uint64_t n = 1; n < switches; n++) {
@@ -154,6 +154,15 @@ void draw_canary(Random &random, Scenario &sc) {
     draw_fabric_faults(random, sc);
 }
 
+void draw_panama(Random &random, Scenario &sc) {
+    static constexpr double stumbles[] = {0, 0, 0.0001, 0.001, 0.01};
+    static constexpr double foreigns[] = {0, 0, 0.01, 0.2};
+    const Time steps[] = {1, sc.delay / 2 + 1, 2 * sc.delay, 10 * sc.delay};
+    sc.panama.longest_step = steps[random.below(std::size(steps))];
+    sc.panama.stumbles = stumbles[random.below(std::size(stumbles))];
+    sc.panama.foreign = foreigns[random.below(std::size(foreigns))];
+}
+
 // A clean network and one rank that sleeps.
 void make_quiet(Random &random, Scenario &sc) {
     sc.quiet = true;
@@ -188,6 +197,8 @@ Scenario make_scenario(Random &random, const Options &options) {
         draw_canary(random, sc);
     else if (options.tree)
         draw_tree(random, sc);
+    if (sc.algorithm == INAGG_PANAMA)
+        draw_panama(random, sc);
     return sc;
 }
 
@@ -210,6 +221,9 @@ std::string Scenario::describe() const {
     if (!parents.empty())
         text += fmt::format("\n  tree: parents {}, ranks at {}", fmt::join(parents, " "),
                             fmt::join(leaf_of, " "));
+    if (algorithm == INAGG_PANAMA)
+        text += fmt::format("\n  panama: steps of {} us, {} of them fail, no buffer {}", panama.longest_step / us, panama.stumbles,
+                            panama.foreign);
     if (algorithm == INAGG_CANARY)
         text += fmt::format(
             "\n  canary: {} leaves, {} spines, ranks at {}, timers {} us{}, wanders {}, notices after "

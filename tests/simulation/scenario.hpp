@@ -60,6 +60,13 @@ struct CanaryScenario {
     bool foreign;      // another job has descriptors, too
 };
 
+// What only panama has.
+struct PanamaScenario {
+    Time longest_step; // between two steps of what climbs
+    double stumbles;   // a step fails, and what climbs is lost
+    double foreign;    // all buffers are another job's when one is wanted
+};
+
 struct Scenario {
     inagg_algorithm algorithm;
     uint32_t ranks;
@@ -79,6 +86,7 @@ struct Scenario {
     uint32_t deepest;              // so many switches between a rank and the root, at most
     TrioScenario trio;
     CanaryScenario canary;
+    PanamaScenario panama;
     bool quiet; // nothing is lost and one rank sleeps: the others must not flood the switch
 
     std::string describe() const;

@@ -15,6 +15,8 @@ std::unique_ptr<Switch> make_switch(World &world) {
     const bool alone = world.sc.parents.empty();
     if (world.sc.algorithm == INAGG_ATP)
         return make_atp_tree(world);
+    if (world.sc.algorithm == INAGG_PANAMA)
+        return make_panama_tree(world);
     if (world.sc.algorithm == INAGG_CANARY)
         return make_canary_fabric(world);
     if (world.sc.algorithm == INAGG_TRIO)

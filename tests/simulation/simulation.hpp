@@ -13,6 +13,9 @@
 // Of atp the root of the tree is a server, which never forgets, and the others have aggregators, fewer than are needed.
 // Some ranks' elements do not fit their scale: then the block is the sum of all ranks' floats.
 //
+// Of panama, always a tree of one switch or more: what climbs may be lost between two steps, buffers run out, and the slot may
+// begin another block meanwhile. Each switch's sum has the bits that the order of its children gives, and no buffer is lost.
+//
 // Of canary: leaves and spines with a few descriptors each, spines that die and links that fail. A descriptor's open sum,
 // every partial sum and what a leader holds are the sums of the ranks that they name, each once, and no packet on its
 // way to the leader has what the leader adds. A rank may be named that waits for one which the killed rank never
@@ -57,6 +60,12 @@ enum class Mutation {
     merge_overlaps, // an aggregator adds what it has already
     keep_repeats,   // it takes repeats for first packets, and waits on
     count_fixed,    // the server takes what comes as fixed point for floats
+    // of panama
+    as_they_come,  // floats are added in the order in which they come
+    mix_turns,     // what climbs does not notice that its block has begun anew
+    keep_lost,     // what climbs goes on though some of its block is lost
+    wait_for_lost, // a parent's WAIT is passed down as if nothing were lost here
+    keep_buffers,  // what waits for its sibling in vain keeps its buffer until the slot's next block
     // of canary
     fold_bypass, // a switch sums what is to pass it
     silent_leader, // a leader answers no question
@@ -92,6 +101,7 @@ struct Violation : std::runtime_error {
 struct Outcome {
     uint64_t events, packets, dropped, blocks, restores;
     uint64_t degraded, recoveries, refused, late, outrun, excluded; // trio
+    uint64_t fallen, full; // panama: climbers that were lost, packets without a buffer
     // canary
     uint64_t reissues, collisions, stragglers, bypasses, timers, asked, indirect;
 };

@@ -61,6 +61,7 @@ std::unique_ptr<Switch> make_tree_switch(World &world);
 std::unique_ptr<Switch> make_trio_switch(World &world, const Tree *below = nullptr);
 std::unique_ptr<Switch> make_trio_tree(World &world);
 std::unique_ptr<Switch> make_atp_tree(World &world);
+std::unique_ptr<Switch> make_panama_tree(World &world);
 std::unique_ptr<Switch> make_canary_fabric(World &world);
 
 } // namespace simulation
