@@ -8,6 +8,7 @@ from netns import HERE, PYTHON, netns
 
 KEY, OTHER = "00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100"
 RANKS = {"INAGG_JOIN_KEY": KEY}
+LIBRARY = HERE.parent.parent / "userspace" / "python"
 PERF = "inagg-perf allreduce --check --json"
 SIZES = ("-b", "4K", "-e", "64K", "-f", 4)
 CHALLENGE, KEY_REASON, WRONG_PORT = 35, 34, 8
@@ -52,6 +53,19 @@ def test_ranks_with_the_key_join_where_all_spines_know_the_job(tmp_path):
                 *PERF.split(), *map(str, SIZES), "-n", 3, "-d", "int32", environment=RANKS)
     assert run.status == 0
     assert perf_lines(run) and all(entry["wrong"] == 0 and entry["same"] for entry in perf_lines(run))
+
+
+def test_an_agent_that_is_started_again_asks_again(tmp_path):
+    """It knows no challenge of its former self's; the ranks of the next generation answer its own."""
+    run = netns(tmp_path, "--workers", 4, "--algorithm", "trio", "--transport", "udp", "--kill-inaggd", "600ms", "--restart-inaggd",
+                "1s", *agents(tmp_path, "-v"), "--", "sh", "-c", f"{PYTHON} -B {HERE}/straggler.py stop; sleep 6",
+                environment={**RANKS, "PYTHONPATH": str(LIBRARY), "INAGG_EXCLUDE_AFTER": "1s", "INAGG_TIMEOUT_MS": "20000"})
+    for rank in range(4):
+        assert "done" in run.lines(rank)
+    sums = [line.split()[3] for line in run.lines(0) if line.startswith("step")]
+    assert "3" in sums and sums[-1] == "4", "the next generation has all of them again"
+    challenged = [line for line in run.error.splitlines() if "JOIN of rank 0" in line and "put off, CHALLENGE" in line]
+    assert len(challenged) >= 2, "at first, and by the new agent"
 
 
 @pytest.mark.parametrize("switch, ranks, message", [

@@ -59,6 +59,7 @@ void log_event(const inagg_event &event, const Outcome &outcome, const std::stri
                 outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"
                 : outcome.verdict == Outcome::Verdict::asked   ? ", passed on to the parent"
                 : outcome.verdict == Outcome::Verdict::refused ? ", refused " + reason_name(outcome.reason)
+                : outcome.reason                               ? ", put off, " + reason_name(outcome.reason)
                                                                : "",
                 outcome.detail.empty() ? "" : ": ", outcome.detail);
 }
