@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 #include <inagg/core/checksum.h>
 
+#include <sys/stat.h>
+
 #include <cstring>
+#include <fstream>
 
 using namespace inaggd;
 using namespace inaggd::p4;
@@ -52,6 +55,8 @@ struct Worker {
     uint16_t rank, size = 2, port = static_cast<uint16_t>(1 + rank);
     uint8_t host = static_cast<uint8_t>(10 + rank), algorithm = INAGG_SWITCHML, flags = 0;
     uint64_t nonce = 1000u + rank;
+    inagg_mac_key key{}; // none
+    uint64_t challenge = 0;
 
     Endpoint endpoint() const {
         return {.mac = {2, 0, 0, 0, 0, host}, .address = *Address::parse("10.77.0." + std::to_string(host))};
@@ -69,6 +74,9 @@ struct Worker {
         join.receive_port = htons(static_cast<uint16_t>(5000 + rank));
         join.algorithm = algorithm;
         join.flags = flags;
+        inagg_hdr_set_challenge(&header, challenge);
+        if (inagg_mac_key_is_set(&key))
+            inagg_hdr_prove(&header, &join, &key);
         return write_punted(port, endpoint(), {own_mac, own}, htons(INAGG_PORT), header, join);
     }
 };
@@ -405,4 +413,28 @@ TEST_F(P4AgentTest, TheClockRunsWhileThereAreJobs) {
     EXPECT_EQ(ticks[5].at(15), 5) << "the place";
     EXPECT_EQ(ticks[5].at(11), clock_sweeps | clock_decides);
     EXPECT_NE(std::find(plane.done.begin(), plane.done.end(), "clear floor_known 0+24"), plane.done.end());
+}
+
+TEST_F(P4AgentTest, AJobWithAKeyIsJoinedWithIt) {
+    const std::string path = testing::TempDir() + "p4-key";
+    std::ofstream(path) << "7 01000000000000000200000000000000\n";
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+    agent->add_job(parse_job_spec("7:size=2,key-file=" + path));
+    const auto expect_reason = [](const std::vector<Answer> &got, inagg_reason reason) {
+        ASSERT_EQ(got.size(), 1u);
+        EXPECT_EQ(got[0].type(), INAGG_REFUSED);
+        EXPECT_EQ(got[0].reason(), reason);
+    };
+    Worker worker{.rank = 0};
+    expect_reason(hear(worker), INAGG_R_KEY);
+    worker.key = {{1, 2}};
+    expect_reason(hear(worker), INAGG_R_CHALLENGE);
+    worker.challenge = inagg_hdr_challenge(&answers[0].header);
+    const auto got = hear(worker);
+    expect_config(got, worker);
+    EXPECT_TRUE(inagg_hdr_is_proven(&got[0].header, &got[0].config, &worker.key));
+    EXPECT_TRUE(hear({.rank = 0}, INAGG_LEAVE).empty());
+    EXPECT_EQ(joined_count(agent->book().jobs().at(7).members), 1u) << "anybody's LEAVE";
+    hear(worker, INAGG_LEAVE);
+    EXPECT_EQ(joined_count(agent->book().jobs().at(7).members), 0u);
 }
