@@ -27,6 +27,13 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inagg_occupancy);
+} occupancy SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, INAGG_MAX_JOBS);
 	__type(key, __u32);
 	__type(value, struct inagg_patience);
@@ -214,6 +221,40 @@ static __always_inline struct place descriptor_place(struct inagg_descriptor_mem
 	return at;
 }
 
+/* A descriptor that was free holds a block. */
+static __always_inline void count_descriptor(void)
+{
+	__u32 zero = 0, held;
+	struct inagg_occupancy *o = bpf_map_lookup_elem(&occupancy, &zero);
+
+	if (!o)
+		return;
+	held = __sync_fetch_and_add(&o->held, 1) + 1;
+	if (held > *(volatile __u32 *)&o->most)	/* calls that race may miss one another */
+		*(volatile __u32 *)&o->most = held;
+}
+
+/* The descriptor, whose lock is held, holds nothing any more.  All ways to free one come by here, so that the count is right. */
+static __always_inline void free_descriptor(struct inagg_descriptor_memory *m)
+{
+	__u32 zero = 0;
+	struct inagg_occupancy *o = bpf_map_lookup_elem(&occupancy, &zero);
+
+	if ((m->state.slot.flags & INAGG_SLOT_LIVE) && o)
+		__sync_fetch_and_sub(&o->held, 1);
+	m->state.slot.flags = 0;
+}
+
+/* Nobody has waited so long for its block, or its job or this generation of it has ended. */
+static __always_inline int is_stale(const struct inagg_descriptor_memory *m)
+{
+	__u32 number = m->job;
+	struct inagg_job *job = bpf_map_lookup_elem(&jobs, &number);
+
+	return !job || !job->size || job->generation != m->state.slot.generation ||
+	       bpf_ktime_get_ns() - m->state.opened_ns >= INAGG_DESCRIPTOR_STALE_NS;
+}
+
 /*
  * The timer of a descriptor.  It cannot send: it queues the block for inagg_expire and wakes the agent (sweep.h), and looks
  * again, since ticks may be lost.  What was sent and never had a result is free in the end.
@@ -232,7 +273,7 @@ static int descriptor_due(void *map __attribute__((unused)), __u32 *key __attrib
 	age = bpf_ktime_get_ns() - m->state.opened_ns;
 	if (m->state.slot.flags & INAGG_SLOT_LIVE) {
 		if (age >= INAGG_DESCRIPTOR_STALE_NS) {
-			m->state.slot.flags = 0;
+			free_descriptor(m);
 		} else if (m->state.slot.flags & INAGG_SLOT_SENT) {
 			again = INAGG_DESCRIPTOR_STALE_NS - age;
 		} else {
@@ -305,7 +346,7 @@ __attribute__((noinline)) int canary_fold(struct xdp_md *ctx, __u64 ranks, __u64
 	struct inagg_job *job;
 	struct inagg_hdr *h;
 	struct place at;
-	int verdict;
+	int verdict, was_free;
 	void *end;
 
 	if (!p || !sum)
@@ -322,11 +363,14 @@ __attribute__((noinline)) int canary_fold(struct xdp_md *ctx, __u64 ranks, __u64
 		return -INAGG_R_LENGTH;
 	if (!lock_word(&m->busy))
 		return -INAGG_R_BUSY;
+	was_free = !(m->state.slot.flags & INAGG_SLOT_LIVE);
 	verdict = inagg_descriptor_contribute(&m->state, job, &a, &p->block);
 	if (verdict > 0 && INAGG_VERDICT(verdict) <= INAGG_COUNT)
 		atp_move(&at, p, h + 1, end, verdict & ~INAGG_OPENS);
 	if (verdict > 0 && (verdict & INAGG_OPENS))
 		m->job = p->job;
+	if (was_free && (m->state.slot.flags & INAGG_SLOT_LIVE))
+		count_descriptor();
 	*sum = m->state.slot;
 	if (verdict == INAGG_PASS_UP && m->state.late)
 		verdict |= CANARY_LATE;
@@ -442,7 +486,8 @@ static __always_inline void collect_children(const struct packet *p, const struc
 	block.epoch = attempt;
 	if (!m || !lock_word(&m->busy))
 		return;
-	if (inagg_descriptor_free(&m->state, c->job, &block)) {
+	if (inagg_descriptor_holds(&m->state, c->job, &block)) {
+		free_descriptor(m);
 		all->ranks |= m->state.children;
 		all->ups |= m->state.ups;
 		if (learnt)

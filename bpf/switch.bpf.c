@@ -816,15 +816,24 @@ static int clear_aggregator(__u32 key)
 	return 1;
 }
 
-/* As clear_bucket(). */
-static int clear_descriptor(__u32 key, __u32 job)
+/* As clear_bucket(), or if it is stale. */
+static int clear_descriptor(__u32 key, const struct inagg_clear_args *args)
 {
 	struct inagg_descriptor_memory *m = bpf_map_lookup_elem(&descriptors, &key);
+	int wanted;
 
-	if (!m || !lock_word(&m->busy))
+	if (!m)
 		return 0;
-	if (job == INAGG_MAX_JOBS || m->state.job == job)
-		m->state.slot.flags = 0;
+	if (!(*(volatile __u8 *)&m->state.slot.flags & INAGG_SLOT_LIVE))
+		return 1;
+	if (!lock_word(&m->busy))
+		return 0;
+	if (args->what == INAGG_CLEAR_STALE)
+		wanted = is_stale(m);
+	else
+		wanted = args->job == INAGG_MAX_JOBS || m->state.job == args->job;
+	if (wanted)
+		free_descriptor(m);
 	unlock_word(&m->busy);
 	return 1;
 }
@@ -849,7 +858,8 @@ static long clear_one(__u32 i, void *context)
 		args->cleared += clear_aggregator(key);
 		break;
 	case INAGG_CLEAR_DESCRIPTORS:
-		args->cleared += clear_descriptor(key, args->job);
+	case INAGG_CLEAR_STALE:
+		args->cleared += clear_descriptor(key, args);
 		break;
 	}
 	return 0;

@@ -220,6 +220,12 @@ struct inagg_descriptor_memory {
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
 };
 
+/* `occupancy`[0]: how many of `descriptors`, of all jobs, hold a block. */
+struct inagg_occupancy {
+	__u32	held;		/* now */
+	__u32	most;		/* ever */
+};
+
 /* `patience`: index job.index; of jobs with INAGG_CANARY; struct inagg_patience, learnt here.  Calls that race lose samples. */
 
 /* `policies`: index job.index; of jobs with INAGG_TRIO. */
@@ -297,6 +303,7 @@ enum inagg_clear_what {
 	INAGG_CLEAR_FLOORS,		/* entries of `floors` */
 	INAGG_CLEAR_AGGREGATORS,	/* entries of `aggregators` */
 	INAGG_CLEAR_DESCRIPTORS,	/* entries of `descriptors`, likewise of one row or all */
+	INAGG_CLEAR_STALE,	/* those of `descriptors` that no result will come by for: abandoned, or of a job or generation that has ended */
 };
 
 /*

@@ -79,6 +79,22 @@ def test_two_jobs(tmp_path):
         assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == 3
 
 
+def test_no_descriptor_is_left(tmp_path):
+    """Whatever is lost, and whichever way results take: soon after the last block none is held."""
+    spines = " ".join(SPINES)
+    held = ("held() { for s in " + spines + "; do inaggctl --bpffs /sys/fs/bpf/$s --json status; done | "
+            "sed -n 's/.*\"held\": *\\([0-9]*\\).*/\\1/p' | sort -u; }")
+    run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", "--root-arg", "--job=1:size=8,algorithm=canary",
+                *FABRIC, "--loss", 0.02, "--rate", "200mbit", "--cut", "leaf0/uplink1@2s", "--mend", "leaf0/uplink1@4s", "--",
+                "sh", "-c", f"inagg-perf allreduce -b 1M -e 1M -n 30 -w 1 --check --json || exit; test $INAGG_RANK != 0 || {{ {held}; "
+                "for i in $(seq 20); do test \"$(held)\" != 0 || break; sleep 0.5; done; "
+                f"for s in {spines}; do inaggctl --bpffs /sys/fs/bpf/$s --json status; done; }}")
+    assert run.status == 0
+    rows = [value["descriptors"] for value in objects("\n".join(run.lines(0)) + "\n") if "descriptors" in value]
+    assert len(rows) == len(SPINES) and all(row["held"] == 0 for row in rows)
+    assert any(row["most"] > 0 for row in rows)
+
+
 def test_leaves_and_spines(tmp_path):
     result = canary(tmp_path, 16, "-b", "4K", "-e", "256K", "-f", 64, *QUICK, options=(*FABRIC, "--loss", 0.01), switches=SPINES)
     assert all(row["additions"] > 0 for row in result.switches), "blocks go by all of them"

@@ -235,6 +235,7 @@ void XdpPlane::clear_slots() {
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.floors), &key, &lost, BPF_ANY), "clearing a floor");
     clear(INAGG_CLEAR_AGGREGATORS, switch_aggregators);
     clear(INAGG_CLEAR_DESCRIPTORS, switch_descriptors);
+    check_occupancy();
     clear_records();
 }
 
@@ -255,6 +256,15 @@ void XdpPlane::clear(uint32_t what, uint32_t count) {
     check(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.inagg_clear), &options), "inagg_clear");
     if (args.cleared != count)
         throw std::runtime_error("inagg_clear left entries out");
+}
+
+// All descriptors are free: so has each been counted that was taken or freed before.
+void XdpPlane::check_occupancy() {
+    const uint32_t zero = 0;
+    inagg_occupancy occupancy{};
+    check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.occupancy), &zero, &occupancy), "reading `occupancy`");
+    if (occupancy.held)
+        throw std::runtime_error("descriptors that are free count as held: " + std::to_string(static_cast<int32_t>(occupancy.held)));
 }
 
 void XdpPlane::clear_records() {

@@ -46,6 +46,7 @@ private:
     void expire_descriptors(uint32_t number, uint32_t index);
     void set_flags(uint16_t flags);
     void clear(uint32_t what, uint32_t count);
+    void check_occupancy();
     Answer run(const bpf_program *program, const Frame &frame, const std::set<uint32_t> &rows_of_jobs);
     std::set<uint32_t> job_row(const Frame &frame) const;
     std::map<uint32_t, uint32_t> rows; // job number to row of stats

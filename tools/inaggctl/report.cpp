@@ -110,6 +110,12 @@ json sweeps_json(const SwitchMaps &maps) {
             {"busy", done.busy}};
 }
 
+// Of canary's blocks.
+json descriptors_json(const SwitchMaps &maps) {
+    const inagg_occupancy occupancy = maps.occupancy();
+    return {{"count", maps.descriptor_count()}, {"held", occupancy.held}, {"most", occupancy.most}};
+}
+
 json port_json(const SwitchMaps &maps, const AttachedPort &port) {
     const auto queue = maps.queue(port.ifindex);
     return {{"port", port.name},
@@ -176,6 +182,7 @@ json read_status(const Where &where) {
             {"jobs", jobs.size()},
             {"slots", maps.slot_count()},
             {"slots_used", used},
+            {"descriptors", descriptors_json(maps)},
             {"sweeps", sweeps_json(maps)}};
 }
 
@@ -236,6 +243,9 @@ void print_status(const json &status) {
                    port["marked"].is_null() ? "" : fmt::format(", {} frames met a long queue", text(port["marked"])));
     fmt::print("jobs       {}\n", text(status["jobs"]));
     fmt::print("slots      {} of {} in use\n", text(status["slots_used"]), text(status["slots"]));
+    if (status.contains("descriptors") && status["descriptors"]["most"] != 0) // a P4 switch does not count them
+        fmt::print("descriptors {} of {} held, {} at most\n", text(status["descriptors"]["held"]),
+                   text(status["descriptors"]["count"]), text(status["descriptors"]["most"]));
     const json &sweeps = status["sweeps"];
     if (sweeps["timers"] != 0)
         fmt::print("sweeps     every {} us by {} timers, {:.1f} % of a CPU, {:.1f} us at most\n", text(sweeps["period_us"]),

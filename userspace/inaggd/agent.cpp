@@ -518,6 +518,8 @@ void Agent::watch() {
         apply(outcome);
     }
     apply(book_.forget_returning(Clock::now()));
+    if (maps_.occupancy().held) // their timers free them, too, if the kernel had memory for those
+        maps_.free_stale_descriptors();
 }
 
 } // namespace inaggd

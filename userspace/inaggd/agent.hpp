@@ -54,7 +54,7 @@ public:
     void keep_ports(const std::set<uint32_t> &present);
     // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
     void poll_activity();
-    // Looks for ranks that are gone, and lets their jobs go on without them. Call it once in each watch_interval().
+    // Looks for ranks that are gone, lets their jobs go on without them, and frees descriptors of blocks that are. Call it once in each watch_interval().
     void watch();
     std::chrono::milliseconds watch_interval() const;
 

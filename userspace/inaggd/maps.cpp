@@ -92,6 +92,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.up_ports_ = open_pin(dir, "up_ports");
     maps.routes_ = open_pin(dir, "routes");
     maps.keys_ = open_pin(dir, "keys");
+    maps.occupancy_ = open_pin(dir, "occupancy");
 
     const bpf_map_info info = info_of(maps.slots_, "slots");
     if (info.value_size != sizeof(inagg_slot_memory))
@@ -372,6 +373,17 @@ void SwitchMaps::zero_descriptors(uint32_t index) const {
     clear(
         {.first = 0, .count = descriptor_count_, .cleared = 0, .what = INAGG_CLEAR_DESCRIPTORS, .job = index},
         "descriptors");
+}
+
+void SwitchMaps::free_stale_descriptors() const {
+    clear({.first = 0, .count = descriptor_count_, .cleared = 0, .what = INAGG_CLEAR_STALE, .job = 0}, "descriptors");
+}
+
+inagg_occupancy SwitchMaps::occupancy() const {
+    inagg_occupancy occupancy{};
+    uint32_t zero = 0;
+    check(bpf_map_lookup_elem(occupancy_.get(), &zero, &occupancy), "occupancy");
+    return occupancy;
 }
 
 uint16_t random_boot(uint16_t previous) {

@@ -112,6 +112,10 @@ public:
     void zero_aggregators() const;
     // Of one row, or with INAGG_MAX_JOBS of all.
     void zero_descriptors(uint32_t index) const;
+    // Those that hold blocks which nobody waits for any more.
+    void free_stale_descriptors() const;
+    uint32_t descriptor_count() const { return descriptor_count_; }
+    inagg_occupancy occupancy() const;
     inagg_sweep_settings sweep_settings() const;
     // What all sweepers have done together; `longest_ns` of any.
     inagg_sweeper sweeps() const;
@@ -122,7 +126,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_, queues_, quotas_, shares_, up_ports_, routes_, keys_;
+    Fd uplinks_, subtrees_, queues_, quotas_, shares_, up_ports_, routes_, keys_, occupancy_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0,
              descriptor_count_ = 0;
 };
