@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
 .NOTPARALLEL:
-.PHONY: all deps build demo test test-full simulation-long vm-test vm-debug bench install uninstall clean \
+.PHONY: all deps build demo test test-full simulation-long chaos vm-test vm-debug bench install uninstall clean \
 	format format-check help
 
 all: build ## build everything (the default)
@@ -37,6 +37,9 @@ test-full: deps build ## the full matrices of every tier (under an hour)
 
 simulation-long: deps build ## only the simulated schedules, with millions of seeds
 	@cmake --build $(BUILD) --target simulation-long
+
+chaos: deps build ## an hour of random jobs while workers, agents, servers, links and programs fail
+	@tests/chaos/run --seconds 3600 --seed $${SEED:-$$(date +%s)} --build $(BUILD) --report $(BUILD)/chaos.json
 
 vm-test: deps build ## the full matrix on Debian's 6.1 and 6.12 kernels in QEMU (hours without KVM)
 	@tests/run --build $(BUILD) --full vm
