@@ -20,9 +20,17 @@ TOKEN = "INAGG_CHAOS"  # in the environment of all that a run starts
 # Outcomes
 
 
+def objects(line):
+    """The JSON objects of a line: two processes may have written to the same pipe."""
+    decoder, at = json.JSONDecoder(), 0
+    while (at := line.find("{", at)) >= 0:
+        value, at = decoder.raw_decode(line, at)
+        yield value
+
+
 def reports(run, workers):
     """By rank, what its processes have printed, one after the other."""
-    return [[json.loads(line) for line in run.lines(rank) if line.startswith("{")] for rank in range(workers)]
+    return [[value for line in run.lines(rank) for value in objects(line)] for rank in range(workers)]
 
 
 def explains(scenario, error):
