@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
 .NOTPARALLEL:
-.PHONY: all deps build demo test test-full simulation-long chaos vm-test vm-debug bench install uninstall clean \
+.PHONY: all deps build demo test test-full simulation-long chaos fuzz mutants vm-test vm-debug bench install uninstall clean \
 	format format-check help
 
 all: build ## build everything (the default)
@@ -41,6 +41,16 @@ simulation-long: deps build ## only the simulated schedules, with millions of se
 chaos: deps build ## an hour of random jobs while workers, agents, servers, links and programs fail
 	@tests/chaos/run --seconds 3600 --seed $${SEED:-$$(date +%s)} --build $(BUILD) --report $(BUILD)/chaos.json
 
+FUZZ_SECONDS ?= 3600
+fuzz: deps ## libFuzzer for an hour (FUZZ_SECONDS) on each parser and state machine that takes outside bytes
+	@cmake -S . -B $(BUILD)-fuzz -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DINAGG_FUZZ=ON
+	@cmake --build $(BUILD)-fuzz --target fuzzers
+	@tests/fuzz/run --build $(BUILD)-fuzz --seconds $(FUZZ_SECONDS)
+
+mutants: deps build ## break the rules of the core one by one: the tests must notice each
+	@cmake --build $(BUILD) --target simulate-mutants unit-tests-mutants
+	@tests/mutants/run --build $(BUILD)
+
 vm-test: deps build ## the full matrix on Debian's 6.1 and 6.12 kernels in QEMU (hours without KVM)
 	@tests/run --build $(BUILD) --full vm
 
@@ -60,7 +70,7 @@ uninstall: ## remove what `make install` installed from this build
 	@sed 's|^|$(DESTDIR)|' $(BUILD)/install_manifest.txt | tr '\n' '\0' | xargs -0r rm -fv
 
 clean: ## remove the build directories
-	rm -rf $(BUILD) $(BUILD)-asan
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
 
 format_files = git ls-files '*.c' '*.h' '*.cpp' '*.hpp'
 format: ## format all sources (needs clang-format)

@@ -84,8 +84,8 @@ SocketIo::~SocketIo() {
 // No UDP checksums (RFC 6935), as everywhere in this protocol; never a fragment.
 void SocketIo::open_socket(const Address &address) {
     const bool four = address.family == 4;
-    Socket &opened = sockets_.emplace_back(
-        inagg::Fd(socket(four ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), address.family);
+    inagg::Fd opening(socket(four ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    Socket &opened = sockets_.emplace_back(Socket{.fd = std::move(opening), .family = address.family});
     const int fd = opened.fd.get();
     if (fd < 0)
         throw Error("UDP socket: {}", system_text(errno));
