@@ -4,14 +4,18 @@
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
+import pty
 import re
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -346,6 +350,41 @@ def test_cleared_slots(hosts):
         assert workers[0].boot == boot
 
 
+def seen_in_terminal(*arguments, key):
+    """What a program shows in a terminal of 80 x 24 until it has said `key` and gets it; its status."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(arguments[0], arguments)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    shown, end = b"", time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                shown += os.read(terminal, 65536)
+            except OSError:  # the program has ended
+                break
+        elif f"{key} quits".encode() in shown:
+            os.write(terminal, key.encode())
+    return shown.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_top(hosts):
+    with Agent():
+        workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        sums(workers, 0)
+        Worker(hosts[2], 0, nonce=workers[0].nonce).contribute(9, 1)
+        until(lambda: ctl("drops"), "a stranger's packet is dropped")
+        once = subprocess.run([BUILD / "bin/inaggctl", "top", "--once", "--interval=0.2"], capture_output=True, text=True)
+        assert once.returncode == 0, once.stderr
+        lines = once.stdout.splitlines()
+        assert any(line.split()[:3] == ["7", "2/2", "switchml"] for line in lines), lines
+        assert "DROPS" in lines, lines
+        shown, status = seen_in_terminal(str(BUILD / "bin/inaggctl"), "top", key="q")
+        assert status == 0 and "switchml" in shown and "2/2" in shown, (status, shown)
+    assert "is a switch running here" in ctl_fails("top", "--once")
+
+
 def test_control(hosts):
     with Agent():
         ctl("job", "add", "9:size=2,slots=32,control=4,elements=64,checked")
@@ -486,15 +525,17 @@ def test_ports_come_and_go(hosts):
     subprocess.run(["ip", "link", "del", "q0"], check=True)
 
 
-def main():
+def main(tests):
+    """Runs the functions of `tests` that are tests, in namespaces."""
     if sys.argv[1:] != ["inside"]:
         enter_namespaces()
     hosts = build_network(len(PORTS))
-    for name, test in list(globals().items()):
+    for name, test in list(tests.items()):
         if name.startswith("test_"):
             print(f"--- {name}", flush=True)
             test(hosts)
     print("all passed")
 
 
-main()
+if __name__ == "__main__":
+    main(globals())

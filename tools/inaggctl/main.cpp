@@ -8,6 +8,7 @@
 #include "maps.hpp"
 #include "report.hpp"
 #include "sockets.hpp"
+#include "top.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -36,6 +37,7 @@ public:
                               [this] { return read_drops(where_, job_); }, print_drops);
         for (CLI::App *command : {stats, drops})
             command->add_option("--job", job_, "only this job");
+        describe_top();
         reading("sockets", "AF_INAGG sockets of this network namespace", read_sockets, print_sockets);
         describe_slots();
         auto *reload = app.add_subcommand("reload", "let inaggd start again, with its configuration as it is now");
@@ -104,6 +106,21 @@ private:
             command->add_option("JOB", job_, "the job's number")->required();
     }
 
+    void describe_top() {
+        CLI::App *top = app_.add_subcommand("top", "what the switch does, live; q quits");
+        top->fallthrough();
+        top->add_option("--interval", interval_, "seconds that rates are over")
+            ->check(CLI::Range(0.1, 3600.0))
+            ->capture_default_str();
+        top->add_flag("--once", once_, "print rates once, as plain text");
+        top->callback([this] {
+            run_ = [this] {
+                const std::chrono::duration<double> interval(interval_);
+                once_ ? print_switch(where_, interval) : watch_switch(where_, interval);
+            };
+        });
+    }
+
     void describe_slots() {
         CLI::App *slots = app_.add_subcommand("slots", "the switch's memory");
         slots->require_subcommand(1);
@@ -137,7 +154,8 @@ private:
 
     CLI::App &app_;
     Where where_{inaggd::default_bpffs, inaggd::default_run_dir};
-    bool json_ = false, keep_boot_ = false;
+    bool json_ = false, keep_boot_ = false, once_ = false;
+    double interval_ = 1;
     std::optional<uint16_t> job_;
     std::string spec_, key_file_;
     std::vector<std::string> interfaces_;

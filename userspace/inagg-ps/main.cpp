@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/epoll.h>
 #include <sys/signalfd.h>
 
 #include <csignal>
@@ -38,7 +39,7 @@ struct Options {
     uint32_t idle_seconds = 600, join_seconds = 60;
     bool no_auto_jobs = false, verbose = false;
     Indices indices = Indices::hashed;
-    std::string stats;
+    std::string stats, metrics;
     int ready_fd = -1;
 };
 
@@ -79,6 +80,8 @@ void describe(CLI::App &app, Options &o) {
         ->check(CLI::Range(1u, 86400u))
         ->capture_default_str();
     app.add_option("--stats", o.stats, "file for the counters (JSON), written on SIGUSR1 and at the end");
+    app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")
+        ->transform(inaggd::metrics_address());
     app.add_option("--ready-fd", o.ready_fd, "write a newline here once packets are taken")->configurable(false);
     app.add_flag("-v,--verbose", o.verbose, "log every event");
 }
@@ -179,7 +182,13 @@ public:
             server_.add_job(parse_job_spec(job), Clock::now());
         if (!o_.stats.empty())
             write(statistics(server_)); // or say now that the file cannot be written
-        io_.watch(signals_.get());
+        watch(signals_.get());
+        if (!o_.metrics.empty()) {
+            metrics_ = std::make_unique<MetricsServer>(o_.metrics, [this] { return metrics(server_); });
+            watch(metrics_->fd());
+            spdlog::info("metrics at http://{}/metrics", o_.metrics);
+        }
+        io_.watch(watched_.get());
         for (const Address &address : addresses_)
             spdlog::info("server {} port {}, boot id {:#06x}", address.text(), INAGG_PORT, boot_);
         constexpr int little = 4 << 20; // a window of 8 ranks
@@ -207,6 +216,8 @@ public:
                                bool congested) { server_.receive(packet, from, congested, Clock::now()); },
                         std::max(left, std::chrono::milliseconds(0)));
             read_signals();
+            if (metrics_)
+                metrics_->serve();
             if (const Time now = Clock::now(); now >= next_tick) {
                 server_.tick(now);
                 next_tick = now + tick_period;
@@ -220,6 +231,12 @@ public:
     }
 
 private:
+    void watch(int fd) {
+        epoll_event event{.events = EPOLLIN, .data = {}};
+        if (epoll_ctl(watched_.get(), EPOLL_CTL_ADD, fd, &event))
+            throw Error("epoll: {}", system_text(errno));
+    }
+
     void read_signals() {
         signalfd_siginfo info;
         while (read(signals_.get(), &info, sizeof info) == sizeof info) {
@@ -245,9 +262,10 @@ private:
     Options o_;
     const uint16_t boot_ = random_boot();
     std::vector<Address> addresses_;
-    Fd signals_;
+    Fd signals_, watched_{epoll_create1(EPOLL_CLOEXEC)}; // all that io_ looks at beside packets
     SocketIo io_;
     Server server_;
+    std::unique_ptr<MetricsServer> metrics_;
     bool stop_ = false;
 };
 

@@ -3,6 +3,8 @@
 
 #include "counters.hpp"
 
+#include <fmt/format.h>
+
 namespace ps {
 
 using json = nlohmann::ordered_json;
@@ -22,6 +24,16 @@ json statistics(const Server &server) {
     rows.push_back(row("past", server.past_stats()));
     rows.push_back(row(nullptr, server.no_job_stats()));
     return rows;
+}
+
+inaggd::Metrics metrics(const Server &server) {
+    std::vector<inaggd::MetricsRow> rows;
+    server.for_jobs([&](uint16_t number, const inagg_stats &stats) {
+        rows.push_back({.job = fmt::format("{}", number), .stats = stats});
+    });
+    rows.push_back({.job = "past", .stats = server.past_stats()});
+    rows.push_back({.job = "none", .stats = server.no_job_stats()});
+    return inaggd::metrics_of(server.book(), rows);
 }
 
 } // namespace ps

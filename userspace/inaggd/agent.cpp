@@ -522,4 +522,16 @@ void Agent::watch() {
         maps_.free_stale_descriptors();
 }
 
+std::vector<MetricsRow> Agent::metrics_rows() const {
+    std::vector<MetricsRow> rows;
+    for (const auto &[number, job] : book_.jobs()) {
+        MetricsRow &row =
+            rows.emplace_back(MetricsRow{.job = fmt::format("{}", number), .stats = maps_.stats(job.record.index)});
+        if (has_records(job.record))
+            row.attendance = maps_.attendance(job.record.index);
+    }
+    rows.push_back({.job = "none", .stats = maps_.stats(INAGG_STATS_NO_JOB)});
+    return rows;
+}
+
 } // namespace inaggd

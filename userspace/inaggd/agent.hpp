@@ -7,6 +7,7 @@
 #include "job_book.hpp"
 #include "loader.hpp"
 #include "maps.hpp"
+#include "metrics.hpp"
 #include "sweeper.hpp"
 #include "watch.hpp"
 
@@ -59,6 +60,8 @@ public:
     std::chrono::milliseconds watch_interval() const;
 
     const SwitchMaps &maps() const { return maps_; }
+    // Counters of all jobs, and of packets that belong to none.
+    std::vector<MetricsRow> metrics_rows() const;
     JobBook &book() { return book_; }
 
 private:

@@ -2,6 +2,7 @@
 #include "daemon_options.hpp"
 
 #include "error.hpp"
+#include "metrics.hpp"
 #include "power_of_two.hpp"
 
 #include <inagg/core/packet.h>
@@ -109,6 +110,8 @@ void describe(CLI::App &app, Options &o) {
                    "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FULL")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
+    app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")
+        ->transform(metrics_address());
     app.add_flag("--fresh", o.fresh, "discard what an earlier inaggd left")->configurable(false);
     app.add_flag("--keep", o.keep, "leave the switch running on exit");
     app.add_flag("--check", o.check, "only say whether inaggd could start so; changes nothing")->configurable(false);

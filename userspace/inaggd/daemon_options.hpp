@@ -25,6 +25,7 @@ struct Options {
     uint32_t buckets = INAGG_DEFAULT_BUCKETS, sweepers = 100, sweeps_per_expiry = 4;
     uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4;
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
+    std::string metrics; // where Prometheus finds them; empty: nowhere
     int ready_fd = -1;
     std::optional<uint16_t> bmv2; // Thrift port of the switch to drive; none: this machine's XDP switch
     std::string cpu_port;         // its way to this agent

@@ -1100,6 +1100,13 @@ bool JobBook::needs_no_slots(const inagg_job &record) const {
     return has_descriptors(record) || (shares_slots(record) && policy_.has_parent());
 }
 
+uint32_t JobBook::slots_used() const {
+    uint32_t used = 0;
+    for (const auto &[number, job] : jobs_)
+        used += has_records(job.record) || needs_no_slots(job.record) ? 0 : pool_slots(job.record);
+    return used;
+}
+
 // Slots with memory of their own and slots that are only numbers come from two pools.
 std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
     std::vector<SlotRange> taken;

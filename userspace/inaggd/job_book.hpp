@@ -217,6 +217,8 @@ public:
     Policy &policy() { return policy_; }
     const Policy &policy() const { return policy_; }
     const std::map<uint16_t, JobState> &jobs() const { return jobs_; }
+    // Of the policy's slots, those that jobs have for themselves.
+    uint32_t slots_used() const;
     // How the parents are reached, in the order of the policy; own_address is not filled in.
     const UpPorts &up_ports() const { return up_ports_; }
 

@@ -132,6 +132,8 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
 // Throws what a start with these options would end with.
 void check_start(const Options &o) {
     Plan plan(o);
+    if (!o.metrics.empty())
+        need_own_metrics_address(o.metrics);
     JobBook book(policy_of(o, plan, o.slots, o.buffers), [] { return uint16_t{0}; });
     if (std::filesystem::exists(o.bpffs + "/jobs") && !o.fresh) {
         SwitchMaps maps = SwitchMaps::open(o.bpffs);
@@ -170,7 +172,8 @@ public:
         if (!events_)
             throw Error("events: {}", system_text(errno));
         service_.listen({.add_job = [this](const JobSpec &spec) { agent_->add_job(spec); },
-                         .remove_job = [this](uint16_t number) { agent_->remove_job(number); }});
+                         .remove_job = [this](uint16_t number) { agent_->remove_job(number); },
+                         .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); }});
         loader_.attach_new(o_.ports);
         take_over(settings);
     }

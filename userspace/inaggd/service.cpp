@@ -120,6 +120,10 @@ void Service::listen(Commands commands) {
     unlink((o_.run_dir + "/" + (is_asked ? control_socket_name : asked_socket_name)).c_str()); // of an agent that was killed
     control_ = std::make_unique<ControlServer>(o_.run_dir + "/" + (is_asked ? asked_socket_name : control_socket_name),
                                                [this](const json &request) { return command(request); });
+    if (!o_.metrics.empty()) {
+        metrics_ = std::make_unique<MetricsServer>(o_.metrics, commands_.metrics);
+        spdlog::info("metrics at http://{}/metrics", o_.metrics);
+    }
 }
 
 void Service::announce() const {
@@ -133,12 +137,16 @@ void Service::announce() const {
 void Service::add_to(std::vector<pollfd> &fds) const {
     fds.push_back({.fd = signals_.get(), .events = POLLIN, .revents = 0});
     control_->add_to(fds);
+    if (metrics_)
+        fds.push_back({.fd = metrics_->fd(), .events = POLLIN, .revents = 0});
 }
 
 void Service::serve(const std::vector<pollfd> &fds) {
     for (const pollfd &ready : fds)
         if (ready.revents && ready.fd == signals_.get())
             read_signals();
+        else if (ready.revents && metrics_ && ready.fd == metrics_->fd())
+            metrics_->serve();
         else if (ready.revents)
             control_->serve(ready.fd);
 }

@@ -6,6 +6,7 @@
 #include "control.hpp"
 #include "job_spec.hpp"
 #include "daemon_options.hpp"
+#include "metrics.hpp"
 
 #include <poll.h>
 
@@ -37,6 +38,7 @@ struct Commands {
     // What inaggctl is to show: "status", "jobs", "job", "stats" or "drops", the last three of `job`, if that is no null.
     // Not set: it is in pinned maps, which inaggctl reads.
     std::function<nlohmann::ordered_json(const std::string &what, const nlohmann::json &job)> read{};
+    std::function<Metrics()> metrics{};
 };
 
 class Service {
@@ -69,6 +71,7 @@ private:
     Fd signals_;
     Commands commands_{};
     std::unique_ptr<ControlServer> control_;
+    std::unique_ptr<MetricsServer> metrics_;
     bool stop_ = false, reload_ = false;
 };
 

@@ -397,6 +397,15 @@ std::vector<inagg_stats> P4Agent::all_stats() const {
     return rows;
 }
 
+std::vector<MetricsRow> P4Agent::metrics_rows() const {
+    const std::vector<inagg_stats> stats = all_stats();
+    std::vector<MetricsRow> rows;
+    for (const auto &[number, job] : book_.jobs())
+        rows.push_back({.job = fmt::format("{}", number), .stats = stats[job.record.index]});
+    rows.push_back({.job = "none", .stats = stats[INAGG_STATS_NO_JOB]});
+    return rows;
+}
+
 json P4Agent::read(const std::string &what, std::optional<uint16_t> job) const {
     if (what == "status")
         return read_status();

@@ -6,6 +6,7 @@
 #include "event_limit.hpp"
 #include "gate.hpp"
 #include "job_book.hpp"
+#include "metrics.hpp"
 #include "p4/driver.hpp"
 #include "p4/punt.hpp"
 
@@ -66,6 +67,8 @@ public:
     void poll_activity();
 
     const JobBook &book() const { return book_; }
+    // Counters of all jobs, and of packets that belong to none.
+    std::vector<MetricsRow> metrics_rows() const;
     // What inaggctl shows: see Commands.
     nlohmann::ordered_json read(const std::string &what, std::optional<uint16_t> job) const;
 

@@ -143,7 +143,8 @@ public:
                          .remove_job = [this](uint16_t number) { agent_->remove_job(number); },
                          .read = [this](const std::string &what, const nlohmann::json &job) {
                              return agent_->read(what, job.is_null() ? std::nullopt : std::optional<uint16_t>(job));
-                         }});
+                         },
+                         .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); }});
         look_at_links();
         const Settings &settings = plan_.around.settings;
         spdlog::info("BMv2 at Thrift port {}: {}, switch {} {} port {}, boot id {:#06x}, {} ports", *o_.bmv2,
@@ -223,6 +224,8 @@ void run(const Options &options, std::vector<std::string> arguments) { Daemon(op
 
 void check_start(const Options &options) {
     const Plan plan(options);
+    if (!options.metrics.empty())
+        need_own_metrics_address(options.metrics);
     Bmv2 bmv2(*options.bmv2);
     const Policy policy = plan.policy(options, slots_of(bmv2, options), bmv2.algorithm());
     need_possible(policy);

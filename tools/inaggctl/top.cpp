@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "top.hpp"
+
+#include "error.hpp"
+
+#define NCURSES_NOMACROS // they have names of C++'s
+#include <curses.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <clocale>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace inaggctl {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using Lines = std::vector<std::string>;
+using Counts = std::map<std::string, uint64_t>;
+
+constexpr double bits_per_element = 32;
+
+// What a switch says of itself at one time.
+struct Sample {
+    std::chrono::steady_clock::time_point at;
+    json status, jobs, drops;
+    std::map<std::string, json> switches; // members of a job that are switches, by the job
+    std::map<std::string, Counts> stats;  // by job
+};
+
+std::string job_name(const json &job) { return job.is_null() ? "none" : job.dump(); }
+
+std::string text(const json &value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+Counts counts_of(const json &row) {
+    Counts counts;
+    for (const auto &[name, value] : row.items())
+        if (name != "job")
+            counts[name] = value.get<uint64_t>();
+    return counts;
+}
+
+json switches_of(const Where &where, uint16_t job) {
+    json found = json::array();
+    try {
+        const json shown = read_job(where, job);
+        for (const json &member : shown["members"])
+            if (member["switch"].get<bool>())
+                found.push_back(member);
+    } catch (const inaggd::Error &) { // it has just gone
+    }
+    return found;
+}
+
+Sample sample(const Where &where) {
+    Sample now{.at = std::chrono::steady_clock::now(),
+               .status = read_status(where),
+               .jobs = read_jobs(where),
+               .drops = read_drops(where, {}),
+               .switches = {},
+               .stats = {}};
+    for (const json &row : read_stats(where, {}))
+        now.stats[job_name(row["job"])] = counts_of(row);
+    for (const json &job : now.jobs)
+        now.switches[job_name(job["job"])] = switches_of(where, job["job"]);
+    return now;
+}
+
+uint64_t count_of(const Sample &sample, const std::string &job, const std::string &counter) {
+    const auto row = sample.stats.find(job);
+    if (row == sample.stats.end())
+        return 0;
+    const auto value = row->second.find(counter);
+    return value == row->second.end() ? 0 : value->second;
+}
+
+// 0 also if the counter has begun again.
+double rate(const Sample &before, const Sample &now, const std::string &job, const std::string &counter) {
+    const uint64_t old = count_of(before, job, counter), value = count_of(now, job, counter);
+    const double seconds = Seconds(now.at - before.at).count();
+    return value > old && seconds > 0 ? static_cast<double>(value - old) / seconds : 0;
+}
+
+std::string job_line(const Sample &before, const Sample &now, const std::string &job, const std::string &ranks,
+                     const std::string &algorithm) {
+    const auto per_second = [&](const char *counter) { return rate(before, now, job, counter); };
+    return fmt::format("{:>6} {:>7} {:<9} {:>10.0f} {:>10.0f} {:>8.3f} {:>9} {:>9} {:>4.0f}", job, ranks, algorithm,
+                       per_second("packets"), per_second("completions"), per_second("elements") * bits_per_element / 1e9,
+                       count_of(now, job, "degraded"), count_of(now, job, "drops"), per_second("drops"));
+}
+
+void add_jobs(Lines &lines, const Sample &before, const Sample &now) {
+    lines.push_back(fmt::format("{:>6} {:>7} {:<9} {:>10} {:>10} {:>8} {:>9} {:>9} {:>4}", "JOB", "RANKS", "ALGORITHM",
+                                "PACKETS/s", "BLOCKS/s", "Gbit/s", "DEGRADED", "DROPS", "/s"));
+    for (const json &job : now.jobs)
+        lines.push_back(job_line(before, now, job_name(job["job"]), text(job["joined"]) + "/" + text(job["size"]),
+                                 text(job["algorithm"])));
+    lines.push_back(job_line(before, now, "none", "", ""));
+}
+
+void add_stragglers(Lines &lines, const Sample &now) {
+    Lines found;
+    for (const json &job : now.jobs)
+        for (const json &rank : job["stragglers"])
+            found.push_back(fmt::format("{:>6} rank {:>2} {:<10} missed {} blocks, {} packets heard", job_name(job["job"]),
+                                        text(rank["rank"]), text(rank["state"]), text(rank["missed"]), text(rank["heard"])));
+    if (found.empty())
+        return;
+    lines.insert(lines.end(), {"", "STRAGGLERS"});
+    lines.insert(lines.end(), found.begin(), found.end());
+}
+
+void add_drops(Lines &lines, const Sample &now) {
+    if (now.drops.empty())
+        return;
+    lines.insert(lines.end(), {"", "DROPS"});
+    for (const json &row : now.drops)
+        lines.push_back(fmt::format("{:>6} {:>10} {:<14} {}", job_name(row["job"]), text(row["packets"]), text(row["reason"]),
+                                    text(row["text"])));
+}
+
+// Neighbours of this switch in the jobs' trees.
+void add_tree(Lines &lines, const Sample &now) {
+    Lines found;
+    for (const json &job : now.jobs) {
+        const std::string name = job_name(job["job"]);
+        const json ups = job["route"].is_null() ? json::array() : job["route"]["ports"];
+        for (const json &up : ups)
+            found.push_back(fmt::format("{:>6} above {} through {}{}", name, text(up["address"]), text(up["port"]),
+                                        up["up"].get<bool>() ? "" : ", not in use"));
+        if (ups.empty() && job["parent"] != "none")
+            found.push_back(fmt::format("{:>6} above {} through {}", name, text(job["parent"]), text(job["parent_port"])));
+        for (const json &below : now.switches.at(name))
+            found.push_back(fmt::format("{:>6} below {} through {}, rank {}", name, text(below["address"]), text(below["port"]),
+                                        text(below["rank"])));
+    }
+    if (found.empty())
+        return;
+    lines.insert(lines.end(), {"", "TREE"});
+    lines.insert(lines.end(), found.begin(), found.end());
+}
+
+Lines frame(const Sample &before, const Sample &now) {
+    const json &status = now.status;
+    Lines lines = {fmt::format("inagg switch {} {}: agent {}, {} ports", text(status["address4"]), text(status["address6"]),
+                               text(status["agent"]), status["ports"].size()),
+                   fmt::format("slots {} of {} in use, {} jobs", text(status["slots_used"]), text(status["slots"]),
+                               text(status["jobs"])),
+                   ""};
+    add_jobs(lines, before, now);
+    add_stragglers(lines, now);
+    add_drops(lines, now);
+    add_tree(lines, now);
+    return lines;
+}
+
+// The terminal as curses has it, until this goes.
+class Screen {
+public:
+    Screen() {
+        std::setlocale(LC_ALL, "");
+        screen_ = newterm(nullptr, stdout, stdin);
+        if (!screen_)
+            throw inaggd::Error("top: there is no terminal that curses knows (TERM); --once prints plain text");
+        cbreak();
+        noecho();
+        curs_set(0);
+        keypad(stdscr, true);
+    }
+    ~Screen() {
+        endwin();
+        delscreen(screen_);
+    }
+    Screen(const Screen &) = delete;
+
+    void show(const Lines &lines) {
+        const int rows = std::max(getmaxy(stdscr) - 1, 1);
+        first_ = std::clamp(first_, 0, std::max(static_cast<int>(lines.size()) - rows, 0));
+        werase(stdscr);
+        for (int row = 0; row < rows && first_ + row < static_cast<int>(lines.size()); row++)
+            mvwaddnstr(stdscr, row, 0, lines[first_ + row].c_str(), getmaxx(stdscr));
+        mvwaddnstr(stdscr, rows, 0, "q quits, arrows scroll", getmaxx(stdscr));
+        wrefresh(stdscr);
+    }
+
+    // False when the user wants to go. Waits until `end` at most, or for a key.
+    bool wait(std::chrono::steady_clock::time_point end) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+        wtimeout(stdscr, std::max(static_cast<int>(left.count()), 0));
+        const int key = wgetch(stdscr);
+        if (key == KEY_DOWN || key == 'j')
+            first_++;
+        if (key == KEY_UP || key == 'k')
+            first_--;
+        return key != 'q';
+    }
+
+private:
+    SCREEN *screen_ = nullptr;
+    int first_ = 0; // line at the top
+};
+
+} // namespace
+
+void watch_switch(const Where &where, Seconds interval) {
+    Sample before = sample(where), now = before; // or say now that there is no switch
+    const auto period = std::chrono::duration_cast<std::chrono::steady_clock::duration>(interval);
+    Screen screen;
+    screen.show(frame(before, now));
+    while (screen.wait(now.at + period)) {
+        if (std::chrono::steady_clock::now() >= now.at + period) {
+            before = std::move(now);
+            now = sample(where);
+        }
+        screen.show(frame(before, now));
+    }
+}
+
+void print_switch(const Where &where, Seconds interval) {
+    const Sample before = sample(where);
+    std::this_thread::sleep_for(interval);
+    for (const std::string &line : frame(before, sample(where)))
+        fmt::print("{}\n", line);
+}
+
+} // namespace inaggctl
