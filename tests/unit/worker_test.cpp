@@ -44,6 +44,13 @@ TEST_F(Worker, WindowFollowsTheLimit) {
     EXPECT_EQ(open(2), INAGG_W_SEND);
 }
 
+TEST_F(Worker, OnlyWhatIsInFlightHasAResult) {
+    EXPECT_EQ(result(s.block, 1), INAGG_W_NOTHING) << "its turn, but not sent yet";
+    EXPECT_EQ(s.block, 1u);
+    EXPECT_EQ(open(2), INAGG_W_SEND);
+    EXPECT_EQ(result(s.block, 3), INAGG_W_ACCEPT);
+}
+
 TEST_F(Worker, NothingMayGoBeforeALimitIsSet) {
     inagg_worker_init(&w, 4, 0);
     for (__u32 index = 0; index < 4; index++) {

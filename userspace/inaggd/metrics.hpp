@@ -33,8 +33,8 @@ struct MetricsRow {
 // The rows' counters, and what the book says of the jobs and of the switch.
 Metrics metrics_of(const JobBook &book, const std::vector<MetricsRow> &rows);
 
-// A check of options: "ADDRESS:PORT", or "PORT" of the loopback interface, which the text becomes. IPv4, because Debian's
-// CivetWeb has no other.
+// A check of options: "ADDRESS:PORT", or "PORT" of the loopback interface, which the text becomes. IPv4: given an
+// IPv6 address, Debian's CivetWeb does not listen.
 CLI::Validator metrics_address();
 // Throws Error if none of this machine's interfaces has the address.
 void need_own_metrics_address(const std::string &where);
