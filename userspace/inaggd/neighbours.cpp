@@ -5,7 +5,8 @@
 
 #include <fmt/ranges.h>
 
-#include <ranges>
+#include <string>
+#include <vector>
 
 namespace inaggd {
 
@@ -13,9 +14,12 @@ Neighbour other_switch(const char *option, const std::string &text, const std::m
                        const Address &four, const Address &six) {
     const size_t slash = text.find('/');
     const auto port = ports.find(text.substr(0, slash));
-    if (slash == std::string::npos || port == ports.end())
-        throw Error("{} {}: write it as PORT/ADDRESS, with one of {}", option, text,
-                    fmt::join(std::views::keys(ports), ", "));
+    if (slash == std::string::npos || port == ports.end()) {
+        std::vector<std::string> names;
+        for (const auto &[name, index] : ports)
+            names.push_back(name);
+        throw Error("{} {}: write it as PORT/ADDRESS, with one of {}", option, text, fmt::join(names, ", "));
+    }
     const auto address = Address::parse(text.substr(slash + 1));
     if (!address || !address->is_host())
         throw Error("{} {}: not an address of a switch", option, text);

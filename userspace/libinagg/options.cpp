@@ -19,7 +19,6 @@
 #include <fstream>
 #include <initializer_list>
 #include <optional>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -187,8 +186,11 @@ void validate_ring(const inagg_options &options) {
 // Each tree's, or one for all.
 std::vector<std::string_view> switch_addresses(const inagg_options &options) {
     std::vector<std::string_view> addresses;
-    for (const auto &part : std::views::split(std::string_view(options.switch_address), ','))
-        addresses.emplace_back(part.begin(), part.end());
+    const std::string_view text = options.switch_address;
+    for (std::size_t begin = 0, end = 0; end != text.npos && !text.empty(); begin = end + 1) {
+        end = text.find(',', begin);
+        addresses.push_back(text.substr(begin, end == text.npos ? end : end - begin));
+    }
     return addresses;
 }
 
