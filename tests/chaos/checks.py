@@ -43,8 +43,8 @@ def explains(scenario, error):
         return "all ranks have been started" in error
     if fault.kind.startswith("server"):
         return re.search(r"the switch (at|ended)|waits for", error) is not None
-    if fault.kind == "worker-restarted" and "restarted by another run" in error:
-        return True
+    if fault.kind == "worker-restarted" and re.search("restarted by another run|the switch ended", error):
+        return True  # the latter where the former was lost
     # canary: a rank may wait for one that waits for the killed one
     named = r"\d+" if scenario.algorithm == "canary" else rf"(\d+, )*{fault.where}\b"
     return re.search(rf"\branks? {named}", error) is not None
