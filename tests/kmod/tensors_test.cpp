@@ -30,6 +30,20 @@ struct TensorTest : KmodTest {
             total += rank.info().*counter;
         return total;
     }
+
+    // Queues the sums of all[i], rank by rank, of type dtype_of(i), and then receives them.
+    template <typename Dtype> void check_queued(const std::vector<std::vector<Bytes>> &all, const Dtype &dtype_of) {
+        for (unsigned i = 0; i < all.size(); i++)
+            for (size_t r = 0; r < ranks.size(); r++)
+                ASSERT_EQ(ranks[r].send(all[i][r], {static_cast<uint8_t>(dtype_of(i)), INAGG_SUM, 0, INAGG_SCALE_AUTO}),
+                          static_cast<int>(all[i][r].size()));
+        for (unsigned i = 0; i < all.size(); i++)
+            for (Rank &rank : ranks) {
+                Bytes got(all[i][0].size());
+                ASSERT_EQ(rank.recv(got), static_cast<int>(got.size())) << i;
+                EXPECT_TRUE(got == expected(dtype_of(i), INAGG_SUM, all[i])) << i;
+            }
+    }
 };
 
 static void tiny_buffer(Rank &rank) { rank.set(INAGG_BUFFER, 1); } // four blocks
@@ -261,16 +275,8 @@ TEST_F(GuessTest, ManyAreQueuedAtScalesThatChange) {
     for (unsigned i = 0; i < 60; i++) {
         const auto dtype = static_cast<uint8_t>(dtype_of(i));
         all.push_back(dtype == INAGG_INT32 ? integers(3, 100, i) : sum_of(static_cast<int>(i / 7 % 2), i));
-        for (size_t r = 0; r < 3; r++)
-            ASSERT_EQ(ranks[r].send(all[i][r], {dtype, INAGG_SUM, 0, INAGG_SCALE_AUTO}),
-                      static_cast<int>(all[i][r].size()));
     }
-    for (unsigned i = 0; i < 60; i++)
-        for (Rank &rank : ranks) {
-            Bytes got(all[i][0].size());
-            ASSERT_EQ(rank.recv(got), static_cast<int>(got.size())) << i;
-            EXPECT_TRUE(got == expected(dtype_of(i), INAGG_SUM, all[i])) << i;
-        }
+    check_queued(all, dtype_of);
 }
 
 // The control blocks of what is not in the ring yet cannot go, and the other ranks wait for them.
@@ -656,19 +662,9 @@ TEST_F(BurstTest, ManyTensorsQueueUpBehindABurst) {
     set_all(INAGG_DTYPE, INAGG_INT32);
     std::vector<std::vector<Bytes>> all;
     const auto dtype_of = [](unsigned i) { return i % 5 == 4 ? INAGG_FLOAT32 : INAGG_INT32; };
-    for (unsigned i = 0; i < 30; i++) {
-        const auto dtype = static_cast<uint8_t>(dtype_of(i));
-        all.push_back(inputs_of(dtype_of(i), 2, 64 * (i % 7 * 90 + 1), i));
-        for (size_t r = 0; r < 2; r++)
-            ASSERT_EQ(ranks[r].send(all[i][r], {dtype, INAGG_SUM, 0, INAGG_SCALE_AUTO}),
-                      static_cast<int>(all[i][r].size()));
-    }
     for (unsigned i = 0; i < 30; i++)
-        for (Rank &rank : ranks) {
-            Bytes got(all[i][0].size());
-            ASSERT_EQ(rank.recv(got), static_cast<int>(got.size())) << i;
-            EXPECT_TRUE(got == expected(dtype_of(i), INAGG_SUM, all[i])) << i;
-        }
+        all.push_back(inputs_of(dtype_of(i), 2, 64 * (i % 7 * 90 + 1), i));
+    check_queued(all, dtype_of);
 }
 
 TEST_F(BurstTest, SumsStayExactWhereMuchIsLost) {
