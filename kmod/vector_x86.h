@@ -32,6 +32,17 @@ static inline vector_int choose(vector_int mask, vector_int yes, vector_int no)
 	return (yes & mask) | (no & ~mask);
 }
 
+/*
+ * All exceptions masked, to nearest, as kernel_fpu_begin() left it, but the inexact flag up: in a user's program it is
+ * after the first rounding, and an emulated processor (QEMU's hardfloat) uses the real one only then.
+ */
+static inline void begin_inexact(void)
+{
+	const u32 mxcsr = 0x1fa0;
+
+	asm volatile("ldmxcsr %0" : : "m"(mxcsr));
+}
+
 /* round(x * scale) + bias, to nearest even.  What does not fit is clamped, and 1 returned. */
 static u8 encode(const void *in, void *out, u32 count, u32 scale, u32 bias)
 {
@@ -42,6 +53,7 @@ static u8 encode(const void *in, void *out, u32 count, u32 scale, u32 bias)
 	vector_int misfits = int_of(0), scaled, magnitude, fits, clamped;
 	u32 i, any = 0;
 
+	begin_inexact();
 	for (i = 0; i < count; i += LANES) {
 		scaled = (vector_int)(((const vector_float *)in)[i / LANES] * s);
 		magnitude = magnitude_of(scaled);
@@ -62,6 +74,7 @@ static void decode(const void *in, void *out, u32 count, u32 scale, u32 bias)
 	const vector_int offset = int_of(bias);
 	u32 i;
 
+	begin_inexact();
 	for (i = 0; i < count; i += LANES)
 		((vector_float *)out)[i / LANES] =
 			__builtin_convertvector(((const vector_int *)in)[i / LANES] - offset, vector_float) * s;
