@@ -1,27 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What inaggctl reads from a switch, as JSON and as text.
+// What inaggctl shows of a switch, as text.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
-#include <cstdint>
-#include <optional>
-#include <string>
+#include "switch_state.hpp"
 
 namespace inaggctl {
 
 using json = nlohmann::ordered_json;
-
-struct Where {
-    std::string bpffs, run_dir;
-};
-
-json read_status(const Where &where);
-json read_jobs(const Where &where);
-json read_job(const Where &where, uint16_t number);
-// Of one job, or of all and of the packets that belong to none.
-json read_stats(const Where &where, std::optional<uint16_t> job);
-json read_drops(const Where &where, std::optional<uint16_t> job);
+using inaggd::Where;
 
 void print_status(const json &status);
 void print_jobs(const json &jobs);

@@ -2,6 +2,7 @@
 // inagg-ps: sums what ranks and switches send to it, in user space. The server of algorithm atp; with no switch at all,
 // the aggregator.
 #include "error.hpp"
+#include "http_address.hpp"
 #include "links.hpp"
 #include "power_of_two.hpp"
 #include "server.hpp"
@@ -81,7 +82,7 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_option("--stats", o.stats, "file for the counters (JSON), written on SIGUSR1 and at the end");
     app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")
-        ->transform(inaggd::metrics_address());
+        ->transform(inaggd::http_address());
     app.add_option("--ready-fd", o.ready_fd, "write a newline here once packets are taken")->configurable(false);
     app.add_flag("-v,--verbose", o.verbose, "log every event");
 }

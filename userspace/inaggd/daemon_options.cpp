@@ -2,7 +2,7 @@
 #include "daemon_options.hpp"
 
 #include "error.hpp"
-#include "metrics.hpp"
+#include "http_address.hpp"
 #include "power_of_two.hpp"
 
 #include <inagg/core/packet.h>
@@ -111,7 +111,9 @@ void describe(CLI::App &app, Options &o) {
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
     app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")
-        ->transform(metrics_address());
+        ->transform(http_address());
+    app.add_option("--web", o.web, "serve a page about the switch, likewise, to everyone who can reach the address; it changes nothing")
+        ->transform(http_address());
     app.add_flag("--fresh", o.fresh, "discard what an earlier inaggd left")->configurable(false);
     app.add_flag("--keep", o.keep, "leave the switch running on exit");
     app.add_flag("--check", o.check, "only say whether inaggd could start so; changes nothing")->configurable(false);

@@ -26,6 +26,7 @@ struct Options {
     uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4;
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
     std::string metrics; // where Prometheus finds them; empty: nowhere
+    std::string web;     // where people find a page; likewise
     int ready_fd = -1;
     std::optional<uint16_t> bmv2; // Thrift port of the switch to drive; none: this machine's XDP switch
     std::string cpu_port;         // its way to this agent

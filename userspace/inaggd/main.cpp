@@ -132,8 +132,7 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
 // Throws what a start with these options would end with.
 void check_start(const Options &o) {
     Plan plan(o);
-    if (!o.metrics.empty())
-        need_own_metrics_address(o.metrics);
+    need_own_addresses(o);
     JobBook book(policy_of(o, plan, o.slots, o.buffers), [] { return uint16_t{0}; });
     if (std::filesystem::exists(o.bpffs + "/jobs") && !o.fresh) {
         SwitchMaps maps = SwitchMaps::open(o.bpffs);

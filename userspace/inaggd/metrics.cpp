@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "metrics.hpp"
 
-#include "common/fd.hpp"
 #include "counters.hpp"
+#include "desk.hpp"
 #include "error.hpp"
+#include "http_address.hpp"
 
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <charconv>
-#include <condition_variable>
-#include <mutex>
 
 namespace inaggd {
 namespace {
@@ -95,27 +89,6 @@ void add_switch(Metrics &metrics, const JobBook &book) {
     gauge("inagg_slots_used", "Slots that jobs have for themselves.", book.slots_used());
 }
 
-struct HostPort {
-    Address address;
-    uint16_t port;
-};
-
-std::optional<uint16_t> parse_port(std::string_view text) {
-    uint16_t port = 0;
-    const char *end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, port);
-    return error == std::errc() && rest == end && port ? std::optional(port) : std::nullopt;
-}
-
-std::optional<HostPort> parse_host_port(const std::string &text) {
-    const size_t colon = text.find(':');
-    const auto address = Address::parse(colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon));
-    const auto port = parse_port(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
-    if (!address || !port)
-        return std::nullopt;
-    return HostPort{*address, *port};
-}
-
 } // namespace
 
 Metrics metrics_of(const JobBook &book, const std::vector<MetricsRow> &rows) {
@@ -128,79 +101,15 @@ Metrics metrics_of(const JobBook &book, const std::vector<MetricsRow> &rows) {
     return metrics;
 }
 
-CLI::Validator metrics_address() {
-    return {[](std::string &text) {
-                const auto where = parse_host_port(text);
-                if (!where)
-                    return text + ": write it as ADDRESS:PORT, with an IPv4 address, or as PORT, which is at 127.0.0.1";
-                text = fmt::format("{}:{}", where->address.text(), where->port);
-                return std::string();
-            },
-            "ADDRESS:PORT"};
-}
-
-void need_own_metrics_address(const std::string &where) {
-    const Address address = parse_host_port(where).value().address;
-    sockaddr_storage name;
-    const socklen_t length = address.to_sockaddr(0, name); // any port: ours is taken, if this is for a reload
-    const inagg::Fd fd(socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd || bind(fd.get(), reinterpret_cast<sockaddr *>(&name), length))
-        throw Error("--metrics {}: {}", where, system_text(errno));
-}
-
-// Where threads that answer scrapes leave word, and wait for whoever collects.
-class MetricsServer::Desk final : public prometheus::Collectable {
+// What threads that answer scrapes wait at.
+class MetricsServer::Desk final : public prometheus::Collectable, public inaggd::Desk<Metrics> {
 public:
-    Desk() : bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-        if (!bell_)
-            throw Error("eventfd: {}", system_text(errno));
-    }
-
-    // Nothing, if nobody collects in time.
-    Metrics Collect() const override {
-        std::unique_lock lock(mutex_);
-        const uint64_t ticket = ++asked_;
-        if (eventfd_write(bell_.get(), 1))
-            return {};
-        changed_.wait_for(lock, scrape_limit, [&] { return closed_ || answered_ >= ticket; });
-        return answered_ >= ticket ? latest_ : Metrics{};
-    }
-
-    void answer(const std::function<Metrics()> &collect) {
-        eventfd_t rung;
-        if (eventfd_read(bell_.get(), &rung))
-            return;
-        std::unique_lock lock(mutex_);
-        const uint64_t ticket = asked_;
-        lock.unlock();
-        Metrics metrics = collect();
-        lock.lock();
-        latest_ = std::move(metrics);
-        answered_ = ticket;
-        changed_.notify_all();
-    }
-
-    void close() {
-        const std::lock_guard lock(mutex_);
-        closed_ = true;
-        changed_.notify_all();
-    }
-
-    int bell() const { return bell_.get(); }
-
-private:
-    inagg::Fd bell_;
-    mutable std::mutex mutex_;
-    mutable std::condition_variable changed_;
-    mutable uint64_t asked_ = 0;
-    uint64_t answered_ = 0;
-    Metrics latest_;
-    bool closed_ = false;
+    Metrics Collect() const override { return ask(scrape_limit); }
 };
 
 MetricsServer::MetricsServer(const std::string &where, std::function<Metrics()> collect)
     : collect_(std::move(collect)), desk_(std::make_shared<Desk>()) {
-    need_own_metrics_address(where);
+    need_own_address("--metrics", where);
     try {
         exposer_ = std::make_unique<prometheus::Exposer>(where);
     } catch (const std::exception &) { // which does not say why

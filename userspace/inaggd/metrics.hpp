@@ -4,7 +4,6 @@
 
 #include "job_book.hpp"
 
-#include <CLI/CLI.hpp>
 #include <prometheus/metric_family.h>
 
 #include <functional>
@@ -33,17 +32,11 @@ struct MetricsRow {
 // The rows' counters, and what the book says of the jobs and of the switch.
 Metrics metrics_of(const JobBook &book, const std::vector<MetricsRow> &rows);
 
-// A check of options: "ADDRESS:PORT", or "PORT" of the loopback interface, which the text becomes. IPv4: given an
-// IPv6 address, Debian's CivetWeb does not listen.
-CLI::Validator metrics_address();
-// Throws Error if none of this machine's interfaces has the address.
-void need_own_metrics_address(const std::string &where);
-
 // Answers scrapes of http://ADDRESS:PORT/metrics. Its threads only carry text: metrics are collected by whoever calls
 // serve(), and no one else needs to know of threads.
 class MetricsServer {
 public:
-    // `where`: as metrics_address() leaves it. Threads that it starts have the signals blocked that the caller has.
+    // `where`: as http_address() leaves it. Threads that it starts have the signals blocked that the caller has.
     MetricsServer(const std::string &where, std::function<Metrics()> collect);
     ~MetricsServer();
     // A descriptor to wait for, and what to do when it is readable; otherwise it does nothing.

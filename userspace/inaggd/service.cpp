@@ -2,6 +2,8 @@
 #include "service.hpp"
 
 #include "error.hpp"
+#include "http_address.hpp"
+#include "switch_state.hpp"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -11,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 
@@ -92,7 +95,25 @@ std::vector<std::string> reload_arguments(const std::vector<std::string> &argume
     return kept;
 }
 
+// As Commands::read, of a switch that has pinned maps.
+nlohmann::ordered_json read_pins(const Where &where, std::string_view what, const json &job) {
+    if (what == "status")
+        return read_status(where);
+    if (what == "jobs")
+        return read_jobs(where);
+    if (what == "job")
+        return read_job(where, job);
+    return what == "stats" ? read_stats(where, {}) : read_drops(where, {});
+}
+
 } // namespace
+
+void need_own_addresses(const Options &options) {
+    if (!options.metrics.empty())
+        need_own_address("--metrics", options.metrics);
+    if (!options.web.empty())
+        need_own_address("--web", options.web);
+}
 
 RunDir::RunDir(std::string path) : path_(std::move(path)) {
     std::error_code seen_below;
@@ -124,6 +145,10 @@ void Service::listen(Commands commands) {
         metrics_ = std::make_unique<MetricsServer>(o_.metrics, commands_.metrics);
         spdlog::info("metrics at http://{}/metrics", o_.metrics);
     }
+    if (!o_.web.empty()) {
+        web_ = std::make_unique<WebServer>(o_.web, [this] { return state(); });
+        spdlog::info("a page at http://{}/", o_.web);
+    }
 }
 
 void Service::announce() const {
@@ -139,6 +164,8 @@ void Service::add_to(std::vector<pollfd> &fds) const {
     control_->add_to(fds);
     if (metrics_)
         fds.push_back({.fd = metrics_->fd(), .events = POLLIN, .revents = 0});
+    if (web_)
+        fds.push_back({.fd = web_->fd(), .events = POLLIN, .revents = 0});
 }
 
 void Service::serve(const std::vector<pollfd> &fds) {
@@ -147,6 +174,8 @@ void Service::serve(const std::vector<pollfd> &fds) {
             read_signals();
         else if (ready.revents && metrics_ && ready.fd == metrics_->fd())
             metrics_->serve();
+        else if (ready.revents && web_ && ready.fd == web_->fd())
+            web_->serve();
         else if (ready.revents)
             control_->serve(ready.fd);
 }
@@ -199,6 +228,19 @@ json Service::command(const json &request) {
         return json::object();
     }
     throw Error("unknown command '{}'", name);
+}
+
+// What the page shows.
+nlohmann::ordered_json Service::state() const {
+    using std::chrono::steady_clock;
+    const auto read = [this](const char *what, const json &job = nullptr) {
+        return commands_.read ? commands_.read(what, job) : read_pins({o_.bpffs, o_.run_dir}, what, job);
+    };
+    nlohmann::ordered_json jobs = nlohmann::ordered_json::array();
+    for (const auto &job : read("jobs"))
+        jobs.push_back(read("job", job["job"]));
+    const auto uptime = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now().time_since_epoch());
+    return {{"uptime_ms", uptime.count()}, {"status", read("status")}, {"jobs", jobs}, {"stats", read("stats")}, {"drops", read("drops")}};
 }
 
 void Service::execute_again() {

@@ -7,6 +7,7 @@
 #include "job_spec.hpp"
 #include "daemon_options.hpp"
 #include "metrics.hpp"
+#include "web.hpp"
 
 #include <poll.h>
 
@@ -41,6 +42,9 @@ struct Commands {
     std::function<Metrics()> metrics{};
 };
 
+// Throws Error if what is to be served over HTTP has an address that is not this machine's.
+void need_own_addresses(const Options &options);
+
 class Service {
 public:
     // `arguments`: of this process.
@@ -64,6 +68,7 @@ private:
     void reload_on_signal();
     void reload();
     nlohmann::json command(const nlohmann::json &request);
+    nlohmann::ordered_json state() const;
 
     Options o_;
     std::vector<std::string> arguments_; // of a reload
@@ -72,6 +77,7 @@ private:
     Commands commands_{};
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<MetricsServer> metrics_;
+    std::unique_ptr<WebServer> web_;
     bool stop_ = false, reload_ = false;
 };
 

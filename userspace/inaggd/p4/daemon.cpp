@@ -224,8 +224,7 @@ void run(const Options &options, std::vector<std::string> arguments) { Daemon(op
 
 void check_start(const Options &options) {
     const Plan plan(options);
-    if (!options.metrics.empty())
-        need_own_metrics_address(options.metrics);
+    need_own_addresses(options);
     Bmv2 bmv2(*options.bmv2);
     const Policy policy = plan.policy(options, slots_of(bmv2, options), bmv2.algorithm());
     need_possible(policy);

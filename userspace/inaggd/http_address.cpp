@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "http_address.hpp"
+
+#include "common/fd.hpp"
+#include "error.hpp"
+#include "names.hpp"
+
+#include <sys/socket.h>
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace inaggd {
+namespace {
+
+struct HostPort {
+    Address address;
+    uint16_t port;
+};
+
+std::optional<uint16_t> parse_port(std::string_view text) {
+    uint16_t port = 0;
+    const char *end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, port);
+    return error == std::errc() && rest == end && port ? std::optional(port) : std::nullopt;
+}
+
+std::optional<HostPort> parse_host_port(const std::string &text) {
+    const size_t colon = text.find(':');
+    const auto address = Address::parse(colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon));
+    const auto port = parse_port(std::string_view(text).substr(colon == std::string::npos ? 0 : colon + 1));
+    if (!address || !port)
+        return std::nullopt;
+    return HostPort{*address, *port};
+}
+
+} // namespace
+
+CLI::Validator http_address() {
+    return {[](std::string &text) {
+                const auto where = parse_host_port(text);
+                if (!where)
+                    return text + ": write it as ADDRESS:PORT, with an IPv4 address, or as PORT, which is at 127.0.0.1";
+                text = fmt::format("{}:{}", where->address.text(), where->port);
+                return std::string();
+            },
+            "ADDRESS:PORT"};
+}
+
+void need_own_address(const std::string &option, const std::string &where) {
+    const Address address = parse_host_port(where).value().address;
+    sockaddr_storage name;
+    const socklen_t length = address.to_sockaddr(0, name); // any port: ours is taken, if this is for a reload
+    const inagg::Fd fd(socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd || bind(fd.get(), reinterpret_cast<sockaddr *>(&name), length))
+        throw Error("{} {}: {}", option, where, system_text(errno));
+}
+
+} // namespace inaggd
