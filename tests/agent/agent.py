@@ -144,10 +144,11 @@ def sums(workers, block):
 class Agent:
     """A running inaggd."""
 
-    def __init__(self, *options, ports=PORTS):
+    def __init__(self, *options, ports=PORTS, stderr=None):
         read, write = os.pipe()
         command = [BUILD / "bin/inaggd", *(f"--port={port}" for port in ports), *options]
-        self.process = subprocess.Popen([*command, f"--ready-fd={write}"], pass_fds=[write], preexec_fn=die_with_parent)
+        self.process = subprocess.Popen([*command, f"--ready-fd={write}"], pass_fds=[write], preexec_fn=die_with_parent,
+                                        stderr=stderr)
         os.close(write)
         ready = os.read(read, 1)
         os.close(read)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // inagg-ps: sums what ranks and switches send to it, in user space. The server of algorithm atp; with no switch at all,
 // the aggregator.
+#include "common/log.hpp"
 #include "error.hpp"
 #include "http_address.hpp"
 #include "links.hpp"
@@ -14,7 +15,6 @@
 #include <CLI/CLI.hpp>
 #include <ifaddrs.h>
 #include <netinet/in.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
@@ -41,6 +41,7 @@ struct Options {
     bool no_auto_jobs = false, verbose = false;
     Indices indices = Indices::hashed;
     std::string stats, metrics;
+    inagg::LogFormat log_format = inagg::LogFormat::text;
     int ready_fd = -1;
 };
 
@@ -84,6 +85,7 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")
         ->transform(inaggd::http_address());
     app.add_option("--ready-fd", o.ready_fd, "write a newline here once packets are taken")->configurable(false);
+    inagg::add_log_format(app, o.log_format);
     app.add_flag("-v,--verbose", o.verbose, "log every event");
 }
 
@@ -181,6 +183,7 @@ public:
               o_.indices, keys_of(o_)) {
         for (const std::string &job : o_.jobs)
             server_.add_job(parse_job_spec(job), Clock::now());
+        inagg::set_log_field({"switch", addresses_.front().text()});
         if (!o_.stats.empty())
             write(statistics(server_)); // or say now that the file cannot be written
         watch(signals_.get());
@@ -279,8 +282,7 @@ int main(int argc, char **argv) {
         "Sums the blocks of inagg jobs in user space: the server of algorithm atp, and the root of a tree of switches");
     ps::describe(app, options);
     CLI11_PARSE(app, argc, argv);
-    spdlog::set_default_logger(spdlog::stderr_color_mt("inagg-ps"));
-    spdlog::set_level(options.verbose ? spdlog::level::debug : spdlog::level::info);
+    inagg::start_log("inagg-ps", options.log_format, options.verbose ? spdlog::level::debug : spdlog::level::info);
     try {
         ps::Daemon daemon(options);
         daemon.announce();

@@ -2,6 +2,7 @@
 #include "server.hpp"
 
 #include "common/lanes.hpp"
+#include "common/log.hpp"
 #include "error.hpp"
 
 #include <inagg/core/aggregator.h>
@@ -64,6 +65,7 @@ const char *type_name(uint8_t type) { return type == INAGG_JOIN ? "JOIN" : "LEAV
 
 void log_decision(const inagg_event &event, const Endpoint &from, const Outcome &outcome) {
     const bool changed = outcome.verdict == Outcome::Verdict::done || outcome.verdict == Outcome::Verdict::refused;
+    const inagg::LogFields about{{"job", event.job}, {"rank", event.rank}, {"address", from.address.text()}};
     spdlog::log(changed ? spdlog::level::info : spdlog::level::debug, "job {}: {} of rank {} from {}{}{}{}", event.job,
                 type_name(event.type), event.rank, from.address.text(),
                 outcome.verdict == Outcome::Verdict::refused   ? ", refused " + reason_name(outcome.reason)
@@ -497,6 +499,7 @@ void Server::renew(uint16_t number) {
     job.lanes = std::make_unique_for_overwrite<uint32_t[]>(2 * positions * record.elements);
     job.moves.assign(positions, 0);
     job.raw.clear();
+    const inagg::LogFields about{{"job", number}};
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots, {} elements per packet{}", number,
                  record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
                  record.elements, is_flagged(record, INAGG_JOIN_CHECKED) ? ", payloads checked" : "");
@@ -520,6 +523,7 @@ void Server::remove(uint16_t number) {
         return;
     add(past_, job->second.stats);
     jobs_.erase(job);
+    const inagg::LogFields about{{"job", number}};
     spdlog::info("job {}: removed", number);
 }
 
@@ -544,9 +548,11 @@ void Server::tick(Time now) {
         if (std::exchange(job.heard_packets, job.stats.packets) != job.stats.packets)
             book_.heard(number, now);
     const Outcome expired = book_.expire(now);
-    for (const Outcome::Change &change : expired.changes)
+    for (const Outcome::Change &change : expired.changes) {
+        const inagg::LogFields about{{"job", change.job}};
         spdlog::warn("job {}: no further rank of its {} has joined for {} s (--join-timeout)", change.job,
                      change.record.size, book_.policy().join.count());
+    }
     apply(expired);
 }
 

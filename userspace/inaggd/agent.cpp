@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "agent.hpp"
 
+#include "common/log.hpp"
 #include "error.hpp"
 #include "messages.hpp"
 
@@ -74,6 +75,7 @@ void restore_jobs(JobBook &book, const SwitchMaps &maps) {
                 (has_records(record)    ? maps.floor_count()
                  : shares_slots(record) ? UINT32_MAX
                                         : maps.slot_count())) {
+            const inagg::LogFields about{{"job", number}};
             spdlog::warn("job {}: its record does not fit this switch; ignored", number);
             continue;
         }
@@ -116,6 +118,7 @@ void Agent::take_over() {
     restore_keys();
     up_ports_ = maps_.up_ports();
     for (const auto &[number, job] : book_.jobs()) {
+        const inagg::LogFields about{{"job", number}};
         provide(number, job.record);
         if (!job.record.group_port) // a group's devmap was filled by hand
             write_route(job);
@@ -225,6 +228,7 @@ void Agent::apply(const Outcome &outcome) {
 
 // No packet may find the job before anything of it goes.
 void Agent::apply_remove(const Outcome::Change &change) {
+    const inagg::LogFields about{{"job", change.job}};
     uint32_t index = change.record.index;
     maps_.delete_job(change.job);
     maps_.delete_ports(index);
@@ -246,6 +250,7 @@ void Agent::apply_remove(const Outcome::Change &change) {
 
 // Without its programs the switch drops the job's packets, and counts them.
 void Agent::provide(uint16_t number, const inagg_job &record) {
+    const inagg::LogFields about{{"job", number}};
     try {
         provide_(record);
     } catch (const Error &error) {
@@ -255,6 +260,7 @@ void Agent::provide(uint16_t number, const inagg_job &record) {
 
 // A packet of the new generation must find empty slots, and none of the old one may find a member.
 void Agent::apply_renew(const Outcome::Change &change) {
+    const inagg::LogFields about{{"job", change.job}};
     const JobState &job = book_.jobs().at(change.job);
     provide(change.job, job.record);
     bool is_new = !devmaps_.contains(job.record.index);
@@ -381,6 +387,7 @@ void Agent::write_ports(const JobState &job) {
         }
         bpf_devmap_val entry{.ifindex = member.ifindex, .bpf_prog = {.fd = egress_}};
         if (bpf_map_update_elem(devmap->second.get(), &rank, &entry, BPF_ANY)) {
+            const inagg::LogFields about{{"rank", rank}, {"port", port_name(member.ifindex)}};
             spdlog::warn("rank {}: {}: {}", rank, port_name(member.ifindex), system_text(errno));
             continue;
         }
@@ -513,8 +520,10 @@ void Agent::watch() {
                 gone.emplace_back(number, ranks);
     for (const auto &[number, ranks] : gone) {
         const Outcome outcome = book_.exclude(number, ranks, Clock::now());
-        for (const Displaced &rank : outcome.displaced)
+        for (const Displaced &rank : outcome.displaced) {
+            const inagg::LogFields about{{"job", number}, {"rank", rank.rank}};
             spdlog::warn("job {}: rank {} is excluded, the others go on without it", number, rank.rank);
+        }
         apply(outcome);
     }
     apply(book_.forget_returning(Clock::now()));

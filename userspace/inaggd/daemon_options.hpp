@@ -2,6 +2,7 @@
 // inaggd's command line.
 #pragma once
 
+#include "common/log.hpp"
 #include "links.hpp"
 #include "maps.hpp"
 
@@ -27,6 +28,7 @@ struct Options {
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
     std::string metrics; // where Prometheus finds them; empty: nowhere
     std::string web;     // where people find a page; likewise
+    inagg::LogFormat log_format = inagg::LogFormat::text;
     int ready_fd = -1;
     std::optional<uint16_t> bmv2; // Thrift port of the switch to drive; none: this machine's XDP switch
     std::string cpu_port;         // its way to this agent

@@ -20,7 +20,6 @@
 #include <fmt/ranges.h>
 #include <net/if.h>
 #include <poll.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <linux/capability.h>
@@ -223,6 +222,7 @@ public:
 private:
     // Changes a switch that runs, after everything that may fail.
     void take_over(const inagg_switch_settings &settings) {
+        inagg::set_log_field({"switch", (plan_.four.family ? plan_.four : plan_.six).text()});
         agent_->maps().set_settings(settings);
         if (plan_.quota)
             agent_->maps().put_quotas(*plan_.quota);
@@ -279,12 +279,14 @@ private:
         } else {
             agent_->maps().delete_queue(ifindex);
         }
+        const inagg::LogFields about{{"port", port}};
         spdlog::info("port {}: attached, MTU {}", port, mtu_of(port));
     }
 
     void link(bool gone, uint32_t ifindex, const std::string &name) {
         auto port = attached_.find(ifindex);
         if (gone && port != attached_.end()) {
+            const inagg::LogFields about{{"port", port->second}};
             spdlog::warn("port {}: the interface has gone; its ranks are forgotten", port->second);
             loader_.detach(port->second);
             attached_.erase(port);
@@ -356,10 +358,9 @@ int main(int argc, char **argv) {
     } catch (const CLI::ParseError &error) {
         return app.exit(error);
     }
-    spdlog::set_default_logger(spdlog::stderr_color_mt("inaggd"));
+    inagg::start_log("inaggd", options.log_format, options.verbose ? spdlog::level::debug : spdlog::level::info);
     if (options.check)
         spdlog::set_pattern("%v"); // for inaggctl reload to show
-    spdlog::set_level(options.verbose ? spdlog::level::debug : spdlog::level::info);
     try {
         const std::vector<std::string> arguments(argv, argv + argc);
         give_up_privileges(options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "messages.hpp"
 
+#include "common/log.hpp"
 #include "error.hpp"
 
 #include <arpa/inet.h>
@@ -54,6 +55,7 @@ inagg_join join_of(const inagg_member &member) {
 void log_event(const inagg_event &event, const Outcome &outcome, const std::string &port) {
     const bool unchanged = outcome.verdict == Outcome::Verdict::ignored || outcome.verdict == Outcome::Verdict::asked ||
                            (outcome.verdict == Outcome::Verdict::put_off && outcome.detail.empty());
+    const inagg::LogFields about{{"job", event.job}, {"rank", event.rank}, {"port", port}, {"address", sender_of(event).text()}};
     spdlog::log(unchanged ? spdlog::level::debug : spdlog::level::info, "job {}: {} of rank {} from {}/{}{}{}{}",
                 event.job, type_name(event.type), event.rank, port, sender_of(event).text(),
                 outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"

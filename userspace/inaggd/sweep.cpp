@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // inagg-sweep: what a switch that bpftool has loaded lacks for trio. It looks for blocks whose ranks do not come and sends
 // their results; inaggd does so by itself.
+#include "common/log.hpp"
 #include "error.hpp"
 #include "links.hpp"
 #include "maps.hpp"
@@ -8,7 +9,6 @@
 #include "watch.hpp"
 
 #include <CLI/CLI.hpp>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <csignal>
@@ -20,6 +20,7 @@ using namespace inaggd;
 struct Options {
     std::string bpffs = default_bpffs, port;
     uint32_t sweepers = 100, per_expiry = 4;
+    inagg::LogFormat log_format = inagg::LogFormat::text;
 };
 
 // Rows of `policies` of jobs that do not always wait for all ranks, by job row.
@@ -87,8 +88,9 @@ int main(int argc, char **argv) {
     app.add_option("--sweeps-per-expiry", o.per_expiry, "with k, a block is decided after 1 to 1 + 1/k expiries")
         ->check(CLI::Range(1u, 64u))
         ->capture_default_str();
+    inagg::add_log_format(app, o.log_format);
     CLI11_PARSE(app, argc, argv);
-    spdlog::set_default_logger(spdlog::stderr_color_mt("inagg-sweep"));
+    inagg::start_log("inagg-sweep", o.log_format, spdlog::level::info);
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "watch.hpp"
 
+#include "common/log.hpp"
+
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -20,9 +22,11 @@ uint64_t now_ns() {
 // Of those that are looked at: who has been excluded is no longer judged.
 void log_change(uint16_t number, uint64_t ranks, uint64_t before, uint64_t after, const char *what) {
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
-        if ((before ^ after) & ranks & inagg_rank_bit(rank))
+        if ((before ^ after) & ranks & inagg_rank_bit(rank)) {
+            const inagg::LogFields about{{"job", number}, {"rank", rank}};
             spdlog::info("job {}: rank {} is {}a {} straggler", number, rank,
                          after & inagg_rank_bit(rank) ? "" : "no longer ", what);
+        }
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "p4/agent.hpp"
 
+#include "common/log.hpp"
 #include "counters.hpp"
 #include "error.hpp"
 #include "job_json.hpp"
@@ -260,6 +261,7 @@ void P4Agent::apply_remove(const Outcome::Change &change) {
     driver_.remove_job(change.job);
     running_.erase(change.job);
     last_packets_.erase(change.job);
+    const inagg::LogFields about{{"job", change.job}};
     spdlog::info("job {}: removed", change.job);
 }
 
@@ -272,6 +274,7 @@ void P4Agent::apply_renew(const Outcome::Change &change) {
         clear_stats(record.index);
     clear_slots(record);
     write_job(change.job);
+    const inagg::LogFields about{{"job", change.job}};
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet", change.job,
                  record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
                  record.first_slot, record.elements);

@@ -138,6 +138,8 @@ public:
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
         agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); },
                        plan_.keys);
+        const Settings &settings = plan_.around.settings;
+        inagg::set_log_field({"switch", (settings.address4.family ? settings.address4 : settings.address6).text()});
         agent_->start(plan_.jobs);
         service_.listen({.add_job = [this](const JobSpec &spec) { agent_->add_job(spec); },
                          .remove_job = [this](uint16_t number) { agent_->remove_job(number); },
@@ -146,7 +148,6 @@ public:
                          },
                          .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); }});
         look_at_links();
-        const Settings &settings = plan_.around.settings;
         spdlog::info("BMv2 at Thrift port {}: {}, switch {} {} port {}, boot id {:#06x}, {} ports", *o_.bmv2,
                      algorithm_name(algorithm),
                      settings.address4.text(), settings.address6.text(), INAGG_PORT, settings.boot,
@@ -197,6 +198,7 @@ private:
             const auto port = plan_.around.ports.find(name);
             if (!gone || port == plan_.around.ports.end())
                 return;
+            const inagg::LogFields about{{"port", name}};
             spdlog::warn("port {}: the interface has gone; its ranks are forgotten", name);
             agent_->port_gone(port->second);
         });
