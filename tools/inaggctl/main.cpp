@@ -9,6 +9,7 @@
 #include "report.hpp"
 #include "sockets.hpp"
 #include "top.hpp"
+#include "trace.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
@@ -38,6 +39,7 @@ public:
         for (CLI::App *command : {stats, drops})
             command->add_option("--job", job_, "only this job");
         describe_top();
+        describe_trace();
         reading("sockets", "AF_INAGG sockets of this network namespace", read_sockets, print_sockets);
         describe_slots();
         auto *reload = app.add_subcommand("reload", "let inaggd start again, with its configuration as it is now");
@@ -121,6 +123,25 @@ private:
         });
     }
 
+    void describe_trace() {
+        CLI::App *trace = app_.add_subcommand("trace", "where a job's blocks are: who is in, who is waited for, how long");
+        trace->fallthrough();
+        trace->add_option("JOB", job_, "the job's number")->required();
+        trace->add_option("--block", block_, "only this block of the data stream; otherwise those that are not complete");
+        trace->add_option("--also", also_, "pins of another switch of the tree on this machine; repeat for more")
+            ->allow_extra_args(false);
+        trace->add_option("--seconds", trace_seconds_, "for how long to look")
+            ->check(CLI::Range(0.0, 3600.0))
+            ->capture_default_str();
+        trace->callback([this] {
+            run_ = [this] {
+                std::vector<std::string> switches{where_.bpffs};
+                switches.insert(switches.end(), also_.begin(), also_.end());
+                show(trace_job(switches, *job_, block_, std::chrono::duration<double>(trace_seconds_)), print_trace);
+            };
+        });
+    }
+
     void describe_slots() {
         CLI::App *slots = app_.add_subcommand("slots", "the switch's memory");
         slots->require_subcommand(1);
@@ -155,8 +176,10 @@ private:
     CLI::App &app_;
     Where where_{inaggd::default_bpffs, inaggd::default_run_dir};
     bool json_ = false, keep_boot_ = false, once_ = false;
-    double interval_ = 1;
+    double interval_ = 1, trace_seconds_ = 1;
     std::optional<uint16_t> job_;
+    std::optional<uint32_t> block_;
+    std::vector<std::string> also_;
     std::string spec_, key_file_;
     std::vector<std::string> interfaces_;
     std::function<void()> run_;
