@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "doctor.hpp"
 
-#include "error.hpp"
 #include "common/fd.hpp"
+#include "error.hpp"
+#include "findings.hpp"
 #include "links.hpp"
 
 #include <bpf/bpf.h>
@@ -33,15 +34,6 @@ namespace {
 
 using inaggd::Fd;
 using inaggd::system_text;
-
-json finding(const std::string &check, const char *state, const std::string &detail, const std::string &fix = "") {
-    return {{"check", check}, {"state", state}, {"detail", detail}, {"fix", fix}};
-}
-
-json judge(const std::string &check, bool good, const char *otherwise, const std::string &detail,
-           const std::string &fix) {
-    return finding(check, good ? "ok" : otherwise, detail, good ? "" : fix);
-}
 
 std::optional<std::string> first_line(const std::string &path) {
     std::ifstream file(path);
@@ -193,17 +185,35 @@ std::string driver_of(const std::string &interface) {
     return ioctl(fd.get(), SIOCETHTOOL, &request) ? "unknown driver" : info.driver;
 }
 
-// How an XDP program is attached to the interface already: enum, XDP_ATTACHED_NONE if none is.
-int attached_mode(uint32_t ifindex) {
+// How an XDP program is attached to the interface already: enum, XDP_ATTACHED_NONE if none is; and which.
+bpf_xdp_query_opts attached(uint32_t ifindex) {
     LIBBPF_OPTS(bpf_xdp_query_opts, query);
-    bool known = bpf_xdp_query(static_cast<int>(ifindex), 0, &query) == 0;
-    return known ? query.attach_mode : static_cast<int>(XDP_ATTACHED_NONE);
+    if (bpf_xdp_query(static_cast<int>(ifindex), 0, &query))
+        query.attach_mode = XDP_ATTACHED_NONE;
+    return query;
+}
+
+// "" if it cannot be told.
+std::string program_name(uint32_t id) {
+    Fd program(bpf_prog_get_fd_by_id(id));
+    bpf_prog_info info{};
+    uint32_t length = sizeof info;
+    return program && !bpf_obj_get_info_by_fd(program.get(), &info, &length) ? info.name : "";
+}
+
+// A port takes one program. The loader of libxdp, which workers use, has one that calls others.
+json check_owner(const std::string &interface, uint32_t ifindex) {
+    const bpf_xdp_query_opts query = attached(ifindex);
+    const std::string name = query.attach_mode == XDP_ATTACHED_NONE ? "" : program_name(query.prog_id);
+    const bool ours = name.empty() || name.starts_with("inagg_") || name.starts_with("xdp_dispatcher");
+    return judge(interface + ": other programs", ours, "missing", ours ? "none" : "XDP program " + name + " is attached",
+                 "inaggd needs the port for itself: ip link set dev " + interface + " xdp off");
 }
 
 // Attaches a program for a moment: only the driver knows whether it takes native XDP.
 json check_native_xdp(const std::string &interface, uint32_t ifindex) {
     std::string check = interface + ": native XDP";
-    if (int mode = attached_mode(ifindex); mode != XDP_ATTACHED_NONE)
+    if (const int mode = attached(ifindex).attach_mode; mode != XDP_ATTACHED_NONE)
         return judge(check, mode == XDP_ATTACHED_DRV, "warn",
                      mode == XDP_ATTACHED_DRV ? "a program is attached natively"
                                               : "a program is attached in generic mode",
@@ -230,7 +240,7 @@ json check_mtu(const std::string &interface) {
 // A veth takes frames that a program at its other end sends only with GRO or a program of its own.
 json check_gro(const std::string &interface, uint32_t ifindex) {
     std::string check = interface + ": GRO or XDP";
-    if (attached_mode(ifindex) != XDP_ATTACHED_NONE)
+    if (attached(ifindex).attach_mode != XDP_ATTACHED_NONE)
         return finding(check, "ok", "an XDP program is attached");
     auto on = ethtool_flag(interface, ETHTOOL_GGRO);
     if (!on)
@@ -246,6 +256,8 @@ void examine_interface(const std::string &interface, json &findings) {
         findings.push_back(finding(interface, "missing", "no such interface in this network namespace", "ip link"));
         return;
     }
+    examine_network(interface, findings);
+    findings.push_back(check_owner(interface, ifindex));
     findings.push_back(check_native_xdp(interface, ifindex));
     findings.push_back(check_mtu(interface));
     if (driver_of(interface) == "veth")
@@ -254,7 +266,7 @@ void examine_interface(const std::string &interface, json &findings) {
 
 } // namespace
 
-json examine(const std::vector<std::string> &interfaces, const std::string &bpffs) {
+json examine(const std::vector<std::string> &interfaces, const Where &where) {
     libbpf_set_print(nullptr);
     json findings = json::array();
     findings.push_back(check_privileges(
@@ -273,7 +285,7 @@ json examine(const std::vector<std::string> &interfaces, const std::string &bpff
                                    "joins come through it"));
     findings.push_back(judge("BTF", access("/sys/kernel/btf/vmlinux", R_OK) == 0, "warn", "/sys/kernel/btf/vmlinux",
                              "a kernel with CONFIG_DEBUG_INFO_BTF explains programs and maps better"));
-    findings.push_back(check_bpffs(bpffs));
+    findings.push_back(check_bpffs(where.bpffs));
     findings.push_back(check_jit());
     findings.push_back(check_io_uring());
     findings.push_back(check_af_xdp());
@@ -283,6 +295,8 @@ json examine(const std::vector<std::string> &interfaces, const std::string &bpff
     findings.push_back(check_program("clang", "builds the BPF programs"));
     for (const std::string &interface : interfaces)
         examine_interface(interface, findings);
+    examine_switch(where, findings);
+    examine_worker(findings);
     return findings;
 }
 

@@ -8,9 +8,9 @@
 
 namespace inaggctl {
 
-// What on this machine is missing for an inagg switch or worker: a list of
+// What on this machine is missing for an inagg switch or worker, and what is wrong with those that are set up: a list of
 // {check, state: ok|warn|missing, detail, fix}.
-json examine(const std::vector<std::string> &interfaces, const std::string &bpffs);
+json examine(const std::vector<std::string> &interfaces, const Where &where);
 void print_doctor(const json &findings);
 // Nothing is missing; warnings are fine.
 bool healthy(const json &findings);

@@ -161,12 +161,12 @@ private:
     }
 
     void describe_doctor() {
-        CLI::App *doctor = app_.add_subcommand("doctor", "what this machine lacks, and what to do");
+        CLI::App *doctor = app_.add_subcommand("doctor", "what this machine lacks or what is set up wrong, and what to do");
         doctor->fallthrough();
         doctor->add_option("IF", interfaces_, "network interfaces to check");
         doctor->callback([this] {
             run_ = [this] {
-                json findings = examine(interfaces_, where_.bpffs);
+                json findings = examine(interfaces_, where_);
                 show(findings, print_doctor);
                 failed_ = healthy(findings) ? 0 : 1;
             };

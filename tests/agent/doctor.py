@@ -1,0 +1,278 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""inaggctl doctor: each mistake is made on purpose, found by the check that is for it, with a fix, and not found without it."""
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import tempfile
+from pathlib import Path
+
+from agent import Agent, Worker, ctl, drops, main, until
+from network import BPFFS, BUILD, die_with_parent, inside, run
+
+CTL = BUILD / "bin/inaggctl"
+WORKER = {"INAGG_SWITCH": "10.77.0.1", "INAGG_JOB": "7", "INAGG_RANK": "0", "INAGG_SIZE": "2"}
+
+
+def examine(*interfaces, before=(), options=(), environment=None):
+    """{check: [finding]} and the status."""
+    done = subprocess.run([*before, CTL, "--json", *options, "doctor", *interfaces], capture_output=True, text=True,
+                          env={**os.environ, **(environment or {})})
+    assert done.stdout, done.stderr
+    found = {}
+    for finding in json.loads(done.stdout):
+        found.setdefault(finding["check"], []).append(finding)
+        assert (finding["state"] == "ok") == (not finding["fix"]), finding
+    return found, done.returncode
+
+
+def expect(found, check, state, *words):
+    findings = found.get(check, [])
+    matching = [finding for finding in findings
+                if finding["state"] == state and all(word in finding["detail"] + finding["fix"] for word in words)]
+    assert matching, f"{check} is not {state} with {words}: {findings}"
+
+
+@contextlib.contextmanager
+def instead(path, text):
+    """A file of the kernel's says this, in these namespaces only."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(text)
+        file.flush()
+        run("mount", "--no-mtab", "--bind", file.name, path)
+        try:
+            yield
+        finally:
+            run("umount", "--no-mtab", path)
+
+
+@contextlib.contextmanager
+def changed(there, back):
+    run(*there)
+    try:
+        yield
+    finally:
+        run(*back)
+
+
+# The machine.
+
+
+def test_nothing_is_wrong(_):
+    found, status = examine("p0")
+    missing = [finding for findings in found.values() for finding in findings if finding["state"] == "missing"]
+    assert status == 0 and not missing, missing
+    for check in ("privileges: switch", "kernel", "XDP programs", "devmap", "ring buffer", "bpffs", "p0: link", "p0: address",
+                  "p0: other programs", "p0: native XDP", "p0: MTU"):
+        expect(found, check, "ok")
+    assert not any(check.startswith(("worker", "switch")) for check in found), found
+
+
+def test_no_privileges(_):
+    found, status = examine(before=["setpriv", "--reuid=65534", "--clear-groups"])
+    assert status == 1
+    expect(found, "privileges: switch", "missing", "CAP_BPF", "root")
+    expect(found, "privileges: xdp", "warn", "CAP_SYS_ADMIN")
+    expect(found, "privileges: afxdp", "warn", "CAP_NET_RAW", "udp")
+    for check in ("XDP programs", "devmap", "ring buffer"):
+        expect(found, check, "warn", "as root")
+    expect(found, "AF_XDP", "warn", "CAP_NET_RAW")
+
+
+def test_an_old_kernel(_):
+    found, status = examine(before=["setarch", "--uname-2.6"])
+    assert status == 1
+    expect(found, "kernel", "missing", "2.6", "6.1")
+
+
+def test_no_bpffs(_):
+    found, status = examine(options=["--bpffs=/tmp/inagg"])
+    assert status == 1
+    expect(found, "bpffs", "missing", "mount -t bpf")
+
+
+def test_io_uring_is_disabled(_):
+    path = Path("/proc/sys/kernel/io_uring_disabled")
+    if not path.exists():
+        print("SKIP: this kernel cannot disable io_uring")
+        return
+    with instead(path, "2\n"):
+        expect(examine()[0], "io_uring", "warn", "sysctl kernel.io_uring_disabled=0")
+    with instead(path, "0\n"):
+        expect(examine()[0], "io_uring", "ok")
+
+
+def test_little_locked_memory(_):
+    expect(examine(before=["prlimit", "--memlock=65536"])[0], "memlock", "warn", "64 KiB", "ulimit -l")
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    expect(examine()[0], "memlock", "ok" if soft == resource.RLIM_INFINITY or soft >= 8 << 20 else "warn")
+
+
+def test_no_module(_):
+    expect(examine()[0], "AF_INAGG", "ok" if Path("/proc/net/inagg").exists() else "warn")
+
+
+def test_no_compiler(_):
+    expect(examine(environment={"PATH": "/nonexistent"})[0], "clang", "warn", "apt install clang")
+
+
+# Interfaces.
+
+
+def test_no_such_interface(_):
+    found, status = examine("nosuch")
+    assert status == 1
+    expect(found, "nosuch", "missing", "no such interface")
+
+
+def test_an_interface_without_a_link(hosts):
+    def states():
+        return [examine("p0")[0]["p0: link"][0]["state"], examine("eth0", before=inside(hosts[0]))[0]["eth0: link"][0]["state"]]
+
+    with changed([*inside(hosts[0]), "ip", "link", "set", "eth0", "down"], [*inside(hosts[0]), "ip", "link", "set", "eth0", "up"]):
+        until(lambda: states() == ["warn", "warn"], "the link is seen to be down")  # the kernel tells it a moment later
+        expect(examine("p0")[0], "p0: link", "warn", "other end")
+        expect(examine("eth0", before=inside(hosts[0]))[0], "eth0: link", "warn", "ip link set dev eth0 up")
+    run(*inside(hosts[0]), "ip", "addr", "replace", "fd77::10/64", "dev", "eth0", "nodad")  # it goes with the link
+    until(lambda: states() == ["ok", "ok"], "the link is seen to be up")
+
+
+def test_an_interface_without_an_address(_):
+    run("ip", "link", "add", "d0", "type", "veth", "peer", "name", "d1")
+    with changed(["ip", "link", "set", "d0", "addrgenmode", "none", "up"], ["ip", "link", "del", "d0"]):
+        expect(examine("d0")[0], "d0: address", "warn", "ip addr add")
+
+
+def test_another_program_has_the_port(_):
+    pin = BPFFS / "others"
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "pass.c").write_text('__attribute__((section("xdp"), used)) int others_pass(void *ctx) { return 2; }\n'
+                                             'char licence_text[] __attribute__((section("license"), used)) = "GPL";\n')
+        run("clang", "-O2", "-g", "-target", "bpf", "-c", f"{folder}/pass.c", "-o", f"{folder}/pass.o")
+        run("bpftool", "prog", "load", f"{folder}/pass.o", pin)
+    with changed(["bpftool", "net", "attach", "xdpgeneric", "pinned", pin, "dev", "p0"],
+                 ["bpftool", "net", "detach", "xdpgeneric", "dev", "p0"]):
+        found, status = examine("p0")
+        assert status == 1
+        expect(found, "p0: other programs", "missing", "others_pass", "xdp off")
+        expect(found, "p0: native XDP", "warn", "generic")
+    pin.unlink()
+    expect(examine("p0")[0], "p0: other programs", "ok")
+
+
+def test_large_frames(_):
+    with changed(["ip", "link", "set", "p0", "mtu", "9000"], ["ip", "link", "set", "p0", "mtu", "1500"]):
+        expect(examine("p0")[0], "p0: MTU", "warn", "9000", "3498")
+
+
+def test_a_veth_without_gro(hosts):
+    with changed([*inside(hosts[0]), "ethtool", "-K", "eth0", "gro", "off"], [*inside(hosts[0]), "ethtool", "-K", "eth0", "gro", "on"]):
+        expect(examine("eth0", before=inside(hosts[0]))[0], "eth0: GRO or XDP", "warn", "ethtool -K eth0 gro on")
+    expect(examine("eth0", before=inside(hosts[0]))[0], "eth0: GRO or XDP", "ok")
+
+
+# A rank.
+
+
+def test_a_rank_without_a_size(_):
+    found, status = examine(environment={"INAGG_RANK": "0"})
+    assert status == 1
+    expect(found, "worker: environment", "missing", "INAGG_SIZE")
+
+
+def test_a_rank_with_a_wrong_setting(_):
+    expect(examine(environment={**WORKER, "INAGG_ALGORITHM": "ring"})[0], "worker: environment", "missing", "ring", "switchml")
+
+
+def test_a_rank_with_a_name_for_an_address(_):
+    expect(examine(environment={**WORKER, "INAGG_SWITCH": "switch.local"})[0], "worker: route", "missing", "switch.local")
+
+
+def test_a_rank_without_a_route(hosts):
+    found, status = examine(before=inside(hosts[0]), environment={**WORKER, "INAGG_SWITCH": "192.0.2.1"})
+    assert status == 1
+    expect(found, "worker: route", "missing", "192.0.2.1", "ip addr")
+
+
+def test_a_switch_that_does_not_answer(hosts):
+    found, status = examine(before=inside(hosts[0]), environment=WORKER)
+    assert status == 1
+    expect(found, "worker: environment", "ok", "rank 0 of 2 in job 7")
+    expect(found, "worker: route", "ok")
+    expect(found, "worker: switch answers", "missing", "inaggd")
+
+
+def test_a_switch_that_answers_and_is_not_changed(hosts):
+    for address in ("10.77.0.1", "fd77::1"):
+        with Agent():
+            found, status = examine(before=inside(hosts[0]), environment={**WORKER, "INAGG_SWITCH": address})
+            assert status == 0, (address, found)
+            expect(found, "worker: switch answers", "ok")
+            assert not ctl("job", "list"), "the question has made a job"
+            worker = Worker(hosts[0], 0).join()
+            expect(examine(before=inside(hosts[0]), environment={**WORKER, "INAGG_SWITCH": address})[0], "worker: switch answers", "ok")
+            assert [job["generation"] for job in ctl("job", "list")] == [worker.generation], "the question has changed a job"
+
+
+def test_a_server_that_answers(hosts):
+    server = subprocess.Popen([BUILD / "bin/inagg-ps", "--address=10.77.0.1"], preexec_fn=die_with_parent, stderr=subprocess.DEVNULL)
+    until(lambda: examine(before=inside(hosts[0]), environment=WORKER)[1] == 0, "the server answers")
+    server.terminate()
+    assert server.wait(timeout=20) == 0
+
+
+# A switch.
+
+
+def test_a_switch_without_an_agent(hosts):
+    agent = Agent()
+    expect(examine()[0], "switch: agent", "ok")
+    agent.kill()
+    expect(examine()[0], "switch: agent", "warn", "start inaggd")
+    Agent().stop()
+    assert "switch: agent" not in examine()[0]
+
+
+def test_a_job_that_waits_for_a_rank(hosts):
+    with Agent():
+        Worker(hosts[0], 0, size=3).join()
+        expect(examine()[0], "switch: job 7", "warn", "waits for ranks 1, 2")
+        for rank in (1, 2):
+            Worker(hosts[rank], rank, size=3).join()
+        expect(examine()[0], "switch: job 7", "ok")
+
+
+def test_a_full_switch(hosts):
+    with Agent("--slots=256"):
+        expect(examine()[0], "switch: slots", "ok", "256 of 256")
+        Worker(hosts[0], 0).join()
+        expect(examine()[0], "switch: slots", "warn", "120 of 256", "--slots")
+
+
+def test_ports_of_different_mtu(_):
+    with Agent():
+        expect(examine()[0], "switch: MTUs", "ok")
+        with changed(["ip", "link", "set", "p1", "mtu", "1400"], ["ip", "link", "set", "p1", "mtu", "1500"]):
+            expect(examine()[0], "switch: MTUs", "warn", "p1 1400", "p0 1500")
+
+
+def test_drops_that_mean_something(hosts):
+    with Agent():
+        workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        expect(examine()[0], "switch: drops", "ok")
+        liar = Worker(hosts[2], 0, nonce=workers[0].nonce)
+        liar.generation = workers[0].generation
+        liar.contribute(0, 1)
+        until(lambda: drops("PORT"), "the forged contribution is counted")
+        expect(examine()[0], "switch: drops", "warn", "PORT", "INAGG_RANK")
+        workers[0].generation += 1
+        workers[0].contribute(0, 1)
+        until(lambda: drops("GENERATION"), "the late packet is counted")
+        assert not any("GENERATION" in finding["detail"] for finding in examine()[0]["switch: drops"])
+
+
+if __name__ == "__main__":
+    main(globals())
