@@ -91,8 +91,8 @@ void add_path(const char *variable, const std::vector<std::filesystem::path> &fo
 
 void prepare_environment() {
     const char *path = std::getenv("PATH");
-    // ip and ethtool lie in sbin, which the PATH of users, and that of plain su, lacks.
-    setenv("PATH", fmt::format("{}:{}:/usr/sbin:/sbin", own_folder().string(), path ? path : "/usr/bin:/bin").c_str(),
+    // ip, ethtool and, once installed, inaggd lie in sbin, which the PATH of users, and that of plain su, lacks.
+    setenv("PATH", fmt::format("{0}:{1}:{0}/../sbin:/usr/sbin:/sbin", own_folder().string(), path ? path : "/usr/bin:/bin").c_str(),
            1);
     add_path("LD_LIBRARY_PATH", {own_folder() / "../lib"});
     add_path("PYTHONPATH", {own_folder() / "../../userspace/python", own_folder() / "../lib/python3/dist-packages"});
