@@ -141,6 +141,16 @@ def sums(workers, block):
     assert all(result == expected for result in results.values()), results
 
 
+def busy_switch(hosts):
+    """Two ranks of job 7 that have summed, and drops of a third that has no place there."""
+    workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+    for block in range(3):
+        sums(workers, block)
+    Worker(hosts[2], 0, nonce=workers[0].nonce).contribute(9, 1)
+    until(lambda: ctl("drops"), "the stranger's packet is dropped")
+    return workers
+
+
 class Agent:
     """A running inaggd."""
 

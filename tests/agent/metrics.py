@@ -14,7 +14,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from agent import Agent, Worker, ctl, expect_nothing_left, main, start_fails, sums, until
+from agent import Agent, busy_switch, ctl, expect_nothing_left, main, start_fails, until
 from network import BUILD, ROOT, die_with_parent
 
 PORT, PROMETHEUS_PORT = 9400, 9090
@@ -52,16 +52,6 @@ def parsed(text):
             name, labels, value = SAMPLE.fullmatch(line).groups()
             samples[name, tuple(sorted(re.findall(r'(\w+)="(.*?)"', labels or "")))] = float(value)
     return samples
-
-
-def busy_switch(hosts):
-    """Two ranks of job 7 that have summed, and drops of a third that has no place there."""
-    workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
-    for block in range(3):
-        sums(workers, block)
-    Worker(hosts[2], 0, nonce=workers[0].nonce).contribute(9, 1)
-    until(lambda: ctl("drops"), "the stranger's packet is dropped")
-    return workers
 
 
 def test_the_counters_are_those_of_inaggctl(hosts):

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from agent import Agent, Worker, ctl, expect_nothing_left, main, start_fails, sums, until
+from agent import Agent, Worker, busy_switch, ctl, expect_nothing_left, main, start_fails, until
 from network import BUILD
 
 PORT = 8077
@@ -31,15 +31,6 @@ def state(**where):
     status, headers, text = asked("/state.json", **where)
     assert status == 200 and headers["Content-Type"].startswith("application/json"), (status, text)
     return json.loads(text)
-
-
-def busy_switch(hosts):
-    """Two ranks of job 7 that have summed, and a stranger's drop."""
-    workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
-    for block in range(3):
-        sums(workers, block)
-    Worker(hosts[2], 0, nonce=workers[0].nonce).contribute(9, 1)
-    until(lambda: ctl("drops"), "the stranger's packet is dropped")
 
 
 def late_rank(hosts):
