@@ -5,13 +5,14 @@
 import contextlib
 import json
 import os
+import re
 import resource
 import subprocess
 import tempfile
 from pathlib import Path
 
 from agent import Agent, Worker, ctl, drops, main, until
-from network import BPFFS, BUILD, die_with_parent, inside, run
+from network import BPFFS, BUILD, ROOT, die_with_parent, inside, run
 
 CTL = BUILD / "bin/inaggctl"
 WORKER = {"INAGG_SWITCH": "10.77.0.1", "INAGG_JOB": "7", "INAGG_RANK": "0", "INAGG_SIZE": "2"}
@@ -257,6 +258,16 @@ def test_ports_of_different_mtu(_):
         expect(examine()[0], "switch: MTUs", "ok")
         with changed(["ip", "link", "set", "p1", "mtu", "1400"], ["ip", "link", "set", "p1", "mtu", "1500"]):
             expect(examine()[0], "switch: MTUs", "warn", "p1 1400", "p0 1500")
+
+
+def test_the_recipes_for_bpftool(hosts):
+    document = (ROOT / "docs/TROUBLESHOOTING.md").read_text()
+    (recipes,) = re.findall(r"<!-- bpftool-recipes:begin -->\n```bash\n(.*?)```\n<!-- bpftool-recipes:end -->", document, re.S)
+    with Agent():
+        Worker(hosts[0], 0).join()
+        done = run("bash", "-e", "-c", recipes, capture_output=True)
+        for shown in ("p0", "inagg_switch", '"address4"', '"generation"', '"rank"'):
+            assert shown in done.stdout, (shown, done.stdout)
 
 
 def test_drops_that_mean_something(hosts):
