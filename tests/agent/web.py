@@ -15,7 +15,7 @@ from network import BUILD
 
 PORT = 8077
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-DROPS_A_RANK = "--job=8:size=3,algorithm=trio,expiry=10ms"
+DECIDES_EARLY = "--job=8:size=3,elements=32,algorithm=trio,expiry=10ms"
 TRIO = 1
 
 
@@ -130,7 +130,7 @@ def test_chromium_shows_it(hosts):
     if not browser:
         print("SKIP: no Chromium (apt-get install chromium)")
         return
-    with Agent(f"--web={PORT}", DROPS_A_RANK):
+    with Agent(f"--web={PORT}", DECIDES_EARLY):
         busy_switch(hosts)
         late_rank(hosts)
         page = seen_in(browser, f"http://127.0.0.1:{PORT}/")
