@@ -50,6 +50,7 @@ const std::map<std::string, Indices> index_names = {
 
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
+    app.allow_config_extras(CLI::config_extras_mode::error); // a misspelt key is a mistake
     app.add_option("--address", o.addresses,
                    "this machine's address that ranks are told; one of IPv4 and one of IPv6 at most")
         ->required()

@@ -20,6 +20,7 @@ constexpr uint32_t bmv2_job_slots = 16;
 
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
+    app.allow_config_extras(CLI::config_extras_mode::error); // a misspelt key is a mistake
     app.add_option("-p,--port", o.ports, "interface to serve; with --bmv2 INTERFACE=NUMBER; repeat for more")
         ->required()
         ->take_all();
