@@ -7,8 +7,8 @@ PREFIX ?= /usr/local
 export PATH := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
 .NOTPARALLEL:
-.PHONY: all deps build demo test test-full simulation-long chaos fuzz mutants vm-test vm-debug bench install uninstall clean \
-	format format-check help
+.PHONY: all deps build demo test test-full simulation-long chaos fuzz mutants vm-test vm-debug bench packages packages-test \
+	install uninstall clean format format-check help
 
 all: build ## build everything (the default)
 
@@ -59,6 +59,12 @@ vm-debug: deps build ## AF_INAGG for an hour on a kernel with KASAN and lockdep,
 
 bench: deps build ## measure beside Open MPI and Gloo; writes $(BUILD)/bench/results.json
 	@tools/bench/run $(BUILD)
+
+packages: deps ## Debian packages of what is here, into $(BUILD)/packages
+	@tools/packages $(BUILD)
+
+packages-test: packages ## install, use and purge them in a clean Debian 12 (a chroot; needs root and a mirror)
+	@tests/packages/run $(BUILD)
 
 install: ## install under PREFIX (default /usr/local); DESTDIR is honoured
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX)

@@ -82,7 +82,7 @@ def debian_mirror():
         release, component, uri = line.split()
         if (release, component) == ("bookworm", "main"):
             return uri
-    raise Unavailable("no Debian kernel: the apt sources of this machine do not name bookworm main")
+    raise Unavailable("the apt sources of this machine do not name bookworm main")
 
 
 def apt_options(suite, folder):
