@@ -9,7 +9,8 @@
 
 namespace inaggctl {
 
-inline json finding(const std::string &check, const char *state, const std::string &detail, const std::string &fix = "") {
+inline json finding(const std::string &check, const char *state, const std::string &detail,
+                    const std::string &fix = "") {
     return {{"check", check}, {"state", state}, {"detail", detail}, {"fix", fix}};
 }
 
@@ -18,7 +19,8 @@ inline json judge(const std::string &check, bool good, const char *otherwise, co
     return finding(check, good ? "ok" : otherwise, detail, good ? "" : fix);
 }
 
-// Of a rank: what its environment says, and whether its switch answers. Nothing without INAGG_SWITCH, INAGG_RANK and INAGG_SIZE.
+// Of a rank: what its environment says, and whether its switch answers. Nothing without INAGG_SWITCH,
+// INAGG_RANK and INAGG_SIZE.
 void examine_worker(json &findings);
 // The switch that runs here; nothing without one.
 void examine_switch(const Where &where, json &findings);

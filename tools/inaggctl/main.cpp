@@ -135,6 +135,8 @@ private:
             ->capture_default_str();
         trace->callback([this] {
             run_ = [this] {
+                if (inaggd::is_asked(where_.run_dir))
+                    throw inaggd::Error("trace: reads the maps of an XDP switch, and a P4 switch has none: inaggctl job show");
                 std::vector<std::string> switches{where_.bpffs};
                 switches.insert(switches.end(), also_.begin(), also_.end());
                 show(trace_job(switches, *job_, block_, std::chrono::duration<double>(trace_seconds_)), print_trace);

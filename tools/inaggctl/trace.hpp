@@ -9,8 +9,8 @@
 
 namespace inaggctl {
 
-// Looks at the memory of each of the switches (their pins) for so long. Blocks that are not complete, or `block` of the data
-// stream, which may be. Throws Error if none of the switches has the job.
+// Looks at the memory of each of the switches (their pins) for so long. Blocks that are not complete, or
+// `block` of the data stream, which may be. Throws Error if none of the switches has the job.
 json trace_job(const std::vector<std::string> &switches, uint16_t job, std::optional<uint32_t> block,
                std::chrono::duration<double> time);
 void print_trace(const json &trace);
