@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What runs on a host: ranks of jobs, and flows, of which the ring and the background are made.
+#pragma once
+
+#include "job.hpp"
+
+#include <inagg/core/worker.h>
+
+#include <ns3/event-id.h>
+
+#include <map>
+#include <unordered_map>
+
+namespace sim {
+
+class Host;
+
+// A rank of a job (core/worker.h): window, timers and what it answers. What its algorithm adds is below.
+class Worker {
+public:
+    // `name`: its number at its switch; with canary its rank.
+    Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
+    virtual ~Worker() = default;
+
+    void start();
+    virtual void receive(const Message &message) = 0;
+
+protected:
+    virtual void act(inagg_wslot &slot, int action);
+    virtual int expire(inagg_wslot &slot) = 0;
+    // Fills in a RESTORE.
+    virtual void load_held(Message &) {}
+
+    void send(uint32_t block, inagg_type type, bool everyone, bool repeated);
+    void transmit(const Message &message);
+    // The block's result is here and taken: checks it, and sends what is next.
+    void accepted(inagg_wslot &slot, uint32_t block, const Message &message);
+    void arm(const inagg_wslot &slot);
+    Message blank(uint32_t block, inagg_type type) const;
+    inagg_wslot &slot_of(uint32_t block) { return slots_[inagg_slot_index(&worker_, block)]; }
+
+    Job &job_;
+    const uint32_t rank_, name_;
+    Counters &counters_;
+    inagg_worker worker_{};
+    std::vector<inagg_wslot> slots_;
+
+private:
+    void wake();
+    void open(inagg_wslot &slot) { act(slot, inagg_worker_open(&worker_, &slot, now_ns())); }
+
+    Host &host_;
+    uint32_t missing_; // blocks
+    uint32_t since_scan_ = 0;
+    uint64_t timer_at_ = never;
+    ns3::EventId timer_;
+
+protected:
+    virtual bool detects_overtaken() const { return true; }
+};
+
+std::unique_ptr<Worker> make_switchml_worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
+std::unique_ptr<Worker> make_canary_worker(Host &host, Job &job, uint32_t rank, Counters &counters);
+
+// Messages between hosts: a window of segments, each acknowledged by itself, and sent again when nothing comes for long.
+class Flows {
+public:
+    using Done = std::function<void()>;
+    using Arrived = std::function<void(uint32_t from, uint32_t message)>;
+
+    Flows(Host &host, Counters &counters) : host_(host), counters_(counters) {}
+    // In segments with so many bytes of payload; `message` is unique for this pair of hosts.
+    void send(uint32_t to, uint32_t message, uint64_t bytes, uint32_t segment_bytes, uint64_t window_bytes, Done done);
+    void on_message(Arrived arrived) { arrived_ = std::move(arrived); }
+    void receive(const Envelope &envelope, const ns3::Ptr<ns3::Packet> &packet);
+
+private:
+    struct Outgoing {
+        uint32_t to = 0, message = 0, count = 0, segment_bytes = 0, window = 0;
+        uint32_t next = 0, acked = 0;
+        std::vector<bool> is_acked;
+        uint64_t progress_ns = 0;
+        Done done;
+    };
+    struct Incoming {
+        uint32_t got = 0;
+        std::vector<bool> has;
+    };
+
+    void fill(Outgoing &flow);
+    void send_segment(const Outgoing &flow, uint32_t number);
+    void acknowledged(uint32_t from, const Segment &segment);
+    void check(uint64_t key);
+    static uint64_t key_of(uint32_t peer, uint32_t message) { return static_cast<uint64_t>(peer) << 32 | message; }
+
+    Host &host_;
+    Counters &counters_;
+    Arrived arrived_;
+    std::unordered_map<uint64_t, Outgoing> outgoing_;
+    std::unordered_map<uint64_t, Incoming> incoming_;
+};
+
+class Host : public Station {
+public:
+    Host(Network &network, uint32_t number, Counters &counters) : Station(network, number), flows_(*this, counters) {}
+
+    void receive(const ns3::Ptr<ns3::Packet> &packet) override;
+    void add_worker(uint16_t job, std::unique_ptr<Worker> worker) { workers_[job] = std::move(worker); }
+    Flows &flows() { return flows_; }
+    void send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content);
+    uint32_t leaf() const { return network_.leaf(network_.leaf_index(number())); }
+
+protected:
+    // ns-3 starts its applications: this one's ranks call their allreduce.
+    void StartApplication() override;
+
+private:
+    std::map<uint16_t, std::unique_ptr<Worker>> workers_;
+    Flows flows_;
+};
+
+} // namespace sim

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An allreduce: who takes part, how long its tensor is, and what the exact sums are.
+#pragma once
+
+#include "network.hpp"
+
+#include <inagg/core/job.h>
+
+#include <fmt/format.h>
+
+namespace sim {
+
+using Elements = std::array<uint32_t, carried_elements>;
+
+inline constexpr uint64_t never = ~0ULL;
+
+uint64_t now_ns();
+
+struct Job {
+    uint16_t number = 0;
+    inagg_algorithm algorithm = INAGG_SWITCHML;
+    std::vector<uint32_t> hosts; // by rank
+    uint32_t blocks = 0;
+    uint16_t elements = 0; // of a block
+    uint32_t slots = 0;
+    uint32_t root = 0;          // switchml: the number of the spine
+    uint64_t patience_ns = 0;   // canary: how long a sum waits for more; 0: as learnt (struct inagg_patience)
+    uint64_t rto_floor_ns = 0;  // 0: the core's
+    inagg_job core{};
+
+    // What has come of it.
+    uint64_t started_ns = never, finished_ns = 0;
+    uint32_t ranks_done = 0;
+
+    uint32_t size() const { return static_cast<uint32_t>(hosts.size()); }
+    bool done() const { return ranks_done == size(); }
+
+    // The core's job; ranks behind one switch are numbered from 0 there.
+    void prepare();
+    inagg_block block(uint32_t number_of_block) const;
+    // One element is the rank's own, so that what is in twice cannot pass for another; the other one counts ranks.
+    Elements contribution(uint32_t block, uint32_t rank) const;
+    Elements sum(uint32_t block) const;
+
+private:
+    uint32_t unit(uint32_t block) const;
+};
+
+// What happened, for the table.
+struct Counters {
+    uint64_t blocks = 0; // results taken by ranks
+    uint64_t resends = 0, requests = 0, waits = 0, restores = 0;
+    uint64_t collisions = 0, stragglers = 0, expired = 0, failed_attempts = 0; // canary
+    uint64_t segments_resent = 0, messages = 0;                               // of flows
+};
+
+template <typename... Args> void require(bool holds, fmt::format_string<Args...> text, Args &&...args) {
+    if (!holds)
+        throw Violation(fmt::format("at {} ns: {}", now_ns(), fmt::format(text, std::forward<Args>(args)...)));
+}
+
+// Moves the elements as a verdict says.
+void fold(int verdict, Elements &sum, const Elements &more);
+
+} // namespace sim

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// inagg-sim: one allreduce, or several, on a network of leaves and spines that is simulated packet by packet.
+#include "experiment.hpp"
+
+#include <common/units.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <numeric>
+
+using namespace sim;
+
+namespace {
+
+const std::map<std::string, Algorithm> algorithms = {
+    {"switchml", Algorithm::switchml}, {"canary", Algorithm::canary}, {"ring", Algorithm::ring}};
+const std::map<std::string, Placement> placements = {{"packed", Placement::packed}, {"scattered", Placement::scattered}};
+const std::map<std::string, Traffic> patterns = {
+    {"none", Traffic::none}, {"permutation", Traffic::permutation}, {"uniform", Traffic::uniform}};
+
+template <typename T> std::string name_of(const std::map<std::string, T> &names, T value) {
+    return std::find_if(names.begin(), names.end(), [&](const auto &row) { return row.second == value; })->first;
+}
+
+struct Arguments {
+    Options options;
+    std::string csv, links, host_rate = "100gbit", link_rate = "100gbit", delay = "300ns", rto_floor = "1ms", canary_timeout = "1us";
+};
+
+void add_options(CLI::App &app, Arguments &a) {
+    Options &o = a.options;
+    app.add_option("--leaves", o.shape.leaves, "Leaf switches; one without spines is a rack")->check(CLI::Range(1, 1024));
+    app.add_option("--spines", o.shape.spines, "Spine switches, each linked to all leaves")->check(CLI::Range(0, 32));
+    app.add_option("--hosts", o.shape.hosts, "Hosts of each leaf")->check(CLI::Range(1, 64));
+    app.add_option("--host-rate", a.host_rate, "Rate of hosts' links, such as 100gbit");
+    app.add_option("--link-rate", a.link_rate, "Rate of links between switches");
+    app.add_option("--delay", a.delay, "Delay of a link, with what a switch takes");
+    app.add_option("--queue", o.shape.queue_bytes, "Bytes that a port queues before it drops")->transform(CLI::AsSizeValue(false));
+    app.add_option("--long-queue", o.shape.long_queue_bytes, "Packets on their way up avoid a queue of more bytes")
+        ->transform(CLI::AsSizeValue(false));
+    app.add_option("--algorithm", o.algorithm, "switchml, canary or ring")->transform(CLI::CheckedTransformer(algorithms));
+    app.add_option("--trees", o.trees, "switchml: each allreduce is shared out over so many trees")->check(CLI::Range(1, 32));
+    app.add_option("--ranks", o.ranks, "Hosts that take part in some job; default: all");
+    app.add_option("--jobs", o.jobs, "They are shared out over so many jobs, which run at once")->check(CLI::Range(1, 64));
+    app.add_option("--placement", o.placement, "packed: a job's ranks are on as few leaves as may be; scattered: anywhere")
+        ->transform(CLI::CheckedTransformer(placements));
+    app.add_option("--size", o.bytes, "Bytes of each job's tensor")->transform(CLI::AsSizeValue(false));
+    app.add_option("--elements", o.elements, "Elements of a packet")->check(CLI::Range(INAGG_CHUNK, INAGG_MAX_ELEMENTS));
+    app.add_option("--slots", o.slots, "Blocks in flight, of each tree; a power of two")->check(CLI::Range(1, 65536));
+    app.add_option("--descriptors", o.descriptors, "canary: of each switch; a power of two");
+    app.add_option("--canary-timeout", a.canary_timeout, "canary: how long a sum waits for more; 0: as switches learn");
+    app.add_option("--rto-floor", a.rto_floor, "Least time before a rank takes a block for lost");
+    app.add_option("--background", o.background, "What hosts without a job send: none, permutation or uniform")
+        ->transform(CLI::CheckedTransformer(patterns));
+    app.add_option("--message", o.message_bytes, "Bytes that such a host sends before it takes another peer")
+        ->transform(CLI::AsSizeValue(false));
+    app.add_option("--window", o.window_bytes, "Bytes in flight of such a host, and of a ring's")->transform(CLI::AsSizeValue(false));
+    app.add_option("--seed", o.seed, "The same seed gives the same run")->check(CLI::PositiveNumber);
+    app.add_option("--csv", a.csv, "Append a line to this file, with a heading if it is new");
+    app.add_option("--links", a.links, "Write each link's utilisation to this file, one a line");
+}
+
+bool is_power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
+
+// What CLI11 cannot know: throws with the value and what to do.
+void finish(Arguments &a) {
+    Options &o = a.options;
+    o.shape.host_rate = inagg::parse_rate(a.host_rate);
+    o.shape.link_rate = inagg::parse_rate(a.link_rate);
+    o.shape.delay_ns = static_cast<uint64_t>(inagg::parse_duration(a.delay).count());
+    o.rto_floor_ns = static_cast<uint64_t>(inagg::parse_duration(a.rto_floor).count());
+    o.patience_ns = static_cast<uint64_t>(inagg::parse_duration(a.canary_timeout).count());
+    const uint32_t hosts = o.shape.leaves * o.shape.hosts, ranks = o.ranks ? o.ranks : hosts;
+    const auto refuse = [](const std::string &why) { throw std::invalid_argument(why); };
+    if (o.shape.leaves > 1 && !o.shape.spines)
+        refuse(fmt::format("--leaves {}: need --spines to connect them", o.shape.leaves));
+    if (hosts + o.shape.leaves + o.shape.spines >= anyone)
+        refuse(fmt::format("{} hosts: at most {} nodes can be numbered", hosts, anyone));
+    if (ranks > hosts)
+        refuse(fmt::format("--ranks {}: there are only {} hosts", ranks, hosts));
+    if (ranks / o.jobs < 2)
+        refuse(fmt::format("--jobs {}: {} ranks are fewer than 2 each", o.jobs, ranks));
+    if (o.elements % INAGG_CHUNK)
+        refuse(fmt::format("--elements {}: must be a multiple of {}", o.elements, INAGG_CHUNK));
+    if (!is_power_of_two(o.slots))
+        refuse(fmt::format("--slots {}: must be a power of two", o.slots));
+    if (!is_power_of_two(o.descriptors))
+        refuse(fmt::format("--descriptors {}: must be a power of two", o.descriptors));
+    if (o.algorithm == Algorithm::canary && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
+        refuse(fmt::format("--algorithm canary: {} ranks in {} jobs: a packet names at most {} ranks of a job; take --jobs {}", ranks,
+                           o.jobs, INAGG_MAX_RANKS, (ranks + INAGG_MAX_RANKS - 1) / INAGG_MAX_RANKS));
+    if (o.algorithm != Algorithm::switchml && o.trees > 1)
+        refuse(fmt::format("--trees {}: only switchml has several", o.trees));
+    if (o.trees > std::max(o.shape.spines, 1u))
+        refuse(fmt::format("--trees {}: there are only {} spines", o.trees, o.shape.spines));
+}
+
+double mean(const std::vector<double> &all) {
+    return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+}
+
+struct Cost {
+    double wall_s;
+    double memory_mib;
+};
+
+using Row = std::vector<std::pair<std::string, std::string>>;
+
+// All that the seed decides comes before what this machine took for it.
+Row row_of(const Options &o, const Results &r, const Cost &cost) {
+    std::vector<double> rates, times;
+    for (const Allreduce &job : r.jobs) {
+        rates.push_back(job.gbps);
+        times.push_back(job.seconds * 1e6);
+    }
+    const auto text = [](auto value) { return fmt::format("{}", value); };
+    const auto decimal = [](double value) { return fmt::format("{:.4f}", value); };
+    const double idle = static_cast<double>(std::count_if(r.links.begin(), r.links.end(), [](double u) { return u < 0.01; }));
+    return {{"algorithm", name_of(algorithms, o.algorithm)},
+            {"trees", text(o.trees)},
+            {"leaves", text(o.shape.leaves)},
+            {"spines", text(o.shape.spines)},
+            {"hosts", text(o.shape.hosts)},
+            {"ranks", text(o.ranks ? o.ranks : o.shape.leaves * o.shape.hosts)},
+            {"jobs", text(o.jobs)},
+            {"bytes", text(o.bytes)},
+            {"elements", text(o.elements)},
+            {"background", name_of(patterns, o.background)},
+            {"seed", text(o.seed)},
+            {"gbps_mean", decimal(mean(rates))},
+            {"gbps_min", decimal(*std::min_element(rates.begin(), rates.end()))},
+            {"us_mean", decimal(mean(times))},
+            {"us_max", decimal(*std::max_element(times.begin(), times.end()))},
+            {"utilisation", decimal(mean(r.links))},
+            {"utilisation_max", decimal(*std::max_element(r.links.begin(), r.links.end()))},
+            {"idle_links", decimal(idle / static_cast<double>(r.links.size()))},
+            {"drops", text(r.drops)},
+            {"blocks", text(r.counters.blocks)},
+            {"resends", text(r.counters.resends)},
+            {"requests", text(r.counters.requests)},
+            {"waits", text(r.counters.waits)},
+            {"collisions", text(r.counters.collisions)},
+            {"stragglers", text(r.counters.stragglers)},
+            {"expired", text(r.counters.expired)},
+            {"failed_attempts", text(r.counters.failed_attempts)},
+            {"messages", text(r.counters.messages)},
+            {"segments_resent", text(r.counters.segments_resent)},
+            {"events", text(r.events)},
+            {"wall_s", decimal(cost.wall_s)},
+            {"memory_mib", decimal(cost.memory_mib)}};
+}
+
+void append(const std::string &path, const Row &row) {
+    const bool is_new = !std::ifstream(path).good() || std::ifstream(path).peek() == EOF;
+    std::ofstream file(path, std::ios::app);
+    if (!file)
+        throw std::runtime_error(fmt::format("--csv {}: cannot be written", path));
+    std::string heading, line;
+    for (const auto &[name, value] : row) {
+        heading += (heading.empty() ? "" : ",") + name;
+        line += (line.empty() ? "" : ",") + value;
+    }
+    if (is_new)
+        file << heading << '\n';
+    file << line << '\n';
+}
+
+void write_links(const std::string &path, const std::vector<double> &links) {
+    std::ofstream file(path);
+    if (!file)
+        throw std::runtime_error(fmt::format("--links {}: cannot be written", path));
+    for (double link : links)
+        file << fmt::format("{:.4f}\n", link);
+}
+
+double peak_memory_mib() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+void simulate(const Arguments &a) {
+    const auto before = std::chrono::steady_clock::now();
+    const Results results = run(a.options);
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - before;
+    const Row row = row_of(a.options, results, {wall.count(), peak_memory_mib()});
+    for (const auto &[name, value] : row)
+        fmt::print("{:<16} {}\n", name, value);
+    if (!a.csv.empty())
+        append(a.csv, row);
+    if (!a.links.empty())
+        write_links(a.links, results.links);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    CLI::App app("Allreduce on a simulated network of leaves and spines, by the protocol code that the switches and ranks run.");
+    Arguments arguments;
+    add_options(app, arguments);
+    CLI11_PARSE(app, argc, argv);
+    try {
+        arguments.options.progress = isatty(STDERR_FILENO);
+        finish(arguments);
+        simulate(arguments);
+    } catch (const std::exception &error) {
+        fmt::print(stderr, "inagg-sim: {}\n", error.what());
+        return 1;
+    }
+    return 0;
+}

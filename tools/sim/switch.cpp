@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "switch.hpp"
+
+namespace sim {
+
+inagg_block Role::admit(const Message &message) const {
+    const inagg_block b = message.block();
+    const int refused = inagg_job_admits(&job_.core, &b, message.slot(), b.elements * inagg_element_bytes(b.dtype_op >> 4));
+    require(!refused, "job {}: an honest packet is refused for reason {}", job_.number, -refused);
+    return b;
+}
+
+void Switch::receive(const ns3::Ptr<ns3::Packet> &packet) {
+    Envelope envelope;
+    packet->PeekHeader(envelope);
+    if (envelope.to != number() && envelope.to != anyone) {
+        const auto &device = network_.ports(number())[network_.port_to(number(), envelope.to, envelope.to)].device;
+        device->Send(packet, device->GetBroadcast(), 0x0800);
+        return;
+    }
+    packet->RemoveHeader(envelope);
+    Message message;
+    packet->RemoveHeader(message);
+    const auto role = roles_.find(message.job());
+    require(role != roles_.end(), "switch {} is asked about job {}, which it does not have", number(), message.job());
+    role->second->receive(envelope, message);
+}
+
+void Switch::send_to(uint32_t node, const Message &message, uint16_t asker) {
+    Envelope envelope;
+    envelope.to = static_cast<uint16_t>(node);
+    envelope.asker = asker;
+    send(network_.port_to(number(), node, node), envelope, message.packet());
+}
+
+void Switch::send_through(uint32_t port, uint32_t node, const Message &message) {
+    Envelope envelope;
+    envelope.to = static_cast<uint16_t>(node);
+    send(port, envelope, message.packet());
+}
+
+} // namespace sim

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Our switch: an application on a leaf or a spine. What is not for it goes on; for each job it has a role.
+#pragma once
+
+#include "job.hpp"
+
+#include <inagg/core/descriptor.h>
+
+#include <map>
+
+namespace sim {
+
+class Switch;
+
+class Role {
+public:
+    Role(Switch &place, const Job &job) : switch_(place), job_(job) {}
+    virtual ~Role() = default;
+    virtual void receive(const Envelope &envelope, Message message) = 0;
+
+protected:
+    // What the job admits, or else the run fails: everybody here is honest.
+    inagg_block admit(const Message &message) const;
+
+    Switch &switch_;
+    const Job &job_;
+};
+
+// A block's sum in the table that all jobs of canary share.
+struct Descriptor {
+    inagg_descriptor state{};
+    Elements sum{};
+    uint32_t ups = 0; // as state.ups, for as many spines as there are here
+};
+
+class Switch : public Station {
+public:
+    using Station::Station;
+
+    void receive(const ns3::Ptr<ns3::Packet> &packet) override;
+    void add_role(uint16_t job, std::unique_ptr<Role> role) { roles_[job] = std::move(role); }
+    void set_descriptors(uint32_t count) { descriptors_.resize(count); }
+
+    Network &network() { return network_; }
+    std::vector<Descriptor> &descriptors() { return descriptors_; }
+    // To a neighbour, or to a host behind one.
+    void send_to(uint32_t node, const Message &message, uint16_t asker = anyone);
+    void send_through(uint32_t port, uint32_t node, const Message &message);
+
+private:
+    std::map<uint16_t, std::unique_ptr<Role>> roles_;
+    std::vector<Descriptor> descriptors_;
+};
+
+struct TreeSite {
+    std::vector<uint32_t> children; // nodes; a child's number is its rank at this switch
+    std::optional<uint32_t> parent; // node
+    uint32_t number = 0;            // this switch's, among its parent's children
+};
+std::unique_ptr<Role> make_tree_role(Switch &place, const Job &job, const TreeSite &site, Counters &counters);
+std::unique_ptr<Role> make_canary_role(Switch &place, const Job &job, Counters &counters);
+
+} // namespace sim
