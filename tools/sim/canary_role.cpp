@@ -58,9 +58,11 @@ private:
         return everyone_ & ~(is_leaf_ ? inagg_rank_bit(leader) : at_leaf_[leaf_of(leader)]);
     }
 
-    Descriptor &descriptor_of(uint32_t slot, uint16_t attempt) {
+    // With one for both, the next block of a slot may take it before the result of this one has passed on its way to others.
+    Descriptor &descriptor_of(const Message &message, uint16_t attempt) {
         std::vector<Descriptor> &all = switch_.descriptors();
-        return all[inagg_descriptor_index(job_.number, slot, attempt, static_cast<uint32_t>(all.size()))];
+        const uint32_t turn = job_.two_descriptors ? message.version() << 16 : 0;
+        return all[inagg_descriptor_index(job_.number, message.slot() | turn, attempt, static_cast<uint32_t>(all.size()))];
     }
 
     // ---- on the way to the leader ----
@@ -68,7 +70,7 @@ private:
     void contribute(const Envelope &envelope, bool above, Message &message, const inagg_block &block) {
         if (message.has(INAGG_F_BYPASS))
             return forward(leader_of(message), message);
-        Descriptor &d = descriptor_of(message.slot(), block.epoch);
+        Descriptor &d = descriptor_of(message, block.epoch);
         inagg_arrival arrival{};
         arrival.ranks = message.ranks();
         arrival.expected = expected(leader_of(message));
@@ -103,7 +105,7 @@ private:
 
     void expire(Message cause) {
         inagg_block block = cause.block();
-        Descriptor &d = descriptor_of(cause.slot(), block.epoch);
+        Descriptor &d = descriptor_of(cause, block.epoch);
         if (!inagg_descriptor_expire(&d.state, &core_, &block))
             return;
         counters_.expired++;
@@ -131,7 +133,7 @@ private:
     }
 
     void send_up(uint32_t port, const Message &message) {
-        switch_.send_through(port, network_.ports(switch_.number())[port].peer, message);
+        switch_.send_through(port, network_.port(switch_.number(), port).peer, message);
     }
 
     // ---- what the leader says ----
@@ -146,7 +148,7 @@ private:
         Children all;
         const uint16_t last = block.epoch;
         for (uint16_t attempt = 0; attempt <= last; attempt++) {
-            Descriptor &d = descriptor_of(message.slot(), attempt);
+            Descriptor &d = descriptor_of(message, attempt);
             block.epoch = attempt;
             if (!inagg_descriptor_free(&d.state, &core_, &block))
                 continue;

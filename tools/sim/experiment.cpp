@@ -104,6 +104,7 @@ private:
             job->root = roots[tree % roots.size()];
             job->patience_ns = options_.patience_ns;
             job->rto_floor_ns = options_.rto_floor_ns;
+            job->two_descriptors = options_.two_descriptors;
             job->prepare();
             if (options_.algorithm == Algorithm::canary)
                 install_canary(*job);

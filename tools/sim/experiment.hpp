@@ -25,6 +25,7 @@ struct Options {
     uint64_t bytes = 4 << 20;
     uint32_t elements = 256, slots = 128, descriptors = 32768;
     uint64_t patience_ns = 1000, rto_floor_ns = 0, jitter_ns = 1000;
+    bool two_descriptors = false;
     Traffic background = Traffic::none;
     uint64_t message_bytes = 256 << 10, window_bytes = 256 << 10; // of the background and the ring
     uint64_t warm_up_ns = 50'000;                                 // before the jobs begin

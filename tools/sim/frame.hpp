@@ -13,17 +13,16 @@
 
 namespace sim {
 
-// Ethernet, IPv4 and UDP headers, checksum, preamble and gap: 66 bytes, of which ns-3's device adds 2 (its PPP header).
-inline constexpr uint32_t envelope_bytes = 64;
+inline constexpr uint32_t envelope_bytes = 66; // Ethernet, IPv4 and UDP headers, checksum, preamble and gap
 inline constexpr uint32_t carried_elements = 2;
-inline constexpr uint16_t anyone = 0xffff; // a multicast: whoever gets it
+inline constexpr uint16_t anyone = 0xffff; // no node
 
 enum class Kind : uint8_t { inagg, segment };
 
 class Envelope : public ns3::Header {
 public:
     Kind kind = Kind::inagg;
-    uint16_t to = anyone, from = 0; // nodes
+    uint16_t to = 0, from = 0;  // nodes
     uint16_t asker = anyone;        // whose question this is or answers, below a switch that passed it up
 
     static ns3::TypeId GetTypeId();

@@ -10,7 +10,8 @@ constexpr uint64_t resend_after_ns = 1'000'000; // of flows: no queue takes as l
 
 } // namespace
 
-void Host::receive(const ns3::Ptr<ns3::Packet> &packet) {
+// A host takes what comes at once.
+void Host::receive(const ns3::Ptr<ns3::Packet> &packet, const Held &) {
     Envelope envelope;
     packet->RemoveHeader(envelope);
     if (envelope.kind == Kind::segment)
@@ -26,7 +27,7 @@ void Host::send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &conten
     Envelope envelope;
     envelope.kind = kind;
     envelope.to = static_cast<uint16_t>(node);
-    send(0, envelope, content);
+    send(0, envelope, content, {});
 }
 
 void Host::StartApplication() {

@@ -104,7 +104,7 @@ class Host : public Station {
 public:
     Host(Network &network, uint32_t number, Counters &counters) : Station(network, number), flows_(*this, counters) {}
 
-    void receive(const ns3::Ptr<ns3::Packet> &packet) override;
+    void receive(const ns3::Ptr<ns3::Packet> &packet, const Held &) override;
     void add_worker(uint16_t job, std::unique_ptr<Worker> worker) { workers_[job] = std::move(worker); }
     Flows &flows() { return flows_; }
     void send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content);

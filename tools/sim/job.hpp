@@ -25,6 +25,7 @@ struct Job {
     uint32_t slots = 0;
     uint32_t root = 0;          // switchml: the number of the spine
     uint64_t patience_ns = 0;   // canary: how long a sum waits for more; 0: as learnt (struct inagg_patience)
+    bool two_descriptors = false; // canary: a slot has one for each of its two copies
     uint64_t rto_floor_ns = 0;  // 0: the core's
     inagg_job core{};
 

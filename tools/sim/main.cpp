@@ -42,6 +42,9 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--link-rate", a.link_rate, "Rate of links between switches");
     app.add_option("--delay", a.delay, "Delay of a link, with what a switch takes");
     app.add_option("--queue", o.shape.queue_bytes, "Bytes that a port queues before it drops")->transform(CLI::AsSizeValue(false));
+    app.add_option("--buffer", o.shape.buffer_bytes,
+                   "Nothing is dropped: a link has credits for a buffer of so many bytes where it ends")
+        ->transform(CLI::AsSizeValue(false));
     app.add_option("--long-queue", o.shape.long_queue_bytes, "Packets on their way up avoid a queue of more bytes")
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--algorithm", o.algorithm, "switchml, canary or ring")->transform(CLI::CheckedTransformer(algorithms));
@@ -55,6 +58,8 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--slots", o.slots, "Blocks in flight, of each tree; a power of two")->check(CLI::Range(1, 65536));
     app.add_option("--descriptors", o.descriptors, "canary: of each switch; a power of two");
     app.add_option("--canary-timeout", a.canary_timeout, "canary: how long a sum waits for more; 0: as switches learn");
+    app.add_flag("--two-descriptors", o.two_descriptors,
+                 "canary: the two blocks of a slot have a descriptor each (switches have one for both)");
     app.add_option("--rto-floor", a.rto_floor, "Least time before a rank takes a block for lost");
     app.add_option("--background", o.background, "What hosts without a job send: none, permutation or uniform")
         ->transform(CLI::CheckedTransformer(patterns));
@@ -67,6 +72,8 @@ void add_options(CLI::App &app, Arguments &a) {
 }
 
 bool is_power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
+
+constexpr uint32_t least_buffer = 8192;
 
 // What CLI11 cannot know: throws with the value and what to do.
 void finish(Arguments &a) {
@@ -86,6 +93,8 @@ void finish(Arguments &a) {
         refuse(fmt::format("--ranks {}: there are only {} hosts", ranks, hosts));
     if (ranks / o.jobs < 2)
         refuse(fmt::format("--jobs {}: {} ranks are fewer than 2 each", o.jobs, ranks));
+    if (o.shape.buffer_bytes && o.shape.buffer_bytes < least_buffer)
+        refuse(fmt::format("--buffer {}: at least {}, or else large packets never fit", o.shape.buffer_bytes, least_buffer));
     if (o.elements % INAGG_CHUNK)
         refuse(fmt::format("--elements {}: must be a multiple of {}", o.elements, INAGG_CHUNK));
     if (!is_power_of_two(o.slots))
@@ -131,6 +140,7 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"jobs", text(o.jobs)},
             {"bytes", text(o.bytes)},
             {"elements", text(o.elements)},
+            {"buffer", text(o.shape.buffer_bytes)},
             {"background", name_of(patterns, o.background)},
             {"seed", text(o.seed)},
             {"gbps_mean", decimal(mean(rates))},

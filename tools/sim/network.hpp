@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Hosts, leaves and spines: ns-3's nodes, point-to-point devices and drop-tail queues, and which way packets go.
+// Hosts, leaves and spines, links with queues, and which way packets go.
 //
 // A rack is one leaf without spines. Nodes are numbered: hosts, leaf by leaf, then leaves, then spines.
+//
+// Queues drop what is too much, as Ethernet's do, or nothing is lost (`buffer_bytes`): then a link's sender has credits for its
+// receiver's buffer, and gets them back when what came has left the switch. So congestion spreads to where packets can choose
+// another way, and to the senders. ns-3's devices do not have this, so the links here are our own.
 #pragma once
 
 #include "frame.hpp"
 
 #include <ns3/application.h>
 #include <ns3/node.h>
-#include <ns3/point-to-point-net-device.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,12 +24,27 @@ namespace sim {
 struct Shape {
     uint32_t leaves = 1, spines = 0, hosts = 4; // hosts of each leaf
     uint64_t host_rate = 100'000'000'000, link_rate = 100'000'000'000; // bit/s; between switches
-    uint64_t delay_ns = 300;                    // of a link, with what a switch takes
-    uint32_t queue_bytes = 4 << 20;             // of a port: what is more is dropped
-    uint32_t long_queue_bytes = 32 << 10;       // packets avoid a port whose queue is longer, where there are others
+    uint64_t delay_ns = 300;              // of a link, with what a switch takes
+    uint32_t queue_bytes = 4 << 20;       // of a switch's port: what is more is dropped
+    uint32_t long_queue_bytes = 32 << 10; // packets avoid a port whose queue is longer, where there are others
+    uint32_t buffer_bytes = 0;            // where a link ends, for what the switch has not sent on yet; 0: packets may be lost
 };
 
 class Network;
+class Port;
+
+// Room in the buffer at the end of a link: free again when all that came of the packet has gone on.
+class Room {
+public:
+    Room(Port &sender, uint32_t bytes) : sender_(sender), bytes_(bytes) {}
+    ~Room();
+    Room(const Room &) = delete;
+
+private:
+    Port &sender_;
+    const uint32_t bytes_;
+};
+using Held = std::shared_ptr<Room>;
 
 // What runs on a node: our switch, or our worker and whatever else a host does.
 class Station : public ns3::Application {
@@ -33,11 +52,11 @@ public:
     Station(Network &network, uint32_t number) : network_(network), number_(number) {}
     uint32_t number() const { return number_; }
 
-    virtual void receive(const ns3::Ptr<ns3::Packet> &packet) = 0;
+    virtual void receive(const ns3::Ptr<ns3::Packet> &packet, const Held &room) = 0;
 
 protected:
-    // Through a port, to `to`, or to whoever is there.
-    void send(uint32_t port, Envelope envelope, const ns3::Ptr<ns3::Packet> &content);
+    // Through a port, to `envelope.to`.
+    void send(uint32_t port, Envelope envelope, const ns3::Ptr<ns3::Packet> &content, const Held &room);
 
     Network &network_;
 
@@ -45,17 +64,43 @@ private:
     const uint32_t number_;
 };
 
-struct Port {
-    Station *owner = nullptr;
-    uint32_t peer = 0; // node
-    uint64_t rate = 0;
-    ns3::Ptr<ns3::PointToPointNetDevice> device;
-    uint64_t sent_before = 0; // bytes, when measuring began
+// One direction of a link, where it begins.
+class Port {
+public:
+    Port(const Shape &shape, uint64_t rate, uint32_t peer, uint32_t limit);
 
-    uint32_t queued() const;
-    uint64_t sent() const; // bytes that have left the queue
-    uint64_t dropped() const;
-    bool receive(ns3::Ptr<ns3::NetDevice>, ns3::Ptr<const ns3::Packet> packet, uint16_t, const ns3::Address &);
+    const uint64_t rate;
+    const uint32_t peer; // node
+    Station *receiver = nullptr;
+
+    // `room`: what is free once the packet has left.
+    void send(const ns3::Ptr<ns3::Packet> &packet, const Held &room);
+    void give_back(uint32_t bytes);
+    // The run is over: whatever becomes free starts nothing any more.
+    void close() { closed_ = true; }
+    void clear() { queue_.clear(); }
+
+    uint32_t queued() const { return queued_; }
+    uint64_t sent() const { return sent_; } // bytes
+    uint64_t dropped() const { return dropped_; }
+
+private:
+    struct Item {
+        ns3::Ptr<ns3::Packet> packet;
+        Held room;
+    };
+
+    void pump();
+    void finish();
+    void deliver(ns3::Ptr<ns3::Packet> packet);
+
+    const uint64_t delay_ns_;
+    const bool lossless_;
+    const uint32_t limit_;
+    uint32_t credits_, queued_ = 0;
+    bool busy_ = false, closed_ = false;
+    std::deque<Item> queue_;
+    uint64_t sent_ = 0, dropped_ = 0;
 };
 
 class Network {
@@ -80,7 +125,7 @@ public:
         return station;
     }
 
-    std::vector<Port> &ports(uint32_t node) { return ports_[node]; }
+    Port &port(uint32_t node, uint32_t number) { return *ports_[node][number]; }
     // The port of `node` that leads to `to`. Where several do, the one that `preferred` says unless its queue is long.
     uint32_t port_to(uint32_t node, uint32_t to, uint32_t preferred);
     // A leaf's port to a spine: the preferred one, or if its queue is long the one with the shortest (Canary §5.2).
@@ -95,10 +140,11 @@ public:
 
 private:
     void connect(uint32_t a, uint32_t b, uint64_t rate);
-    void attach(uint32_t node, ns3::Ptr<Station> station);
+    void attach(uint32_t node, const ns3::Ptr<Station> &station);
 
     std::vector<ns3::Ptr<ns3::Node>> nodes_;
-    std::vector<std::vector<Port>> ports_;
+    std::vector<std::vector<std::unique_ptr<Port>>> ports_;
+    std::vector<uint64_t> sent_before_; // by each port, when measuring began
     double measured_from_ = 0;
 };
 

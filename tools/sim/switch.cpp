@@ -10,33 +10,32 @@ inagg_block Role::admit(const Message &message) const {
     return b;
 }
 
-void Switch::receive(const ns3::Ptr<ns3::Packet> &packet) {
+void Switch::receive(const ns3::Ptr<ns3::Packet> &packet, const Held &room) {
     Envelope envelope;
     packet->PeekHeader(envelope);
-    if (envelope.to != number() && envelope.to != anyone) {
-        const auto &device = network_.ports(number())[network_.port_to(number(), envelope.to, envelope.to)].device;
-        device->Send(packet, device->GetBroadcast(), 0x0800);
-        return;
-    }
+    if (envelope.to != number())
+        return network_.port(number(), network_.port_to(number(), envelope.to, envelope.to)).send(packet, room);
     packet->RemoveHeader(envelope);
     Message message;
     packet->RemoveHeader(message);
     const auto role = roles_.find(message.job());
     require(role != roles_.end(), "switch {} is asked about job {}, which it does not have", number(), message.job());
+    room_ = room;
     role->second->receive(envelope, message);
+    room_.reset();
 }
 
 void Switch::send_to(uint32_t node, const Message &message, uint16_t asker) {
     Envelope envelope;
     envelope.to = static_cast<uint16_t>(node);
     envelope.asker = asker;
-    send(network_.port_to(number(), node, node), envelope, message.packet());
+    send(network_.port_to(number(), node, node), envelope, message.packet(), room_);
 }
 
 void Switch::send_through(uint32_t port, uint32_t node, const Message &message) {
     Envelope envelope;
     envelope.to = static_cast<uint16_t>(node);
-    send(port, envelope, message.packet());
+    send(port, envelope, message.packet(), room_);
 }
 
 } // namespace sim

@@ -37,7 +37,7 @@ class Switch : public Station {
 public:
     using Station::Station;
 
-    void receive(const ns3::Ptr<ns3::Packet> &packet) override;
+    void receive(const ns3::Ptr<ns3::Packet> &packet, const Held &room) override;
     void add_role(uint16_t job, std::unique_ptr<Role> role) { roles_[job] = std::move(role); }
     void set_descriptors(uint32_t count) { descriptors_.resize(count); }
 
@@ -50,6 +50,7 @@ public:
 private:
     std::map<uint16_t, std::unique_ptr<Role>> roles_;
     std::vector<Descriptor> descriptors_;
+    Held room_; // of the packet that is being looked at: what is sent because of it lies where it lay
 };
 
 struct TreeSite {
