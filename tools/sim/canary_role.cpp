@@ -61,7 +61,7 @@ private:
     // With one for both, the next block of a slot may take it before the result of this one has passed on its way to others.
     Descriptor &descriptor_of(const Message &message, uint16_t attempt) {
         std::vector<Descriptor> &all = switch_.descriptors();
-        const uint32_t turn = job_.two_descriptors ? message.version() << 16 : 0;
+        const uint32_t turn = job_.two_descriptors ? message.version() << 15 : 0; // above all slots (INAGG_MAX_SLOTS)
         return all[inagg_descriptor_index(job_.number, message.slot() | turn, attempt, static_cast<uint32_t>(all.size()))];
     }
 
