@@ -16,6 +16,19 @@ namespace {
 
 constexpr uint64_t look_every_ns = 5000; // whether all jobs are done
 
+bool is_tree(Algorithm algorithm) { return algorithm == Algorithm::switchml || algorithm == Algorithm::panama; }
+
+inagg_algorithm wire_algorithm(Algorithm algorithm) {
+    switch (algorithm) {
+    case Algorithm::panama:
+        return INAGG_PANAMA;
+    case Algorithm::canary:
+        return INAGG_CANARY;
+    default:
+        return INAGG_SWITCHML;
+    }
+}
+
 class Experiment {
 public:
     explicit Experiment(const Options &options) : options_(options), network_(options.shape) {
@@ -27,8 +40,11 @@ public:
             else
                 switches_.push_back(network_.install<Switch>(node));
         }
+        for (const auto &place : switches_)
+            place->set_buffers(options.buffers);
         place_jobs();
         make_background();
+        make_load();
     }
 
     Results run() {
@@ -36,8 +52,12 @@ public:
             host->SetStartTime(ns3::NanoSeconds(options_.warm_up_ns + below(static_cast<uint32_t>(options_.jitter_ns + 1))));
         if (background_)
             ns3::Simulator::ScheduleNow(&Background::start, background_.get());
-        for (const auto &ring : rings_)
-            ns3::Simulator::Schedule(ns3::NanoSeconds(options_.warm_up_ns), &Ring::start, ring.get());
+        for (const auto &stream : streams_)
+            ns3::Simulator::ScheduleNow(&Stream::start, stream.get());
+        if (load_)
+            load_->start();
+        if (options_.sample_ns)
+            ns3::Simulator::ScheduleNow(&Experiment::sample, this);
         ns3::Simulator::Schedule(ns3::NanoSeconds(options_.warm_up_ns), &Network::start_measuring, &network_);
         ns3::Simulator::Schedule(ns3::NanoSeconds(options_.warm_up_ns), &Experiment::look, this);
         ns3::Simulator::Run();
@@ -52,10 +72,14 @@ private:
     ns3::Ptr<ns3::UniformRandomVariable> random_;
     std::vector<ns3::Ptr<Host>> hosts_;
     std::vector<ns3::Ptr<Switch>> switches_; // leaves, then spines
-    std::vector<std::unique_ptr<Job>> jobs_; // with several trees so many of each allreduce, one behind the other
+    std::vector<std::unique_ptr<Calls>> calls_; // of each job
+    std::vector<std::unique_ptr<Job>> jobs_;    // with several trees so many of each
     std::vector<std::unique_ptr<Ring>> rings_;
     std::unique_ptr<Background> background_;
-    std::vector<uint32_t> idle_; // hosts without a job
+    std::vector<std::unique_ptr<Stream>> streams_;
+    std::unique_ptr<Workload> load_;
+    std::vector<Sample> samples_;
+    std::vector<uint32_t> idle_, first_job_; // hosts without a job, and those of job 0
     std::chrono::steady_clock::time_point shown_{};
 
     uint32_t below(uint32_t n) { return static_cast<uint32_t>(random_->GetInteger(0, n - 1)); }
@@ -84,54 +108,64 @@ private:
         }
         for (uint32_t job = 0; job < options_.jobs; job++) {
             const auto from = all.begin() + ranks * job / options_.jobs, to = all.begin() + ranks * (job + 1) / options_.jobs;
+            if (job == 0)
+                first_job_.assign(from, to);
             make_job(job, {from, to});
         }
     }
 
     void make_job(uint32_t number, const std::vector<uint32_t> &hosts) {
-        if (options_.algorithm == Algorithm::ring)
-            return make_ring(number, hosts);
+        const Algorithm algorithm = options_.algorithms[number % options_.algorithms.size()];
+        const Plan plan{options_.duration_ns ? ~0u : options_.iterations, options_.compute_ns};
+        Calls &calls = *calls_.emplace_back(std::make_unique<Calls>(static_cast<uint32_t>(hosts.size()), plan));
+        if (algorithm == Algorithm::ring)
+            return make_ring(number, hosts, calls);
+        std::vector<Caller *> callers;
+        for (uint32_t rank = 0; rank < hosts.size(); rank++)
+            callers.push_back(&hosts_[hosts[rank]]->add_caller(calls, rank));
+        const uint32_t trees = is_tree(algorithm) ? options_.trees : 1;
         const std::vector<uint32_t> roots = shuffled(std::max(network_.shape.spines, 1u));
         const auto blocks = static_cast<uint32_t>((options_.bytes + 4 * options_.elements - 1) / (4 * options_.elements));
-        for (uint32_t tree = 0; tree < options_.trees; tree++) {
+        for (uint32_t tree = 0; tree < trees; tree++) {
             auto job = std::make_unique<Job>();
             job->number = static_cast<uint16_t>(number * options_.trees + tree);
-            job->algorithm = options_.algorithm == Algorithm::canary ? INAGG_CANARY : INAGG_SWITCHML;
+            job->algorithm = wire_algorithm(algorithm);
             job->hosts = hosts;
-            job->blocks = (blocks + options_.trees - 1 - tree) / options_.trees;
+            job->blocks = (blocks + trees - 1 - tree) / trees;
             job->elements = static_cast<uint16_t>(options_.elements);
             job->slots = options_.slots;
             job->root = roots[tree % roots.size()];
             job->patience_ns = options_.patience_ns;
             job->rto_floor_ns = options_.rto_floor_ns;
             job->two_descriptors = options_.two_descriptors;
+            job->controlled = options_.controlled;
             job->prepare();
-            if (options_.algorithm == Algorithm::canary)
-                install_canary(*job);
+            if (algorithm == Algorithm::canary)
+                install_canary(*job, callers);
             else
-                install_tree(*job);
+                install_tree(*job, callers);
             jobs_.push_back(std::move(job));
         }
     }
 
-    void make_ring(uint32_t number, const std::vector<uint32_t> &nodes) {
+    void make_ring(uint32_t number, const std::vector<uint32_t> &nodes, Calls &calls) {
         std::vector<Host *> members;
         for (uint32_t node : nodes)
             members.push_back(ns3::PeekPointer(hosts_[node]));
-        rings_.push_back(std::make_unique<Ring>(members, number, options_.bytes, 4 * options_.elements, options_.window_bytes));
-        for (Host *host : members)
-            host->flows().on_message([ring = rings_.back().get()](uint32_t from, uint32_t message) { ring->arrived(from, message); });
+        rings_.push_back(std::make_unique<Ring>(members, number, options_.bytes, transport(true), calls));
     }
 
+    Transport transport(bool keeps) const { return {4 * options_.elements, options_.window_bytes, options_.reacts, keeps}; }
+
     // A rack's switch adds what its hosts send; a spine adds the racks' sums.
-    void install_tree(Job &job) {
+    void install_tree(Job &job, const std::vector<Caller *> &callers) {
         std::map<uint32_t, TreeSite> leaves; // by index
         for (uint32_t rank = 0; rank < job.size(); rank++) {
             const uint32_t node = job.hosts[rank];
             TreeSite &site = leaves[network_.leaf_index(node)];
             const auto name = static_cast<uint32_t>(site.children.size());
             site.children.push_back(node);
-            hosts_[node]->add_worker(job.number, make_switchml_worker(*hosts_[node], job, rank, name, counters_));
+            hosts_[node]->add_worker(job.number, make_switchml_worker(*hosts_[node], job, rank, name, counters_), *callers[rank]);
         }
         TreeSite root;
         const uint32_t root_node = network_.spine(job.root);
@@ -148,10 +182,10 @@ private:
             switch_of(root_node).add_role(job.number, make_tree_role(switch_of(root_node), job, root, counters_));
     }
 
-    void install_canary(Job &job) {
+    void install_canary(Job &job, const std::vector<Caller *> &callers) {
         for (uint32_t rank = 0; rank < job.size(); rank++) {
             const ns3::Ptr<Host> &host = hosts_[job.hosts[rank]];
-            host->add_worker(job.number, make_canary_worker(*host, job, rank, counters_));
+            host->add_worker(job.number, make_canary_worker(*host, job, rank, counters_), *callers[rank]);
         }
         for (const auto &place : switches_) {
             place->set_descriptors(options_.descriptors);
@@ -164,18 +198,51 @@ private:
             return;
         std::vector<Host *> members;
         for (uint32_t node : idle_)
-            members.push_back(ns3::PeekPointer(hosts_[node]));
+            if (members.size() < options_.senders)
+                members.push_back(ns3::PeekPointer(hosts_[node]));
+        if (options_.background == Traffic::rank)
+            return make_streams(members);
         background_ = std::make_unique<Background>(members, options_.background == Traffic::permutation, options_.message_bytes,
-                                                   4 * options_.elements, options_.window_bytes,
-                                                   [this](uint32_t n) { return below(n); });
+                                                   transport(false), [this](uint32_t n) { return below(n); });
+    }
+
+    // Each sends to a rank of the first job, through the link by which that gets its results.
+    void make_streams(const std::vector<Host *> &senders) {
+        for (size_t i = 0; i < senders.size(); i++) {
+            const uint32_t to = first_job_[i % first_job_.size()];
+            streams_.push_back(std::make_unique<Stream>(*senders[i], to, options_.message_bytes, transport(true)));
+        }
+    }
+
+    // Between all hosts, whatever else they do (PANAMA §7).
+    void make_load() {
+        if (options_.load.sizes == Sizes::none)
+            return;
+        std::vector<Host *> members;
+        for (const auto &host : hosts_)
+            members.push_back(ns3::PeekPointer(host));
+        const Transport by_dctcp{4 * options_.elements, options_.window_bytes, true, false};
+        load_ = std::make_unique<Workload>(members, options_.load, options_.shape.host_rate, by_dctcp, options_.seed);
+        load_->count_from(options_.warm_up_ns, options_.duration_ns ? options_.warm_up_ns + options_.duration_ns : never);
     }
 
     // ---- while it runs ----
 
+    // With a duration, flows that began in it may end a while later.
+    bool over() const {
+        const uint64_t end = options_.warm_up_ns + options_.duration_ns;
+        if (options_.duration_ns)
+            return now_ns() >= end && (!load_ || load_->done() || now_ns() >= end + options_.duration_ns / 2);
+        return std::all_of(calls_.begin(), calls_.end(), [](const auto &calls) { return calls->done(); });
+    }
+
+    void sample() {
+        samples_.push_back({now_ns(), counters_.blocks, counters_.flow_bytes});
+        ns3::Simulator::Schedule(ns3::NanoSeconds(options_.sample_ns), &Experiment::sample, this);
+    }
+
     void look() {
-        const bool over = std::all_of(jobs_.begin(), jobs_.end(), [](const auto &job) { return job->done(); }) &&
-                          std::all_of(rings_.begin(), rings_.end(), [](const auto &ring) { return ring->done(); });
-        if (over)
+        if (over())
             return ns3::Simulator::Stop();
         require(now_ns() < options_.limit_ns, "{:.1f} % of the work is done when the time is up", 100 * progress());
         if (std::chrono::steady_clock::now() - shown_ > std::chrono::milliseconds(200))
@@ -184,14 +251,16 @@ private:
     }
 
     double progress() const {
-        uint64_t all = 0, done = counters_.blocks;
+        if (options_.duration_ns)
+            return std::min(1.0, static_cast<double>(now_ns() - options_.warm_up_ns) / static_cast<double>(options_.duration_ns));
+        double all = 0, done = static_cast<double>(counters_.blocks);
         for (const auto &job : jobs_)
-            all += static_cast<uint64_t>(job->blocks) * job->size();
+            all += static_cast<double>(job->blocks) * job->size() * options_.iterations;
         for (const auto &ring : rings_) {
-            all += ring->steps();
-            done += ring->steps_done();
+            all += static_cast<double>(ring->steps()) * options_.iterations;
+            done += static_cast<double>(ring->steps_done());
         }
-        return static_cast<double>(done) / static_cast<double>(all);
+        return done / all;
     }
 
     void show(double fraction) {
@@ -206,26 +275,29 @@ private:
 
     // ---- at the end ----
 
-    Allreduce report(uint32_t ranks, uint64_t from, uint64_t until) const {
-        const double seconds = static_cast<double>(until - from) / 1e9;
-        return {ranks, seconds, static_cast<double>(options_.bytes) * 8 / seconds / 1e9};
+    // Of whole allreduces; what has not been summed when the time is up does not count.
+    Allreduce report(const Calls &calls) const {
+        Allreduce mean{calls.ranks()};
+        for (const Calls::Span &span : calls.spans()) {
+            mean.seconds += calls.is_whole(span) ? static_cast<double>(span.until_ns - span.from_ns) / 1e9 : 0;
+            mean.count += calls.is_whole(span);
+        }
+        mean.seconds /= std::max(mean.count, 1u);
+        mean.gbps = mean.count ? static_cast<double>(options_.bytes) * 8 / mean.seconds / 1e9 : 0;
+        return mean;
     }
 
     Results results() {
         Results all;
-        for (size_t first = 0; first < jobs_.size(); first += options_.trees) {
-            uint64_t from = never, until = 0;
-            for (size_t i = first; i < first + options_.trees; i++) {
-                from = std::min(from, jobs_[i]->started_ns);
-                until = std::max(until, jobs_[i]->finished_ns);
-            }
-            all.jobs.push_back(report(jobs_[first]->size(), from, until));
-        }
-        for (const auto &ring : rings_)
-            all.jobs.push_back(report(ring->size(), ring->started_ns, ring->finished_ns));
+        for (const auto &calls : calls_)
+            all.jobs.push_back(report(*calls));
         all.links = network_.utilisations();
         all.counters = counters_;
         all.drops = network_.drops();
+        all.marks = network_.marks();
+        if (load_)
+            all.flows = load_->flows();
+        all.samples = samples_;
         all.events = ns3::Simulator::GetEventCount();
         all.simulated_s = static_cast<double>(now_ns()) / 1e9;
         return all;

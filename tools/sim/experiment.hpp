@@ -2,8 +2,8 @@
 // One run: a network, allreduces on some of its hosts, other traffic between the others.
 #pragma once
 
-#include "host.hpp"
 #include "switch.hpp"
+#include "workload.hpp"
 
 #include <ns3/random-variable-stream.h>
 
@@ -11,13 +11,13 @@
 
 namespace sim {
 
-enum class Algorithm { switchml, canary, ring };
+enum class Algorithm { switchml, panama, canary, ring };
 enum class Placement { packed, scattered };
-enum class Traffic { none, permutation, uniform };
+enum class Traffic { none, permutation, uniform, rank };
 
 struct Options {
     Shape shape;
-    Algorithm algorithm = Algorithm::switchml;
+    std::vector<Algorithm> algorithms = {Algorithm::switchml}; // of the jobs, in turn
     uint32_t trees = 1;
     uint32_t ranks = 0; // of all jobs together; 0: all hosts
     uint32_t jobs = 1;
@@ -26,7 +26,16 @@ struct Options {
     uint32_t elements = 256, slots = 128, descriptors = 32768;
     uint64_t patience_ns = 1000, rto_floor_ns = 0, jitter_ns = 1000;
     bool two_descriptors = false;
+    bool controlled = true;             // panama: ranks heed marks
+    uint32_t buffers = 64 << 10;        // panama: of each switch, for sums that wait
+    uint32_t iterations = 1;            // allreduces of a job, one after the other
+    uint64_t compute_ns = 0;            // between them
+    uint64_t duration_ns = 0;           // jobs go on until then; 0: until they are done
+    Load load;
+    bool reacts = false;                // the ring's and the background's messages are DCTCP's; the load's always are
+    uint64_t sample_ns = 0;             // how often Results::samples are taken; 0: never
     Traffic background = Traffic::none;
+    uint32_t senders = ~0u; // hosts that send it, of those without a job
     uint64_t message_bytes = 256 << 10, window_bytes = 256 << 10; // of the background and the ring
     uint64_t warm_up_ns = 50'000;                                 // before the jobs begin
     uint64_t limit_ns = 10'000'000'000;
@@ -34,16 +43,24 @@ struct Options {
     bool progress = false;
 };
 
+// A job's, on average.
 struct Allreduce {
-    uint32_t ranks = 0;
+    uint32_t ranks = 0, count = 0;
     double seconds = 0, gbps = 0; // its tensor's bits for each second, until the last rank has them
+};
+
+// What has arrived until then: blocks of all ranks, and flows' bytes.
+struct Sample {
+    uint64_t at_ns = 0, blocks = 0, flow_bytes = 0;
 };
 
 struct Results {
     std::vector<Allreduce> jobs;
     std::vector<double> links; // utilisation of each, while the jobs ran
     Counters counters;
-    uint64_t drops = 0, events = 0;
+    uint64_t drops = 0, marks = 0, events = 0;
+    std::vector<Finished> flows; // those that count
+    std::vector<Sample> samples;
     double simulated_s = 0;
 };
 

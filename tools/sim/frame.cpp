@@ -15,7 +15,9 @@ void Envelope::Serialize(ns3::Buffer::Iterator at) const {
     at.WriteU16(to);
     at.WriteU16(from);
     at.WriteU16(asker);
-    at.WriteU8(0, envelope_bytes - 7);
+    at.WriteU16(path);
+    at.WriteU8(congested);
+    at.WriteU8(0, envelope_bytes - 10);
 }
 
 uint32_t Envelope::Deserialize(ns3::Buffer::Iterator at) {
@@ -23,6 +25,8 @@ uint32_t Envelope::Deserialize(ns3::Buffer::Iterator at) {
     to = at.ReadU16();
     from = at.ReadU16();
     asker = at.ReadU16();
+    path = at.ReadU16();
+    congested = at.ReadU8();
     return envelope_bytes;
 }
 
@@ -74,7 +78,8 @@ void Segment::Serialize(ns3::Buffer::Iterator at) const {
     at.WriteU32(number);
     at.WriteU32(count);
     at.WriteU8(is_ack);
-    at.WriteU8(0, GetSerializedSize() - 13);
+    at.WriteU8(echo);
+    at.WriteU8(0, GetSerializedSize() - 14);
 }
 
 uint32_t Segment::Deserialize(ns3::Buffer::Iterator at) {
@@ -82,6 +87,7 @@ uint32_t Segment::Deserialize(ns3::Buffer::Iterator at) {
     number = at.ReadU32();
     count = at.ReadU32();
     is_ack = at.ReadU8();
+    echo = at.ReadU8();
     return GetSerializedSize();
 }
 

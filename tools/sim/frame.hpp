@@ -24,6 +24,8 @@ public:
     Kind kind = Kind::inagg;
     uint16_t to = 0, from = 0;  // nodes
     uint16_t asker = anyone;        // whose question this is or answers, below a switch that passed it up
+    uint16_t path = anyone;         // which of several ways is preferred; `anyone`: as `to` says
+    bool congested = false;         // ECN: a queue on the way was long
 
     static ns3::TypeId GetTypeId();
     ns3::TypeId GetInstanceTypeId() const override { return GetTypeId(); }
@@ -67,6 +69,8 @@ public:
     // Of block @b of generation, type and length that all its packets have.
     void set_block(const inagg_block &b);
     void set_length(uint16_t count) { header.elements = inagg_swap16(count); }
+    uint16_t cap() const { return inagg_swap16(header.window_cap); }
+    void set_cap(uint16_t cap) { header.window_cap = inagg_swap16(cap); }
 
     // With the length that its elements have on a wire.
     ns3::Ptr<ns3::Packet> packet() const;
@@ -76,7 +80,7 @@ public:
 class Segment : public ns3::Header {
 public:
     uint32_t message = 0, number = 0, count = 0; // of the segment, and how many the message has
-    bool is_ack = false;
+    bool is_ack = false, echo = false;           // echo: what this acknowledges had been marked
 
     static ns3::TypeId GetTypeId();
     ns3::TypeId GetInstanceTypeId() const override { return GetTypeId(); }

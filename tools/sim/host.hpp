@@ -2,8 +2,10 @@
 // What runs on a host: ranks of jobs, and flows, of which the ring and the background are made.
 #pragma once
 
-#include "job.hpp"
+#include "calls.hpp"
+#include "dctcp.hpp"
 
+#include <inagg/core/congestion.h>
 #include <inagg/core/worker.h>
 
 #include <ns3/event-id.h>
@@ -22,7 +24,9 @@ public:
     Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
     virtual ~Worker() = default;
 
-    void start();
+    void on_done(std::function<void()> done) { done_ = std::move(done); }
+    // The next allreduce.
+    void call();
     virtual void receive(const Message &message) = 0;
 
 protected:
@@ -37,6 +41,9 @@ protected:
     void accepted(inagg_wslot &slot, uint32_t block, const Message &message);
     void arm(const inagg_wslot &slot);
     Message blank(uint32_t block, inagg_type type) const;
+    virtual void open(inagg_wslot &slot) { act(slot, inagg_worker_open(&worker_, &slot, now_ns())); }
+    // What an algorithm adds to elements that are sent.
+    virtual void stamp(Message &) {}
     inagg_wslot &slot_of(uint32_t block) { return slots_[inagg_slot_index(&worker_, block)]; }
 
     Job &job_;
@@ -47,10 +54,13 @@ protected:
 
 private:
     void wake();
-    void open(inagg_wslot &slot) { act(slot, inagg_worker_open(&worker_, &slot, now_ns())); }
+    void open_in_order();
+    bool controlled() const { return congestion_.reaction != INAGG_UNCONTROLLED; }
 
     Host &host_;
-    uint32_t missing_; // blocks
+    inagg_congestion congestion_{};
+    std::function<void()> done_;
+    uint32_t missing_ = 0; // blocks
     uint32_t since_scan_ = 0;
     uint64_t timer_at_ = never;
     ns3::EventId timer_;
@@ -62,6 +72,14 @@ protected:
 std::unique_ptr<Worker> make_switchml_worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
 std::unique_ptr<Worker> make_canary_worker(Host &host, Job &job, uint32_t rank, Counters &counters);
 
+// How messages travel.
+struct Transport {
+    uint32_t segment_bytes = 0; // payload of a segment
+    uint64_t window_bytes = 0;  // in flight, at most
+    bool reacts = false;        // to marks and losses, as DCTCP
+    bool keeps = false;         // what it has learnt about a peer's path, for the next message: a connection stays
+};
+
 // Messages between hosts: a window of segments, each acknowledged by itself, and sent again when nothing comes for long.
 class Flows {
 public:
@@ -69,17 +87,34 @@ public:
     using Arrived = std::function<void(uint32_t from, uint32_t message)>;
 
     Flows(Host &host, Counters &counters) : host_(host), counters_(counters) {}
-    // In segments with so many bytes of payload; `message` is unique for this pair of hosts.
-    void send(uint32_t to, uint32_t message, uint64_t bytes, uint32_t segment_bytes, uint64_t window_bytes, Done done);
-    void on_message(Arrived arrived) { arrived_ = std::move(arrived); }
+    // `message` is unique for this pair of hosts.
+    void send(uint32_t to, uint32_t message, uint64_t bytes, const Transport &transport, Done done);
+    void on_message(Arrived arrived) { arrived_.push_back(std::move(arrived)); }
     void receive(const Envelope &envelope, const ns3::Ptr<ns3::Packet> &packet);
 
 private:
+    struct Connection {
+        Dctcp dctcp;
+        bool reacts;
+        uint32_t most;
+        uint16_t path;
+        uint32_t flying = 0;
+        uint64_t srtt_ns = 0;
+        std::deque<uint64_t> messages; // keys; they take turns
+        uint32_t room() const { return std::max(reacts ? dctcp.window() : most, flying) - flying; }
+    };
+    struct Sent {
+        uint32_t number;
+        uint64_t at_ns;
+    };
     struct Outgoing {
-        uint32_t to = 0, message = 0, count = 0, segment_bytes = 0, window = 0;
+        uint32_t to = 0, message = 0, count = 0, segment_bytes = 0;
+        uint64_t bytes = 0;
         uint32_t next = 0, acked = 0;
         std::vector<bool> is_acked;
+        std::deque<Sent> order; // of transmission
         uint64_t progress_ns = 0;
+        std::shared_ptr<Connection> connection;
         Done done;
     };
     struct Incoming {
@@ -87,17 +122,23 @@ private:
         std::vector<bool> has;
     };
 
-    void fill(Outgoing &flow);
-    void send_segment(const Outgoing &flow, uint32_t number);
+    std::shared_ptr<Connection> connection_to(uint32_t to, uint32_t message, const Transport &transport);
+    void fill(Connection &connection);
+    void send_segment(Outgoing &flow, uint32_t number);
+    void resend(Outgoing &flow, uint32_t number);
     void acknowledged(uint32_t from, const Segment &segment);
+    void finish(uint64_t key);
+    uint64_t sent_at(Outgoing &flow, uint32_t number) const;
+    void find_lost(Outgoing &flow, uint64_t sent_ns);
     void check(uint64_t key);
     static uint64_t key_of(uint32_t peer, uint32_t message) { return static_cast<uint64_t>(peer) << 32 | message; }
 
     Host &host_;
     Counters &counters_;
-    Arrived arrived_;
+    std::vector<Arrived> arrived_;
     std::unordered_map<uint64_t, Outgoing> outgoing_;
     std::unordered_map<uint64_t, Incoming> incoming_;
+    std::unordered_map<uint32_t, std::shared_ptr<Connection>> kept_; // by peer
 };
 
 class Host : public Station {
@@ -105,17 +146,20 @@ public:
     Host(Network &network, uint32_t number, Counters &counters) : Station(network, number), flows_(*this, counters) {}
 
     void receive(const ns3::Ptr<ns3::Packet> &packet, const Held &) override;
-    void add_worker(uint16_t job, std::unique_ptr<Worker> worker) { workers_[job] = std::move(worker); }
+    // A part of the caller's calls.
+    void add_worker(uint16_t job, std::unique_ptr<Worker> worker, Caller &caller);
+    Caller &add_caller(Calls &calls, uint32_t rank);
     Flows &flows() { return flows_; }
-    void send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content);
+    void send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content, uint16_t path = anyone);
     uint32_t leaf() const { return network_.leaf(network_.leaf_index(number())); }
 
 protected:
-    // ns-3 starts its applications: this one's ranks call their allreduce.
+    // ns-3 starts its applications: this one's ranks make their calls.
     void StartApplication() override;
 
 private:
     std::map<uint16_t, std::unique_ptr<Worker>> workers_;
+    std::vector<std::unique_ptr<Caller>> callers_;
     Flows flows_;
 };
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "job.hpp"
 
+#include <inagg/core/float32.h>
+
 #include <ns3/simulator.h>
+
+#include <bit>
 
 namespace sim {
 namespace {
@@ -28,16 +32,29 @@ inagg_block Job::block(uint32_t number_of_block) const {
     b.block = number_of_block;
     b.generation = generation;
     b.elements = elements;
-    b.dtype_op = INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM;
+    b.dtype_op = static_cast<uint8_t>((is_float() ? INAGG_WIRE_FLOAT32 : INAGG_WIRE_INT32) << 4 | INAGG_WIRE_SUM);
     return b;
 }
 
-uint32_t Job::unit(uint32_t block) const { return (block * 2654435761u + number * 40503u) | 1; }
+// Floats are small whole numbers: their sums are exact in whatever order.
+Elements Job::elements_of(uint32_t units, uint32_t ranks, uint32_t block) const {
+    const uint32_t unit = (block * 2654435761u + number * 40503u) | 1;
+    if (!is_float())
+        return {unit * units, ranks};
+    return {std::bit_cast<uint32_t>(static_cast<float>((unit >> 29) * units)), std::bit_cast<uint32_t>(static_cast<float>(ranks))};
+}
 
-Elements Job::contribution(uint32_t block, uint32_t rank) const { return {unit(block) * (2 * rank + 1), 1}; }
+Elements Job::contribution(uint32_t block, uint32_t rank) const { return elements_of(2 * rank + 1, 1, block); }
 
 // The first n odd numbers are n * n together.
-Elements Job::sum(uint32_t block) const { return {unit(block) * size() * size(), size()}; }
+Elements Job::sum(uint32_t block) const { return elements_of(size() * size(), size(), block); }
+
+Elements add_floats(const Elements &a, const Elements &b) {
+    Elements sum;
+    for (size_t i = 0; i < sum.size(); i++)
+        sum[i] = inagg_float32_add(a[i], b[i]);
+    return sum;
+}
 
 void fold(int verdict, Elements &sum, const Elements &more) {
     const int action = INAGG_VERDICT(verdict);

@@ -20,22 +20,19 @@ struct Job {
     uint16_t number = 0;
     inagg_algorithm algorithm = INAGG_SWITCHML;
     std::vector<uint32_t> hosts; // by rank
-    uint32_t blocks = 0;
+    uint32_t blocks = 0;         // of an allreduce
     uint16_t elements = 0; // of a block
     uint32_t slots = 0;
     uint32_t root = 0;          // switchml: the number of the spine
     uint64_t patience_ns = 0;   // canary: how long a sum waits for more; 0: as learnt (struct inagg_patience)
     bool two_descriptors = false; // canary: a slot has one for each of its two copies
     uint64_t rto_floor_ns = 0;  // 0: the core's
+    bool controlled = true;     // panama, atp: ranks heed marks
     inagg_job core{};
 
-    // What has come of it.
-    uint64_t started_ns = never, finished_ns = 0;
-    uint32_t ranks_done = 0;
-
     uint32_t size() const { return static_cast<uint32_t>(hosts.size()); }
-    bool done() const { return ranks_done == size(); }
 
+    bool is_float() const { return algorithm == INAGG_PANAMA; }
     // The core's job; ranks behind one switch are numbered from 0 there.
     void prepare();
     inagg_block block(uint32_t number_of_block) const;
@@ -44,7 +41,7 @@ struct Job {
     Elements sum(uint32_t block) const;
 
 private:
-    uint32_t unit(uint32_t block) const;
+    Elements elements_of(uint32_t of_unit, uint32_t ranks, uint32_t block) const;
 };
 
 // What happened, for the table.
@@ -52,13 +49,17 @@ struct Counters {
     uint64_t blocks = 0; // results taken by ranks
     uint64_t resends = 0, requests = 0, waits = 0, restores = 0;
     uint64_t collisions = 0, stragglers = 0, expired = 0, failed_attempts = 0; // canary
-    uint64_t segments_resent = 0, messages = 0;                               // of flows
+    uint64_t cuts = 0, unbuffered = 0;   // panama, atp: windows that were cut; panama: packets dropped for want of a buffer
+    uint64_t segments_resent = 0, messages = 0, flow_bytes = 0;               // of flows
 };
 
 template <typename... Args> void require(bool holds, fmt::format_string<Args...> text, Args &&...args) {
     if (!holds)
         throw Violation(fmt::format("at {} ns: {}", now_ns(), fmt::format(text, std::forward<Args>(args)...)));
 }
+
+// Floats, by the core's addition.
+Elements add_floats(const Elements &a, const Elements &b);
 
 // Moves the elements as a verdict says.
 void fold(int verdict, Elements &sum, const Elements &more);

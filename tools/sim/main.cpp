@@ -19,10 +19,12 @@ using namespace sim;
 namespace {
 
 const std::map<std::string, Algorithm> algorithms = {
-    {"switchml", Algorithm::switchml}, {"canary", Algorithm::canary}, {"ring", Algorithm::ring}};
+    {"switchml", Algorithm::switchml}, {"panama", Algorithm::panama}, {"canary", Algorithm::canary}, {"ring", Algorithm::ring}};
 const std::map<std::string, Placement> placements = {{"packed", Placement::packed}, {"scattered", Placement::scattered}};
 const std::map<std::string, Traffic> patterns = {
-    {"none", Traffic::none}, {"permutation", Traffic::permutation}, {"uniform", Traffic::uniform}};
+    {"none", Traffic::none}, {"permutation", Traffic::permutation}, {"uniform", Traffic::uniform}, {"rank", Traffic::rank}};
+const std::map<std::string, Sizes> distributions = {
+    {"none", Sizes::none}, {"websearch", Sizes::websearch}, {"datamining", Sizes::datamining}, {"both", Sizes::both}};
 
 template <typename T> std::string name_of(const std::map<std::string, T> &names, T value) {
     return std::find_if(names.begin(), names.end(), [&](const auto &row) { return row.second == value; })->first;
@@ -30,7 +32,9 @@ template <typename T> std::string name_of(const std::map<std::string, T> &names,
 
 struct Arguments {
     Options options;
-    std::string csv, links, host_rate = "100gbit", link_rate = "100gbit", delay = "300ns", rto_floor = "1ms", canary_timeout = "1us";
+    std::string csv, links, flows_file, samples_file;
+    std::string host_rate = "100gbit", link_rate = "100gbit", delay = "300ns", rto_floor = "1ms", canary_timeout = "1us";
+    std::string warm_up = "50us", compute = "0us", duration = "0us", sample = "0us";
 };
 
 void add_options(CLI::App &app, Arguments &a) {
@@ -47,8 +51,14 @@ void add_options(CLI::App &app, Arguments &a) {
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--long-queue", o.shape.long_queue_bytes, "Packets on their way up avoid a queue of more bytes")
         ->transform(CLI::AsSizeValue(false));
-    app.add_option("--algorithm", o.algorithm, "switchml, canary or ring")->transform(CLI::CheckedTransformer(algorithms));
-    app.add_option("--trees", o.trees, "switchml: each allreduce is shared out over so many trees")->check(CLI::Range(1, 32));
+    app.add_option("--mark", o.shape.mark_bytes, "ECN: what finds a queue of more bytes is marked; 0: nothing is")
+        ->transform(CLI::AsSizeValue(false));
+    app.add_option("--algorithm", o.algorithms, "switchml, panama, canary or ring; several, by commas: jobs take them in turn")
+        ->delimiter(',')
+        ->transform(CLI::CheckedTransformer(algorithms));
+    app.add_flag("!--uncontrolled", o.controlled, "panama: ranks take no notice of marks");
+    app.add_option("--buffers", o.buffers, "panama: of each switch, for sums that wait");
+    app.add_option("--trees", o.trees, "switchml, panama: each allreduce is shared out over so many trees")->check(CLI::Range(1, 32));
     app.add_option("--ranks", o.ranks, "Hosts that take part in some job; default: all");
     app.add_option("--jobs", o.jobs, "They are shared out over so many jobs, which run at once")->check(CLI::Range(1, 64));
     app.add_option("--placement", o.placement, "packed: a job's ranks are on as few leaves as may be; scattered: anywhere")
@@ -61,14 +71,31 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_flag("--two-descriptors", o.two_descriptors,
                  "canary: the two blocks of a slot have a descriptor each (switches have one for both)");
     app.add_option("--rto-floor", a.rto_floor, "Least time before a rank takes a block for lost");
-    app.add_option("--background", o.background, "What hosts without a job send: none, permutation or uniform")
+    app.add_option("--background", o.background, "What hosts without a job send: none, permutation, uniform, or rank: to one of the first job, without end")
         ->transform(CLI::CheckedTransformer(patterns));
+    app.add_option("--senders", o.senders, "Hosts that send it, at most");
     app.add_option("--message", o.message_bytes, "Bytes that such a host sends before it takes another peer")
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--window", o.window_bytes, "Bytes in flight of such a host, and of a ring's")->transform(CLI::AsSizeValue(false));
+    app.add_flag("--dctcp", o.reacts, "The ring's and the background's messages heed marks");
+    app.add_option("--flows", o.load.sizes, "Flows between all hosts, by DCTCP: none, websearch, datamining or both, half of each")
+        ->transform(CLI::CheckedTransformer(distributions));
+    app.add_option("--load", o.load.share, "Of hosts' links, that these flows are meant to take")->check(CLI::Range(0.001, 1.0));
+    app.add_option("--largest-flow", o.load.largest, "Longer ones are cut")->transform(CLI::AsSizeValue(false));
+    app.add_option("--iterations", o.iterations, "Allreduces of each job, one after the other")->check(CLI::PositiveNumber);
+    app.add_option("--compute", a.compute, "Time between them");
+    app.add_option("--duration", a.duration, "Jobs go on until then, and flows that start before are counted");
+    app.add_option("--warm-up", a.warm_up, "Before jobs begin and flows are counted");
+    app.add_option("--sample", a.sample, "Time between the lines of --samples");
     app.add_option("--seed", o.seed, "The same seed gives the same run")->check(CLI::PositiveNumber);
     app.add_option("--csv", a.csv, "Append a line to this file, with a heading if it is new");
+    app.add_option("--flow-times", a.flows_file, "Write each flow's bytes, start and time to this file, in ns; 0: has not ended");
+    app.add_option("--samples", a.samples_file, "Write what has arrived until when to this file: blocks of all ranks, and flows' bytes");
     app.add_option("--links", a.links, "Write each link's utilisation to this file, one a line");
+}
+
+bool uses(const Options &o, Algorithm algorithm) {
+    return std::find(o.algorithms.begin(), o.algorithms.end(), algorithm) != o.algorithms.end();
 }
 
 bool is_power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
@@ -83,6 +110,11 @@ void finish(Arguments &a) {
     o.shape.delay_ns = static_cast<uint64_t>(inagg::parse_duration(a.delay).count());
     o.rto_floor_ns = static_cast<uint64_t>(inagg::parse_duration(a.rto_floor).count());
     o.patience_ns = static_cast<uint64_t>(inagg::parse_duration(a.canary_timeout).count());
+    const auto ns = [](const std::string &text) { return static_cast<uint64_t>(inagg::parse_duration(text).count()); };
+    o.warm_up_ns = ns(a.warm_up);
+    o.compute_ns = ns(a.compute);
+    o.duration_ns = ns(a.duration);
+    o.sample_ns = ns(a.sample);
     const uint32_t hosts = o.shape.leaves * o.shape.hosts, ranks = o.ranks ? o.ranks : hosts;
     const auto refuse = [](const std::string &why) { throw std::invalid_argument(why); };
     if (o.shape.leaves > 1 && !o.shape.spines)
@@ -101,11 +133,11 @@ void finish(Arguments &a) {
         refuse(fmt::format("--slots {}: must be a power of two", o.slots));
     if (!is_power_of_two(o.descriptors))
         refuse(fmt::format("--descriptors {}: must be a power of two", o.descriptors));
-    if (o.algorithm == Algorithm::canary && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
+    if (uses(o, Algorithm::canary) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
         refuse(fmt::format("--algorithm canary: {} ranks in {} jobs: a packet names at most {} ranks of a job; take --jobs {}", ranks,
                            o.jobs, INAGG_MAX_RANKS, (ranks + INAGG_MAX_RANKS - 1) / INAGG_MAX_RANKS));
-    if (o.algorithm != Algorithm::switchml && o.trees > 1)
-        refuse(fmt::format("--trees {}: only switchml has several", o.trees));
+    if (!uses(o, Algorithm::switchml) && !uses(o, Algorithm::panama) && o.trees > 1)
+        refuse(fmt::format("--trees {}: only switchml and panama have several", o.trees));
     if (o.trees > std::max(o.shape.spines, 1u))
         refuse(fmt::format("--trees {}: there are only {} spines", o.trees, o.shape.spines));
 }
@@ -113,6 +145,43 @@ void finish(Arguments &a) {
 double mean(const std::vector<double> &all) {
     return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
 }
+
+// At least this share of `all` is no more.
+double percentile(std::vector<double> all, double share) {
+    if (all.empty())
+        return 0;
+    std::sort(all.begin(), all.end());
+    return all[std::min(all.size() - 1, static_cast<size_t>(share * static_cast<double>(all.size())))];
+}
+
+constexpr uint64_t tiny_bytes = 100'000, long_bytes = 10'000'000;
+
+// How long flows took, in us.
+struct FlowTimes {
+    std::vector<double> tiny, all, long_rates;
+    uint64_t unfinished = 0;
+
+    // What has not ended has taken at least until the end of the run.
+    FlowTimes(const std::vector<Finished> &flows, double end_s) {
+        for (Finished flow : flows) {
+            unfinished += !flow.took_ns;
+            flow.took_ns = flow.took_ns ? flow.took_ns : static_cast<uint64_t>(end_s * 1e9) - flow.started_ns;
+            add(flow);
+        }
+    }
+
+    double long_gbps() const { return long_rates.empty() ? 0 : mean(long_rates); }
+
+private:
+    void add(const Finished &flow) {
+        const double us = static_cast<double>(flow.took_ns) / 1e3;
+        all.push_back(us);
+        if (flow.bytes < tiny_bytes)
+            tiny.push_back(us);
+        if (flow.bytes >= long_bytes)
+            long_rates.push_back(static_cast<double>(flow.bytes) * 8 / us / 1e3);
+    }
+};
 
 struct Cost {
     double wall_s;
@@ -131,7 +200,13 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
     const auto text = [](auto value) { return fmt::format("{}", value); };
     const auto decimal = [](double value) { return fmt::format("{:.4f}", value); };
     const double idle = static_cast<double>(std::count_if(r.links.begin(), r.links.end(), [](double u) { return u < 0.01; }));
-    return {{"algorithm", name_of(algorithms, o.algorithm)},
+    std::string names, each;
+    for (Algorithm algorithm : o.algorithms)
+        names += (names.empty() ? "" : "+") + name_of(algorithms, algorithm);
+    for (double rate : rates)
+        each += fmt::format("{}{:.2f}", each.empty() ? "" : " ", rate);
+    const FlowTimes flows(r.flows, r.simulated_s);
+    return {{"algorithm", names},
             {"trees", text(o.trees)},
             {"leaves", text(o.shape.leaves)},
             {"spines", text(o.shape.spines)},
@@ -144,9 +219,16 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"canary_timeout_ns", text(o.patience_ns)},
             {"two_descriptors", text(o.two_descriptors ? 1 : 0)},
             {"buffer", text(o.shape.buffer_bytes)},
+            {"mark", text(o.shape.mark_bytes)},
+            {"controlled", text(o.controlled ? 1 : 0)},
+            {"iterations", text(r.jobs.empty() ? 0 : r.jobs[0].count)},
+            {"compute_ns", text(o.compute_ns)},
+            {"flows", name_of(distributions, o.load.sizes)},
+            {"load", decimal(o.load.sizes == Sizes::none ? 0 : o.load.share)},
             {"background", name_of(patterns, o.background)},
             {"seed", text(o.seed)},
             {"gbps_mean", decimal(mean(rates))},
+            {"gbps_each", each},
             {"gbps_min", decimal(*std::min_element(rates.begin(), rates.end()))},
             {"us_mean", decimal(mean(times))},
             {"us_max", decimal(*std::max_element(times.begin(), times.end()))},
@@ -154,6 +236,16 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"utilisation_max", decimal(*std::max_element(r.links.begin(), r.links.end()))},
             {"idle_links", decimal(idle / static_cast<double>(r.links.size()))},
             {"drops", text(r.drops)},
+            {"marks", text(r.marks)},
+            {"cuts", text(r.counters.cuts)},
+            {"unbuffered", text(r.counters.unbuffered)},
+            {"flows_counted", text(r.flows.size())},
+            {"flows_unfinished", text(flows.unfinished)},
+            {"tiny_p50_us", decimal(percentile(flows.tiny, 0.5))},
+            {"tiny_p99_us", decimal(percentile(flows.tiny, 0.99))},
+            {"short_p50_us", decimal(percentile(flows.all, 0.5))},
+            {"short_p99_us", decimal(percentile(flows.all, 0.99))},
+            {"long_gbps", decimal(flows.long_gbps())},
             {"blocks", text(r.counters.blocks)},
             {"resends", text(r.counters.resends)},
             {"requests", text(r.counters.requests)},
@@ -184,12 +276,31 @@ void append(const std::string &path, const Row &row) {
     file << line << '\n';
 }
 
-void write_links(const std::string &path, const std::vector<double> &links) {
+std::ofstream opened(const char *option, const std::string &path) {
     std::ofstream file(path);
     if (!file)
-        throw std::runtime_error(fmt::format("--links {}: cannot be written", path));
+        throw std::runtime_error(fmt::format("{} {}: cannot be written", option, path));
+    return file;
+}
+
+void write_links(const std::string &path, const std::vector<double> &links) {
+    std::ofstream file = opened("--links", path);
     for (double link : links)
         file << fmt::format("{:.4f}\n", link);
+}
+
+void write_flows(const std::string &path, const std::vector<Finished> &flows) {
+    std::ofstream file = opened("--flow-times", path);
+    file << "bytes,started_ns,took_ns\n";
+    for (const Finished &flow : flows)
+        file << fmt::format("{},{},{}\n", flow.bytes, flow.started_ns, flow.took_ns);
+}
+
+void write_samples(const std::string &path, const std::vector<Sample> &samples) {
+    std::ofstream file = opened("--samples", path);
+    file << "ns,blocks,flow_bytes\n";
+    for (const Sample &sample : samples)
+        file << fmt::format("{},{},{}\n", sample.at_ns, sample.blocks, sample.flow_bytes);
 }
 
 double peak_memory_mib() {
@@ -209,6 +320,10 @@ void simulate(const Arguments &a) {
         append(a.csv, row);
     if (!a.links.empty())
         write_links(a.links, results.links);
+    if (!a.flows_file.empty())
+        write_flows(a.flows_file, results.flows);
+    if (!a.samples_file.empty())
+        write_samples(a.samples_file, results.samples);
 }
 
 } // namespace

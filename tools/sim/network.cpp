@@ -15,7 +15,7 @@ void Station::send(uint32_t port, Envelope envelope, const ns3::Ptr<ns3::Packet>
 
 Port::Port(const Shape &shape, uint64_t bits_per_second, uint32_t peer_node, uint32_t limit)
     : rate(bits_per_second), peer(peer_node), delay_ns_(shape.delay_ns), lossless_(shape.buffer_bytes), limit_(limit),
-      credits_(shape.buffer_bytes) {}
+      mark_above_(shape.mark_bytes ? shape.mark_bytes : ~0u), credits_(shape.buffer_bytes) {}
 
 void Port::send(const ns3::Ptr<ns3::Packet> &packet, const Held &room) {
     const uint32_t size = packet->GetSize();
@@ -23,9 +23,20 @@ void Port::send(const ns3::Ptr<ns3::Packet> &packet, const Held &room) {
         dropped_++;
         return;
     }
-    queue_.push_back({packet, room});
+    queue_.push_back({queued_ > mark_above_ ? mark(packet) : packet, room});
     queued_ += size;
     pump();
+}
+
+// Others may have the same packet.
+ns3::Ptr<ns3::Packet> Port::mark(const ns3::Ptr<ns3::Packet> &packet) {
+    Envelope envelope;
+    ns3::Ptr<ns3::Packet> copy = packet->Copy();
+    copy->RemoveHeader(envelope);
+    envelope.congested = true;
+    copy->AddHeader(envelope);
+    marked_++;
+    return copy;
 }
 
 void Port::give_back(uint32_t bytes) {
@@ -143,6 +154,14 @@ uint64_t Network::drops() const {
     for (const auto &all : ports_)
         for (const auto &port : all)
             packets += port->dropped();
+    return packets;
+}
+
+uint64_t Network::marks() const {
+    uint64_t packets = 0;
+    for (const auto &all : ports_)
+        for (const auto &port : all)
+            packets += port->marked();
     return packets;
 }
 

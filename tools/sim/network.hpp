@@ -26,6 +26,7 @@ struct Shape {
     uint64_t host_rate = 100'000'000'000, link_rate = 100'000'000'000; // bit/s; between switches
     uint64_t delay_ns = 300;              // of a link, with what a switch takes
     uint32_t queue_bytes = 4 << 20;       // of a switch's port: what is more is dropped
+    uint32_t mark_bytes = 0;              // what finds a longer queue is marked (ECN), also by hosts' own; 0: nothing is
     uint32_t long_queue_bytes = 32 << 10; // packets avoid a port whose queue is longer, where there are others
     uint32_t buffer_bytes = 0;            // where a link ends, for what the switch has not sent on yet; 0: packets may be lost
 };
@@ -83,6 +84,7 @@ public:
     uint32_t queued() const { return queued_; }
     uint64_t sent() const { return sent_; } // bytes
     uint64_t dropped() const { return dropped_; }
+    uint64_t marked() const { return marked_; }
 
 private:
     struct Item {
@@ -90,17 +92,18 @@ private:
         Held room;
     };
 
+    ns3::Ptr<ns3::Packet> mark(const ns3::Ptr<ns3::Packet> &packet);
     void pump();
     void finish();
     void deliver(ns3::Ptr<ns3::Packet> packet);
 
     const uint64_t delay_ns_;
     const bool lossless_;
-    const uint32_t limit_;
+    const uint32_t limit_, mark_above_;
     uint32_t credits_, queued_ = 0;
     bool busy_ = false, closed_ = false;
     std::deque<Item> queue_;
-    uint64_t sent_ = 0, dropped_ = 0;
+    uint64_t sent_ = 0, dropped_ = 0, marked_ = 0;
 };
 
 class Network {
@@ -137,6 +140,7 @@ public:
     // Of each link between switches and to hosts, each direction for itself: 0 to 1.
     std::vector<double> utilisations() const;
     uint64_t drops() const;
+    uint64_t marks() const;
 
 private:
     void connect(uint32_t a, uint32_t b, uint64_t rate);

@@ -14,10 +14,13 @@ void Switch::receive(const ns3::Ptr<ns3::Packet> &packet, const Held &room) {
     Envelope envelope;
     packet->PeekHeader(envelope);
     if (envelope.to != number())
-        return network_.port(number(), network_.port_to(number(), envelope.to, envelope.to)).send(packet, room);
+        return network_.port(number(), network_.port_to(number(), envelope.to, envelope.path == anyone ? envelope.to : envelope.path))
+            .send(packet, room);
     packet->RemoveHeader(envelope);
     Message message;
     packet->RemoveHeader(message);
+    if (envelope.congested) // as routers' marks are noted by every plane
+        message.set_flag(INAGG_F_CONGESTION, true);
     const auto role = roles_.find(message.job());
     require(role != roles_.end(), "switch {} is asked about job {}, which it does not have", number(), message.job());
     room_ = room;

@@ -40,9 +40,14 @@ public:
     void receive(const ns3::Ptr<ns3::Packet> &packet, const Held &room) override;
     void add_role(uint16_t job, std::unique_ptr<Role> role) { roles_[job] = std::move(role); }
     void set_descriptors(uint32_t count) { descriptors_.resize(count); }
+    void set_buffers(uint32_t count) { all_buffers_ = free_buffers_ = count; }
 
     Network &network() { return network_; }
     std::vector<Descriptor> &descriptors() { return descriptors_; }
+    // panama: buffers for sums that wait, which its jobs share.
+    uint32_t buffers() const { return all_buffers_; }
+    uint32_t &free_buffers() { return free_buffers_; }
+    uint32_t jobs() const { return static_cast<uint32_t>(roles_.size()); }
     // To a neighbour, or to a host behind one.
     void send_to(uint32_t node, const Message &message, uint16_t asker = anyone);
     void send_through(uint32_t port, uint32_t node, const Message &message);
@@ -50,6 +55,7 @@ public:
 private:
     std::map<uint16_t, std::unique_ptr<Role>> roles_;
     std::vector<Descriptor> descriptors_;
+    uint32_t all_buffers_ = 0, free_buffers_ = 0;
     Held room_; // of the packet that is being looked at: what is sent because of it lies where it lay
 };
 

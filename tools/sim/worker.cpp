@@ -10,17 +10,36 @@
 namespace sim {
 
 Worker::Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters)
-    : job_(job), rank_(rank), name_(name), counters_(counters), slots_(job.slots), host_(host), missing_(job.blocks) {
+    : job_(job), rank_(rank), name_(name), counters_(counters), slots_(job.slots), host_(host) {
     inagg_worker_init(&worker_, job.slots, job.rto_floor_ns);
     for (uint32_t i = 0; i < job.slots; i++)
         inagg_wslot_init(&slots_[i], i);
+    const uint8_t reaction = job.controlled ? inagg_reaction_of(job.algorithm) : uint8_t{INAGG_UNCONTROLLED};
+    inagg_congestion_init(&congestion_, reaction, job.slots);
 }
 
-void Worker::start() {
-    job_.started_ns = std::min(job_.started_ns, now_ns());
-    worker_.limit = job_.blocks;
-    for (inagg_wslot &slot : slots_)
-        open(slot);
+void Worker::call() {
+    const uint32_t from = worker_.limit;
+    missing_ = job_.blocks;
+    if (std::none_of(slots_.begin(), slots_.end(), [](const inagg_wslot &slot) { return slot.state == INAGG_WSLOT_SENT; }))
+        inagg_worker_restart(&worker_);
+    worker_.limit += job_.blocks;
+    if (controlled())
+        return open_in_order();
+    for (uint32_t block = from; block != from + std::min(job_.blocks, job_.slots); block++)
+        if (slot_of(block).block == block)
+            open(slot_of(block));
+}
+
+// As far as the network has room.
+void Worker::open_in_order() {
+    while (inagg_congestion_has_room(&congestion_)) {
+        inagg_wslot &slot = slot_of(congestion_.next);
+        if (slot.block != congestion_.next || inagg_worker_open(&worker_, &slot, now_ns()) != INAGG_W_SEND)
+            return;
+        inagg_congestion_sent(&congestion_);
+        act(slot, INAGG_W_SEND);
+    }
 }
 
 void Worker::arm(const inagg_wslot &slot) {
@@ -86,12 +105,14 @@ void Worker::send(uint32_t block, inagg_type type, bool everyone, bool repeated)
         message.set_epoch(slot.epoch);
         message.set_flag(INAGG_F_BYPASS, type == INAGG_CONTRIBUTION && slot.bypass);
     }
-    if (type == INAGG_CONTRIBUTION)
+    if (type == INAGG_CONTRIBUTION) {
         message.elements = job_.contribution(block, rank_);
-    else if (type == INAGG_RESTORE)
+        stamp(message);
+    } else if (type == INAGG_RESTORE) {
         load_held(message);
-    else
+    } else {
         message.set_length(0);
+    }
     counters_.resends += type == INAGG_CONTRIBUTION && repeated;
     counters_.requests += type == INAGG_REQUEST;
     transmit(message);
@@ -103,18 +124,27 @@ void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message)
     require(message.elements == job_.sum(block), "job {}: rank {} takes {} and {} for the sum of block {}, which is {} and {}",
             job_.number, rank_, message.elements[0], message.elements[1], block, job_.sum(block)[0], job_.sum(block)[1]);
     counters_.blocks++;
-    if (--missing_ == 0) {
-        job_.ranks_done++;
-        job_.finished_ns = now_ns();
+    if (controlled()) {
+        const uint32_t cuts = congestion_.cuts;
+        inagg_congestion_result(&congestion_, block, message.has(INAGG_F_CONGESTION), job_.algorithm == INAGG_PANAMA ? message.cap() : 0);
+        counters_.cuts += congestion_.cuts - cuts;
     }
     // Looking at each slot for each result would be most of the run's time.
     if (detects_overtaken() && ++since_scan_ >= job_.slots / 8) {
         since_scan_ = 0;
         for (inagg_wslot &other : slots_)
-            if (inagg_worker_overtaken(&worker_, &other, now_ns()))
+            if (inagg_worker_overtaken(&worker_, &other, now_ns())) {
+                if (controlled())
+                    inagg_congestion_cut(&congestion_, other.block);
                 act(other, expire(other));
+            }
     }
-    open(slot);
+    if (controlled())
+        open_in_order();
+    else
+        open(slot);
+    if (--missing_ == 0)
+        done_();
 }
 
 namespace {
