@@ -22,6 +22,8 @@ inagg_algorithm wire_algorithm(Algorithm algorithm) {
     switch (algorithm) {
     case Algorithm::panama:
         return INAGG_PANAMA;
+    case Algorithm::atp:
+        return INAGG_ATP;
     case Algorithm::canary:
         return INAGG_CANARY;
     default:
@@ -40,8 +42,10 @@ public:
             else
                 switches_.push_back(network_.install<Switch>(node));
         }
-        for (const auto &place : switches_)
+        for (const auto &place : switches_) {
             place->set_buffers(options.buffers);
+            place->set_aggregators(options.aggregators);
+        }
         place_jobs();
         make_background();
         make_load();
@@ -116,7 +120,9 @@ private:
 
     void make_job(uint32_t number, const std::vector<uint32_t> &hosts) {
         const Algorithm algorithm = options_.algorithms[number % options_.algorithms.size()];
-        const Plan plan{options_.duration_ns ? ~0u : options_.iterations, options_.compute_ns};
+        const uint64_t stagger = number * options_.stagger_ns;
+        const Plan plan{options_.duration_ns ? ~0u : options_.iterations, options_.compute_ns,
+                        [=](uint32_t, uint32_t iteration) { return iteration ? 0 : stagger; }};
         Calls &calls = *calls_.emplace_back(std::make_unique<Calls>(static_cast<uint32_t>(hosts.size()), plan));
         if (algorithm == Algorithm::ring)
             return make_ring(number, hosts, calls);
@@ -142,6 +148,8 @@ private:
             job->prepare();
             if (algorithm == Algorithm::canary)
                 install_canary(*job, callers);
+            else if (algorithm == Algorithm::atp)
+                install_atp(*job, callers);
             else
                 install_tree(*job, callers);
             jobs_.push_back(std::move(job));
@@ -156,6 +164,32 @@ private:
     }
 
     Transport transport(bool keeps) const { return {4 * options_.elements, options_.window_bytes, options_.reacts, keeps}; }
+
+    // The server's switch adds the sums of the other racks to those of its own ranks.
+    void install_atp(Job &job, const std::vector<Caller *> &callers) {
+        require(!idle_.empty(), "job {} has no host left for its server", job.number);
+        const uint32_t server = idle_.back(), top = network_.leaf(network_.leaf_index(server));
+        idle_.pop_back();
+        hosts_[server]->add_server(job.number, make_atp_server(*hosts_[server], job, counters_));
+        std::map<uint32_t, AtpSite> sites; // by switch
+        sites[top].parent = server;
+        for (uint32_t rank = 0; rank < job.size(); rank++) {
+            const uint32_t node = job.hosts[rank], leaf = network_.leaf(network_.leaf_index(node));
+            sites[leaf].children.push_back({node, inagg_rank_bit(rank)});
+            hosts_[node]->add_worker(job.number, make_switchml_worker(*hosts_[node], job, rank, rank, counters_), *callers[rank]);
+        }
+        for (auto &[leaf, site] : sites) {
+            if (leaf == top)
+                continue;
+            site.parent = top;
+            uint64_t ranks = 0;
+            for (const AtpSite::Child &child : site.children)
+                ranks |= child.ranks;
+            sites[top].children.push_back({leaf, ranks});
+        }
+        for (const auto &[leaf, site] : sites)
+            switch_of(leaf).add_role(job.number, make_atp_role(switch_of(leaf), job, site, counters_));
+    }
 
     // A rack's switch adds what its hosts send; a spine adds the racks' sums.
     void install_tree(Job &job, const std::vector<Caller *> &callers) {
@@ -278,7 +312,8 @@ private:
     // Of whole allreduces; what has not been summed when the time is up does not count.
     Allreduce report(const Calls &calls) const {
         Allreduce mean{calls.ranks()};
-        for (const Calls::Span &span : calls.spans()) {
+        for (size_t i = options_.skipped; i < calls.spans().size(); i++) {
+            const Calls::Span &span = calls.spans()[i];
             mean.seconds += calls.is_whole(span) ? static_cast<double>(span.until_ns - span.from_ns) / 1e9 : 0;
             mean.count += calls.is_whole(span);
         }

@@ -11,7 +11,7 @@
 
 namespace sim {
 
-enum class Algorithm { switchml, panama, canary, ring };
+enum class Algorithm { switchml, atp, panama, canary, ring };
 enum class Placement { packed, scattered };
 enum class Traffic { none, permutation, uniform, rank };
 
@@ -26,9 +26,12 @@ struct Options {
     uint32_t elements = 256, slots = 128, descriptors = 32768;
     uint64_t patience_ns = 1000, rto_floor_ns = 0, jitter_ns = 1000;
     bool two_descriptors = false;
-    bool controlled = true;             // panama: ranks heed marks
+    bool controlled = true;             // panama, atp: ranks heed marks
+    uint32_t aggregators = 8192;        // atp: of each switch
     uint32_t buffers = 64 << 10;        // panama: of each switch, for sums that wait
     uint32_t iterations = 1;            // allreduces of a job, one after the other
+    uint64_t stagger_ns = 0;            // each job begins so much later than the one before
+    uint32_t skipped = 0;               // of them, the first do not count
     uint64_t compute_ns = 0;            // between them
     uint64_t duration_ns = 0;           // jobs go on until then; 0: until they are done
     Load load;

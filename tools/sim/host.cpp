@@ -31,6 +31,8 @@ void Host::receive(const ns3::Ptr<ns3::Packet> &packet, const Held &) {
     packet->RemoveHeader(message);
     if (envelope.congested)
         message.set_flag(INAGG_F_CONGESTION, true);
+    if (const auto server = servers_.find(message.job()); server != servers_.end())
+        return server->second->receive(message);
     const auto worker = workers_.find(message.job());
     require(worker != workers_.end(), "host {} gets a packet of job {}, in which it has no part", number(), message.job());
     worker->second->receive(message);

@@ -69,8 +69,18 @@ protected:
     virtual bool detects_overtaken() const { return true; }
 };
 
+// Also of panama and atp, whose ranks do the same.
 std::unique_ptr<Worker> make_switchml_worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
 std::unique_ptr<Worker> make_canary_worker(Host &host, Job &job, uint32_t rank, Counters &counters);
+
+// What sums a job's blocks without being a rank: atp's.
+class Server {
+public:
+    virtual ~Server() = default;
+    virtual void receive(const Message &message) = 0;
+};
+
+std::unique_ptr<Server> make_atp_server(Host &host, const Job &job, Counters &counters);
 
 // How messages travel.
 struct Transport {
@@ -148,6 +158,7 @@ public:
     void receive(const ns3::Ptr<ns3::Packet> &packet, const Held &) override;
     // A part of the caller's calls.
     void add_worker(uint16_t job, std::unique_ptr<Worker> worker, Caller &caller);
+    void add_server(uint16_t job, std::unique_ptr<Server> server) { servers_[job] = std::move(server); }
     Caller &add_caller(Calls &calls, uint32_t rank);
     Flows &flows() { return flows_; }
     void send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content, uint16_t path = anyone);
@@ -159,6 +170,7 @@ protected:
 
 private:
     std::map<uint16_t, std::unique_ptr<Worker>> workers_;
+    std::map<uint16_t, std::unique_ptr<Server>> servers_;
     std::vector<std::unique_ptr<Caller>> callers_;
     Flows flows_;
 };

@@ -49,6 +49,7 @@ struct Counters {
     uint64_t blocks = 0; // results taken by ranks
     uint64_t resends = 0, requests = 0, waits = 0, restores = 0;
     uint64_t collisions = 0, stragglers = 0, expired = 0, failed_attempts = 0; // canary
+    uint64_t partials = 0, at_server = 0; // atp: sums that went on before all were in; packets that servers sum
     uint64_t cuts = 0, unbuffered = 0;   // panama, atp: windows that were cut; panama: packets dropped for want of a buffer
     uint64_t segments_resent = 0, messages = 0, flow_bytes = 0;               // of flows
 };

@@ -19,7 +19,7 @@ using namespace sim;
 namespace {
 
 const std::map<std::string, Algorithm> algorithms = {
-    {"switchml", Algorithm::switchml}, {"panama", Algorithm::panama}, {"canary", Algorithm::canary}, {"ring", Algorithm::ring}};
+    {"switchml", Algorithm::switchml}, {"atp", Algorithm::atp}, {"panama", Algorithm::panama}, {"canary", Algorithm::canary}, {"ring", Algorithm::ring}};
 const std::map<std::string, Placement> placements = {{"packed", Placement::packed}, {"scattered", Placement::scattered}};
 const std::map<std::string, Traffic> patterns = {
     {"none", Traffic::none}, {"permutation", Traffic::permutation}, {"uniform", Traffic::uniform}, {"rank", Traffic::rank}};
@@ -34,7 +34,7 @@ struct Arguments {
     Options options;
     std::string csv, links, flows_file, samples_file;
     std::string host_rate = "100gbit", link_rate = "100gbit", delay = "300ns", rto_floor = "1ms", canary_timeout = "1us";
-    std::string warm_up = "50us", compute = "0us", duration = "0us", sample = "0us";
+    std::string warm_up = "50us", compute = "0us", stagger = "0us", duration = "0us", sample = "0us";
 };
 
 void add_options(CLI::App &app, Arguments &a) {
@@ -53,10 +53,11 @@ void add_options(CLI::App &app, Arguments &a) {
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--mark", o.shape.mark_bytes, "ECN: what finds a queue of more bytes is marked; 0: nothing is")
         ->transform(CLI::AsSizeValue(false));
-    app.add_option("--algorithm", o.algorithms, "switchml, panama, canary or ring; several, by commas: jobs take them in turn")
+    app.add_option("--algorithm", o.algorithms, "switchml, atp, panama, canary or ring; several, by commas: jobs take them in turn")
         ->delimiter(',')
         ->transform(CLI::CheckedTransformer(algorithms));
-    app.add_flag("!--uncontrolled", o.controlled, "panama: ranks take no notice of marks");
+    app.add_flag("!--uncontrolled", o.controlled, "panama, atp: ranks take no notice of marks");
+    app.add_option("--aggregators", o.aggregators, "atp: of each switch, for all jobs")->check(CLI::Range(1, 65536));
     app.add_option("--buffers", o.buffers, "panama: of each switch, for sums that wait");
     app.add_option("--trees", o.trees, "switchml, panama: each allreduce is shared out over so many trees")->check(CLI::Range(1, 32));
     app.add_option("--ranks", o.ranks, "Hosts that take part in some job; default: all");
@@ -83,6 +84,8 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--load", o.load.share, "Of hosts' links, that these flows are meant to take")->check(CLI::Range(0.001, 1.0));
     app.add_option("--largest-flow", o.load.largest, "Longer ones are cut")->transform(CLI::AsSizeValue(false));
     app.add_option("--iterations", o.iterations, "Allreduces of each job, one after the other")->check(CLI::PositiveNumber);
+    app.add_option("--skip", o.skipped, "Of them, the first do not count");
+    app.add_option("--stagger", a.stagger, "A job's first allreduce comes so much later than that of the job before");
     app.add_option("--compute", a.compute, "Time between them");
     app.add_option("--duration", a.duration, "Jobs go on until then, and flows that start before are counted");
     app.add_option("--warm-up", a.warm_up, "Before jobs begin and flows are counted");
@@ -113,6 +116,7 @@ void finish(Arguments &a) {
     const auto ns = [](const std::string &text) { return static_cast<uint64_t>(inagg::parse_duration(text).count()); };
     o.warm_up_ns = ns(a.warm_up);
     o.compute_ns = ns(a.compute);
+    o.stagger_ns = ns(a.stagger);
     o.duration_ns = ns(a.duration);
     o.sample_ns = ns(a.sample);
     const uint32_t hosts = o.shape.leaves * o.shape.hosts, ranks = o.ranks ? o.ranks : hosts;
@@ -133,6 +137,8 @@ void finish(Arguments &a) {
         refuse(fmt::format("--slots {}: must be a power of two", o.slots));
     if (!is_power_of_two(o.descriptors))
         refuse(fmt::format("--descriptors {}: must be a power of two", o.descriptors));
+    if (uses(o, Algorithm::atp) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
+        refuse(fmt::format("--algorithm atp: {} ranks in {} jobs: at most {} each", ranks, o.jobs, INAGG_MAX_RANKS));
     if (uses(o, Algorithm::canary) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
         refuse(fmt::format("--algorithm canary: {} ranks in {} jobs: a packet names at most {} ranks of a job; take --jobs {}", ranks,
                            o.jobs, INAGG_MAX_RANKS, (ranks + INAGG_MAX_RANKS - 1) / INAGG_MAX_RANKS));
@@ -237,6 +243,9 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"idle_links", decimal(idle / static_cast<double>(r.links.size()))},
             {"drops", text(r.drops)},
             {"marks", text(r.marks)},
+            {"aggregators", text(o.aggregators)},
+            {"at_server", text(r.counters.at_server)},
+            {"partials", text(r.counters.partials)},
             {"cuts", text(r.counters.cuts)},
             {"unbuffered", text(r.counters.unbuffered)},
             {"flows_counted", text(r.flows.size())},

@@ -4,6 +4,7 @@
 
 #include "job.hpp"
 
+#include <inagg/core/aggregator.h>
 #include <inagg/core/descriptor.h>
 
 #include <map>
@@ -33,6 +34,12 @@ struct Descriptor {
     uint32_t ups = 0; // as state.ups, for as many spines as there are here
 };
 
+// atp: likewise, in a table of its own.
+struct Aggregator {
+    inagg_aggregator state{};
+    Elements sum{};
+};
+
 class Switch : public Station {
 public:
     using Station::Station;
@@ -40,10 +47,12 @@ public:
     void receive(const ns3::Ptr<ns3::Packet> &packet, const Held &room) override;
     void add_role(uint16_t job, std::unique_ptr<Role> role) { roles_[job] = std::move(role); }
     void set_descriptors(uint32_t count) { descriptors_.resize(count); }
+    void set_aggregators(uint32_t count) { aggregators_.resize(count); }
     void set_buffers(uint32_t count) { all_buffers_ = free_buffers_ = count; }
 
     Network &network() { return network_; }
     std::vector<Descriptor> &descriptors() { return descriptors_; }
+    std::vector<Aggregator> &aggregators() { return aggregators_; }
     // panama: buffers for sums that wait, which its jobs share.
     uint32_t buffers() const { return all_buffers_; }
     uint32_t &free_buffers() { return free_buffers_; }
@@ -55,6 +64,7 @@ public:
 private:
     std::map<uint16_t, std::unique_ptr<Role>> roles_;
     std::vector<Descriptor> descriptors_;
+    std::vector<Aggregator> aggregators_;
     uint32_t all_buffers_ = 0, free_buffers_ = 0;
     Held room_; // of the packet that is being looked at: what is sent because of it lies where it lay
 };
@@ -65,6 +75,15 @@ struct TreeSite {
     uint32_t number = 0;            // this switch's, among its parent's children
 };
 std::unique_ptr<Role> make_tree_role(Switch &place, const Job &job, const TreeSite &site, Counters &counters);
+struct AtpSite {
+    struct Child {
+        uint32_t node;  // a host, or a switch below
+        uint64_t ranks; // behind it
+    };
+    std::vector<Child> children;
+    uint32_t parent = 0; // node: the server, or its switch
+};
+std::unique_ptr<Role> make_atp_role(Switch &place, const Job &job, const AtpSite &site, Counters &counters);
 std::unique_ptr<Role> make_canary_role(Switch &place, const Job &job, Counters &counters);
 
 } // namespace sim

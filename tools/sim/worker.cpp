@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "host.hpp"
 
+#include <inagg/core/aggregator.h>
 #include <inagg/core/leader.h>
 
 #include <ns3/simulator.h>
@@ -152,7 +153,10 @@ namespace {
 class SwitchmlWorker : public Worker {
 public:
     SwitchmlWorker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters)
-        : Worker(host, job, rank, name, counters), held_(job.slots) {}
+        : Worker(host, job, rank, name, counters), held_(job.slots), aggregators_(job.slots) {
+        for (uint32_t position = 0; position < job.slots; position++)
+            aggregators_[position] = inagg_aggregator_index(job.number, position, 0);
+    }
 
     void receive(const Message &message) override {
         const inagg_block block = message.block();
@@ -163,13 +167,19 @@ public:
         if (inagg_worker_result(&worker_, &slot, block.block, message.has(INAGG_F_RESEND), now_ns()) != INAGG_W_ACCEPT)
             return;
         held_[inagg_slot_index(&worker_, block.block)] = message.elements;
+        aggregators_[inagg_slot_index(&worker_, block.block)] = message.cap();
         accepted(slot, block.block, message);
     }
 
 private:
     std::vector<Elements> held_; // the result of each slot's previous block
+    std::vector<uint16_t> aggregators_; // atp: of its next
 
     int expire(inagg_wslot &slot) override { return inagg_worker_timeout(&worker_, &slot, now_ns()); }
+    void stamp(Message &message) override {
+        if (job_.algorithm == INAGG_ATP)
+            message.set_epoch(aggregators_[inagg_slot_index(&worker_, message.block().block)]);
+    }
     void load_held(Message &message) override { message.elements = held_[inagg_slot_index(&worker_, message.block().block)]; }
 };
 
