@@ -24,6 +24,8 @@ inagg_algorithm wire_algorithm(Algorithm algorithm) {
         return INAGG_PANAMA;
     case Algorithm::atp:
         return INAGG_ATP;
+    case Algorithm::trio:
+        return INAGG_TRIO;
     case Algorithm::canary:
         return INAGG_CANARY;
     default:
@@ -45,6 +47,7 @@ public:
         for (const auto &place : switches_) {
             place->set_buffers(options.buffers);
             place->set_aggregators(options.aggregators);
+            place->set_records(options.records);
         }
         place_jobs();
         make_background();
@@ -121,8 +124,11 @@ private:
     void make_job(uint32_t number, const std::vector<uint32_t> &hosts) {
         const Algorithm algorithm = options_.algorithms[number % options_.algorithms.size()];
         const uint64_t stagger = number * options_.stagger_ns;
+        const uint64_t prompt = hosts.size() - std::min<uint64_t>(options_.stragglers, hosts.size());
         const Plan plan{options_.duration_ns ? ~0u : options_.iterations, options_.compute_ns,
-                        [=](uint32_t, uint32_t iteration) { return iteration ? 0 : stagger; }};
+                        [=, late = options_.late_ns](uint32_t rank, uint32_t iteration) {
+                            return (iteration ? 0 : stagger) + (rank < prompt ? 0 : late);
+                        }};
         Calls &calls = *calls_.emplace_back(std::make_unique<Calls>(static_cast<uint32_t>(hosts.size()), plan));
         if (algorithm == Algorithm::ring)
             return make_ring(number, hosts, calls);
@@ -150,6 +156,8 @@ private:
                 install_canary(*job, callers);
             else if (algorithm == Algorithm::atp)
                 install_atp(*job, callers);
+            else if (algorithm == Algorithm::trio)
+                install_trio(*job, callers);
             else
                 install_tree(*job, callers);
             jobs_.push_back(std::move(job));
@@ -164,6 +172,18 @@ private:
     }
 
     Transport transport(bool keeps) const { return {4 * options_.elements, options_.window_bytes, options_.reacts, keeps}; }
+
+    // One switch has all ranks behind it: their leaf, or a spine, which leaves pass their packets on to.
+    void install_trio(Job &job, const std::vector<Caller *> &callers) {
+        const uint32_t leaf = network_.leaf_index(job.hosts[0]);
+        const bool is_rack = std::all_of(job.hosts.begin(), job.hosts.end(), [&](uint32_t host) { return network_.leaf_index(host) == leaf; });
+        const uint32_t at = is_rack ? network_.leaf(leaf) : network_.spine(job.root);
+        for (uint32_t rank = 0; rank < job.size(); rank++) {
+            const ns3::Ptr<Host> &host = hosts_[job.hosts[rank]];
+            host->add_worker(job.number, make_trio_worker(*host, job, rank, at, counters_), *callers[rank]);
+        }
+        switch_of(at).add_role(job.number, make_trio_role(switch_of(at), job, options_.trio, counters_));
+    }
 
     // The server's switch adds the sums of the other racks to those of its own ranks.
     void install_atp(Job &job, const std::vector<Caller *> &callers) {

@@ -11,7 +11,7 @@
 
 namespace sim {
 
-enum class Algorithm { switchml, atp, panama, canary, ring };
+enum class Algorithm { switchml, atp, trio, panama, canary, ring };
 enum class Placement { packed, scattered };
 enum class Traffic { none, permutation, uniform, rank };
 
@@ -28,6 +28,10 @@ struct Options {
     bool two_descriptors = false;
     bool controlled = true;             // panama, atp: ranks heed marks
     uint32_t aggregators = 8192;        // atp: of each switch
+    uint32_t records = 32768;           // trio: of each switch, a power of two
+    TrioPolicy trio;
+    uint32_t stragglers = 0;            // ranks of each job, the last ones, that call so much later than the others
+    uint64_t late_ns = 0;
     uint32_t buffers = 64 << 10;        // panama: of each switch, for sums that wait
     uint32_t iterations = 1;            // allreduces of a job, one after the other
     uint64_t stagger_ns = 0;            // each job begins so much later than the one before

@@ -6,8 +6,7 @@
 namespace sim {
 namespace {
 
-// Of flows: no queue takes as long.
-constexpr uint64_t resend_after_ns(bool reacts) { return reacts ? 5'000'000 : 1'000'000; }
+constexpr uint64_t resend_after_ns = 5'000'000; // of flows: no queue takes as long
 
 // Of several ways: a flow keeps to one (ECMP).
 uint16_t path_of(uint32_t from, uint32_t to, uint32_t message, bool by_flow) {
@@ -85,7 +84,7 @@ void Flows::send(uint32_t to, uint32_t message, uint64_t bytes, const Transport 
     flow.done = std::move(done);
     flow.connection->messages.push_back(key);
     fill(*flow.connection);
-    ns3::Simulator::Schedule(ns3::NanoSeconds(resend_after_ns(transport.reacts)), &Flows::check, this, key);
+    ns3::Simulator::Schedule(ns3::NanoSeconds(resend_after_ns), &Flows::check, this, key);
 }
 
 // The earliest message first.
@@ -206,8 +205,7 @@ void Flows::check(uint64_t key) {
         return;
     Outgoing &flow = found->second;
     const bool reacts = flow.connection->reacts;
-    const uint64_t wait = resend_after_ns(reacts);
-    if (now_ns() - flow.progress_ns >= wait) {
+    if (now_ns() - flow.progress_ns >= resend_after_ns) {
         flow.progress_ns = now_ns();
         if (reacts)
             flow.connection->dctcp.timed_out();
@@ -216,7 +214,7 @@ void Flows::check(uint64_t key) {
             if (!flow.is_acked[number])
                 resend(flow, number);
     }
-    ns3::Simulator::Schedule(ns3::NanoSeconds(flow.progress_ns + wait - now_ns()), &Flows::check, this, key);
+    ns3::Simulator::Schedule(ns3::NanoSeconds(flow.progress_ns + resend_after_ns - now_ns()), &Flows::check, this, key);
 }
 
 } // namespace sim

@@ -20,8 +20,8 @@ class Host;
 // A rank of a job (core/worker.h): window, timers and what it answers. What its algorithm adds is below.
 class Worker {
 public:
-    // `name`: its number at its switch; with canary its rank.
-    Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
+    // `name`: its number at its switch; with canary, atp and trio its rank. `at`: that switch, unless it is the leaf.
+    Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters, uint32_t at = anyone);
     virtual ~Worker() = default;
 
     void on_done(std::function<void()> done) { done_ = std::move(done); }
@@ -40,6 +40,10 @@ protected:
     // The block's result is here and taken: checks it, and sends what is next.
     void accepted(inagg_wslot &slot, uint32_t block, const Message &message);
     void arm(const inagg_wslot &slot);
+    // Is it the sum of those that it names?
+    void check(const Message &result) const;
+    // A block has been summed.
+    void count();
     Message blank(uint32_t block, inagg_type type) const;
     virtual void open(inagg_wslot &slot) { act(slot, inagg_worker_open(&worker_, &slot, now_ns())); }
     // What an algorithm adds to elements that are sent.
@@ -58,6 +62,7 @@ private:
     bool controlled() const { return congestion_.reaction != INAGG_UNCONTROLLED; }
 
     Host &host_;
+    const uint32_t at_;
     inagg_congestion congestion_{};
     std::function<void()> done_;
     uint32_t missing_ = 0; // blocks
@@ -71,6 +76,7 @@ protected:
 
 // Also of panama and atp, whose ranks do the same.
 std::unique_ptr<Worker> make_switchml_worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
+std::unique_ptr<Worker> make_trio_worker(Host &host, Job &job, uint32_t rank, uint32_t at, Counters &counters);
 std::unique_ptr<Worker> make_canary_worker(Host &host, Job &job, uint32_t rank, Counters &counters);
 
 // What sums a job's blocks without being a rank: atp's.

@@ -49,6 +49,13 @@ Elements Job::contribution(uint32_t block, uint32_t rank) const { return element
 // The first n odd numbers are n * n together.
 Elements Job::sum(uint32_t block) const { return elements_of(size() * size(), size(), block); }
 
+Elements Job::sum_of(uint32_t block, uint64_t ranks) const {
+    uint32_t units = 0;
+    for (uint64_t left = ranks; left; left &= left - 1)
+        units += 2 * inagg_lowest_rank(left) + 1;
+    return elements_of(units, inagg_count_ranks(ranks), block);
+}
+
 Elements add_floats(const Elements &a, const Elements &b) {
     Elements sum;
     for (size_t i = 0; i < sum.size(); i++)

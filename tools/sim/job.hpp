@@ -39,6 +39,7 @@ struct Job {
     // One element is the rank's own, so that what is in twice cannot pass for another; the other one counts ranks.
     Elements contribution(uint32_t block, uint32_t rank) const;
     Elements sum(uint32_t block) const;
+    Elements sum_of(uint32_t block, uint64_t ranks) const;
 
 private:
     Elements elements_of(uint32_t of_unit, uint32_t ranks, uint32_t block) const;
@@ -49,6 +50,9 @@ struct Counters {
     uint64_t blocks = 0; // results taken by ranks
     uint64_t resends = 0, requests = 0, waits = 0, restores = 0;
     uint64_t collisions = 0, stragglers = 0, expired = 0, failed_attempts = 0; // canary
+    // trio: blocks decided without some rank, and those that a sweep decided; blocks refused; results that a rank had before it came to them
+    uint64_t degraded = 0, refused = 0, skipped = 0;
+    uint64_t latency_ns = 0, latency_most_ns = 0; // trio: from a contribution to its result, of all that were sent
     uint64_t partials = 0, at_server = 0; // atp: sums that went on before all were in; packets that servers sum
     uint64_t cuts = 0, unbuffered = 0;   // panama, atp: windows that were cut; panama: packets dropped for want of a buffer
     uint64_t segments_resent = 0, messages = 0, flow_bytes = 0;               // of flows

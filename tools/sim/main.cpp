@@ -19,7 +19,7 @@ using namespace sim;
 namespace {
 
 const std::map<std::string, Algorithm> algorithms = {
-    {"switchml", Algorithm::switchml}, {"atp", Algorithm::atp}, {"panama", Algorithm::panama}, {"canary", Algorithm::canary}, {"ring", Algorithm::ring}};
+    {"switchml", Algorithm::switchml}, {"atp", Algorithm::atp}, {"trio", Algorithm::trio}, {"panama", Algorithm::panama}, {"canary", Algorithm::canary}, {"ring", Algorithm::ring}};
 const std::map<std::string, Placement> placements = {{"packed", Placement::packed}, {"scattered", Placement::scattered}};
 const std::map<std::string, Traffic> patterns = {
     {"none", Traffic::none}, {"permutation", Traffic::permutation}, {"uniform", Traffic::uniform}, {"rank", Traffic::rank}};
@@ -34,7 +34,7 @@ struct Arguments {
     Options options;
     std::string csv, links, flows_file, samples_file;
     std::string host_rate = "100gbit", link_rate = "100gbit", delay = "300ns", rto_floor = "1ms", canary_timeout = "1us";
-    std::string warm_up = "50us", compute = "0us", stagger = "0us", duration = "0us", sample = "0us";
+    std::string warm_up = "50us", compute = "0us", stagger = "0us", expiry = "0us", late = "0us", duration = "0us", sample = "0us";
 };
 
 void add_options(CLI::App &app, Arguments &a) {
@@ -53,11 +53,17 @@ void add_options(CLI::App &app, Arguments &a) {
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--mark", o.shape.mark_bytes, "ECN: what finds a queue of more bytes is marked; 0: nothing is")
         ->transform(CLI::AsSizeValue(false));
-    app.add_option("--algorithm", o.algorithms, "switchml, atp, panama, canary or ring; several, by commas: jobs take them in turn")
+    app.add_option("--algorithm", o.algorithms, "switchml, atp, trio, panama, canary or ring; several, by commas: jobs take them in turn")
         ->delimiter(',')
         ->transform(CLI::CheckedTransformer(algorithms));
     app.add_flag("!--uncontrolled", o.controlled, "panama, atp: ranks take no notice of marks");
     app.add_option("--aggregators", o.aggregators, "atp: of each switch, for all jobs")->check(CLI::Range(1, 65536));
+    app.add_option("--records", o.records, "trio: of each switch, for all jobs; a power of two");
+    app.add_option("--expiry", a.expiry, "trio: how long a block waits for its next rank; 0: for all ranks");
+    app.add_option("--sweeps", o.trio.sweeps, "trio: in an expiry")->check(CLI::Range(1, 1000));
+    app.add_option("--threads", o.trio.threads, "trio: take turns in each sweep")->check(CLI::Range(1, 1000));
+    app.add_option("--stragglers", o.stragglers, "Ranks of each job that are late for each allreduce");
+    app.add_option("--late", a.late, "By how much");
     app.add_option("--buffers", o.buffers, "panama: of each switch, for sums that wait");
     app.add_option("--trees", o.trees, "switchml, panama: each allreduce is shared out over so many trees")->check(CLI::Range(1, 32));
     app.add_option("--ranks", o.ranks, "Hosts that take part in some job; default: all");
@@ -117,6 +123,8 @@ void finish(Arguments &a) {
     o.warm_up_ns = ns(a.warm_up);
     o.compute_ns = ns(a.compute);
     o.stagger_ns = ns(a.stagger);
+    o.trio.expiry_ns = ns(a.expiry);
+    o.late_ns = ns(a.late);
     o.duration_ns = ns(a.duration);
     o.sample_ns = ns(a.sample);
     const uint32_t hosts = o.shape.leaves * o.shape.hosts, ranks = o.ranks ? o.ranks : hosts;
@@ -137,6 +145,10 @@ void finish(Arguments &a) {
         refuse(fmt::format("--slots {}: must be a power of two", o.slots));
     if (!is_power_of_two(o.descriptors))
         refuse(fmt::format("--descriptors {}: must be a power of two", o.descriptors));
+    if (!is_power_of_two(o.records) || o.records < 2 * INAGG_WAYS)
+        refuse(fmt::format("--records {}: must be a power of two, and at least {}", o.records, 2 * INAGG_WAYS));
+    if (uses(o, Algorithm::trio) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
+        refuse(fmt::format("--algorithm trio: {} ranks in {} jobs: at most {} each", ranks, o.jobs, INAGG_MAX_RANKS));
     if (uses(o, Algorithm::atp) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
         refuse(fmt::format("--algorithm atp: {} ranks in {} jobs: at most {} each", ranks, o.jobs, INAGG_MAX_RANKS));
     if (uses(o, Algorithm::canary) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
@@ -244,6 +256,11 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"drops", text(r.drops)},
             {"marks", text(r.marks)},
             {"aggregators", text(o.aggregators)},
+            {"degraded", text(r.counters.degraded)},
+            {"refused", text(r.counters.refused)},
+            {"skipped", text(r.counters.skipped)},
+            {"latency_us_mean", decimal(r.counters.latency_ns / 1e3 / std::max<double>(1, static_cast<double>(r.counters.blocks - r.counters.skipped)))},
+            {"latency_us_max", decimal(static_cast<double>(r.counters.latency_most_ns) / 1e3)},
             {"at_server", text(r.counters.at_server)},
             {"partials", text(r.counters.partials)},
             {"cuts", text(r.counters.cuts)},

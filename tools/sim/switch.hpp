@@ -6,6 +6,7 @@
 
 #include <inagg/core/aggregator.h>
 #include <inagg/core/descriptor.h>
+#include <inagg/core/record.h>
 
 #include <map>
 
@@ -40,6 +41,14 @@ struct Aggregator {
     Elements sum{};
 };
 
+// trio: of all jobs; in buckets, a power of two.
+struct Records {
+    std::vector<inagg_record> states;
+    std::vector<Elements> sums;
+    std::vector<Message> causes; // whose headers results have
+    void resize(size_t count) { states.resize(count), sums.resize(count), causes.resize(count); }
+};
+
 class Switch : public Station {
 public:
     using Station::Station;
@@ -48,11 +57,13 @@ public:
     void add_role(uint16_t job, std::unique_ptr<Role> role) { roles_[job] = std::move(role); }
     void set_descriptors(uint32_t count) { descriptors_.resize(count); }
     void set_aggregators(uint32_t count) { aggregators_.resize(count); }
+    void set_records(uint32_t count) { records_.resize(count); }
     void set_buffers(uint32_t count) { all_buffers_ = free_buffers_ = count; }
 
     Network &network() { return network_; }
     std::vector<Descriptor> &descriptors() { return descriptors_; }
     std::vector<Aggregator> &aggregators() { return aggregators_; }
+    Records &records() { return records_; }
     // panama: buffers for sums that wait, which its jobs share.
     uint32_t buffers() const { return all_buffers_; }
     uint32_t &free_buffers() { return free_buffers_; }
@@ -65,6 +76,7 @@ private:
     std::map<uint16_t, std::unique_ptr<Role>> roles_;
     std::vector<Descriptor> descriptors_;
     std::vector<Aggregator> aggregators_;
+    Records records_;
     uint32_t all_buffers_ = 0, free_buffers_ = 0;
     Held room_; // of the packet that is being looked at: what is sent because of it lies where it lay
 };
@@ -84,6 +96,12 @@ struct AtpSite {
     uint32_t parent = 0; // node: the server, or its switch
 };
 std::unique_ptr<Role> make_atp_role(Switch &place, const Job &job, const AtpSite &site, Counters &counters);
+struct TrioPolicy {
+    uint64_t expiry_ns = 0; // 0: blocks wait for all ranks
+    uint16_t sweeps = 1;    // in an expiry
+    uint32_t threads = 100; // that share the table and take turns in each sweep
+};
+std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const TrioPolicy &policy, Counters &counters);
 std::unique_ptr<Role> make_canary_role(Switch &place, const Job &job, Counters &counters);
 
 } // namespace sim

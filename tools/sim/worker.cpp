@@ -10,8 +10,8 @@
 
 namespace sim {
 
-Worker::Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters)
-    : job_(job), rank_(rank), name_(name), counters_(counters), slots_(job.slots), host_(host) {
+Worker::Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters, uint32_t at)
+    : job_(job), rank_(rank), name_(name), counters_(counters), slots_(job.slots), host_(host), at_(at == anyone ? host.leaf() : at) {
     inagg_worker_init(&worker_, job.slots, job.rto_floor_ns);
     for (uint32_t i = 0; i < job.slots; i++)
         inagg_wslot_init(&slots_[i], i);
@@ -119,12 +119,10 @@ void Worker::send(uint32_t block, inagg_type type, bool everyone, bool repeated)
     transmit(message);
 }
 
-void Worker::transmit(const Message &message) { host_.send_to(host_.leaf(), Kind::inagg, message.packet()); }
+void Worker::transmit(const Message &message) { host_.send_to(at_, Kind::inagg, message.packet()); }
 
 void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message) {
-    require(message.elements == job_.sum(block), "job {}: rank {} takes {} and {} for the sum of block {}, which is {} and {}",
-            job_.number, rank_, message.elements[0], message.elements[1], block, job_.sum(block)[0], job_.sum(block)[1]);
-    counters_.blocks++;
+    check(message);
     if (controlled()) {
         const uint32_t cuts = congestion_.cuts;
         inagg_congestion_result(&congestion_, block, message.has(INAGG_F_CONGESTION), job_.algorithm == INAGG_PANAMA ? message.cap() : 0);
@@ -144,6 +142,18 @@ void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message)
         open_in_order();
     else
         open(slot);
+    count();
+}
+
+void Worker::check(const Message &result) const {
+    const uint32_t block = result.block().block;
+    const Elements &got = result.elements, sum = job_.algorithm == INAGG_TRIO ? job_.sum_of(block, result.contributors()) : job_.sum(block);
+    require(got == sum, "job {}: rank {} takes {} and {} for the sum of block {}, which is {} and {}", job_.number, rank_, got[0],
+            got[1], block, sum[0], sum[1]);
+}
+
+void Worker::count() {
+    counters_.blocks++;
     if (--missing_ == 0)
         done_();
 }

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// trio (docs/PROTOCOL.md §11; core/record.h): one switch, whose blocks are decided without who is late, and ranks that keep results.
+#include "host.hpp"
+#include "switch.hpp"
+
+#include <ns3/simulator.h>
+
+namespace sim {
+namespace {
+
+class TrioRole : public Role {
+public:
+    TrioRole(Switch &place, const Job &job, const TrioPolicy &policy, Counters &counters)
+        : Role(place, job), counters_(counters), core_(job.core) {
+        core_.all = inagg_all_ranks(job.size());
+        policy_.expiry_us = static_cast<uint32_t>(policy.expiry_ns / 1000);
+        policy_.expiry_sweeps = policy.sweeps;
+        policy_.most_open = static_cast<uint32_t>(place.records().states.size() / 2);
+        for (uint32_t position = 0; position < job.core.slots + job.core.control_slots; position++)
+            floors_.push_back(inagg_floor_at_start(&core_, position));
+        if (!policy.expiry_ns)
+            return;
+        threads_ = policy.threads;
+        period_ns_ = policy.expiry_ns / policy.sweeps / threads_;
+        ns3::Simulator::Schedule(ns3::NanoSeconds(period_ns_), &TrioRole::sweep, this, 0);
+    }
+
+    void receive(const Envelope &, Message message) override {
+        inagg_block block = admit(message);
+        block.stream = inagg_stream_of(&core_, message.slot());
+        switch (message.type()) {
+        case INAGG_CONTRIBUTION:
+            return contribute(message, block);
+        case INAGG_RESTORE:
+            return restore(message, block);
+        default:
+            return request(message, block);
+        }
+    }
+
+private:
+    Counters &counters_;
+    inagg_job core_;
+    inagg_policy policy_{};
+    std::vector<inagg_floor> floors_; // by position
+    uint32_t open_ = 0, threads_ = 0;
+    uint64_t period_ns_ = 0; // from one thread's sweep to the next one's
+
+    Records &records() { return switch_.records(); }
+    uint32_t bucket_of(const inagg_block &block) {
+        const auto buckets = static_cast<uint32_t>(records().states.size() / INAGG_WAYS);
+        return inagg_bucket_of(core_.index, block.stream, block.block, buckets) * INAGG_WAYS;
+    }
+
+    void contribute(const Message &message, const inagg_block &block) {
+        const uint32_t first = bucket_of(block);
+        uint32_t way = 0;
+        const int verdict = inagg_record_contribute(&records().states[first], &floors_[message.slot()], &core_, &policy_, open_,
+                                                    &block, inagg_epoch_of(now_ns()), &way);
+        if (verdict == -INAGG_R_FULL)
+            return refuse(message);
+        if (verdict < 0)
+            return;
+        const uint32_t index = first + way;
+        open_ += verdict & INAGG_OPENS ? 1 : 0;
+        switch (INAGG_VERDICT(verdict)) {
+        case INAGG_REPLY:
+            return send(block.rank, result(index));
+        case INAGG_TELL:
+        case INAGG_TELL_ALL:
+            return tell(&records().states[index], message, INAGG_VERDICT(verdict) == INAGG_TELL_ALL);
+        default:
+            break;
+        }
+        records().causes[index] = message;
+        fold(verdict & ~(INAGG_COMPLETES | INAGG_OPENS), records().sums[index], message.elements);
+        if (verdict & INAGG_COMPLETES)
+            decide(index);
+    }
+
+    void decide(uint32_t index) {
+        open_--;
+        counters_.degraded += (records().states[index].flags & INAGG_RECORD_DEGRADED) != 0;
+        send_all(result(index));
+    }
+
+    void restore(const Message &message, const inagg_block &block) {
+        const uint32_t first = bucket_of(block);
+        uint32_t way = 0;
+        if (inagg_record_restore(&records().states[first], &core_, &block, &way) < 0)
+            return;
+        counters_.restores++;
+        records().causes[first + way] = message;
+        records().sums[first + way] = message.elements;
+        decide(first + way);
+    }
+
+    void request(const Message &message, const inagg_block &block) {
+        const uint32_t first = bucket_of(block);
+        int way = -1;
+        const int verdict = inagg_record_request(&records().states[first], &core_, &block, message.has(INAGG_F_MULTICAST), &way);
+        if (verdict < 0)
+            return;
+        if (verdict == INAGG_REPLY)
+            return send(block.rank, result(first + static_cast<uint32_t>(way)));
+        const inagg_record *record = way < 0 ? nullptr : &records().states[first + static_cast<uint32_t>(way)];
+        tell(record, message, verdict == INAGG_TELL_ALL);
+    }
+
+    // A thread looks at its part of the table, and then it is the next one's turn: each comes once in a sweep.
+    void sweep(uint32_t thread) {
+        const size_t all = records().states.size();
+        for (size_t index = all * thread / threads_; index < all * (thread + 1) / threads_; index++)
+            sweep_record(static_cast<uint32_t>(index));
+        ns3::Simulator::Schedule(ns3::NanoSeconds(period_ns_), &TrioRole::sweep, this, (thread + 1) % threads_);
+    }
+
+    void sweep_record(uint32_t index) {
+        inagg_record &record = records().states[index];
+        if (!(record.slot.flags & INAGG_SLOT_LIVE) || record.job != core_.index)
+            return;
+        const int swept = inagg_record_sweep(&record, &core_, &policy_, inagg_epoch_of(now_ns()));
+        open_ -= swept == INAGG_SWEEP_FREED;
+        if (swept != INAGG_SWEEP_EXPIRED || inagg_record_finish(&record, &core_) <= 0)
+            return;
+        counters_.expired++;
+        decide(index);
+    }
+
+    // ---- answers ----
+
+    Message result(uint32_t index) {
+        const inagg_record &record = records().states[index];
+        Message message = records().causes[index];
+        message.set_type(INAGG_RESULT);
+        message.set_length(record.slot.elements);
+        message.set_contributors(record.slot.seen);
+        message.set_flag(INAGG_F_DEGRADED, record.flags & INAGG_RECORD_DEGRADED);
+        message.set_epoch(record.epoch);
+        message.elements = records().sums[index];
+        return message;
+    }
+
+    Message wait(const Message &cause, uint64_t ranks, uint16_t epoch, uint16_t cap) const {
+        counters_.waits++;
+        Message message = cause;
+        message.set_type(INAGG_WAIT);
+        message.set_length(0);
+        message.set_contributors(ranks);
+        message.set_epoch(epoch);
+        message.set_cap(cap);
+        return message;
+    }
+
+    void refuse(const Message &message) {
+        counters_.refused++;
+        send(message.block().rank, wait(message, 0, 0, inagg_window_cap(open_)));
+    }
+
+    void tell(const inagg_record *record, const Message &message, bool everyone) {
+        const Message word = wait(message, record ? inagg_record_heard(record) : 0, record ? record->epoch : 0, 0);
+        if (everyone)
+            return send_all(word);
+        send(message.block().rank, word);
+    }
+
+    void send(uint32_t rank, const Message &message) { switch_.send_to(job_.hosts[rank], message); }
+    void send_all(const Message &message) {
+        for (uint32_t host : job_.hosts)
+            switch_.send_to(host, message);
+    }
+};
+
+// A rank that takes what was decided without it.
+class TrioWorker : public Worker {
+public:
+    TrioWorker(Host &host, Job &job, uint32_t rank, uint32_t at, Counters &counters)
+        : Worker(host, job, rank, rank, counters, at), kept_(2 * job.slots) {}
+
+    void receive(const Message &message) override {
+        if (message.type() == INAGG_RESULT)
+            take(message);
+        else
+            wait(message);
+    }
+
+private:
+    struct Result {
+        uint32_t block = 0;
+        bool is_there = false;
+        Message message;
+    };
+    std::vector<Result> kept_; // by block, modulo their number: of the last window and of what is ahead
+
+    Result &place_of(uint32_t block) { return kept_[block % kept_.size()]; }
+    const Message *find(uint32_t block) {
+        const Result &result = place_of(block);
+        return result.is_there && result.block == block ? &result.message : nullptr;
+    }
+
+    void take(const Message &message) {
+        const inagg_block block = message.block();
+        inagg_wslot &slot = slot_of(block.block);
+        if (!inagg_wslot_believes(&slot, block.block, block.epoch))
+            return;
+        const uint64_t sent_ns = slot.sent_ns;
+        if (inagg_worker_result(&worker_, &slot, block.block, message.has(INAGG_F_RESEND), now_ns()) == INAGG_W_ACCEPT) {
+            place_of(block.block) = {block.block, true, message};
+            counters_.latency_ns += now_ns() - sent_ns;
+            counters_.latency_most_ns = std::max(counters_.latency_most_ns, now_ns() - sent_ns);
+            accepted(slot, block.block, message);
+            open_capped();
+        } else if (block.block - slot.block < job_.slots && !find(block.block)) {
+            place_of(block.block) = {block.block, true, message}; // ahead
+        }
+    }
+
+    void wait(const Message &message) {
+        const inagg_block block = message.block();
+        inagg_wslot &slot = slot_of(block.block);
+        if (message.cap())
+            return inagg_worker_refused(&worker_, &slot, block.block, message.cap());
+        act(slot, heed(slot, message, block));
+    }
+
+    int heed(inagg_wslot &slot, const Message &message, const inagg_block &block) {
+        if (find(block.block)) // a block that is not recovering needs no result
+            return block.epoch ? restore(block) : INAGG_W_NOTHING;
+        if (inagg_epoch_before(slot.epoch, block.epoch))
+            return inagg_worker_recovers(&worker_, &slot, block.block, block.epoch, now_ns());
+        if (block.epoch != slot.epoch && block.epoch)
+            return INAGG_W_NOTHING;
+        const int action = inagg_worker_wait(&worker_, &slot, block.block, message.contributors(), rank_, now_ns());
+        return action == INAGG_W_RESTORE ? INAGG_W_NOTHING : action;
+    }
+
+    // Not by act(): what is given back need not be that of the slot's last block.
+    int restore(const inagg_block &block) {
+        Message message = *find(block.block);
+        message.set_type(INAGG_RESTORE);
+        message.set_rank(rank_);
+        transmit(message);
+        return INAGG_W_NOTHING;
+    }
+
+    int expire(inagg_wslot &slot) override { return inagg_worker_timeout(&worker_, &slot, now_ns()); }
+
+    void open(inagg_wslot &slot) override {
+        while (slot.state == INAGG_WSLOT_IDLE && inagg_before(slot.block, worker_.limit)) {
+            const Message *result = find(slot.block);
+            if (!result)
+                break;
+            counters_.skipped++;
+            inagg_worker_skip(&worker_, &slot);
+            check(*result);
+            count();
+        }
+        Worker::open(slot);
+    }
+
+    // What the switch had no room for.
+    void open_capped() {
+        if (worker_.cap)
+            for (inagg_wslot &slot : slots_)
+                open(slot);
+    }
+};
+
+} // namespace
+
+std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const TrioPolicy &policy, Counters &counters) {
+    return std::make_unique<TrioRole>(place, job, policy, counters);
+}
+
+std::unique_ptr<Worker> make_trio_worker(Host &host, Job &job, uint32_t rank, uint32_t at, Counters &counters) {
+    return std::make_unique<TrioWorker>(host, job, rank, at, counters);
+}
+
+} // namespace sim
