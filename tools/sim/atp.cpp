@@ -13,11 +13,9 @@ uint32_t tick() { return static_cast<uint32_t>(now_ns() >> INAGG_AGGREGATOR_TICK
 
 class AtpRole : public Role {
 public:
-    AtpRole(Switch &place, const Job &job, AtpSite site, Counters &counters)
+    AtpRole(Switch &place, const Job &job, Site site, Counters &counters)
         : Role(place, job), site_(std::move(site)), counters_(counters), core_(job.core) {
-        core_.all = 0;
-        for (const AtpSite::Child &child : site_.children)
-            core_.all |= child.ranks;
+        core_.all = site_.ranks();
     }
 
     void receive(const Envelope &, Message message) override {
@@ -37,7 +35,7 @@ public:
     }
 
 private:
-    const AtpSite site_;
+    const Site site_;
     Counters &counters_;
     inagg_job core_;
 
@@ -77,11 +75,11 @@ private:
         send_up(message);
     }
 
-    void send_up(const Message &message) { switch_.send_to(site_.parent, message); }
+    void send_up(const Message &message) { switch_.send_to(*site_.parent, message); }
 
     void send_down(const Message &message) {
         const uint64_t ranks = message.has(INAGG_F_MULTICAST) ? core_.all : inagg_rank_bit(message.block().rank);
-        for (const AtpSite::Child &child : site_.children)
+        for (const Site::Child &child : site_.children)
             if (child.ranks & ranks)
                 switch_.send_to(child.node, message);
     }
@@ -179,7 +177,7 @@ private:
 
 } // namespace
 
-std::unique_ptr<Role> make_atp_role(Switch &place, const Job &job, const AtpSite &site, Counters &counters) {
+std::unique_ptr<Role> make_atp_role(Switch &place, const Job &job, const Site &site, Counters &counters) {
     return std::make_unique<AtpRole>(place, job, site, counters);
 }
 

@@ -173,16 +173,24 @@ private:
 
     Transport transport(bool keeps) const { return {4 * options_.elements, options_.window_bytes, options_.reacts, keeps}; }
 
-    // One switch has all ranks behind it: their leaf, or a spine, which leaves pass their packets on to.
+    // A rack's switch decides by itself; those of several combine what their ranks send, for a spine.
     void install_trio(Job &job, const std::vector<Caller *> &callers) {
-        const uint32_t leaf = network_.leaf_index(job.hosts[0]);
-        const bool is_rack = std::all_of(job.hosts.begin(), job.hosts.end(), [&](uint32_t host) { return network_.leaf_index(host) == leaf; });
-        const uint32_t at = is_rack ? network_.leaf(leaf) : network_.spine(job.root);
+        std::map<uint32_t, Site> sites; // by switch
         for (uint32_t rank = 0; rank < job.size(); rank++) {
-            const ns3::Ptr<Host> &host = hosts_[job.hosts[rank]];
-            host->add_worker(job.number, make_trio_worker(*host, job, rank, at, counters_), *callers[rank]);
+            const uint32_t node = job.hosts[rank], leaf = network_.leaf(network_.leaf_index(node));
+            sites[leaf].children.push_back({node, inagg_rank_bit(rank)});
+            hosts_[node]->add_worker(job.number, make_trio_worker(*hosts_[node], job, rank, counters_), *callers[rank]);
         }
-        switch_of(at).add_role(job.number, make_trio_role(switch_of(at), job, options_.trio, counters_));
+        if (sites.size() > 1) {
+            Site root;
+            for (auto &[leaf, site] : sites) {
+                root.children.push_back({leaf, site.ranks()});
+                site.parent = network_.spine(job.root);
+            }
+            sites[network_.spine(job.root)] = root;
+        }
+        for (const auto &[node, site] : sites)
+            switch_of(node).add_role(job.number, make_trio_role(switch_of(node), job, site, options_.trio, counters_));
     }
 
     // The server's switch adds the sums of the other racks to those of its own ranks.
@@ -191,7 +199,7 @@ private:
         const uint32_t server = idle_.back(), top = network_.leaf(network_.leaf_index(server));
         idle_.pop_back();
         hosts_[server]->add_server(job.number, make_atp_server(*hosts_[server], job, counters_));
-        std::map<uint32_t, AtpSite> sites; // by switch
+        std::map<uint32_t, Site> sites; // by switch
         sites[top].parent = server;
         for (uint32_t rank = 0; rank < job.size(); rank++) {
             const uint32_t node = job.hosts[rank], leaf = network_.leaf(network_.leaf_index(node));
@@ -202,10 +210,7 @@ private:
             if (leaf == top)
                 continue;
             site.parent = top;
-            uint64_t ranks = 0;
-            for (const AtpSite::Child &child : site.children)
-                ranks |= child.ranks;
-            sites[top].children.push_back({leaf, ranks});
+            sites[top].children.push_back({leaf, site.ranks()});
         }
         for (const auto &[leaf, site] : sites)
             switch_of(leaf).add_role(job.number, make_atp_role(switch_of(leaf), job, site, counters_));

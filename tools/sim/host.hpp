@@ -20,8 +20,8 @@ class Host;
 // A rank of a job (core/worker.h): window, timers and what it answers. What its algorithm adds is below.
 class Worker {
 public:
-    // `name`: its number at its switch; with canary, atp and trio its rank. `at`: that switch, unless it is the leaf.
-    Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters, uint32_t at = anyone);
+    // `name`: its number at its switch; with canary, atp and trio its rank.
+    Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
     virtual ~Worker() = default;
 
     void on_done(std::function<void()> done) { done_ = std::move(done); }
@@ -62,7 +62,6 @@ private:
     bool controlled() const { return congestion_.reaction != INAGG_UNCONTROLLED; }
 
     Host &host_;
-    const uint32_t at_;
     inagg_congestion congestion_{};
     std::function<void()> done_;
     uint32_t missing_ = 0; // blocks
@@ -76,7 +75,7 @@ protected:
 
 // Also of panama and atp, whose ranks do the same.
 std::unique_ptr<Worker> make_switchml_worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters);
-std::unique_ptr<Worker> make_trio_worker(Host &host, Job &job, uint32_t rank, uint32_t at, Counters &counters);
+std::unique_ptr<Worker> make_trio_worker(Host &host, Job &job, uint32_t rank, Counters &counters);
 std::unique_ptr<Worker> make_canary_worker(Host &host, Job &job, uint32_t rank, Counters &counters);
 
 // What sums a job's blocks without being a rank: atp's.

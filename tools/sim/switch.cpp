@@ -10,6 +10,13 @@ inagg_block Role::admit(const Message &message) const {
     return b;
 }
 
+uint64_t Site::ranks() const {
+    uint64_t all = 0;
+    for (const Child &child : children)
+        all |= child.ranks;
+    return all;
+}
+
 void Switch::receive(const ns3::Ptr<ns3::Packet> &packet, const Held &room) {
     Envelope envelope;
     packet->PeekHeader(envelope);

@@ -87,21 +87,23 @@ struct TreeSite {
     uint32_t number = 0;            // this switch's, among its parent's children
 };
 std::unique_ptr<Role> make_tree_role(Switch &place, const Job &job, const TreeSite &site, Counters &counters);
-struct AtpSite {
+// Where a switch stands whose packets name ranks.
+struct Site {
     struct Child {
         uint32_t node;  // a host, or a switch below
         uint64_t ranks; // behind it
     };
     std::vector<Child> children;
-    uint32_t parent = 0; // node: the server, or its switch
+    std::optional<uint32_t> parent; // node: a switch, or atp's server
+    uint64_t ranks() const;
 };
-std::unique_ptr<Role> make_atp_role(Switch &place, const Job &job, const AtpSite &site, Counters &counters);
+std::unique_ptr<Role> make_atp_role(Switch &place, const Job &job, const Site &site, Counters &counters);
 struct TrioPolicy {
     uint64_t expiry_ns = 0; // 0: blocks wait for all ranks
     uint16_t sweeps = 1;    // in an expiry
     uint32_t threads = 100; // that share the table and take turns in each sweep
 };
-std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const TrioPolicy &policy, Counters &counters);
+std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const Site &site, const TrioPolicy &policy, Counters &counters);
 std::unique_ptr<Role> make_canary_role(Switch &place, const Job &job, Counters &counters);
 
 } // namespace sim

@@ -1,141 +1,62 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// trio (docs/PROTOCOL.md §11; core/record.h): one switch, whose blocks are decided without who is late, and ranks that keep results.
+// trio (docs/PROTOCOL.md §11, §12.1; core/record.h): switches whose blocks are decided without who is late, and ranks that keep results.
 #include "host.hpp"
 #include "switch.hpp"
+
+#include <inagg/core/combiner.h>
 
 #include <ns3/simulator.h>
 
 namespace sim {
 namespace {
 
+// What the root and those below it have in common.
 class TrioRole : public Role {
 public:
-    TrioRole(Switch &place, const Job &job, const TrioPolicy &policy, Counters &counters)
-        : Role(place, job), counters_(counters), core_(job.core) {
-        core_.all = inagg_all_ranks(job.size());
-        policy_.expiry_us = static_cast<uint32_t>(policy.expiry_ns / 1000);
+    TrioRole(Switch &place, const Job &job, Site site, uint32_t expiry_us, const TrioPolicy &policy, Counters &counters)
+        : Role(place, job), site_(std::move(site)), counters_(counters), core_(job.core), threads_(policy.threads) {
+        core_.all = site_.ranks();
+        core_.flags |= INAGG_JOIN_TREE;
+        policy_.expiry_us = expiry_us;
         policy_.expiry_sweeps = policy.sweeps;
         policy_.most_open = static_cast<uint32_t>(place.records().states.size() / 2);
         for (uint32_t position = 0; position < job.core.slots + job.core.control_slots; position++)
             floors_.push_back(inagg_floor_at_start(&core_, position));
-        if (!policy.expiry_ns)
-            return;
-        threads_ = policy.threads;
-        period_ns_ = policy.expiry_ns / policy.sweeps / threads_;
-        ns3::Simulator::Schedule(ns3::NanoSeconds(period_ns_), &TrioRole::sweep, this, 0);
+        period_ns_ = uint64_t{expiry_us} * 1000 / policy.sweeps / threads_;
+        if (period_ns_)
+            ns3::Simulator::Schedule(ns3::NanoSeconds(period_ns_), &TrioRole::sweep, this, 0);
     }
 
-    void receive(const Envelope &, Message message) override {
-        inagg_block block = admit(message);
-        block.stream = inagg_stream_of(&core_, message.slot());
-        switch (message.type()) {
-        case INAGG_CONTRIBUTION:
-            return contribute(message, block);
-        case INAGG_RESTORE:
-            return restore(message, block);
-        default:
-            return request(message, block);
-        }
-    }
-
-private:
-    Counters &counters_;
-    inagg_job core_;
-    inagg_policy policy_{};
-    std::vector<inagg_floor> floors_; // by position
-    uint32_t open_ = 0, threads_ = 0;
-    uint64_t period_ns_ = 0; // from one thread's sweep to the next one's
+protected:
+    virtual void expired(uint32_t index) = 0;
 
     Records &records() { return switch_.records(); }
-    uint32_t bucket_of(const inagg_block &block) {
+    inagg_record *bucket_of(const inagg_block &block) { return &records().states[first_of(block)]; }
+    uint32_t first_of(const inagg_block &block) {
         const auto buckets = static_cast<uint32_t>(records().states.size() / INAGG_WAYS);
         return inagg_bucket_of(core_.index, block.stream, block.block, buckets) * INAGG_WAYS;
     }
 
-    void contribute(const Message &message, const inagg_block &block) {
-        const uint32_t first = bucket_of(block);
-        uint32_t way = 0;
-        const int verdict = inagg_record_contribute(&records().states[first], &floors_[message.slot()], &core_, &policy_, open_,
-                                                    &block, inagg_epoch_of(now_ns()), &way);
-        if (verdict == -INAGG_R_FULL)
-            return refuse(message);
-        if (verdict < 0)
-            return;
-        const uint32_t index = first + way;
-        open_ += verdict & INAGG_OPENS ? 1 : 0;
-        switch (INAGG_VERDICT(verdict)) {
-        case INAGG_REPLY:
-            return send(block.rank, result(index));
-        case INAGG_TELL:
-        case INAGG_TELL_ALL:
-            return tell(&records().states[index], message, INAGG_VERDICT(verdict) == INAGG_TELL_ALL);
-        default:
-            break;
-        }
+    inagg_block admit_streamed(const Message &message) const {
+        inagg_block block = admit(message);
+        block.stream = inagg_stream_of(&core_, message.slot());
+        return block;
+    }
+
+    void add(uint32_t index, int verdict, const Message &message) {
         records().causes[index] = message;
         fold(verdict & ~(INAGG_COMPLETES | INAGG_OPENS), records().sums[index], message.elements);
-        if (verdict & INAGG_COMPLETES)
-            decide(index);
-    }
-
-    void decide(uint32_t index) {
-        open_--;
-        counters_.degraded += (records().states[index].flags & INAGG_RECORD_DEGRADED) != 0;
-        send_all(result(index));
-    }
-
-    void restore(const Message &message, const inagg_block &block) {
-        const uint32_t first = bucket_of(block);
-        uint32_t way = 0;
-        if (inagg_record_restore(&records().states[first], &core_, &block, &way) < 0)
-            return;
-        counters_.restores++;
-        records().causes[first + way] = message;
-        records().sums[first + way] = message.elements;
-        decide(first + way);
-    }
-
-    void request(const Message &message, const inagg_block &block) {
-        const uint32_t first = bucket_of(block);
-        int way = -1;
-        const int verdict = inagg_record_request(&records().states[first], &core_, &block, message.has(INAGG_F_MULTICAST), &way);
-        if (verdict < 0)
-            return;
-        if (verdict == INAGG_REPLY)
-            return send(block.rank, result(first + static_cast<uint32_t>(way)));
-        const inagg_record *record = way < 0 ? nullptr : &records().states[first + static_cast<uint32_t>(way)];
-        tell(record, message, verdict == INAGG_TELL_ALL);
-    }
-
-    // A thread looks at its part of the table, and then it is the next one's turn: each comes once in a sweep.
-    void sweep(uint32_t thread) {
-        const size_t all = records().states.size();
-        for (size_t index = all * thread / threads_; index < all * (thread + 1) / threads_; index++)
-            sweep_record(static_cast<uint32_t>(index));
-        ns3::Simulator::Schedule(ns3::NanoSeconds(period_ns_), &TrioRole::sweep, this, (thread + 1) % threads_);
-    }
-
-    void sweep_record(uint32_t index) {
-        inagg_record &record = records().states[index];
-        if (!(record.slot.flags & INAGG_SLOT_LIVE) || record.job != core_.index)
-            return;
-        const int swept = inagg_record_sweep(&record, &core_, &policy_, inagg_epoch_of(now_ns()));
-        open_ -= swept == INAGG_SWEEP_FREED;
-        if (swept != INAGG_SWEEP_EXPIRED || inagg_record_finish(&record, &core_) <= 0)
-            return;
-        counters_.expired++;
-        decide(index);
     }
 
     // ---- answers ----
 
-    Message result(uint32_t index) {
+    Message sum(uint32_t index, inagg_type type) {
         const inagg_record &record = records().states[index];
         Message message = records().causes[index];
-        message.set_type(INAGG_RESULT);
+        message.set_type(type);
         message.set_length(record.slot.elements);
         message.set_contributors(record.slot.seen);
-        message.set_flag(INAGG_F_DEGRADED, record.flags & INAGG_RECORD_DEGRADED);
+        message.set_flag(INAGG_F_DEGRADED, type == INAGG_RESULT && record.flags & INAGG_RECORD_DEGRADED);
         message.set_epoch(record.epoch);
         message.elements = records().sums[index];
         return message;
@@ -152,6 +73,121 @@ private:
         return message;
     }
 
+    void send(uint32_t rank, Message message) { send_to(inagg_rank_bit(rank), message, false); }
+    void send_all(const Message &message) { send_to(core_.all, message, true); }
+
+    const Site site_;
+    Counters &counters_;
+    inagg_job core_;
+    inagg_policy policy_{};
+    std::vector<inagg_floor> floors_; // by position
+    uint32_t open_ = 0;
+
+private:
+    const uint32_t threads_;
+    uint64_t period_ns_ = 0; // from one thread's sweep to the next one's
+
+    void send_to(uint64_t ranks, Message message, bool everyone) {
+        message.set_flag(INAGG_F_MULTICAST, everyone);
+        for (const Site::Child &child : site_.children)
+            if (child.ranks & ranks)
+                switch_.send_to(child.node, message);
+    }
+
+    // A thread looks at its part of the table, and then it is the next one's turn: each comes once in a sweep.
+    void sweep(uint32_t thread) {
+        const size_t all = records().states.size();
+        for (size_t index = all * thread / threads_; index < all * (thread + 1) / threads_; index++)
+            sweep_record(static_cast<uint32_t>(index));
+        ns3::Simulator::Schedule(ns3::NanoSeconds(period_ns_), &TrioRole::sweep, this, (thread + 1) % threads_);
+    }
+
+    void sweep_record(uint32_t index) {
+        inagg_record &record = records().states[index];
+        if (!(record.slot.flags & INAGG_SLOT_LIVE) || record.job != core_.index)
+            return;
+        const int swept = inagg_record_sweep(&record, &core_, &policy_, inagg_epoch_of(now_ns()));
+        open_ -= swept == INAGG_SWEEP_FREED;
+        if (swept == INAGG_SWEEP_EXPIRED)
+            expired(index);
+    }
+};
+
+// It has all ranks behind it, and decides.
+class TrioRoot : public TrioRole {
+public:
+    TrioRoot(Switch &place, const Job &job, const Site &site, const TrioPolicy &policy, Counters &counters)
+        : TrioRole(place, job, site, static_cast<uint32_t>(policy.expiry_ns / 1000), policy, counters) {}
+
+    void receive(const Envelope &, Message message) override {
+        const inagg_block block = admit_streamed(message);
+        switch (message.type()) {
+        case INAGG_CONTRIBUTION:
+        case INAGG_PARTIAL:
+            return contribute(message, block);
+        case INAGG_RESTORE:
+            return restore(message, block);
+        default:
+            return request(message, block);
+        }
+    }
+
+private:
+    void contribute(const Message &message, const inagg_block &block) {
+        uint32_t way = 0;
+        const int verdict = inagg_record_contribute_ranks(bucket_of(block), &floors_[message.slot()], &core_, &policy_, open_,
+                                                          message.ranks(), &block, inagg_epoch_of(now_ns()), &way);
+        if (verdict == -INAGG_R_FULL)
+            return refuse(message);
+        if (verdict < 0)
+            return;
+        const uint32_t index = first_of(block) + way;
+        open_ += verdict & INAGG_OPENS ? 1 : 0;
+        switch (INAGG_VERDICT(verdict)) {
+        case INAGG_REPLY:
+            return send(block.rank, sum(index, INAGG_RESULT));
+        case INAGG_TELL:
+        case INAGG_TELL_ALL:
+            return tell(&records().states[index], message, INAGG_VERDICT(verdict) == INAGG_TELL_ALL);
+        default:
+            add(index, verdict, message);
+        }
+        if (verdict & INAGG_COMPLETES)
+            decide(index);
+    }
+
+    void decide(uint32_t index) {
+        open_--;
+        counters_.degraded += (records().states[index].flags & INAGG_RECORD_DEGRADED) != 0;
+        send_all(sum(index, INAGG_RESULT));
+    }
+
+    void expired(uint32_t index) override {
+        if (inagg_record_finish(&records().states[index], &core_) <= 0)
+            return;
+        counters_.expired++;
+        decide(index);
+    }
+
+    void restore(const Message &message, const inagg_block &block) {
+        uint32_t way = 0;
+        const int verdict = inagg_record_restore(bucket_of(block), &core_, &block, &way);
+        if (verdict < 0)
+            return;
+        counters_.restores++;
+        add(first_of(block) + way, verdict, message);
+        decide(first_of(block) + way);
+    }
+
+    void request(const Message &message, const inagg_block &block) {
+        int way = -1;
+        const int verdict = inagg_record_request(bucket_of(block), &core_, &block, message.has(INAGG_F_MULTICAST), &way);
+        if (verdict == INAGG_REPLY)
+            return send(block.rank, sum(first_of(block) + static_cast<uint32_t>(way), INAGG_RESULT));
+        if (verdict > 0)
+            tell(way < 0 ? nullptr : bucket_of(block) + way, message, verdict == INAGG_TELL_ALL);
+    }
+
     void refuse(const Message &message) {
         counters_.refused++;
         send(message.block().rank, wait(message, 0, 0, inagg_window_cap(open_)));
@@ -163,19 +199,101 @@ private:
             return send_all(word);
         send(message.block().rank, word);
     }
+};
 
-    void send(uint32_t rank, const Message &message) { switch_.send_to(job_.hosts[rank], message); }
-    void send_all(const Message &message) {
-        for (uint32_t host : job_.hosts)
-            switch_.send_to(host, message);
+// Below the root: it adds what comes in time (docs/PROTOCOL.md §12.1; core/combiner.h).
+class Combiner : public TrioRole {
+public:
+    Combiner(Switch &place, const Job &job, const Site &site, const TrioPolicy &policy, Counters &counters)
+        : TrioRole(place, job, site, inagg_expiry_below(static_cast<uint32_t>(policy.expiry_ns / 1000)), policy, counters) {}
+
+    void receive(const Envelope &, Message message) override {
+        const inagg_block block = admit_streamed(message);
+        switch (message.type()) {
+        case INAGG_CONTRIBUTION:
+            return contribute(message, block);
+        case INAGG_RESULT:
+            return take(message, block);
+        case INAGG_WAIT:
+            return pass_wait(message, block);
+        case INAGG_REQUEST:
+            return request(message, block);
+        default:
+            return send_up(message);
+        }
+    }
+
+private:
+    void send_up(const Message &message) { switch_.send_to(*site_.parent, message); }
+
+    void contribute(const Message &message, const inagg_block &block) {
+        uint32_t way = 0;
+        const int verdict = inagg_combiner_contribute(bucket_of(block), &floors_[message.slot()], &core_, &policy_, open_,
+                                                      message.ranks(), &block, &way);
+        if (verdict < 0)
+            return;
+        const uint32_t index = first_of(block) + way;
+        open_ += verdict & INAGG_OPENS ? 1 : 0;
+        switch (INAGG_VERDICT(verdict)) {
+        case INAGG_PASS_UP:
+            return send_up(message);
+        case INAGG_SEND_UP:
+            return send_up(sum(index, INAGG_PARTIAL));
+        case INAGG_REPLY:
+            return send(block.rank, sum(index, INAGG_RESULT));
+        case INAGG_TELL:
+            return send(block.rank, wait(message, inagg_combiner_seen(&records().states[index], &core_), 0, 0));
+        default:
+            add(index, verdict, message);
+        }
+        if (verdict & INAGG_COMPLETES)
+            send_up(sum(index, INAGG_PARTIAL));
+    }
+
+    void expired(uint32_t index) override {
+        if (inagg_combiner_finish(&records().states[index]) > 0)
+            send_up(sum(index, INAGG_PARTIAL));
+    }
+
+    void request(const Message &message, const inagg_block &block) {
+        int way = -1;
+        const int verdict = inagg_combiner_request(bucket_of(block), &core_, &block, message.has(INAGG_F_MULTICAST), &way);
+        if (verdict == INAGG_REPLY)
+            send(block.rank, sum(first_of(block) + static_cast<uint32_t>(way), INAGG_RESULT));
+        else if (verdict == INAGG_TELL)
+            send(block.rank, wait(message, inagg_combiner_seen(bucket_of(block) + way, &core_), 0, 0));
+        else if (verdict > 0)
+            send_up(message);
+    }
+
+    void take(const Message &message, const inagg_block &block) {
+        uint32_t way = 0;
+        const int verdict = inagg_combiner_result(bucket_of(block), &floors_[message.slot()], &core_, &block, &way);
+        if (verdict < 0)
+            return;
+        if (INAGG_VERDICT(verdict) != INAGG_PASS_DOWN) {
+            open_ -= verdict & INAGG_OPENS ? 0 : 1;
+            add(first_of(block) + way, verdict, message);
+        }
+        send_all(message);
+    }
+
+    void pass_wait(Message message, const inagg_block &block) {
+        int closes = 0;
+        const bool everyone = message.has(INAGG_F_MULTICAST);
+        message.set_contributors(inagg_combiner_wait(bucket_of(block), &core_, &block, everyone, &closes));
+        open_ -= static_cast<uint32_t>(closes);
+        if (everyone)
+            return send_all(message);
+        send(block.rank, message);
     }
 };
 
 // A rank that takes what was decided without it.
 class TrioWorker : public Worker {
 public:
-    TrioWorker(Host &host, Job &job, uint32_t rank, uint32_t at, Counters &counters)
-        : Worker(host, job, rank, rank, counters, at), kept_(2 * job.slots) {}
+    TrioWorker(Host &host, Job &job, uint32_t rank, Counters &counters)
+        : Worker(host, job, rank, rank, counters), kept_(2 * job.slots) {}
 
     void receive(const Message &message) override {
         if (message.type() == INAGG_RESULT)
@@ -268,12 +386,14 @@ private:
 
 } // namespace
 
-std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const TrioPolicy &policy, Counters &counters) {
-    return std::make_unique<TrioRole>(place, job, policy, counters);
+std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const Site &site, const TrioPolicy &policy, Counters &counters) {
+    if (site.parent)
+        return std::make_unique<Combiner>(place, job, site, policy, counters);
+    return std::make_unique<TrioRoot>(place, job, site, policy, counters);
 }
 
-std::unique_ptr<Worker> make_trio_worker(Host &host, Job &job, uint32_t rank, uint32_t at, Counters &counters) {
-    return std::make_unique<TrioWorker>(host, job, rank, at, counters);
+std::unique_ptr<Worker> make_trio_worker(Host &host, Job &job, uint32_t rank, Counters &counters) {
+    return std::make_unique<TrioWorker>(host, job, rank, counters);
 }
 
 } // namespace sim

@@ -10,8 +10,8 @@
 
 namespace sim {
 
-Worker::Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters, uint32_t at)
-    : job_(job), rank_(rank), name_(name), counters_(counters), slots_(job.slots), host_(host), at_(at == anyone ? host.leaf() : at) {
+Worker::Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters)
+    : job_(job), rank_(rank), name_(name), counters_(counters), slots_(job.slots), host_(host) {
     inagg_worker_init(&worker_, job.slots, job.rto_floor_ns);
     for (uint32_t i = 0; i < job.slots; i++)
         inagg_wslot_init(&slots_[i], i);
@@ -119,7 +119,7 @@ void Worker::send(uint32_t block, inagg_type type, bool everyone, bool repeated)
     transmit(message);
 }
 
-void Worker::transmit(const Message &message) { host_.send_to(at_, Kind::inagg, message.packet()); }
+void Worker::transmit(const Message &message) { host_.send_to(host_.leaf(), Kind::inagg, message.packet()); }
 
 void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message) {
     check(message);

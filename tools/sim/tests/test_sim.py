@@ -27,7 +27,8 @@ def outcome(row):
 
 
 CONTENDERS = [["--algorithm", "switchml"], ["--algorithm", "switchml", "--trees", "4"], ["--algorithm", "canary"],
-              ["--algorithm", "ring"]]
+              ["--algorithm", "ring"], ["--algorithm", "panama", "--trees", "4"], ["--algorithm", "atp"], ["--algorithm", "trio"]]
+SWITCHED = [CONTENDERS[0], CONTENDERS[2], *CONTENDERS[4:]]  # all but the ring, each once
 
 
 @pytest.mark.parametrize("contender", CONTENDERS, ids=" ".join)
@@ -57,12 +58,13 @@ def test_no_link_carries_more_than_it_can(contender):
     assert 0.1 < float(row["utilisation"]) < float(row["utilisation_max"]) <= 1.001
 
 
-@pytest.mark.parametrize("contender", [CONTENDERS[0], CONTENDERS[2]], ids=" ".join)
+@pytest.mark.parametrize("contender", SWITCHED, ids=" ".join)
 def test_what_is_dropped_is_sent_again(contender):
     """Slow links up with queues of four packets: the sums are still exact, or the program would fail."""
-    row = simulate(*FABRIC, *contender, "--size", "256K", "--queue", "16K", "--link-rate", "25gbit", "--slots", "64")
+    row = simulate(*FABRIC, *contender, "--ranks", "14", "--size", "256K", "--queue", "16K", "--link-rate", "25gbit", "--slots", "64",
+                   "--placement", "scattered", "--uncontrolled")
     assert int(row["drops"]) > 0 and int(row["resends"]) > 0
-    assert int(row["blocks"]) == 16 * 79
+    assert int(row["blocks"]) == 14 * 79
 
 
 def test_with_credits_nothing_is_lost():
@@ -81,6 +83,80 @@ def test_a_congested_tree_is_slower():
     options = ["--leaves", "8", "--spines", "8", "--hosts", "8", "--elements", "832", "--ranks", "32", "--size", "1M", "--buffer", "64K"]
     quiet, busy = (float(simulate(*options, "--background", traffic)["gbps_mean"]) for traffic in ("none", "permutation"))
     assert busy < 0.95 * quiet
+
+
+TEN = ["--elements", "352", "--host-rate", "10gbit", "--link-rate", "10gbit", "--delay", "5us", "--mark", "125K"]
+
+
+def rates_of(path, ranks):
+    """Of a job and of flows, Gbit/s, since the line before."""
+    rows = [[int(cell) for cell in line.split(",")] for line in Path(path).read_text().splitlines()[1:]]
+    return [((b[1] - a[1]) / ranks * 352 * 32 / (b[0] - a[0]), (b[2] - a[2]) * 8 / (b[0] - a[0])) for a, b in zip(rows, rows[1:])]
+
+
+@pytest.mark.parametrize("control, least, most", [([], 0.7, 1.5), (["--uncontrolled"], 5, 100)], ids=["heeds marks", "does not"])
+def test_a_flow_beside_panama(tmp_path, control, least, most):
+    """Both have one link; the job has so many times the flow's rate (PANAMA Figure 10)."""
+    samples = tmp_path / "samples"
+    simulate("--hosts", "5", *TEN, "--algorithm", "panama", "--ranks", "4", "--background", "rank", "--dctcp", "--message", "1M", "--size",
+             "4M", "--warm-up", "10ms", "--duration", "80ms", "--sample", "10ms", "--samples", samples, *control)
+    job, flow = (sum(rates) for rates in zip(*rates_of(samples, 4)[-4:]))
+    assert least < job / flow < most
+    assert job + flow > 0.9 * 4 * 9.1
+
+
+def test_flows_come_as_the_load_says(tmp_path):
+    """Poisson, and of web search half below 80 KB; what they took is written down."""
+    times = tmp_path / "flows"
+    row = simulate("--leaves", "2", "--spines", "4", "--hosts", "8", *TEN, "--algorithm", "ring", "--ranks", "2", "--size", "4K", "--flows",
+                   "websearch", "--largest-flow", "1M", "--load", "0.3", "--duration", "30ms", "--flow-times", times)
+    flows = [[int(cell) for cell in line.split(",")] for line in times.read_text().splitlines()[1:]]
+    assert len(flows) == int(row["flows_counted"]) and row["drops"] == "0"
+    carried = sum(flow[0] for flow in flows) * 8 / 30e-3 / (16 * 10e9)
+    assert 0.2 < carried < 0.4
+    assert 0.4 < sum(flow[0] < 80e3 for flow in flows) / len(flows) < 0.65
+    assert all(took >= size * 0.8 for size, _, took in flows)  # 10 Gbit/s
+
+
+def test_panama_does_not_run_out_of_buffers():
+    """Its cap sees to that; without room for a block there is no progress, and the program would fail."""
+    row = simulate("--hosts", "8", "--elements", "832", "--algorithm", "panama", "--buffers", "64", "--size", "1M")
+    assert row["unbuffered"] == "0" and int(row["blocks"]) == 8 * 316
+
+
+def test_aggregators_are_shared():
+    """Two jobs in turn need no more than one (ATP Figure 13)."""
+    options = ["--hosts", "10", "--ranks", "8", "--jobs", "2", "--elements", "832", "--algorithm", "atp", "--mark", "200K", "--delay", "5us", "--size",
+               "8M", "--iterations", "4", "--skip", "2", "--aggregators", "128"]
+    in_turn = simulate(*options, "--compute", "900us", "--stagger", "800us")
+    at_once = simulate(*options)
+    assert float(in_turn["gbps_mean"]) > 1.1 * float(at_once["gbps_mean"])
+    assert int(in_turn["collisions"]) < int(at_once["collisions"])
+
+
+def test_control_keeps_an_incast_from_loss():
+    """A quarter of the aggregators that a window takes, short queues (ATP Figure 15)."""
+    options = ["--hosts", "9", "--ranks", "8", "--elements", "832", "--algorithm", "atp", "--delay", "5us", "--mark", "200K", "--queue", "1M",
+               "--size", "2M", "--iterations", "3", "--slots", "256", "--aggregators", "64"]
+    controlled, not_controlled = simulate(*options), simulate(*options, "--uncontrolled")
+    assert int(controlled["drops"]) < int(not_controlled["drops"]) / 10
+    assert float(controlled["gbps_mean"]) > 1.5 * float(not_controlled["gbps_mean"])
+
+
+@pytest.mark.parametrize("shape", [["--hosts", "4"], ["--leaves", "2", "--spines", "1", "--hosts", "4"]], ids=["switch", "tree"])
+def test_trio_waits_for_stragglers_twice_the_expiry_at_most(shape):
+    """All others are done without it, and it takes what they have (Trio-ML Figure 14)."""
+    row = simulate(*shape, "--elements", "832", "--algorithm", "trio", "--slots", "1024", "--size", "832K", "--stragglers", "1", "--late", "50ms",
+                   "--expiry", "5ms")
+    assert row["degraded"] == row["expired"] == row["skipped"] == "256"
+    assert 5000 < float(row["latency_us_max"]) < 10500
+
+
+def test_all_at_once():
+    names = "switchml,atp,trio,panama,canary,ring"
+    row = simulate("--leaves", "4", "--spines", "4", "--hosts", "8", *TEN, "--algorithm", names, "--jobs", "6", "--ranks", "24", "--size", "128K",
+                   "--flows", "both", "--largest-flow", "1M", "--load", "0.2", "--iterations", "2", "--dctcp", "--canary-timeout", "20us")
+    assert len(row["gbps_each"].split()) == 6 and all(float(rate) > 0.1 for rate in row["gbps_each"].split())
 
 
 @pytest.mark.parametrize("options, what", [
