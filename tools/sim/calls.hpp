@@ -10,11 +10,13 @@ namespace sim {
 
 struct Plan {
     uint32_t iterations = 1;
-    uint64_t compute_ns = 0;                                                // between them
-    std::function<uint64_t(uint32_t rank, uint32_t iteration)> late = {};   // how much longer a straggler computes; empty: none does
+    uint64_t compute_ns = 0; // between them
+    std::function<uint64_t(uint32_t rank, uint32_t iteration)> late =
+        {}; // how much longer a straggler computes; empty: none does
 };
 
-// The calls of all ranks of a job, and how long each took: from when the first rank calls until the last one has its result.
+// The calls of all ranks of a job, and how long each took: from when the first rank calls until the last one
+// has its result.
 class Calls {
 public:
     struct Span {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How a flow of segments reacts to marks and losses (DCTCP, SIGCOMM 2010; RFC 8257), with an acknowledgement for each segment.
+// How a flow of segments reacts to marks and losses (DCTCP, SIGCOMM 2010; RFC 8257), with an acknowledgement
+// for each segment.
 #pragma once
 
 #include <algorithm>

@@ -12,8 +12,8 @@ enum class Sizes { none, websearch, datamining, both };
 
 struct Load {
     Sizes sizes = Sizes::none;
-    double share = 0.2;             // of what hosts' links carry, in each direction
-    uint64_t largest = 30'000'000;  // longer flows are as long as this: a run is shorter than they are
+    double share = 0.2;            // of what hosts' links carry, in each direction
+    uint64_t largest = 30'000'000; // longer flows are as long as this: a run is shorter than they are
 };
 
 struct Finished {
@@ -23,7 +23,8 @@ struct Finished {
 class Workload {
 public:
     // `until_ns`: flows that start later are not counted, though there are some.
-    Workload(const std::vector<Host *> &hosts, const Load &load, uint64_t link_rate, const Transport &transport, uint64_t seed);
+    Workload(const std::vector<Host *> &hosts, const Load &load, uint64_t link_rate,
+             const Transport &transport, uint64_t seed);
     void start();
     void count_from(uint64_t from_ns, uint64_t until_ns) { from_ns_ = from_ns, until_ns_ = until_ns; }
 
