@@ -107,6 +107,13 @@ bool uses(const Options &o, Algorithm algorithm) {
     return std::find(o.algorithms.begin(), o.algorithms.end(), algorithm) != o.algorithms.end();
 }
 
+uint32_t servers(const Options &o) {
+    uint32_t count = 0;
+    for (uint32_t job = 0; job < o.jobs; job++)
+        count += o.algorithms[job % o.algorithms.size()] == Algorithm::atp;
+    return count;
+}
+
 bool is_power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
 
 constexpr uint32_t least_buffer = 8192;
@@ -145,6 +152,8 @@ void finish(Arguments &a) {
         refuse(fmt::format("--slots {}: must be a power of two", o.slots));
     if (!is_power_of_two(o.descriptors))
         refuse(fmt::format("--descriptors {}: must be a power of two", o.descriptors));
+    if (ranks + servers(o) > hosts)
+        refuse(fmt::format("--ranks {}: of {} hosts {} have to be servers of atp", ranks, hosts, servers(o)));
     if (!is_power_of_two(o.records) || o.records < 2 * INAGG_WAYS)
         refuse(fmt::format("--records {}: must be a power of two, and at least {}", o.records, 2 * INAGG_WAYS));
     if (uses(o, Algorithm::trio) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)

@@ -67,7 +67,7 @@ public:
     // panama: buffers for sums that wait, which its jobs share.
     uint32_t buffers() const { return all_buffers_; }
     uint32_t &free_buffers() { return free_buffers_; }
-    uint32_t jobs() const { return static_cast<uint32_t>(roles_.size()); }
+    uint32_t &panama_jobs() { return panama_jobs_; }
     // To a neighbour, or to a host behind one.
     void send_to(uint32_t node, const Message &message, uint16_t asker = anyone);
     void send_through(uint32_t port, uint32_t node, const Message &message);
@@ -77,7 +77,7 @@ private:
     std::vector<Descriptor> descriptors_;
     std::vector<Aggregator> aggregators_;
     Records records_;
-    uint32_t all_buffers_ = 0, free_buffers_ = 0;
+    uint32_t all_buffers_ = 0, free_buffers_ = 0, panama_jobs_ = 0;
     Held room_; // of the packet that is being looked at: what is sent because of it lies where it lay
 };
 

@@ -34,6 +34,7 @@ public:
         const auto children = static_cast<uint32_t>(site.children.size());
         require(children && children <= (site.parent ? 63 : INAGG_MAX_RANKS), "switch {}: {} children of job {}: 1 to {} can be named",
                 place.number(), children, job.number, site.parent ? 63 : INAGG_MAX_RANKS);
+        place.panama_jobs() += job.is_float();
         place_.here = inagg_all_ranks(children);
         place_.everyone = place_.here | (site.parent ? elsewhere : 0);
     }
@@ -153,7 +154,7 @@ private:
         const uint32_t of_a_block = inagg_merge_buffers(children()) - 1;
         if (!job_.is_float() || !of_a_block)
             return 0;
-        return static_cast<uint16_t>(std::min(switch_.buffers() / (switch_.jobs() + 1) / of_a_block, 0xffffu));
+        return static_cast<uint16_t>(std::min(switch_.buffers() / (switch_.panama_jobs() + 1) / of_a_block, 0xffffu));
     }
 
     // ---- whatever is added ----

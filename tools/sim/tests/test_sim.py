@@ -164,6 +164,9 @@ def test_all_at_once():
     (["--hosts", "4", "--ranks", "5"], "--ranks 5: there are only 4 hosts"),
     (["--slots", "3"], "--slots 3: must be a power of two"),
     (["--leaves", "3", "--spines", "1", "--hosts", "32", "--algorithm", "canary"], "take --jobs 2"),
+    (["--hosts", "4", "--algorithm", "atp"], "--ranks 4: of 4 hosts 1 have to be servers of atp"),
+    (["--algorithm", "trio", "--records", "12"], "--records 12: must be a power of two"),
+    (["--algorithm", "canary,ring", "--jobs", "2", "--trees", "2"], "--trees 2: only switchml and panama have several"),
     (["--trees", "2"], "--trees 2: there are only 0 spines"),
     (["--leaves", "2", "--spines", "1", "--hosts", "64", "--size", "4K"], "64 children of job 0: 1 to 63"),
 ], ids=lambda value: " ".join(value) if isinstance(value, list) else None)
