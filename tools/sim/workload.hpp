@@ -22,10 +22,10 @@ struct Finished {
 
 class Workload {
 public:
-    // `until_ns`: flows that start later are not counted, though there are some.
     Workload(const std::vector<Host *> &hosts, const Load &load, uint64_t link_rate,
              const Transport &transport, uint64_t seed);
     void start();
+    // Flows that start before or after are there, but do not count.
     void count_from(uint64_t from_ns, uint64_t until_ns) { from_ns_ = from_ns, until_ns_ = until_ns; }
 
     const std::vector<Finished> &flows() const { return flows_; }
