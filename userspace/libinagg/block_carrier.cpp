@@ -348,7 +348,7 @@ void BlockCarrier::store_control(uint32_t block, const BlockMeta &meta, const st
 void BlockCarrier::agree(BlockOperation &operation, uint8_t scale) {
     operation.agreed = true;
     operation.guessed = operation.guess && scale == operation.scale;
-    operation.absent = trio_ && operation.exponent > scale;
+    operation.absent = inagg_is_absent(transport_->config().algorithm, operation.exponent, scale);
     operation.scale = scale;
     operation.scale_known = true;
     inagg_guess_learn(&guesses_, operation.turn, scale);

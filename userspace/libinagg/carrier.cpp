@@ -8,6 +8,8 @@
 #include "transports.hpp"
 #include "wide.hpp"
 
+#include <inagg/core/roll.h>
+
 #include <algorithm>
 
 namespace inagg {
@@ -17,21 +19,18 @@ uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op, uint3
 }
 
 inagg_outcome outcome_of(const Operation &operation, uint16_t size) {
-    const uint64_t all = inagg_all_ranks(size);
+    inagg_roll roll;
+    inagg_roll_init(&roll, size);
+    for (const uint64_t ranks : operation.contributors)
+        inagg_roll_call(&roll, ranks);
     inagg_outcome outcome{};
     outcome.struct_size = sizeof(outcome);
     outcome.blocks = operation.blocks;
     outcome.block_elements = operation.block_elements;
-    outcome.in_all = outcome.in_any = all;
-    outcome.fewest = size;
-    if (!operation.contributors.empty())
-        outcome.in_any = 0;
-    for (const uint64_t ranks : operation.contributors) {
-        outcome.degraded_blocks += ranks != all;
-        outcome.in_all &= ranks;
-        outcome.in_any |= ranks;
-        outcome.fewest = std::min(outcome.fewest, static_cast<uint16_t>(inagg_count_ranks(ranks)));
-    }
+    outcome.degraded_blocks = roll.degraded;
+    outcome.in_all = roll.in_all;
+    outcome.in_any = roll.in_any;
+    outcome.fewest = roll.fewest;
     return outcome;
 }
 

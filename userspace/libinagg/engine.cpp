@@ -8,7 +8,6 @@
 #include <inagg/core/fixed.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <ctime>
 #include <utility>
@@ -19,16 +18,6 @@ uint64_t monotonic_ns() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
-// Blocks whose results are kept: with trio as many as `mib` MiB hold, of both streams alike, because stragglers fall
-// behind in both; else the last of each slot, which is all that a switch can lose.
-static uint32_t history_blocks(const JobConfig &job, uint32_t slots, uint32_t mib) {
-    constexpr uint64_t most = 1 << 24; // far below where block numbers wrap
-    if (job.algorithm != INAGG_TRIO)
-        return slots;
-    const uint64_t room = (uint64_t{mib} << 20) / (uint64_t{job.elements} * 4);
-    return static_cast<uint32_t>(std::max<uint64_t>(std::bit_floor(std::min(room, most)), 2 * uint64_t{slots}));
 }
 
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
@@ -69,7 +58,7 @@ void Engine::start_streams() {
         s.records.resize(counts[i]);
         for (uint32_t index = 0; atp() && index < counts[i]; index++)
             s.records[index].aggregator = inagg_aggregator_index(job.job, s.first_slot + index, 0);
-        s.history = History(history_blocks(job, counts[i], history_mib_), s.payload_bytes);
+        s.history = History(job, counts[i], uint64_t{history_mib_} << 20, s.payload_bytes);
     }
     if (job.algorithm != INAGG_CANARY)
         return;
@@ -329,7 +318,8 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         s.beyond = block + 1;
     const unsigned flags = inagg_swap16(header.level_flags);
     const bool repaired = flags & INAGG_F_RESEND;
-    if (believed && inagg_worker_result(&s.worker, &slot, block, repaired, now_) == INAGG_W_ACCEPT) {
+    switch (inagg_history_result(s.history.core(), &s.worker, &slot, block, &meta, repaired, now_)) {
+    case INAGG_W_ACCEPT:
         s.answered = true;
         stats_.blocks++;
         if (atp())
@@ -337,11 +327,13 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
         if (controlled(s))
             inagg_congestion_result(&s.congestion, block, congested_ || flags & INAGG_F_CONGESTION,
                                     inagg_result_cap(&membership_.config, &header));
-        deliver(s, s.history.keep(block, meta, body));
-    } else if (believed && is_ahead(s, slot, block)) {
+        deliver(s, *s.history.keep(block, meta, body));
+        break;
+    case INAGG_W_KEEP:
         stats_.blocks++;
         s.history.keep(block, meta, body);
-    } else {
+        break;
+    default:
         stats_.duplicates++;
         return;
     }
@@ -369,11 +361,6 @@ bool Engine::verify(StreamState &s, uint32_t block, BlockMeta &meta, std::span<c
     if (++record.wrong == most || stats_.mismatches == most_in_all)
         wrong_ = no_sum(membership_.config, membership_.switch_address, s.stream, block, record.wrong_alike);
     return false;
-}
-
-// A result of a block that this rank has not sent, and can keep until it comes to it?
-bool Engine::is_ahead(const StreamState &s, const inagg_wslot &slot, uint32_t block) const {
-    return trio() && block - slot.block < s.history.blocks() && !s.history.find(block);
 }
 
 void Engine::deliver(StreamState &s, const History::Result &result) {
@@ -442,14 +429,7 @@ int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_
         const bool raw = atp() && s.stream == Stream::data && header.level_flags & inagg_swap16(INAGG_F_SATURATED);
         return inagg_worker_wait_raw(&s.worker, &slot, block, contributors, rank, raw, now_);
     }
-    if (s.history.find(block)) // a block that is not recovering needs no result: this is old news
-        return epoch ? INAGG_W_RESTORE : INAGG_W_NOTHING;
-    if (inagg_epoch_before(slot.epoch, epoch))
-        return inagg_worker_recovers(&s.worker, &slot, block, epoch, now_);
-    if (epoch != slot.epoch && epoch) // of an earlier recovery
-        return INAGG_W_NOTHING;
-    const int action = inagg_worker_wait(&s.worker, &slot, block, contributors, rank, now_);
-    return action == INAGG_W_RESTORE ? INAGG_W_NOTHING : action;
+    return inagg_history_wait(s.history.core(), &s.worker, &slot, block, contributors, rank, epoch, now_);
 }
 
 // The switch had no room for a block.
@@ -573,16 +553,13 @@ void Engine::open_in_order(StreamState &s) {
 // Takes the results of blocks that were decided without this rank. To store one may move the limit and open slots,
 // this one, too.
 void Engine::skip_decided(StreamState &s, inagg_wslot &slot) {
-    while (slot.state == INAGG_WSLOT_IDLE && inagg_before(slot.block, s.worker.limit)) {
-        const History::Result *result = s.history.find(slot.block);
-        if (!result)
-            return;
+    while (const History::Result *result = inagg_history_decided(s.history.core(), &s.worker, &slot)) {
         BlockMeta meta = result->meta;
         if (!verify(s, slot.block, meta, {s.history.payload(*result), inagg_block_bytes(&meta)}))
             return s.history.forget(slot.block);
         stats_.skipped++;
         inagg_worker_skip(&s.worker, &slot);
-        deliver(s, {result->block, true, meta});
+        deliver(s, {.meta = meta, .block = result->block, .kept = 1, .reserved = {}});
     }
 }
 

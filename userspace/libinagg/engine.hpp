@@ -89,7 +89,6 @@ private:
     void on_boot(uint16_t boot);
     void on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body);
     bool verify(StreamState &s, uint32_t block, BlockMeta &meta, std::span<const std::byte> body);
-    bool is_ahead(const StreamState &s, const inagg_wslot &slot, uint32_t block) const;
     void deliver(StreamState &s, const History::Result &result);
     bool finish_led();
     void finish_led(StreamState &s, uint32_t block);

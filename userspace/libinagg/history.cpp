@@ -5,28 +5,14 @@
 
 namespace inagg {
 
-const History::Result &History::keep(uint32_t block, const BlockMeta &meta, std::span<const std::byte> payload) {
-    Result &result = results_[index(block)];
-    result = {block, true, meta};
+const History::Result *History::keep(uint32_t block, const BlockMeta &meta, std::span<const std::byte> payload) {
     if (!payload.empty())
-        std::memcpy(payload_.get() + index(block) * payload_bytes_, payload.data(), payload.size());
-    return result;
-}
-
-const History::Result *History::find(uint32_t block) const {
-    const Result &result = results_[index(block)];
-    return result.kept && result.block == block ? &result : nullptr;
-}
-
-uint32_t History::run(uint32_t block) const {
-    uint32_t length = 0;
-    while (length < blocks() && find(block + length))
-        length++;
-    return length;
+        std::memcpy(payload_.get() + inagg_history_index(&core_, block) * payload_bytes_, payload.data(), payload.size());
+    return inagg_history_keep(&core_, block, &meta);
 }
 
 const std::byte *History::payload(const Result &result) const {
-    return payload_.get() + index(result.block) * payload_bytes_;
+    return payload_.get() + inagg_history_index(&core_, result.block) * payload_bytes_;
 }
 
 } // namespace inagg

@@ -5,6 +5,8 @@
 
 #include "transport.hpp"
 
+#include <inagg/core/history.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,34 +17,33 @@ namespace inagg {
 
 class History {
 public:
-    struct Result {
-        uint32_t block;
-        bool kept;
-        BlockMeta meta;
-    };
+    using Result = inagg_kept;
 
     History() = default;
-    // Room for `blocks` results, a power of two, with at most `payload_bytes` each. Memory is taken as it is filled.
-    History(uint32_t blocks, std::size_t payload_bytes)
-        : payload_bytes_(payload_bytes), results_(blocks),
-          payload_(std::make_unique_for_overwrite<std::byte[]>(blocks * payload_bytes)) {}
+    // Room for as many results of a stream of `slots` as `bytes` hold, with at most `payload_bytes` each. Memory is taken as
+    // it is filled.
+    History(const JobConfig &job, uint32_t slots, uint64_t bytes, std::size_t payload_bytes)
+        : payload_bytes_(payload_bytes), results_(inagg_history_blocks(&job, slots, bytes)),
+          payload_(std::make_unique_for_overwrite<std::byte[]>(results_.size() * payload_bytes)) {
+        inagg_history_init(&core_, &job, results_.data(), static_cast<uint32_t>(results_.size()));
+    }
 
-    uint32_t blocks() const { return static_cast<uint32_t>(results_.size()); }
+    const inagg_history *core() const { return &core_; }
+    uint32_t blocks() const { return core_.blocks; }
     // Keep a result in the place of the one that is blocks() behind it.
-    const Result &keep(uint32_t block, const BlockMeta &meta, std::span<const std::byte> payload);
-    void forget(uint32_t block) { results_[index(block)].kept = false; }
+    const Result *keep(uint32_t block, const BlockMeta &meta, std::span<const std::byte> payload);
+    void forget(uint32_t block) { results_[inagg_history_index(&core_, block)].kept = false; }
     // Null: not here, or not any more.
-    const Result *find(uint32_t block) const;
+    const Result *find(uint32_t block) const { return inagg_history_find(&core_, block); }
     // How many blocks from `block` on are here without a gap.
-    uint32_t run(uint32_t block) const;
+    uint32_t run(uint32_t block) const { return inagg_history_run(&core_, block, blocks()); }
     // Gone when a result blocks() later is kept.
     const std::byte *payload(const Result &result) const;
 
 private:
-    std::size_t index(uint32_t block) const { return block & (results_.size() - 1); }
-
     std::size_t payload_bytes_ = 0;
     std::vector<Result> results_;
+    inagg_history core_{}; // over results_
     std::unique_ptr<std::byte[]> payload_;
 };
 

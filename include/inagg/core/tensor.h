@@ -73,6 +73,12 @@ INAGG_INLINE int inagg_needs_scale(__u32 dtype, __u32 op, __u32 floats)
 	return op == INAGG_SUM && dtype != INAGG_INT32 && floats != INAGG_FLOATS_RAW;
 }
 
+/** With trio a scale may be agreed without a rank, whose elements, of this @exponent, do not fit it: it has nothing to add. */
+INAGG_INLINE int inagg_is_absent(__u32 algorithm, __u8 exponent, __u8 scale)
+{
+	return algorithm == INAGG_TRIO && exponent > scale;
+}
+
 /** Blocks of a tensor of @count elements, @per_block each. */
 INAGG_INLINE __u32 inagg_blocks_of(__u64 count, __u32 per_block)
 {

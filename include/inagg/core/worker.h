@@ -88,7 +88,8 @@ enum inagg_worker_action {
 	INAGG_W_REQUEST,	/* REQUEST for slot->block */
 	INAGG_W_REQUEST_ALL,	/* REQUEST with INAGG_F_MULTICAST */
 	INAGG_W_ACCEPT,		/* the payload is the result of that block: store it */
-	INAGG_W_RESTORE,	/* RESTORE of slot->block - slots, whose result this rank holds */
+	INAGG_W_RESTORE,	/* RESTORE of a block, slot->block - slots or with trio any, whose result this rank holds */
+	INAGG_W_KEEP,		/* trio: the payload is the result of a block that this rank has not come to: keep it */
 };
 
 INAGG_INLINE void inagg_worker_init(struct inagg_worker *w, __u32 slots, __u64 floor_ns)
@@ -156,13 +157,19 @@ INAGG_INLINE __u64 inagg_worker_backoff(const struct inagg_worker *w, __u32 trie
 	return wait < INAGG_RTO_CEILING_NS ? wait : INAGG_RTO_CEILING_NS;
 }
 
+/** The block behind the last one that the switch has room for. */
+INAGG_INLINE __u32 inagg_worker_room(const struct inagg_worker *w)
+{
+	return w->accepted + (w->cap ? w->cap : w->slots) + 1;
+}
+
 /*
  * Does the switch have room for @block?  Without results for long it is tried, whatever the cap: what fills the
  * switch may be waiting for this very block.
  */
 INAGG_INLINE int inagg_worker_has_room(const struct inagg_worker *w, __u32 block, __u64 now)
 {
-	return !INAGG_HAS_CAPS || !w->cap || !inagg_before(w->accepted + w->cap, block) ||
+	return !INAGG_HAS_CAPS || !w->cap || inagg_before(block, inagg_worker_room(w)) ||
 	       now - w->progress_ns >= INAGG_RTO_CEILING_NS;
 }
 

@@ -59,7 +59,14 @@ void expect_sums_of_named_ranks(const Operation &operation, const std::vector<fl
 }
 
 TEST(History, KeepsTheLastResultsAndThoseAhead) {
-    History history(4, 8);
+    JobConfig job{};
+    job.algorithm = INAGG_TRIO;
+    job.elements = 2;
+    EXPECT_EQ(History(job, 2, 1000, 8).blocks(), 64U) << "as many as fit";
+    job.algorithm = INAGG_SWITCHML;
+    EXPECT_EQ(History(job, 2, 1000, 8).blocks(), 2U) << "a switch loses no more";
+    job.algorithm = INAGG_TRIO;
+    History history(job, 2, 0, 8);
     const std::array<std::byte, 8> payload{std::byte{1}};
     EXPECT_EQ(history.find(0), nullptr);
     for (uint32_t block = UINT32_MAX - 1; block != 2; block++) // across the end of the numbers
