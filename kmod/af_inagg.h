@@ -9,7 +9,7 @@
  *   tensor.c     what lies between: memory, blocks in call order
  *   convert.c    elements between memory and wire; vector_x86.h: a register of sse2_x86.c or avx2_x86.c at a time
  *   nonfinite.c  sums with infinities or NaN
- *   stream.c     core/worker.h over packets: windows, results, retransmission
+ *   stream.c     core/worker.h and history.h over packets: windows, results, retransmission
  *   transport.c  packets over UDP, joining and leaving
  *   group.c      results that come to a group address
  *   timer.c      one high-resolution timer a socket
@@ -36,8 +36,10 @@
 #include <net/sock.h>
 
 #include <inagg/core/guess.h>
+#include <inagg/core/history.h>
 #include <inagg/core/mac.h>
 #include <inagg/core/packet.h>
+#include <inagg/core/roll.h>
 #include <inagg/core/tensor.h>
 #include <inagg/core/worker.h>
 #include <inagg/uapi.h>
@@ -47,9 +49,10 @@
 #define INAGG_VERSION		"0.1.0"
 #define INAGG_BUFFER_DEFAULT	(4 << 20)
 #define INAGG_BUFFER_MAX	(256 << 20)
+#define INAGG_HISTORY_DEFAULT	(16 << 20)
 #define INAGG_MOST_TENSORS	1024	/* of a socket, not read yet */
 #define INAGG_DEADLINE_DEFAULT	30000	/* ms */
-#define INAGG_BURST		64	/* packets built and sent in one go, with softirqs off */
+#define INAGG_BURST		64	/* packets built and sent, or results taken, in one go, with softirqs off */
 #define INAGG_BURST_PAUSE	(10 * NSEC_PER_USEC)	/* for others, before a timer builds the next */
 
 /* Settings of the next tensor, and of the join. */
@@ -62,6 +65,9 @@ struct inagg_settings {
 	u32	rto_min_us;
 	u32	deadline_ms;
 	u32	buffer;		/* bytes */
+	u32	expiry_us;
+	u32	history;	/* bytes */
+	u16	quorum;
 };
 
 /*
@@ -100,8 +106,12 @@ struct inagg_tensor {
 	bool	scale_known;
 	bool	assigned;	/* the blocks that bring its result have numbers */
 	bool	split;		/* infinities and NaN wait to be split off */
+	bool	whole;		/* no result without all ranks */
+	bool	absent;		/* the scale was agreed without this rank: its elements do not fit */
+	bool	average;	/* the user wants the sum divided by the ranks in it */
 	bool	saturated;
 	bool	mismatch;
+	struct inagg_roll roll;
 };
 
 /* What is remembered of a slot beside its timers. */
@@ -109,8 +119,6 @@ struct inagg_record {
 	u64	contributors;	/* of the last WAIT, for heard_block */
 	u32	heard_block;
 	bool	heard;
-	bool	kept;		/* the last result, in case the switch loses it */
-	struct inagg_block_meta meta;
 };
 
 enum { INAGG_DATA, INAGG_CONTROL, INAGG_STREAMS };
@@ -119,7 +127,9 @@ struct inagg_stream {
 	struct inagg_worker worker;
 	struct inagg_wslot *slots;
 	struct inagg_record *records;
-	u8	*kept;		/* a cell for each slot */
+	struct inagg_history history;
+	u8	*kept;		/* the elements of its results, a cell each */
+	u32	cell_bytes;
 	u32	first_slot;	/* in the job's pool */
 	u32	done;		/* blocks before this one have their results */
 	u32	opening;	/* where blocks wait for the next burst */
@@ -131,6 +141,7 @@ struct inagg_stream {
 /* Cells of one block each: its elements as the user gave them, then its result as it came. */
 struct inagg_ring {
 	u8	*memory;
+	u64	*contributors;	/* of each cell's result */
 	u32	cell_bytes;
 	u32	cells;
 	u32	head;		/* cells before this one are given to tensors */
@@ -185,6 +196,7 @@ struct inagg_sock {
 	u32	next_block;	/* the next data block to be assigned */
 	u32	next_control;
 	u32	next_turn;
+	u32	ahead;		/* data blocks from next_block to before this one are here, decided without us */
 	struct inagg_guesses guesses;
 	struct inagg_boots boots;
 	u64	nonce;		/* of the JOIN */
@@ -249,18 +261,20 @@ static inline void inagg_count_drop(struct inagg_sock *isk, int reason)
 /* Packets to send once `lock` is free. */
 struct inagg_burst {
 	struct sk_buff_head skbs;
+	u32	taken;	/* results that were decided without this rank */
 	u64	now;
 };
 
 static inline void inagg_burst_start(struct inagg_burst *burst)
 {
 	__skb_queue_head_init(&burst->skbs);
+	burst->taken = 0;
 	burst->now = ktime_get_ns();
 }
 
 static inline bool inagg_burst_full(const struct inagg_burst *burst)
 {
-	return skb_queue_len(&burst->skbs) >= INAGG_BURST;
+	return skb_queue_len(&burst->skbs) >= INAGG_BURST || burst->taken >= INAGG_BURST;
 }
 
 /* family.c */
@@ -296,12 +310,14 @@ void inagg_wake_reader(struct inagg_sock *isk);
 bool inagg_update_readable(struct inagg_sock *isk);
 void inagg_count_bytes(struct inagg_sock *isk, u64 *unsent, u64 *unread);
 int inagg_discard_results(struct inagg_sock *isk);
+int inagg_alloc_memory(struct inagg_sock *isk);
 void inagg_free_tensors(struct inagg_sock *isk);
 
 /* nonfinite.c */
 void inagg_split_work(struct work_struct *work);
 
 /* stream.c */
+u64 inagg_streams_bytes(const struct inagg_sock *isk);
 int inagg_streams_alloc(struct inagg_sock *isk);
 void inagg_streams_free(struct inagg_sock *isk);
 void inagg_extend(struct inagg_sock *isk, int stream, u32 limit, struct inagg_burst *burst);
@@ -312,6 +328,7 @@ bool inagg_waits(const struct inagg_sock *isk);
 void inagg_open_waiting(struct inagg_sock *isk, struct inagg_burst *burst);
 void inagg_open_rest(struct inagg_sock *isk);
 bool inagg_in_flight(const struct inagg_sock *isk);
+u32 inagg_blocks_ahead(struct inagg_sock *isk);
 void inagg_describe_stall(const struct inagg_sock *isk, struct inagg_fault *fault);
 
 /* transport.c */

@@ -222,6 +222,7 @@ static void init_settings(struct inagg_sock *isk)
 	isk->set.rto_min_us = INAGG_RTO_FLOOR_NS / NSEC_PER_USEC;
 	isk->set.deadline_ms = READ_ONCE(in->deadline_default);
 	isk->set.buffer = min(READ_ONCE(in->buffer_default), READ_ONCE(in->buffer_max));
+	isk->set.history = min(INAGG_HISTORY_DEFAULT, READ_ONCE(in->buffer_max));
 }
 
 static int init_sock(struct inagg_sock *isk)
@@ -410,6 +411,8 @@ static int prepare_job(struct inagg_sock *isk, const struct sockaddr_inagg *a, s
 	job->elements = elements;
 	job->algorithm = isk->set.algorithm;
 	job->checked = isk->set.checked;
+	job->expiry_us = isk->set.expiry_us;
+	job->quorum = isk->set.quorum;
 	return 0;
 }
 
@@ -463,6 +466,18 @@ static int wait_for_join(struct socket *sock, int flags)
 	return timeout ? 0 : -EINPROGRESS;
 }
 
+/*
+ * With trio others may go on before this rank has sent anything: what they decide is kept for it.  Without memory it asks for
+ * it, and send() says so.
+ */
+static void keep_results(struct inagg_sock *isk)
+{
+	if (isk->job.algorithm != INAGG_TRIO || !mutex_trylock(&isk->send_lock))
+		return;
+	inagg_alloc_memory(isk);
+	inagg_unlock_call(isk, &isk->send_lock);
+}
+
 static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 {
 	struct inagg_job_config job;
@@ -470,6 +485,9 @@ static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 
 	if (!isk->bound || !a->sinagg_size || a->sinagg_size > INAGG_MAX_RANKS ||
 	    isk->local.sinagg_rank >= a->sinagg_size || a->sinagg_rank || !scope_fits(isk, a))
+		return -EINVAL;
+	if (isk->set.quorum > a->sinagg_size ||
+	    ((isk->set.quorum || isk->set.expiry_us) && isk->set.algorithm != INAGG_TRIO))
 		return -EINVAL;
 	end_attempt(isk);
 	error = open_link(isk, a);
@@ -509,8 +527,10 @@ static int inagg_connect(struct socket *sock, struct sockaddr_unsized *addr, int
 		error = sock_error(sk) ?: -ECONNABORTED;
 		sock->state = SS_UNCONNECTED;
 	}
-	if (!error)
+	if (!error) {
 		sock->state = SS_CONNECTED;
+		keep_results(isk);
+	}
 out:
 	release_sock(sk);
 	return error;

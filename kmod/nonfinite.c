@@ -31,6 +31,7 @@ static struct inagg_tensor *companion(struct inagg_tensor *sum, u64 bytes, u8 dt
 	t->per_block = per_block;
 	t->blocks = blocks_in(t, bytes) ?: 1;
 	t->scale_known = true;
+	t->whole = true;
 	return t;
 }
 
@@ -66,6 +67,7 @@ static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, st
 	list_add_tail(&exponent->list, &t->list);
 	list_add(&classes->list, &t->list);
 	t->classes = classes;
+	t->whole = true;	/* the three mean something only together */
 	if (isk->active == t)
 		isk->active = exponent;
 	if (isk->unassigned == t)

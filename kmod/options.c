@@ -15,19 +15,12 @@ static const char *const algorithms[INAGG_ALGORITHMS] = {
 #define ALGORITHM_NAME_MAX	16
 #define RTO_MIN_LEAST		100	/* microseconds: nobody shall keep a CPU busy with timers */
 
-static int check_op(u32 op)
-{
-	if (op >= INAGG_OPS)
-		return -EINVAL;
-	return op == INAGG_AVG ? -EOPNOTSUPP : 0;	/* whoever reads the sum can divide it */
-}
-
-/** inagg_check_tensor_type() - 0, -EINVAL for an unknown type, operator or reserved bits, or -EOPNOTSUPP */
+/** inagg_check_tensor_type() - 0, or -EINVAL for an unknown type, operator or flag, or an average of integers */
 int inagg_check_tensor_type(const struct inagg_tensor_type *type)
 {
-	if (type->dtype >= INAGG_DTYPES || type->reserved)
+	if (type->dtype >= INAGG_DTYPES || type->op >= INAGG_OPS || type->flags & ~INAGG_TENSOR_WHOLE)
 		return -EINVAL;
-	return check_op(type->op);
+	return type->op == INAGG_AVG && type->dtype == INAGG_INT32 ? -EINVAL : 0;
 }
 
 static int set_algorithm(struct inagg_sock *isk, const char *name)
@@ -36,7 +29,7 @@ static int set_algorithm(struct inagg_sock *isk, const char *name)
 
 	if (number < 0)
 		return -ENOENT;	/* as TCP_CONGESTION does */
-	if (number != INAGG_SWITCHML)
+	if (number != INAGG_SWITCHML && number != INAGG_TRIO)
 		return -EPROTONOSUPPORT;
 	isk->set.algorithm = number;
 	return 0;
@@ -61,6 +54,9 @@ static int check_state(const struct inagg_sock *isk, int name)
 	case INAGG_RTO_MIN:
 	case INAGG_CHECKED:
 	case INAGG_KEY:
+	case INAGG_EXPIRY:
+	case INAGG_QUORUM:
+	case INAGG_HISTORY:
 		return isk->joined || isk->sk.sk_state == TCP_SYN_SENT ? -EISCONN : 0;
 	case INAGG_BUFFER:
 		return isk->has_memory ? -EBUSY : 0;
@@ -72,7 +68,6 @@ static int check_state(const struct inagg_sock *isk, int name)
 static int set_number(struct inagg_sock *isk, int name, int value)
 {
 	struct inagg_settings *set = &isk->set;
-	int error;
 
 	switch (name) {
 	case INAGG_DTYPE:
@@ -81,9 +76,8 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 		set->tensor.dtype = value;
 		return 0;
 	case INAGG_OP:
-		error = check_op(value);
-		if (error)
-			return error;
+		if (value < 0 || value >= INAGG_OPS)
+			return -EINVAL;
 		set->tensor.op = value;
 		return 0;
 	case INAGG_SCALE:
@@ -120,6 +114,21 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 		if (value < 1)
 			return -EINVAL;
 		set->buffer = min(value, READ_ONCE(inagg_pernet(sock_net(&isk->sk))->buffer_max));
+		return 0;
+	case INAGG_EXPIRY:
+		if (value < 0)
+			return -EINVAL;
+		set->expiry_us = value;
+		return 0;
+	case INAGG_QUORUM:
+		if (value < 0 || value > INAGG_MAX_RANKS)
+			return -EINVAL;
+		set->quorum = value;
+		return 0;
+	case INAGG_HISTORY:
+		if (value < 1)
+			return -EINVAL;
+		set->history = min(value, READ_ONCE(inagg_pernet(sock_net(&isk->sk))->buffer_max));
 		return 0;
 	default:
 		return -ENOPROTOOPT;
@@ -189,6 +198,7 @@ int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, 
 static void get_info(struct inagg_sock *isk, struct inagg_info *info)
 {
 	const struct inagg_stream *s = isk->streams;
+	u32 ahead = inagg_blocks_ahead(isk);
 
 	spin_lock_bh(&isk->lock);
 	*info = isk->info;
@@ -199,6 +209,7 @@ static void get_info(struct inagg_sock *isk, struct inagg_info *info)
 	info->boot = isk->job.boot;
 	info->elements = isk->job.elements;
 	info->slots = isk->job.slots;
+	info->ahead = ahead;
 	info->srtt_ns = s[INAGG_DATA].worker.srtt_ns ?: s[INAGG_CONTROL].worker.srtt_ns;
 	spin_unlock_bh(&isk->lock);
 }
@@ -234,6 +245,15 @@ static int get_number(const struct inagg_sock *isk, int name, int *value)
 		return 0;
 	case INAGG_BUFFER:
 		*value = set->buffer;
+		return 0;
+	case INAGG_EXPIRY:
+		*value = set->expiry_us;
+		return 0;
+	case INAGG_QUORUM:
+		*value = set->quorum;
+		return 0;
+	case INAGG_HISTORY:
+		*value = set->history;
 		return 0;
 	case INAGG_KEY:
 		return -EOPNOTSUPP;

@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* recv(): results from the ring to user space. */
 
+#include <linux/slab.h>
+
 #include "convert.h"
 #include "tensor.h"
+
+/* One recv(). */
+struct reading {
+	struct msghdr *msg;
+	int	flags;
+	u64	bytes;		/* that the user has, or that were thrown away */
+	u64	*contributors;	/* of the blocks that it has come to the end of; NULL: nobody asks */
+	u32	blocks, most;
+};
 
 static void apply_classes(const struct inagg_tensor *t, u8 *cell, u32 first, u32 count)
 {
@@ -18,10 +29,13 @@ static void apply_classes(const struct inagg_tensor *t, u8 *cell, u32 first, u32
 static u8 *decoded_cell(struct inagg_sock *isk, struct inagg_tensor *t, u32 index)
 {
 	u8 *cell = cell_of(isk, t, index);
-	u32 count = bytes_of(t, index) / memory_bytes(t);
+	u32 count = bytes_of(t, index) / memory_bytes(t), ranks;
 
 	if (t->decoded <= index) {	/* those before may have been thrown away */
-		inagg_from_wire(&t->coding, cell, count, isk->job.size);
+		ranks = inagg_count_ranks(*contributors_of(isk, t, index));
+		inagg_from_wire(&t->coding, cell, count, ranks);
+		if (t->average)
+			inagg_average_block(cell, count, t->coding.dtype, ranks);
 		if (t->classes)
 			apply_classes(t, cell, index * t->per_block, count);
 		t->decoded = index + 1;
@@ -29,17 +43,27 @@ static u8 *decoded_cell(struct inagg_sock *isk, struct inagg_tensor *t, u32 inde
 	return cell;
 }
 
+static void note_block(struct reading *r, u64 contributors)
+{
+	if (!r->contributors)
+		return;
+	if (r->blocks < r->most)
+		r->contributors[r->blocks++] = contributors;
+	else
+		r->msg->msg_flags |= MSG_CTRUNC;
+}
+
 /* Hand what is here to the user, or throw it away (@to NULL).  0, -EFAULT, or -EINTR of who is killed. */
-static int read_done(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, struct iov_iter *to)
+static int read_done(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, struct iov_iter *to, struct reading *r)
 {
 	u64 end = min_t(u64, t->bytes, (u64)done * block_bytes(t));
-	u32 index, offset, bytes;
+	u32 index, offset, bytes, left;
 	u8 *cell;
 	int error = 0;
 
 	while (t->read < end && (!to || iov_iter_count(to)) && !error) {
 		index = div_u64_rem(t->read, block_bytes(t), &offset);
-		bytes = bytes_of(t, index) - offset;
+		left = bytes = bytes_of(t, index) - offset;
 		if (to) {
 			cell = decoded_cell(isk, t, index);
 			bytes = min_t(size_t, bytes, iov_iter_count(to));
@@ -48,6 +72,9 @@ static int read_done(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, s
 			bytes = offset;
 		}
 		t->read += bytes;
+		r->bytes += bytes;
+		if (bytes == left)
+			note_block(r, *contributors_of(isk, t, index));
 		if (fatal_signal_pending(current))
 			error = -EINTR;
 		cond_resched();
@@ -67,11 +94,16 @@ static void end_tensor(struct inagg_sock *isk, struct inagg_tensor *t)
 		isk->sk.sk_state_change(&isk->sk);
 }
 
-static void put_result(struct inagg_sock *isk, struct msghdr *msg)
+static void put_result(const struct inagg_tensor *t, struct msghdr *msg)
 {
 	struct inagg_result_info info = {
-		.contributors = inagg_all_ranks(isk->job.size),
-		.count = isk->job.size,
+		.contributors = t->roll.in_all,
+		.count = t->roll.fewest,
+		.flags = t->roll.degraded ? INAGG_RESULT_DEGRADED : 0,
+		.block_elements = t->blocks ? t->per_block : 0,
+		.any = t->roll.in_any,
+		.blocks = t->blocks,
+		.degraded_blocks = t->roll.degraded,
 	};
 
 	msg->msg_flags |= MSG_EOR;
@@ -116,22 +148,21 @@ static int result_error(const struct inagg_tensor *t)
 }
 
 /* Hand over what is here of the oldest tensor; with MSG_TRUNC throw away what the buffer has no room for. */
-static int read_tensor(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, struct msghdr *msg, int flags)
+static int read_tensor(struct inagg_sock *isk, struct inagg_tensor *t, u32 done, struct reading *r)
 {
-	int error = read_done(isk, t, done, &msg->msg_iter);
+	int error = read_done(isk, t, done, &r->msg->msg_iter, r);
 
-	if (error || !(flags & MSG_TRUNC) || iov_iter_count(&msg->msg_iter) || t->read == t->bytes)
+	if (error || !(r->flags & MSG_TRUNC) || iov_iter_count(&r->msg->msg_iter) || t->read == t->bytes)
 		return error;
-	msg->msg_flags |= MSG_TRUNC;
-	return read_done(isk, t, done, NULL);
+	r->msg->msg_flags |= MSG_TRUNC;
+	return read_done(isk, t, done, NULL, r);
 }
 
 /* Take what there is of the oldest tensor.  1: that is all recv() has to do; 0: wait; or an error. */
-static int recv_step(struct inagg_sock *isk, struct msghdr *msg, int flags, bool wait, u64 *read)
+static int recv_step(struct inagg_sock *isk, struct reading *r, bool wait)
 {
 	bool complete, worth, full;
 	struct inagg_tensor *t;
-	u64 before;
 	int error;
 	u32 done;
 
@@ -144,38 +175,54 @@ static int recv_step(struct inagg_sock *isk, struct msghdr *msg, int flags, bool
 		return error;
 	}
 	if (is_broken(t))	/* its sender may still wait for cells */
-		return read_done(isk, t, done, NULL);
-	before = t->read;
-	error = read_tensor(isk, t, done, msg, flags);
-	*read += t->read - before;
+		return read_done(isk, t, done, NULL, &(struct reading){});
+	error = read_tensor(isk, t, done, r);
 	if (error)
-		return *read ? 1 : error;	/* what is in the user's hands counts */
+		return r->bytes ? 1 : error;	/* what is in the user's hands counts */
 	if (t->read == t->bytes && complete) {
+		put_result(t, r->msg);
 		end_tensor(isk, t);
-		put_result(isk, msg);
 		return 1;
 	}
-	full = !iov_iter_count(&msg->msg_iter);
-	return full && !(flags & MSG_TRUNC);
+	full = !iov_iter_count(&r->msg->msg_iter);
+	return full && !(r->flags & MSG_TRUNC);
 }
 
-static ssize_t recv_locked(struct inagg_sock *isk, struct msghdr *msg, int flags, long timeout)
+static ssize_t recv_locked(struct inagg_sock *isk, struct reading *r, long timeout)
 {
-	u64 read = 0;
 	int result;
 
 	while (!inagg_at_end(isk)) {
-		result = recv_step(isk, msg, flags, timeout, &read);
+		result = recv_step(isk, r, timeout);
 		if (result)
-			return result < 0 ? result : read;
+			return result < 0 ? result : r->bytes;
 		/* what was read is returned; the error is the next call's */
-		result = read && isk->sk.sk_err ? -EAGAIN : recv_error(isk);
+		result = r->bytes && isk->sk.sk_err ? -EAGAIN : recv_error(isk);
 		if (!result)
 			result = inagg_wait(isk, recv_ready, &timeout);
 		if (result)
-			return read ?: result;
+			return r->bytes ?: result;
 	}
-	return read;
+	return r->bytes;
+}
+
+/* The user has room for more than INAGG_CMSG_RESULT, and may want to know who is in each block. */
+static int begin_reading(const struct inagg_sock *isk, struct reading *r)
+{
+	size_t room = r->msg->msg_controllen, taken = CMSG_SPACE(sizeof(struct inagg_result_info)) + CMSG_LEN(0);
+
+	if (isk->job.algorithm != INAGG_TRIO || room < taken + sizeof(u64))
+		return 0;
+	r->most = min_t(size_t, (room - taken) / sizeof(u64), INAGG_MOST_BLOCKS);
+	r->contributors = kvcalloc(r->most, sizeof(u64), GFP_KERNEL_ACCOUNT);
+	return r->contributors ? 0 : -ENOMEM;
+}
+
+static void end_reading(struct reading *r)
+{
+	if (r->blocks)
+		put_cmsg(r->msg, SOL_INAGG, INAGG_CMSG_BLOCKS, r->blocks * sizeof(u64), r->contributors);
+	kvfree(r->contributors);
 }
 
 /**
@@ -193,6 +240,7 @@ int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int fl
 {
 	long timeout = sock_rcvtimeo(sock->sk, flags & MSG_DONTWAIT);
 	struct inagg_sock *isk = inagg_sk(sock->sk);
+	struct reading reading = { .msg = msg, .flags = flags };
 	ssize_t result;
 
 	if (flags & (MSG_PEEK | MSG_OOB))
@@ -206,7 +254,10 @@ int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int fl
 	if (result)
 		return result;
 	msg->msg_namelen = 0;
-	result = recv_locked(isk, msg, flags, timeout);
+	result = begin_reading(isk, &reading);
+	if (!result)
+		result = recv_locked(isk, &reading, timeout);
+	end_reading(&reading);
 	if (result != -EAGAIN) {
 		spin_lock_bh(&isk->lock);
 		inagg_update_readable(isk);

@@ -32,6 +32,7 @@ static int fixed_scale(const struct inagg_sock *isk, s32 k)
 static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *type, u64 bytes)
 {
 	u32 floats = inagg_floats_of(isk->job.algorithm, isk->job.tree);
+	u8 op = type->op == INAGG_AVG ? INAGG_SUM : type->op;
 	struct inagg_tensor *t;
 	int scale;
 
@@ -42,10 +43,13 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 		return ERR_PTR(-ENOMEM);
 	t->bytes = bytes;
 	t->coding.dtype = type->dtype;
-	t->coding.op = type->op;
-	t->dtype_op = inagg_wire_encoding(type->dtype, type->op, floats);
+	t->coding.op = op;
+	t->average = type->op == INAGG_AVG;
+	t->whole = !bytes || type->flags & INAGG_TENSOR_WHOLE;
+	inagg_roll_init(&t->roll, isk->job.size);
+	t->dtype_op = inagg_wire_encoding(type->dtype, op, floats);
 	t->per_block = inagg_block_elements(isk->job.elements, t->dtype_op >> 4);
-	t->controls = !bytes || inagg_needs_scale(type->dtype, type->op, floats);
+	t->controls = !bytes || inagg_needs_scale(type->dtype, op, floats);
 	if (bytes && t->controls && type->dtype == INAGG_FLOAT32 && type->scale != INAGG_SCALE_AUTO) {
 		scale = fixed_scale(isk, type->scale);
 		if (scale < 0) {

@@ -6,28 +6,60 @@
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 
 #include "af_inagg.h"
 #include "trace.h"
+
+#define AHEAD_STEP	512	/* results looked at with the lock held */
 
 static u32 slots_of(const struct inagg_sock *isk, int stream)
 {
 	return stream == INAGG_DATA ? isk->job.slots : isk->job.control_slots;
 }
 
+/* Most bytes of a block: with trio control blocks have no elements. */
+static u32 cell_bytes_of(const struct inagg_sock *isk, int stream)
+{
+	return stream == INAGG_CONTROL && isk->job.algorithm == INAGG_TRIO ? 0 : isk->job.elements * 4;
+}
+
+static u32 kept_of(const struct inagg_sock *isk, int stream)
+{
+	return inagg_history_blocks(&isk->job, slots_of(isk, stream), isk->set.history);
+}
+
+/** inagg_streams_bytes() - the memory of a joined socket's streams */
+u64 inagg_streams_bytes(const struct inagg_sock *isk)
+{
+	u64 bytes = 0;
+	int stream;
+
+	for (stream = 0; stream < INAGG_STREAMS; stream++)
+		bytes += (u64)slots_of(isk, stream) * (sizeof(struct inagg_wslot) + sizeof(struct inagg_record)) +
+			 (u64)kept_of(isk, stream) * (sizeof(struct inagg_kept) + cell_bytes_of(isk, stream));
+	return bytes;
+}
+
 static void stream_free(struct inagg_stream *s)
 {
 	kvfree(s->slots);
 	kvfree(s->records);
-	kvfree(s->kept);
+	kvfree(s->history.results);
+	vfree(s->kept);
 }
 
-static int stream_alloc(struct inagg_stream *s, u32 slots, u32 cell_bytes)
+static int stream_alloc(struct inagg_sock *isk, int stream, struct inagg_stream *s)
 {
+	u32 slots = slots_of(isk, stream), blocks = kept_of(isk, stream);
+
+	s->cell_bytes = cell_bytes_of(isk, stream);
 	s->slots = kvcalloc(slots, sizeof(*s->slots), GFP_KERNEL_ACCOUNT);
 	s->records = kvcalloc(slots, sizeof(*s->records), GFP_KERNEL_ACCOUNT);
-	s->kept = kvcalloc(slots, cell_bytes, GFP_KERNEL_ACCOUNT);
-	if (s->slots && s->records && s->kept)
+	inagg_history_init(&s->history, &isk->job, kvcalloc(blocks, sizeof(struct inagg_kept), GFP_KERNEL_ACCOUNT), blocks);
+	if (s->cell_bytes)
+		s->kept = __vmalloc((size_t)blocks * s->cell_bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (s->slots && s->records && s->history.results && (s->kept || !s->cell_bytes))
 		return 0;
 	stream_free(s);
 	return -ENOMEM;
@@ -47,7 +79,7 @@ int inagg_streams_alloc(struct inagg_sock *isk)
 
 	for (stream = 0; stream < INAGG_STREAMS; stream++) {
 		slots = slots_of(isk, stream);
-		error = stream_alloc(&fresh[stream], slots, isk->job.elements * 4);
+		error = stream_alloc(isk, stream, &fresh[stream]);
 		if (error)
 			goto fail;
 		inagg_worker_init(&fresh[stream].worker, slots, (u64)isk->set.rto_min_us * NSEC_PER_USEC);
@@ -105,22 +137,26 @@ static void finish_packet(struct inagg_sock *isk, struct sk_buff *skb, struct in
 	inagg_packet_queue(isk, skb, burst);
 }
 
-static void send_contribution(struct inagg_sock *isk, int stream, u32 block, bool resend, struct inagg_burst *burst)
+static void send_contribution(struct inagg_sock *isk, int stream, const struct inagg_wslot *slot, bool resend,
+			      struct inagg_burst *burst)
 {
 	struct inagg_block_meta meta;
 	struct inagg_hdr *h;
 	struct sk_buff *skb;
 	u32 bytes;
 
-	h = start_packet(isk, stream, INAGG_CONTRIBUTION, block, isk->job.elements * 4, &skb);
+	h = start_packet(isk, stream, INAGG_CONTRIBUTION, slot->block, isk->job.elements * 4, &skb);
 	if (!h)
 		return;
-	if (!inagg_load(isk, stream, block, h + 1, &meta)) {
+	if (!inagg_load(isk, stream, slot->block, h + 1, &meta)) {
 		kfree_skb(skb);
 		return;
 	}
 	if (resend)
 		h->level_flags |= inagg_swap16(INAGG_F_RESEND);
+	else
+		isk->info.abstained += meta.absent;
+	meta.epoch = slot->epoch;
 	inagg_hdr_set_meta(h, &meta);
 	bytes = inagg_block_bytes(&meta);
 	skb_put(skb, bytes);
@@ -141,26 +177,31 @@ static void send_request(struct inagg_sock *isk, int stream, u32 block, bool eve
 	finish_packet(isk, skb, h, 0, burst);
 }
 
+/* Where the elements of @block's result are, if it is kept. */
+static u8 *kept_elements(const struct inagg_stream *s, u32 block)
+{
+	return s->kept + (size_t)inagg_history_index(&s->history, block) * s->cell_bytes;
+}
+
 /* Give a result back to a switch that lost it. */
 static void send_restore(struct inagg_sock *isk, int stream, u32 block, struct inagg_burst *burst)
 {
 	struct inagg_stream *s = &isk->streams[stream];
-	u32 index = inagg_slot_index(&s->worker, block), bytes;
-	struct inagg_record *record = &s->records[index];
+	const struct inagg_kept *kept = inagg_history_find(&s->history, block);
 	struct inagg_hdr *h;
 	struct sk_buff *skb;
+	u32 bytes;
 
-	if (!record->kept)
+	if (!kept)
 		return;
-	bytes = inagg_block_bytes(&record->meta);
+	bytes = inagg_block_bytes(&kept->meta);
 	h = start_packet(isk, stream, INAGG_RESTORE, block, bytes, &skb);
 	if (!h)
 		return;
 	isk->info.restores++;
-	h->contributors = inagg_swap64(inagg_all_ranks(isk->job.size));
-	h->count = inagg_swap16(isk->job.size);
-	inagg_hdr_set_meta(h, &record->meta);
-	skb_put_data(skb, s->kept + (size_t)index * isk->job.elements * 4, bytes);
+	inagg_hdr_set_meta(h, &kept->meta);
+	inagg_hdr_set_contributors(h, &kept->meta);
+	skb_put_data(skb, kept_elements(s, block), bytes);
 	finish_packet(isk, skb, h, bytes, burst);
 }
 
@@ -172,13 +213,13 @@ static void act(struct inagg_sock *isk, int stream, const struct inagg_wslot *sl
 	switch (action) {
 	case INAGG_W_SEND:
 		isk->info.contributions++;
-		send_contribution(isk, stream, slot->block, false, burst);
+		send_contribution(isk, stream, slot, false, burst);
 		break;
 	case INAGG_W_RESEND:
 	case INAGG_W_RESEND_ASK_ALL:
 		isk->info.retransmissions++;
 		trace_inagg_resend(isk, stream, slot->block);
-		send_contribution(isk, stream, slot->block, true, burst);
+		send_contribution(isk, stream, slot, true, burst);
 		if (action == INAGG_W_RESEND_ASK_ALL)
 			send_request(isk, stream, slot->block, true, burst);
 		break;
@@ -201,9 +242,85 @@ static bool in_window(const struct inagg_sock *isk, int stream, u32 block)
 	return stream != INAGG_DATA || !window || inagg_before(block, s->done + window);
 }
 
+/* Note that the blocks from @from to @to may go. */
+static void add_waiting(struct inagg_sock *isk, int stream, u32 from, u32 to)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	u32 slots = s->worker.slots, more = min(to - from, slots);
+
+	if (!s->waiting)
+		s->opening = from;
+	/* behind others that wait; or anywhere, and all slots are looked at */
+	WRITE_ONCE(s->waiting, s->opening + s->waiting == from ? min(s->waiting + more, slots) : slots);
+}
+
+/* What the switch had no room for may go as that grows. */
+struct room {
+	u32 end;
+	u16 cap;
+};
+
+static struct room room_of(const struct inagg_stream *s)
+{
+	return (struct room){ .end = inagg_worker_room(&s->worker), .cap = s->worker.cap };
+}
+
+static void follow_room(struct inagg_sock *isk, int stream, struct room before)
+{
+	u32 end = inagg_worker_room(&isk->streams[stream].worker);
+
+	if (before.cap && inagg_before(before.end, end))
+		add_waiting(isk, stream, before.end, end);
+}
+
+/* Whether @s has its results up to here: advance over what came. */
+static void advance_done(struct inagg_sock *isk, int stream)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	u32 before = s->done, window = isk->set.window;
+
+	while (inagg_before(s->done, s->worker.limit) &&
+	       inagg_before(s->done, s->slots[inagg_slot_index(&s->worker, s->done)].block))
+		s->done++;
+	if (window && stream == INAGG_DATA && s->done != before)
+		add_waiting(isk, stream, before + window, s->done + window);
+}
+
+/* Hand on the result of a block that this rank waits for, or has come to. */
+static void deliver(struct inagg_sock *isk, int stream, const struct inagg_kept *kept, struct inagg_burst *burst)
+{
+	isk->progress = burst->now;
+	isk->info.degraded += kept->meta.contributors != inagg_all_ranks(isk->job.size);
+	inagg_store(isk, stream, kept->block, &kept->meta, kept_elements(&isk->streams[stream], kept->block), burst);
+	advance_done(isk, stream);
+	inagg_wake_reader(isk);
+}
+
+/* Take the results of this slot's next blocks that were decided without this rank.  False: the next burst goes on. */
+static bool take_decided(struct inagg_sock *isk, int stream, struct inagg_wslot *slot, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	const struct inagg_kept *kept;
+	struct room before;
+
+	while ((kept = inagg_history_decided(&s->history, &s->worker, slot))) {
+		if (burst->taken >= INAGG_BURST)
+			return false;
+		burst->taken++;
+		isk->info.skipped++;
+		before = room_of(s);
+		inagg_worker_skip(&s->worker, slot);
+		follow_room(isk, stream, before);
+		deliver(isk, stream, kept, burst);
+	}
+	return true;
+}
+
 static void open_slot(struct inagg_sock *isk, int stream, struct inagg_wslot *slot, struct inagg_burst *burst)
 {
-	if (in_window(isk, stream, slot->block))
+	if (!take_decided(isk, stream, slot, burst))
+		add_waiting(isk, stream, slot->block, slot->block + 1);
+	else if (in_window(isk, stream, slot->block))
 		act(isk, stream, slot, inagg_worker_open(&isk->streams[stream].worker, slot, burst->now), burst);
 }
 
@@ -217,17 +334,15 @@ static void open_waiting(struct inagg_sock *isk, int stream, struct inagg_burst 
 	}
 }
 
-/* The blocks from @from to @to may go: now or, those that this burst does not take, soon. */
+/*
+ * The blocks from @from to @to may go: now or, those that this burst does not take, soon.  With trio all go soon: some may
+ * have results already, and whoever calls this is in the middle of the tensors that these would change.
+ */
 static void open_range(struct inagg_sock *isk, int stream, u32 from, u32 to, struct inagg_burst *burst)
 {
-	struct inagg_stream *s = &isk->streams[stream];
-	u32 slots = s->worker.slots, more = min(to - from, slots);
-
-	if (!s->waiting)
-		s->opening = from;
-	/* behind others that wait; or anywhere, and all slots are looked at */
-	WRITE_ONCE(s->waiting, s->opening + s->waiting == from ? min(s->waiting + more, slots) : slots);
-	open_waiting(isk, stream, burst);
+	add_waiting(isk, stream, from, to);
+	if (!isk->streams[stream].history.ahead)
+		open_waiting(isk, stream, burst);
 }
 
 /** inagg_waits() - are there blocks that may be sent, and wait for the next burst? */
@@ -292,19 +407,6 @@ void inagg_extend(struct inagg_sock *isk, int stream, u32 limit, struct inagg_bu
 
 /* Receiving. */
 
-/* Whether @s has its results up to here: advance over what came. */
-static void advance_done(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
-{
-	struct inagg_stream *s = &isk->streams[stream];
-	u32 before = s->done, window = isk->set.window;
-
-	while (inagg_before(s->done, s->worker.limit) &&
-	       inagg_before(s->done, s->slots[inagg_slot_index(&s->worker, s->done)].block))
-		s->done++;
-	if (window && stream == INAGG_DATA && s->done != before)
-		open_range(isk, stream, before + window, s->done + window, burst);
-}
-
 static void on_boot(struct inagg_sock *isk, u16 boot, u64 now)
 {
 	struct inagg_stream *s;
@@ -325,39 +427,59 @@ static void on_result(struct inagg_sock *isk, int stream, const struct inagg_hdr
 		      struct inagg_burst *burst)
 {
 	struct inagg_stream *s = &isk->streams[stream];
-	u32 block = inagg_swap32(h->block), index = inagg_slot_index(&s->worker, block);
-	struct inagg_record *record = &s->records[index];
-	struct inagg_wslot *slot = &s->slots[index];
-	int repaired = inagg_swap16(h->level_flags) & INAGG_F_RESEND;
+	u32 block = inagg_swap32(h->block);
+	struct inagg_wslot *slot = &s->slots[inagg_slot_index(&s->worker, block)];
+	int repaired = inagg_swap16(h->level_flags) & INAGG_F_RESEND, action;
+	struct inagg_block_meta meta = inagg_hdr_meta(h);
+	struct room before = room_of(s);
 
-	if (inagg_worker_result(&s->worker, slot, block, repaired, burst->now) != INAGG_W_ACCEPT) {
+	action = inagg_history_result(&s->history, &s->worker, slot, block, &meta, repaired, burst->now);
+	if (action == INAGG_W_NOTHING) {
 		isk->info.duplicates++;
 		return;
 	}
-	record->kept = true;
-	record->meta = inagg_hdr_meta(h);
-	if (bytes)
-		memcpy(s->kept + (size_t)index * isk->job.elements * 4, body, bytes);
 	isk->info.blocks++;
-	isk->progress = burst->now;
-	inagg_store(isk, stream, block, &record->meta, body, burst);
-	advance_done(isk, stream, burst);
-	inagg_wake_reader(isk);
+	inagg_history_keep(&s->history, block, &meta);
+	if (bytes)
+		memcpy(kept_elements(s, block), body, bytes);
+	if (action == INAGG_W_ACCEPT) {
+		follow_room(isk, stream, before);
+		deliver(isk, stream, inagg_history_find(&s->history, block), burst);
+	}
 	open_slot(isk, stream, slot, burst);
 }
 
-static void on_wait(struct inagg_sock *isk, int stream, u32 block, u64 contributors, struct inagg_burst *burst)
+/* What trio says of @block, or what others do. */
+static int heed(struct inagg_sock *isk, int stream, const struct inagg_hdr *h, u32 block, struct inagg_wslot *slot, u64 now)
 {
 	struct inagg_stream *s = &isk->streams[stream];
-	u32 index = inagg_slot_index(&s->worker, block);
+	u64 contributors = inagg_swap64(h->contributors);
+
+	if (isk->job.algorithm != INAGG_TRIO)
+		return inagg_worker_wait(&s->worker, slot, block, contributors, isk->job.rank, now);
+	return inagg_history_wait(&s->history, &s->worker, slot, block, contributors, isk->job.rank,
+				  inagg_swap16(h->switch_id), now);
+}
+
+static void on_wait(struct inagg_sock *isk, int stream, const struct inagg_hdr *h, struct inagg_burst *burst)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	u32 block = inagg_swap32(h->block), index = inagg_slot_index(&s->worker, block);
 	struct inagg_record *record = &s->records[index];
 	struct inagg_wslot *slot = &s->slots[index];
 	int action;
 
-	record->heard = true;
-	record->heard_block = block;
-	record->contributors = contributors;
-	action = inagg_worker_wait(&s->worker, slot, block, contributors, isk->job.rank, burst->now);
+	if (isk->job.algorithm == INAGG_TRIO && h->window_cap) {
+		isk->info.refused++;
+		inagg_worker_refused(&s->worker, slot, block, inagg_swap16(h->window_cap));
+		return;
+	}
+	if (slot->state == INAGG_WSLOT_SENT && slot->block == block) {
+		record->heard = true;
+		record->heard_block = block;
+		record->contributors = inagg_swap64(h->contributors);
+	}
+	action = heed(isk, stream, h, block, slot, burst->now);
 	if (action == INAGG_W_RESTORE)
 		send_restore(isk, stream, block, burst);
 	else
@@ -408,12 +530,15 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 	u32 slot = inagg_swap32(h->slot);
 	int stream = slot >= isk->job.slots ? INAGG_CONTROL : INAGG_DATA, reason;
 	struct inagg_stream *s = &isk->streams[stream];
+	bool waited = inagg_waits(isk);
 
 	if (!isk->has_memory || slot >= isk->job.slots + isk->job.control_slots) {
 		inagg_count_drop(isk, INAGG_R_SLOT);
 		return;
 	}
 	reason = inagg_block_admits(&isk->job, &s->worker, s->first_slot, h, bytes);
+	if (!reason && bytes > s->cell_bytes)
+		reason = -INAGG_R_LENGTH;
 	if (reason) {
 		inagg_count_drop(isk, -reason);
 		return;
@@ -426,8 +551,10 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 	if (inagg_hdr_type(h) == INAGG_RESULT)
 		on_result(isk, stream, h, body, bytes, burst);
 	else
-		on_wait(isk, stream, inagg_swap32(h->block), inagg_swap64(h->contributors), burst);
+		on_wait(isk, stream, h, burst);
 	look_soon(isk, stream, burst->now);
+	if (!waited && inagg_waits(isk))
+		inagg_open_waiting(isk, burst);
 }
 
 /* Timers. */
@@ -451,6 +578,9 @@ static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *b
 
 	if (s->answered)
 		detect_overtaken(isk, stream, burst);
+	/* without results for long the switch is asked for room, whatever it has said */
+	if (s->worker.cap && burst->now - s->worker.progress_ns >= INAGG_RTO_CEILING_NS)
+		add_waiting(isk, stream, s->done, s->done + s->worker.slots);
 	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
 		if (slot->state != INAGG_WSLOT_SENT)
 			continue;
@@ -494,6 +624,30 @@ bool inagg_in_flight(const struct inagg_sock *isk)
 		if (s->done != s->worker.limit)
 			return true;
 	return false;
+}
+
+/**
+ * inagg_blocks_ahead() - how far others have gone on without this rank
+ * @isk: the socket, not locked
+ *
+ * Return: data blocks behind those that have numbers, whose results are here without a gap.
+ */
+u32 inagg_blocks_ahead(struct inagg_sock *isk)
+{
+	const struct inagg_history *history = &isk->streams[INAGG_DATA].history;
+	u32 run, ahead;
+
+	do {	/* a part at a time: it may be far */
+		cond_resched();
+		spin_lock_bh(&isk->lock);
+		if (inagg_before(isk->ahead, isk->next_block))
+			isk->ahead = isk->next_block;
+		run = isk->has_memory && history->ahead ? inagg_history_run(history, isk->ahead, AHEAD_STEP) : 0;
+		isk->ahead += run;
+		ahead = isk->ahead - isk->next_block;
+		spin_unlock_bh(&isk->lock);
+	} while (run == AHEAD_STEP);
+	return ahead;
 }
 
 /** inagg_describe_stall() - which block is the oldest unanswered, and who is missing */

@@ -31,6 +31,14 @@ void inagg_uncharge(struct inagg_sock *isk, u64 bytes)
 	atomic64_sub(bytes, &isk->charged);
 }
 
+static void free_ring(struct inagg_ring *ring)
+{
+	vfree(ring->memory);
+	kvfree(ring->contributors);
+	ring->memory = NULL;
+	ring->contributors = NULL;
+}
+
 /** inagg_alloc_memory() - all that a joined socket needs, before its first tensor; may sleep; 0 or an errno */
 int inagg_alloc_memory(struct inagg_sock *isk)
 {
@@ -43,22 +51,20 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 	ring->cell_bytes = isk->job.elements * 4;
 	ring->cells = rounddown_pow_of_two(max(isk->set.buffer / ring->cell_bytes, 4U));
 	wire = inagg_wire_bytes(isk);
-	bytes = sizeof(*isk) + wire + (u64)ring->cells * ring->cell_bytes +
-		(u64)(isk->job.slots + isk->job.control_slots) *
-			(ring->cell_bytes + sizeof(struct inagg_wslot) + sizeof(struct inagg_record));
+	bytes = sizeof(*isk) + wire + (u64)ring->cells * (ring->cell_bytes + sizeof(u64)) + inagg_streams_bytes(isk);
 	error = inagg_charge(isk, bytes);
 	if (error)
 		return error;
 	ring->memory = __vmalloc((size_t)ring->cells * ring->cell_bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	if (ring->memory)
+	ring->contributors = kvcalloc(ring->cells, sizeof(u64), GFP_KERNEL_ACCOUNT);
+	if (ring->memory && ring->contributors)
 		error = inagg_streams_alloc(isk);
-	if (ring->memory && !error) {
+	if (ring->memory && ring->contributors && !error) {
 		isk->memcg = get_mem_cgroup_from_mm(current->mm);
 		isk->wire_limit = wire;
 		return 0;
 	}
-	vfree(ring->memory);
-	ring->memory = NULL;
+	free_ring(ring);
 	inagg_uncharge(isk, atomic64_read(&isk->charged));
 	return -ENOMEM;
 }
@@ -75,8 +81,7 @@ void inagg_free_tensors(struct inagg_sock *isk)
 		free_tensor(t);
 	INIT_LIST_HEAD(&isk->tensors);
 	inagg_streams_free(isk);
-	vfree(isk->ring.memory);
-	isk->ring.memory = NULL;
+	free_ring(&isk->ring);
 	mem_cgroup_put(isk->memcg);
 	isk->memcg = NULL;
 	inagg_uncharge(isk, atomic64_read(&isk->charged));
@@ -173,12 +178,14 @@ bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, st
 	memset(meta, 0, sizeof(*meta));
 	if (!t)
 		return false;
+	meta->whole = t->whole && isk->job.algorithm == INAGG_TRIO;
 	if (stream == INAGG_CONTROL) {
 		load_control(isk, t, block - t->control, payload, meta);
 	} else if (is_exponent_block(t)) {
 		meta->next_scale = t->exponent;
 	} else {
 		meta->scale = t->scale;
+		meta->absent = t->absent;
 		load_elements(isk, t, block - t->block, &t->coding, payload, meta);
 	}
 	return true;
@@ -269,6 +276,10 @@ static void store_elements(struct inagg_sock *isk, struct inagg_tensor *t, u32 i
 		t->mismatch = true;
 	else
 		memcpy(cell_of(isk, t, index), payload, inagg_block_bytes(meta));
+	if (t->own)
+		return;
+	*contributors_of(isk, t, index) = meta->contributors;
+	inagg_roll_call(&t->roll, meta->contributors);
 }
 
 /* The first of the control blocks of @t is back.  All of them say the same. */
@@ -284,6 +295,7 @@ static void agree(struct inagg_sock *isk, struct inagg_tensor *t, u8 scale, stru
 		return;
 	}
 	t->scale = scale;
+	t->absent = inagg_is_absent(isk->job.algorithm, t->exponent, scale);
 	t->guessed = t->guesses && t->guess == scale;
 	t->scale_known = true;
 	inagg_assign_blocks(isk, burst);

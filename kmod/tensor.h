@@ -33,6 +33,12 @@ static inline u8 *cell_of(const struct inagg_sock *isk, const struct inagg_tenso
 	return ring->memory + (size_t)((t->cell + index) & (ring->cells - 1)) * ring->cell_bytes;
 }
 
+/* Who is in the result of its block @index; the user's tensors only. */
+static inline u64 *contributors_of(const struct inagg_sock *isk, const struct inagg_tensor *t, u32 index)
+{
+	return &isk->ring.contributors[(t->cell + index) & (isk->ring.cells - 1)];
+}
+
 /* Bytes of its block @index in memory. */
 static inline u32 bytes_of(const struct inagg_tensor *t, u32 index)
 {
@@ -99,7 +105,6 @@ static inline bool worth_reading(const struct inagg_sock *isk, const struct inag
 /* tensor.c */
 int inagg_charge(struct inagg_sock *isk, u64 bytes);
 void inagg_uncharge(struct inagg_sock *isk, u64 bytes);
-int inagg_alloc_memory(struct inagg_sock *isk);
 void inagg_ask_scales(struct inagg_sock *isk, struct inagg_burst *burst);
 void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst);
 void inagg_open_copied(struct inagg_sock *isk, struct inagg_tensor *t, struct inagg_burst *burst);

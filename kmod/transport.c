@@ -326,6 +326,8 @@ static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const s
 	if (isk->sk.sk_state != TCP_SYN_SENT)
 		return;	/* the answer to a repeated JOIN */
 	reason = -inagg_config_accept(&job, h, config);
+	if (!reason && config->flags & INAGG_JOIN_WATCHED)
+		reason = INAGG_R_ALGORITHM;	/* it excludes silent ranks: this one would not say that it is there */
 	trace_inagg_join(isk, reason);
 	if (reason)
 		inagg_fail(isk, errno_of(reason), reason);

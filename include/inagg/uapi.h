@@ -44,7 +44,7 @@ enum inagg_op {
 	INAGG_SUM	= 0,
 	INAGG_MIN	= 1,
 	INAGG_MAX	= 2,
-	INAGG_AVG	= 3,	/* the sum divided by the ranks in it; libinagg only: AF_INAGG gives EOPNOTSUPP */
+	INAGG_AVG	= 3,	/* of floats: the sum divided by the ranks in it */
 	INAGG_OPS
 };
 
@@ -65,19 +65,29 @@ enum inagg_sockopt {
 	INAGG_BUFFER		= 10,	/* bytes of tensors the socket holds; before the first send() */
 	INAGG_INFO		= 11,	/* get only: struct inagg_info */
 	INAGG_KEY		= 12,	/* set only: 16 bytes, of joins, or none; before connect() */
+	INAGG_EXPIRY		= 13,	/* trio: microseconds that a block waits for its next rank; 0: for all; before connect() */
+	INAGG_QUORUM		= 14,	/* trio: ranks that decide a block at once; 0: all; before connect() */
+	INAGG_HISTORY		= 15,	/* trio: bytes of results kept for and from stragglers; before connect() */
 };
+
+#define INAGG_MOST_BLOCKS	512	/* in one INAGG_CMSG_BLOCKS */
 
 /* Control messages of level SOL_INAGG. */
 enum inagg_cmsg {
 	INAGG_CMSG_TENSOR	= 1,	/* sendmsg(): struct inagg_tensor_type of this tensor only */
 	INAGG_CMSG_RESULT	= 2,	/* recvmsg(): struct inagg_result_info, with MSG_EOR */
+	INAGG_CMSG_BLOCKS	= 4,	/* recvmsg(), trio: for each block whose last element this call took, a bitmap of its ranks: __u64 */
 	INAGG_CMSG_FAULT	= 3,	/* recvmsg(MSG_ERRQUEUE): struct sock_extended_err; the data is struct inagg_fault */
+};
+
+enum inagg_tensor_flag {
+	INAGG_TENSOR_WHOLE	= 1 << 0,	/* trio: no result without all ranks */
 };
 
 struct inagg_tensor_type {
 	__u8	dtype;		/* enum inagg_dtype */
 	__u8	op;		/* enum inagg_op */
-	__u16	reserved;	/* zero */
+	__u16	flags;		/* enum inagg_tensor_flag */
 	__s32	scale;		/* as the option INAGG_SCALE */
 };
 
@@ -85,11 +95,15 @@ enum inagg_result_flag {
 	INAGG_RESULT_DEGRADED	= 1 << 0,	/* some ranks are missing from the result */
 };
 
+/* A tensor travels in blocks, and with trio each is decided for itself. */
 struct inagg_result_info {
-	__u64	contributors;	/* bitmap of ranks */
-	__u16	count;		/* of them */
+	__u64	contributors;	/* bitmap of the ranks that are in every block */
+	__u16	count;		/* ranks in the block that has the fewest */
 	__u16	flags;		/* enum inagg_result_flag */
-	__u32	reserved;
+	__u32	block_elements;	/* elements in a block; the last one may have fewer */
+	__u64	any;		/* bitmap of the ranks that are in at least one block */
+	__u32	blocks;		/* 0 for a barrier */
+	__u32	degraded_blocks;	/* of them, those without some rank */
 };
 
 /* Why a socket failed, for people: which block, and who is missing. */
@@ -120,6 +134,11 @@ struct inagg_info {
 	__u64	rejected;	/* packets with a wrong length, checksum, job or generation */
 	__u64	reboots;	/* changes of the switch's boot id */
 	__u64	srtt_ns;	/* smoothed round trip of a block */
+	__u64	degraded;	/* trio: results without some rank */
+	__u64	skipped;	/* trio: blocks that were decided before this rank came to them */
+	__u64	abstained;	/* trio: blocks that this rank could not add to: their scale was agreed without it */
+	__u64	refused;	/* trio: contributions for which the switch had no room */
+	__u64	ahead;		/* trio: data blocks behind those of all tensors sent, whose results are here */
 };
 
 #endif /* INAGG_UAPI_H */

@@ -520,8 +520,8 @@ TEST_F(CallsTest, ControlMessagesAreChecked) {
     EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_MAX, 0, INAGG_SCALE_AUTO}), 64);
     EXPECT_EQ(ranks[0].send(data, {INAGG_DTYPES, INAGG_SUM, 0, 0}), -EINVAL);
     EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_OPS, 0, 0}), -EINVAL);
-    EXPECT_EQ(ranks[0].send(data, {INAGG_FLOAT32, INAGG_AVG, 0, 0}), -EOPNOTSUPP);
-    EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_SUM, 1, 0}), -EINVAL);
+    EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_AVG, 0, 0}), -EINVAL);
+    EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_SUM, INAGG_TENSOR_WHOLE << 1, 0}), -EINVAL);
     EXPECT_EQ(ranks[0].send(data, {INAGG_FLOAT32, INAGG_SUM, 0, 200}), -ERANGE);
     EXPECT_EQ(ranks[0].send(data, {INAGG_FLOAT32, INAGG_SUM, 0, -200}), -ERANGE);
     struct {

@@ -21,7 +21,7 @@ struct Range {
 
 static const Range ranges[] = {
     {INAGG_DTYPE, INAGG_FLOAT32, {INAGG_INT32, INAGG_BFLOAT16}, {-1, INAGG_DTYPES}},
-    {INAGG_OP, INAGG_SUM, {INAGG_SUM, INAGG_MAX}, {-1, INAGG_OPS}},
+    {INAGG_OP, INAGG_SUM, {INAGG_SUM, INAGG_AVG}, {-1, INAGG_OPS}},
     {INAGG_SCALE,
      INAGG_SCALE_AUTO,
      {-128, 157, 0, INAGG_SCALE_AUTO},
@@ -32,6 +32,9 @@ static const Range ranges[] = {
     {INAGG_DEADLINE, 30'000, {1, INT32_MAX}, {0, -1}},
     {INAGG_CHECKED, 0, {0, 1}, {-1, 2}},
     {INAGG_BUFFER, 4 << 20, {1, 256 << 20}, {0, -1}},
+    {INAGG_EXPIRY, 0, {0, 1, INT32_MAX}, {-1, INT32_MIN}},
+    {INAGG_QUORUM, 0, {0, 1, 64}, {-1, 65}},
+    {INAGG_HISTORY, 16 << 20, {1, 256 << 20}, {0, -1}},
 };
 
 TEST_F(OptionsTest, RangesHaveTheirEdges) {
@@ -50,16 +53,12 @@ TEST_F(OptionsTest, RangesHaveTheirEdges) {
     }
 }
 
-TEST_F(OptionsTest, AveragesAreLibinaggs) {
+TEST_F(OptionsTest, BufferAndHistoryAreCutToTheNamespacesLimit) {
     Rank rank;
-    EXPECT_EQ(rank.set(INAGG_OP, INAGG_AVG), -EOPNOTSUPP);
-    EXPECT_EQ(rank.get(INAGG_OP), INAGG_SUM);
-}
-
-TEST_F(OptionsTest, BufferIsCutToTheNamespacesLimit) {
-    Rank rank;
-    EXPECT_EQ(rank.set(INAGG_BUFFER, INT32_MAX), 0);
-    EXPECT_EQ(rank.get(INAGG_BUFFER), 256 << 20);
+    for (const int option : {INAGG_BUFFER, INAGG_HISTORY}) {
+        EXPECT_EQ(rank.set(option, INT32_MAX), 0);
+        EXPECT_EQ(rank.get(option), 256 << 20);
+    }
 }
 
 TEST_F(OptionsTest, LengthsAndPointersAreChecked) {
@@ -86,9 +85,9 @@ TEST_F(OptionsTest, LengthsAndPointersAreChecked) {
 TEST_F(OptionsTest, UnknownOptionsAndLevelsAreRefused) {
     Rank rank;
     int value = 0, length = 4;
-    for (const int name : {-1, 0, 13, 1000})
+    for (const int name : {-1, 0, 16, 1000})
         EXPECT_EQ(rank.set(name, 0), -ENOPROTOOPT) << name;
-    for (const int name : {-1, 0, 13, 1000})
+    for (const int name : {-1, 0, 16, 1000})
         EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, name, &value, &length), -ENOPROTOOPT) << name;
     EXPECT_EQ(rank.set(INAGG_INFO, 0), -ENOPROTOOPT) << "can only be read";
     EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, INAGG_KEY, &value, &length), -EOPNOTSUPP) << "can only be written";
@@ -104,12 +103,13 @@ TEST_F(OptionsTest, AlgorithmsAreNamed) {
     EXPECT_EQ(set_text(rank, "", 1), -ENOENT);
     EXPECT_EQ(set_text(rank, "", 0), -EINVAL);
     EXPECT_EQ(set_text(rank, "switchml and a long tail of it", 30), -ENOENT);
-    for (const char *name : {"trio", "atp", "panama", "canary"})
+    EXPECT_EQ(set_text(rank, "trio", 4), 0);
+    for (const char *name : {"atp", "panama", "canary"})
         EXPECT_EQ(set_text(rank, name, strlen(name)), -EPROTONOSUPPORT) << name;
     char text[32] = {};
     int length = sizeof(text);
     EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, INAGG_ALGORITHM, text, &length), 0);
-    EXPECT_STREQ(text, "switchml");
+    EXPECT_STREQ(text, "trio");
 }
 
 TEST_F(OptionsTest, AKeyHas16BytesOrNone) {
@@ -127,7 +127,7 @@ TEST_F(OptionsTest, WhatTheJobWasMadeWithStays) {
     join(1);
     const std::array<uint8_t, 16> key = {1};
     EXPECT_EQ(mock_setsockopt(ranks[0].sock, SOL_INAGG, INAGG_KEY, key.data(), 16), -EISCONN);
-    for (const int option : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED})
+    for (const int option : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY})
         EXPECT_EQ(ranks[0].set(option, ranks[0].get(option)), -EISCONN) << option;
     EXPECT_EQ(set_text(ranks[0], "switchml", 8), -EISCONN);
     for (const int option : {INAGG_DTYPE, INAGG_OP, INAGG_SCALE, INAGG_DEADLINE, INAGG_BUFFER})
@@ -146,6 +146,17 @@ TEST_F(OptionsTest, WhatTheJoinAsksForStaysWhileItWaits) {
     world->filter = {};
     ASSERT_EQ(rank.connect(1), 0);
     EXPECT_EQ(rank.get(INAGG_BLOCK), 0);
+}
+
+TEST_F(OptionsTest, OnlyTrioLeavesRanksOut) {
+    for (const auto &[option, value] : {std::pair{INAGG_EXPIRY, 1000}, {INAGG_QUORUM, 1}, {INAGG_QUORUM, 3}}) {
+        Rank rank;
+        ASSERT_EQ(rank.bind(0), 0);
+        EXPECT_EQ(rank.set(option, value), 0);
+        EXPECT_EQ(rank.connect(2, true), -EINVAL);
+        EXPECT_EQ(set_text(rank, "trio", 4), 0);
+        EXPECT_EQ(rank.connect(2, true), value == 3 ? -EINVAL : -EINPROGRESS) << "no quorum of more ranks than there are";
+    }
 }
 
 TEST_F(OptionsTest, BlockBoundsTheJobsPackets) {

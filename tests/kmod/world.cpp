@@ -123,6 +123,28 @@ int Rank::recv(std::span<std::byte> data, int &flags, inagg_result_info *result)
     return length;
 }
 
+int Rank::recv(std::span<std::byte> data, std::vector<uint64_t> &blocks, size_t room, int &flags) {
+    std::vector<uint64_t> control(CMSG_SPACE(sizeof(inagg_result_info)) / 8 + CMSG_SPACE(0) / 8 + room);
+    mock_message m{};
+    m.data = data.data();
+    m.bytes = data.size();
+    m.control = control.data();
+    m.control_bytes = control.size() * 8;
+    m.flags = flags;
+    const int length = mock_recvmsg(sock, &m);
+    flags = m.flags;
+    size_t at = 0;
+    while (at + sizeof(cmsghdr) <= m.control_bytes) {
+        cmsghdr header;
+        std::memcpy(&header, reinterpret_cast<const char *>(control.data()) + at, sizeof(header));
+        if (header.cmsg_type == INAGG_CMSG_BLOCKS)
+            blocks.insert(blocks.end(), control.begin() + static_cast<long>((at + sizeof(header)) / 8),
+                          control.begin() + static_cast<long>((at + header.cmsg_len) / 8));
+        at += header.cmsg_len;
+    }
+    return length;
+}
+
 std::optional<inagg_fault> Rank::fault() {
     inagg_fault fault{};
     Control<sock_extended_err> control;
@@ -155,6 +177,7 @@ World::World(const inagg::SoftwareSwitchOptions &options, uint64_t jitter_ns) : 
     static const mock_world callbacks = {transmit, next_event, run_event};
     inagg::SoftwareSwitchOptions with_us = options;
     with_us.emit = [this](std::span<const std::byte> data, const inagg::Endpoint &to) { to_rank(data, to); };
+    with_us.clock = mock_now;
     switch_ = std::make_unique<inagg::SoftwareSwitch>(with_us);
     current_ = this;
     mock_reset(&callbacks);
@@ -237,6 +260,8 @@ void World::to_rank(std::span<const std::byte> data, const inagg::Endpoint &to) 
         std::memcpy(packet.to + 12, &in.sin_addr, 4);
         packet.to_port = ntohs(in.sin_port);
     }
+    if (deaf && packet.to_port == deaf)
+        return;
     at(delay(), [packet, copy = Bytes(data.begin(), data.end())]() mutable {
         packet.data = copy.data();
         packet.bytes = copy.size();

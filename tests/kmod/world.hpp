@@ -49,6 +49,8 @@ public:
     int send(const Bytes &data, const inagg_tensor_type &type, int flags = 0);
     // `flags` becomes msg_flags.
     int recv(std::span<std::byte> data, int &flags, inagg_result_info *result = nullptr);
+    // Who is in each block, too.
+    int recv(std::span<std::byte> data, std::vector<uint64_t> &blocks, size_t room, int &flags);
     int recv(std::span<std::byte> data) {
         int flags = 0;
         return recv(data, flags);
@@ -89,6 +91,8 @@ public:
     void run(uint64_t for_ns);
     // Every packet of a rank passes it; true: it goes no further.
     std::function<bool(const mock_packet &)> filter;
+    // What the switch sends to this port is lost.
+    uint16_t deaf = 0;
     // A datagram for the local port `to`, at once.
     bool deliver(std::span<const std::byte> data, uint16_t to, const char *from = "10.0.0.254",
                  uint16_t from_port = INAGG_PORT);

@@ -267,10 +267,7 @@ void divide(void *data, std::size_t count, inagg_dtype dtype, uint32_t ranks) {
             floats[i] /= static_cast<float>(ranks);
         return;
     }
-    auto *halves = static_cast<uint16_t *>(data);
-    const uint32_t mantissa_bits = dtype == INAGG_FLOAT16 ? 10 : 7;
-    for (std::size_t i = 0; i < count; i++)
-        halves[i] = inagg_half_divide(halves[i], mantissa_bits, ranks);
+    inagg_average_block(data, static_cast<uint32_t>(count), dtype, ranks);
 }
 
 } // namespace inagg

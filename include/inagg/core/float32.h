@@ -66,6 +66,33 @@ INAGG_INLINE __u32 inagg_float32_round(__u32 sign, __u32 exponent, __u32 signifi
 	return sign | (bits < INAGG_INFINITY ? bits : INAGG_INFINITY);
 }
 
+/** The bits of a number divided by @count, 1 .. 64; infinities and NaN as they are. */
+INAGG_INLINE __u32 inagg_float32_divide(__u32 bits, __u32 count)
+{
+	__u32 magnitude = bits & 0x7fffffff, sign = bits & 0x80000000, significand, quotient, rest, up = 0;
+	__s32 exponent;
+
+	if (!magnitude || magnitude >= INAGG_INFINITY)
+		return bits;
+	while (1U << up < count)
+		up++;
+	/* (significand << up) / count, in two steps: so a leading one stays in its place, or goes to the next */
+	significand = inagg_float32_significand(magnitude);
+	rest = significand % count << up;
+	quotient = (significand / count << up) + rest / count;
+	quotient |= rest % count != 0;
+	exponent = (__s32)inagg_float32_exponent(magnitude) - (__s32)up;
+	if (quotient >= 2 * INAGG_HIDDEN) {
+		quotient = inagg_shift_sticky(quotient, 1);
+		exponent++;
+	}
+	if (exponent < 1) {
+		quotient = inagg_shift_sticky(quotient, (__u32)(1 - exponent));
+		exponent = 1;
+	}
+	return inagg_float32_round(sign, (__u32)exponent, quotient);
+}
+
 /** The bits of @a + @b. */
 INAGG_INLINE __u32 inagg_float32_add(__u32 a, __u32 b)
 {

@@ -7,6 +7,7 @@
 #define INAGG_CORE_TENSOR_H
 
 #include <inagg/core/fixed.h>
+#include <inagg/core/float32.h>
 #include <inagg/core/half.h>
 #include <inagg/core/types.h>
 #include <inagg/uapi.h>
@@ -317,6 +318,19 @@ INAGG_INLINE void inagg_decode_block(const struct inagg_coding *c, const void *i
 	}
 	for (i = 0; i < count; i++)
 		inagg_set_element(out, i, bytes, inagg_decode(c, inagg_element(in, i, 4), size));
+}
+
+/** INAGG_AVG: @count floats of a sum of @ranks ranks, divided by that. */
+INAGG_INLINE void inagg_average_block(void *memory, __u32 count, __u32 dtype, __u32 ranks)
+{
+	__u32 bytes = inagg_memory_bytes(dtype), i, bits;
+
+	for (i = 0; i < count; i++) {
+		bits = inagg_element(memory, i, bytes);
+		bits = bytes == 4 ? inagg_float32_divide(bits, ranks) :
+				    inagg_half_divide((__u16)bits, inagg_mantissa_bits(dtype), ranks);
+		inagg_set_element(memory, i, bytes, bits);
+	}
 }
 
 #endif /* INAGG_CORE_TENSOR_H */

@@ -368,6 +368,7 @@ struct cmsghdr {
 };
 #define CMSG_ALIGN(n)		(((n) + sizeof(long) - 1) & ~(sizeof(long) - 1))
 #define CMSG_LEN(n)		(sizeof(struct cmsghdr) + (n))
+#define CMSG_SPACE(n)		(CMSG_LEN(0) + CMSG_ALIGN(n))
 #define CMSG_DATA(cmsg)		((void *)((struct cmsghdr *)(cmsg) + 1))
 #define CMSG_OK(msg, cmsg)								\
 	((cmsg)->cmsg_len >= sizeof(struct cmsghdr) &&					\

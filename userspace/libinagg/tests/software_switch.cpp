@@ -335,7 +335,9 @@ int SoftwareSwitch::request(Job &job, Slot &slot, const inagg_block &block, cons
 
 // Blocks that do not wait for stragglers.
 
-uint64_t SoftwareSwitch::now_ns() {
+uint64_t SoftwareSwitch::now_ns() const {
+    if (options_.clock)
+        return options_.clock();
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 

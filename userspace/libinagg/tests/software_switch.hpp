@@ -57,6 +57,7 @@ struct SoftwareSwitchOptions {
     bool ipv6 = false; // listen on ::1 instead of an address of its own in 127.0.0.0/8
     // Takes the packets that it sends. Then it has no socket and no thread, and gets packets by receive().
     std::function<void(std::span<const std::byte>, const Endpoint &)> emit{};
+    std::function<uint64_t()> clock{}; // ns; else the machine's
 };
 
 struct SoftwareSwitchCounters {
@@ -76,6 +77,8 @@ public:
     const std::string &address() const { return address_; }
     // A packet arrives.
     void receive(std::span<std::byte> bytes, const Endpoint &from);
+    // Time has passed: called by the thread that it may have.
+    void sweep();
     // Forget what the slots hold, as eviction would; the ranks are not told.
     void clear_slots();
     // The same, and become another incarnation.
@@ -129,7 +132,7 @@ private:
         Endpoint from;
     };
 
-    static uint64_t now_ns();
+    uint64_t now_ns() const;
     void open_socket(bool ipv6);
     void run();
     void arrived(std::span<const std::byte> bytes, const Endpoint &from);
@@ -146,7 +149,6 @@ private:
     void decide(Job &job, uint32_t index);
     void reply(Job &job, uint32_t index, int rank);
     void tell(Job &job, const inagg_record *record, const Packet &packet, int rank);
-    void sweep();
     // canary: software_canary.cpp
     int handle_canary(Job &job, const inagg_block &block, const Packet &packet);
     int gather(Job &job, const inagg_block &block, const Packet &packet);
