@@ -286,6 +286,7 @@ void inagg_unlock_call(struct inagg_sock *isk, struct mutex *lock);
 /* options.c */
 int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, unsigned int length);
 int inagg_getsockopt(struct socket *sock, int level, int name, char __user *value, int __user *length);
+u32 inagg_history_limit(const struct inagg_sock *isk, u32 wanted);
 int inagg_check_tensor_type(const struct inagg_tensor_type *type);
 
 /* Nothing will come any more: everything sent is read, and no more may be sent. */

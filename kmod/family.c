@@ -222,7 +222,7 @@ static void init_settings(struct inagg_sock *isk)
 	isk->set.rto_min_us = INAGG_RTO_FLOOR_NS / NSEC_PER_USEC;
 	isk->set.deadline_ms = READ_ONCE(in->deadline_default);
 	isk->set.buffer = min(READ_ONCE(in->buffer_default), READ_ONCE(in->buffer_max));
-	isk->set.history = min(INAGG_HISTORY_DEFAULT, READ_ONCE(in->buffer_max));
+	isk->set.history = inagg_history_limit(isk, INAGG_HISTORY_DEFAULT);
 }
 
 static int init_sock(struct inagg_sock *isk)

@@ -13,7 +13,17 @@ static const char *const algorithms[INAGG_ALGORITHMS] = {
 };
 
 #define ALGORITHM_NAME_MAX	16
+#define HISTORY_SHARE		32	/* of memory_limit, a socket's at most */
 #define RTO_MIN_LEAST		100	/* microseconds: nobody shall keep a CPU busy with timers */
+
+/** inagg_history_limit() - how many of @wanted bytes of results a socket may keep: the others need memory, too */
+u32 inagg_history_limit(const struct inagg_sock *isk, u32 wanted)
+{
+	u64 limit = READ_ONCE(inagg_memory_limit) / HISTORY_SHARE;
+
+	limit = min_t(u64, limit, READ_ONCE(inagg_pernet(sock_net(&isk->sk))->buffer_max));
+	return min_t(u64, wanted, limit);
+}
 
 /** inagg_check_tensor_type() - 0, or -EINVAL for an unknown type, operator or flag, or an average of integers */
 int inagg_check_tensor_type(const struct inagg_tensor_type *type)
@@ -128,7 +138,7 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 	case INAGG_HISTORY:
 		if (value < 1)
 			return -EINVAL;
-		set->history = min(value, READ_ONCE(inagg_pernet(sock_net(&isk->sk))->buffer_max));
+		set->history = inagg_history_limit(isk, value);
 		return 0;
 	default:
 		return -ENOPROTOOPT;

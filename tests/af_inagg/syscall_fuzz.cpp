@@ -117,6 +117,7 @@ private:
         inagg_config config{};
         config.nonce = join.nonce;
         config.size = join.size;
+        config.algorithm = random_.one_in(50) ? static_cast<uint8_t>(random_.below(5)) : join.algorithm;
         config.elements = random_.one_in(8) ? htons(static_cast<uint16_t>(random_.bits())) : join.elements;
         const uint32_t slots[] = {1, 4, 128, 128, 128, 1u << 20, 3, 0};
         config.slots = htonl(random_.of(slots));
@@ -140,8 +141,19 @@ private:
         const uint16_t fan_in = ntohs(h.fan_in);
         h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESULT;
         h.contributors = inagg_swap64(inagg_all_ranks(fan_in ? fan_in : 1));
-        if (random_.one_in(100))
+        if (random_.one_in(4)) { // trio: of some ranks, perhaps recovered
+            const uint64_t ranks = random_.below(1 << 4);
+            h.contributors = inagg_swap64(ranks);
+            h.count = htons(static_cast<uint16_t>(inagg_count_ranks(ranks)));
+            h.level_flags |= htons(INAGG_F_DEGRADED);
+            h.switch_id = random_.one_in(4) ? htons(static_cast<uint16_t>(random_.below(4))) : 0;
+        }
+        if (random_.one_in(100)) {
             h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_WAIT;
+            h.window_cap = random_.one_in(2) ? htons(static_cast<uint16_t>(random_.below(4))) : 0;
+        }
+        if (random_.one_in(20)) // ahead of all that was sent
+            h.block = htonl(ntohl(h.block) + 128 * static_cast<uint32_t>(random_.below(4)));
     }
 
     // What has a checksum of its body keeps one: JOIN and what answers it, jobs with payload checksums.
@@ -260,11 +272,11 @@ private:
     int option(int fd) {
         static const int values[] = {0, 1, 2, 3, 4, 32, 64, 100, 1000, 65536, -1, INAGG_SCALE_AUTO, 1 << 30};
         const int value = random_.of(values);
-        const int name = static_cast<int>(random_.below(15));
+        const int name = static_cast<int>(random_.below(18));
         if (name == INAGG_DEADLINE && value > 1000)
             return 0; // or joins would wait longer than the run
         if (name == INAGG_ALGORITHM)
-            return setsockopt(fd, SOL_INAGG, name, "switchml", static_cast<socklen_t>(random_.below(40)));
+            return setsockopt(fd, SOL_INAGG, name, random_.one_in(2) ? "trio" : "switchml", static_cast<socklen_t>(random_.below(40)));
         return setsockopt(fd, SOL_INAGG, name, &value,
                           static_cast<socklen_t>(random_.one_in(5) ? random_.below(9) : 4));
     }
@@ -273,7 +285,7 @@ private:
         auto length = static_cast<socklen_t>(random_.one_in(3) ? random_.bits() : random_.below(200));
         if (length > buffer_bytes && length < 0x80000000)
             length = buffer_bytes;
-        return getsockopt(fd, SOL_INAGG, static_cast<int>(random_.below(15)), buffer_.data(), &length);
+        return getsockopt(fd, SOL_INAGG, static_cast<int>(random_.below(18)), buffer_.data(), &length);
     }
 
     int linger_option(int fd) {

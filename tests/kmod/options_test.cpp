@@ -34,7 +34,7 @@ static const Range ranges[] = {
     {INAGG_BUFFER, 4 << 20, {1, 256 << 20}, {0, -1}},
     {INAGG_EXPIRY, 0, {0, 1, INT32_MAX}, {-1, INT32_MIN}},
     {INAGG_QUORUM, 0, {0, 1, 64}, {-1, 65}},
-    {INAGG_HISTORY, 16 << 20, {1, 256 << 20}, {0, -1}},
+    {INAGG_HISTORY, 16 << 20, {1, 16 << 20}, {0, -1}}, // a 32nd of the memory_limit
 };
 
 TEST_F(OptionsTest, RangesHaveTheirEdges) {
@@ -53,11 +53,11 @@ TEST_F(OptionsTest, RangesHaveTheirEdges) {
     }
 }
 
-TEST_F(OptionsTest, BufferAndHistoryAreCutToTheNamespacesLimit) {
+TEST_F(OptionsTest, BufferAndHistoryAreCutToTheirLimits) {
     Rank rank;
     for (const int option : {INAGG_BUFFER, INAGG_HISTORY}) {
         EXPECT_EQ(rank.set(option, INT32_MAX), 0);
-        EXPECT_EQ(rank.get(option), 256 << 20);
+        EXPECT_EQ(rank.get(option), option == INAGG_BUFFER ? 256 << 20 : 16 << 20);
     }
 }
 

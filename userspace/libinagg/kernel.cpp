@@ -3,6 +3,7 @@
 #include "convert.hpp"
 #include "errors.hpp"
 #include "linear_check.hpp"
+#include "options.hpp"
 #include "transports.hpp"
 
 #include <inagg/core/tensor.h>
@@ -30,6 +31,7 @@ namespace {
 
 constexpr std::size_t most_bytes = INT_MAX & ~4095; // that Linux takes in one call
 constexpr std::size_t discard_bytes = 256 << 10;
+constexpr std::size_t mib = 1 << 20;
 
 // Joining
 
@@ -112,6 +114,7 @@ public:
     int descriptor() const override { return socket_.get(); }
     std::optional<std::string> stall() const override { return std::nullopt; }
     uint16_t elements() const override { return elements_; }
+    uint32_t blocks_ahead() const override;
     inagg_stats_t stats() const override;
     void leave() override { socket_.reset(); }
 
@@ -121,6 +124,7 @@ private:
         Tensor(const Call &call, std::size_t element_bytes)
             : Operation(call), bytes(call.count * element_bytes) {}
         std::size_t total() const { return bytes + padding; }
+        std::size_t block_bytes() const { return std::size_t{block_elements} * inagg_memory_bytes(type.dtype); }
 
         std::size_t bytes, padding = 0;
         inagg_tensor_type type{};
@@ -138,7 +142,8 @@ private:
     bool send();
     bool receive();
     ssize_t send_more(const Tensor &tensor);
-    ssize_t receive_more(const Tensor &tensor, int &flags);
+    ssize_t receive_more(Tensor &tensor, int &flags);
+    bool trio() const { return algorithm_number(options_.algorithm) == INAGG_TRIO; }
     void finish_oldest();
     bool wait_for_socket(std::chrono::nanoseconds wait) const;
 
@@ -148,6 +153,8 @@ private:
     std::deque<std::shared_ptr<Tensor>> tensors_; // not finished, in call order
     std::size_t sent_ = 0;                        // so many of them have been taken whole
     std::vector<std::byte> discarded_;
+    // For what comes with a result: who is in it, and in each block.
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(inagg_result_info)) + CMSG_SPACE(INAGG_MOST_BLOCKS * 8)> control_;
 };
 
 KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
@@ -160,6 +167,11 @@ KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
                    std::strlen(options_.algorithm)))
         throw Error(INAGG_EREFUSED, "algorithm '{}': the module af_inagg does not have it",
                     options_.algorithm);
+    if (trio()) {
+        set_option(INAGG_EXPIRY, static_cast<int>(std::min<uint32_t>(options_.expiry_us, INT_MAX)), "INAGG_EXPIRY");
+        set_option(INAGG_QUORUM, options_.quorum, "INAGG_QUORUM");
+        set_option(INAGG_HISTORY, static_cast<int>(std::min<std::size_t>(options_.history_mib * mib, INT_MAX)), "INAGG_HISTORY");
+    }
     set_option(INAGG_CHECKED, options_.checked != 0, "INAGG_CHECKED");
     set_option(INAGG_DEADLINE, static_cast<int>(std::min<uint32_t>(options_.timeout_ms, INT_MAX)),
                "INAGG_DEADLINE");
@@ -192,6 +204,10 @@ void KernelCarrier::join(int family, const sockaddr_storage &peer) {
 
 Error KernelCarrier::join_failure(int error) const {
     const std::optional<inagg_fault> fault = last_fault(socket_.get());
+    if (fault && error == EPROTONOSUPPORT && trio())
+        return {INAGG_EREFUSED, "job {} at {} excludes ranks that are silent, which the transport kernel does not, or its algorithm is "
+                "another than '{}': use the transport udp, or the job's algorithm",
+                options_.job, options_.switch_address, options_.algorithm};
     if (fault && fault->reason)
         return join_refused(options_, static_cast<int>(fault->reason));
     if (error == ETIMEDOUT)
@@ -236,7 +252,7 @@ Error KernelCarrier::failure(const char *what, int error) const {
 Handle KernelCarrier::prepare(const Call &call) {
     auto tensor = std::make_shared<Tensor>(call, inagg_memory_bytes(call.dtype));
     tensor->type.dtype = static_cast<uint8_t>(call.dtype);
-    tensor->type.op = static_cast<uint8_t>(carried(call.op));
+    tensor->type.op = static_cast<uint8_t>(call.op);
     tensor->block_elements = block_elements(elements_, call.dtype, call.op, floats());
     tensor->blocks = inagg_blocks_of(call.count, tensor->block_elements);
     tensor->type.scale = options_.scale;
@@ -244,7 +260,10 @@ Handle KernelCarrier::prepare(const Call &call) {
     tensor->recv = call.recv;
     if (call.kind == Call::Kind::broadcast) { // an int32 sum to which only the root contributes
         tensor->type.dtype = INAGG_INT32;
+        tensor->type.flags = INAGG_TENSOR_WHOLE;
         tensor->padding = -tensor->bytes % 4;
+        tensor->block_elements = elements_;
+        tensor->blocks = inagg_blocks_of(tensor->total() / 4, elements_);
         if (call.root)
             tensor->recv = nullptr;
         else
@@ -287,7 +306,26 @@ ssize_t KernelCarrier::send_more(const Tensor &tensor) {
     return sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-ssize_t KernelCarrier::receive_more(const Tensor &tensor, int &flags) {
+// Who is in the blocks whose results have just come.
+static void note_contributors(msghdr &message, std::vector<uint64_t> &contributors) {
+    for (cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_INAGG || c->cmsg_type != INAGG_CMSG_BLOCKS)
+            continue;
+        const std::size_t before = contributors.size(), bytes = c->cmsg_len - CMSG_LEN(0);
+        contributors.resize(before + bytes / sizeof(uint64_t));
+        std::memcpy(&contributors[before], CMSG_DATA(c), bytes);
+    }
+}
+
+// No more than `bytes` of them.
+static void cut(std::span<iovec> parts, std::size_t bytes) {
+    for (iovec &part : parts) {
+        part.iov_len = std::min(part.iov_len, bytes);
+        bytes -= part.iov_len;
+    }
+}
+
+ssize_t KernelCarrier::receive_more(Tensor &tensor, int &flags) {
     std::byte padding[4];
     std::array<iovec, 2> parts{};
     if (tensor.recv) {
@@ -299,8 +337,15 @@ ssize_t KernelCarrier::receive_more(const Tensor &tensor, int &flags) {
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = parts.size();
+    if (trio()) { // of so many blocks the kernel tells who is in them
+        cut(parts, (INAGG_MOST_BLOCKS - 1) * tensor.block_bytes());
+        message.msg_control = control_.data();
+        message.msg_controllen = control_.size();
+    }
     const ssize_t bytes = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     flags = message.msg_flags;
+    if (bytes >= 0)
+        note_contributors(message, tensor.contributors);
     return bytes;
 }
 
@@ -351,10 +396,7 @@ bool KernelCarrier::receive() {
 }
 
 void KernelCarrier::finish_oldest() {
-    Tensor &oldest = *tensors_.front();
-    if (oldest.call.op == INAGG_AVG && oldest.recv)
-        divide(oldest.recv, oldest.call.count, oldest.call.dtype, options_.size);
-    oldest.finish();
+    tensors_.front()->finish();
     tensors_.pop_front();
     sent_--;
 }
@@ -373,6 +415,17 @@ bool KernelCarrier::progress(std::chrono::nanoseconds wait) {
     if (moved || tensors_.empty() || wait.count() <= 0 || !wait_for_socket(wait))
         return moved;
     return receive() | send();
+}
+
+// The kernel does not know of those that it has not taken.
+uint32_t KernelCarrier::blocks_ahead() const {
+    if (!trio())
+        return 0;
+    uint64_t ahead = info().ahead;
+    for (std::size_t i = sent_; i < tensors_.size(); i++)
+        if (!tensors_[i]->sent)
+            ahead -= std::min(ahead, tensors_[i]->blocks);
+    return static_cast<uint32_t>(ahead);
 }
 
 inagg_info KernelCarrier::info() const {
@@ -395,6 +448,10 @@ inagg_stats_t KernelCarrier::stats() const {
     stats.rejected = info.rejected;
     stats.reboots = info.reboots;
     stats.srtt_ns = info.srtt_ns;
+    stats.degraded = info.degraded;
+    stats.skipped = info.skipped;
+    stats.abstained = info.abstained;
+    stats.refused = info.refused;
     return stats;
 }
 
