@@ -359,6 +359,37 @@ TEST_F(TrioTest, WhoIsTooFarBehindTimesOut) {
     EXPECT_EQ(last[0].error, -ETIMEDOUT);
 }
 
+// Without memory to keep results in, a rank asks for them; without any, the call says so and may be repeated.
+TEST_F(TrioTest, MemoryMayLack) {
+    for (const char *what : {"kvcalloc", "__vmalloc"})
+        for (int nth = 1; nth <= 8; nth++) {
+            SCOPED_TRACE(nth);
+            start();
+            join(size, [&](Rank &rank) {
+                ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_ALGORITHM, "trio", 4), 0);
+                quorum_of_two(rank);
+                rank.set(INAGG_DTYPE, INAGG_INT32);
+                mock_fail(what, nth);
+            });
+            mock_fail(nullptr, 0);
+            for (Rank &rank : ranks)
+                ASSERT_EQ(rank.send(Bytes(640 * 4)), 2560);
+            for (Rank &rank : ranks) {
+                Bytes got(2560);
+                std::vector<uint64_t> blocks;
+                int flags = 0;
+                mock_fail("kvcalloc", 1);
+                EXPECT_EQ(rank.recv(got, blocks, 16, flags), -ENOMEM);
+                mock_fail(nullptr, 0);
+                EXPECT_EQ(rank.recv(got, blocks, 16, flags = 0), 2560);
+                EXPECT_EQ(blocks.size(), 10U);
+            }
+            TearDown();
+            ranks.clear();
+            world.reset();
+        }
+}
+
 TEST_F(TrioTest, AControlResultHasNoElements) {
     begin(small(), exact);
     inagg_hdr sent{};

@@ -38,3 +38,16 @@ TEST(Float32, OneNaN) {
     EXPECT_EQ(inagg_float32_add(0xffc12345, 0xffc12345), INAGG_NAN) << "negative, with a payload";
     EXPECT_EQ(inagg_float32_add(INAGG_INFINITY, INAGG_INFINITY | INAGG_SIGN), INAGG_NAN);
 }
+
+TEST(Float32, QuotientsAreTheProcessors) {
+    std::vector<uint32_t> numbers = support::boundary_floats();
+    support::RandomFloats random(2);
+    for (int i = 0; i < 20'000; i++)
+        numbers.push_back(random.pair().first);
+    for (const uint32_t a : numbers)
+        for (uint32_t count = 1; count <= 64; count++) {
+            const float x = std::bit_cast<float>(a);
+            const uint32_t want = std::isnan(x) ? a : std::bit_cast<uint32_t>(x / static_cast<float>(count));
+            ASSERT_EQ(inagg_float32_divide(a, count), want) << std::hex << a << " / " << count;
+        }
+}
