@@ -108,7 +108,7 @@ void draw_trio(Random &random, Scenario &sc, bool tree) {
     sc.trio.clock_base = random.next() >> 8;
     sc.trio.clock_slows = random.chance(0.2) ? 8 : 1;
     sc.trio.lost_ticks = random.chance(0.8) ? 0 : random.chance(0.5) ? 0.5 : 1;
-    sc.trio.history = random.chance(0.25) ? sc.slots * static_cast<uint32_t>(random.between(1, 3)) : 4096;
+    sc.trio.history = random.chance(0.25) ? sc.slots << random.between(0, 2) : 4096;
     sc.trio.foreign = random.chance(0.3);
     if (sc.ranks > 1 && !tree)
         draw_exclusions(random, sc);

@@ -2,8 +2,11 @@
 // Ranks that keep the results of many blocks, also of blocks ahead (docs/PROTOCOL.md §11).
 #include "workers.hpp"
 
+#include <inagg/core/history.h>
+
 #include <algorithm>
 #include <map>
+#include <vector>
 
 namespace simulation {
 namespace {
@@ -19,19 +22,33 @@ class TrioWorkers : public Workers {
 public:
     explicit TrioWorkers(World &shared)
         : Workers(shared), everyone(job.all), history(sc.ranks),
-          refused(sc.ranks, std::vector<bool>(sc.slots)) {}
+          refused(sc.ranks, std::vector<bool>(sc.slots)) {
+        inagg_job_config config{};
+        config.algorithm = INAGG_TRIO;
+        for (History &h : history) {
+            h.kept.resize(sc.trio.history);
+            h.results.resize(sc.trio.history);
+            inagg_history_init(&h.core, &config, h.kept.data(), sc.trio.history);
+        }
+    }
 
 private:
     struct Truth {
         Result result;
         uint64_t known_by = 0; // ranks that have accepted it
     };
+    // What a rank has of results.
+    struct History {
+        std::vector<inagg_kept> kept;
+        std::vector<Result> results; // of which these are the elements
+        inagg_history core{};
+    };
     const uint64_t everyone;                         // also the excluded
-    std::vector<std::map<uint32_t, Result>> history; // by rank and block
+    std::vector<History> history;                    // by rank
     std::vector<std::vector<bool>> refused;          // by rank and slot: the latest answer was that
     std::map<uint32_t, Truth> truth;                 // by block: what the first rank accepted
 
-    bool holds(uint32_t r, uint32_t block) const { return history[r].contains(block); }
+    bool holds(uint32_t r, uint32_t block) const { return inagg_history_find(&history[r].core, block); }
 
     // A switch that lacks room can be filled with blocks that others will not send before they have earlier
     // ones.
@@ -41,28 +58,28 @@ private:
 
     void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) override {
         const uint32_t block = packet.block.block;
-        if (!inagg_wslot_believes(&slot, block, packet.block.epoch) &&
-            !world.broken(Mutation::believe_anything))
-            return;
-        if (inagg_worker_result(&ranks[r].worker, &slot, block, packet.repeated, world.now) == INAGG_W_ACCEPT) {
-            keep(r, packet);
+        inagg_block_meta meta{};
+        meta.epoch = world.broken(Mutation::believe_anything) ? slot.epoch : packet.block.epoch;
+        switch (inagg_history_result(&history[r].core, &ranks[r].worker, &slot, block, &meta, packet.repeated, world.now)) {
+        case INAGG_W_ACCEPT:
+            keep(r, packet, meta);
             pass(r, slot);
             return accepted(r, slot, block);
-        }
-        if (!inagg_before(block, slot.block) && block - slot.block < sc.trio.history && !holds(r, block)) {
-            keep(r, packet);
-            open(r, slot);
+        case INAGG_W_KEEP:
+            keep(r, packet, meta);
+            return open(r, slot);
         }
     }
 
-    void keep(uint32_t r, const Packet &packet) {
+    void keep(uint32_t r, const Packet &packet, const inagg_block_meta &meta) {
         const uint32_t block = packet.block.block;
         world.trace("rank {} accepts block {:#x} epoch {}: {:#x}", r, block, packet.block.epoch,
                     packet.contributors);
         const Result result{packet.payload, packet.block, packet.contributors};
         check_result(r, packet);
         check_truth(r, block, result);
-        history[r].emplace(block, result);
+        inagg_history_keep(&history[r].core, block, &meta);
+        history[r].results[inagg_history_index(&history[r].core, block)] = result;
     }
 
     // One result of a block, for all ranks that have not been excluded.
@@ -96,18 +113,16 @@ private:
             "rank {}: wrong header in the result of block {:#x}", r, block);
     }
 
-    // The slot has gone on to its next block: the oldest result of this position may go.
+    // The slot has gone on to its next block.
     void pass(uint32_t r, const inagg_wslot &slot) {
         const uint32_t block = slot.block - sc.slots;
-        history[r].erase(block - sc.trio.history / sc.slots * sc.slots);
         refused[r][index_of(block)] = false;
         finish_block(r, block);
     }
 
     void open(uint32_t r, inagg_wslot &slot) override {
         inagg_worker &worker = ranks[r].worker;
-        while (slot.state == INAGG_WSLOT_IDLE && inagg_before(slot.block, worker.limit) &&
-               holds(r, slot.block)) {
+        while (inagg_history_decided(&history[r].core, &worker, &slot)) {
             inagg_worker_skip(&worker, &slot);
             ranks[r].progress_at = world.now;
             pass(r, slot);
@@ -140,20 +155,21 @@ private:
             refused[r][index_of(block)] = packet.window_cap;
         if (packet.window_cap)
             return inagg_worker_refused(&worker, &slot, block, packet.window_cap);
-        if (holds(r, block)) {
-            if (packet.block.epoch && !world.broken(Mutation::no_restore))
-                send(r, block, INAGG_RESTORE, false);
-            return;
-        }
-        const int action = inagg_worker_recovers(&worker, &slot, block, packet.block.epoch, world.now);
-        if (action != INAGG_W_NOTHING)
-            return act(r, slot, action);
         if (waiting)
-            Workers::receive_wait(r, slot, packet);
+            ranks[r].heard[index_of(block)] = packet.contributors;
+        const Time due = slot.due_ns;
+        const int action = inagg_history_wait(&history[r].core, &worker, &slot, block, packet.contributors, r,
+                                              packet.block.epoch, world.now);
+        if (world.broken(Mutation::no_put_off) && action == INAGG_W_NOTHING)
+            slot.due_ns = due;
+        if (action != INAGG_W_RESTORE)
+            act(r, slot, action);
+        else if (!world.broken(Mutation::no_restore))
+            send(r, block, INAGG_RESTORE, false);
     }
 
     void load_held(uint32_t r, Packet &packet) override {
-        const Result &held = history[r].at(packet.block.block);
+        const Result &held = history[r].results[inagg_history_index(&history[r].core, packet.block.block)];
         packet.payload = held.payload;
         packet.block.elements = held.meta.elements;
         packet.block.next_scale = held.meta.next_scale;
