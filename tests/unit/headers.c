@@ -6,6 +6,7 @@
 #include <inagg/core/fixed.h>
 #include <inagg/core/guess.h>
 #include <inagg/core/half.h>
+#include <inagg/core/history.h>
 #include <inagg/core/job.h>
 #include <inagg/core/leader.h>
 #include <inagg/core/mac.h>
@@ -14,6 +15,7 @@
 #include <inagg/core/presence.h>
 #include <inagg/core/queue.h>
 #include <inagg/core/raw.h>
+#include <inagg/core/roll.h>
 #include <inagg/core/slot.h>
 #include <inagg/core/tensor.h>
 #include <inagg/core/types.h>
