@@ -56,6 +56,8 @@ static void show_socket(struct seq_file *seq, struct inagg_sock *isk)
 	seq_printf(seq, " tensors %u memory %llu", isk->tensor_count, (u64)atomic64_read(&isk->charged));
 	seq_printf(seq, " blocks %llu contributions %llu retransmissions %llu requests %llu", isk->info.blocks,
 		   isk->info.contributions, isk->info.retransmissions, isk->info.requests);
+	seq_printf(seq, " degraded %llu skipped %llu abstained %llu refused %llu", isk->info.degraded, isk->info.skipped,
+		   isk->info.abstained, isk->info.refused);
 	seq_printf(seq, " restores %llu duplicates %llu rejected %llu reboots %llu srtt_ns %llu", isk->info.restores,
 		   isk->info.duplicates, isk->info.rejected, isk->info.reboots,
 		   isk->streams[INAGG_DATA].worker.srtt_ns);

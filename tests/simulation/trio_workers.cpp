@@ -5,7 +5,9 @@
 #include <inagg/core/history.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace simulation {
@@ -26,9 +28,8 @@ public:
         inagg_job_config config{};
         config.algorithm = INAGG_TRIO;
         for (History &h : history) {
-            h.kept.resize(sc.trio.history);
-            h.results.resize(sc.trio.history);
-            inagg_history_init(&h.core, &config, h.kept.data(), sc.trio.history);
+            h.kept.reset(static_cast<inagg_kept *>(std::calloc(sc.trio.history, sizeof(inagg_kept))));
+            inagg_history_init(&h.core, &config, h.kept.get(), sc.trio.history);
         }
     }
 
@@ -39,8 +40,11 @@ private:
     };
     // What a rank has of results.
     struct History {
-        std::vector<inagg_kept> kept;
-        std::vector<Result> results; // of which these are the elements
+        struct Free {
+            void operator()(inagg_kept *kept) const { std::free(kept); }
+        };
+        std::unique_ptr<inagg_kept[], Free> kept; // calloc's: most of it is never touched
+        std::map<uint32_t, Result> results;       // of which these are the elements, by their place
         inagg_history core{};
     };
     const uint64_t everyone;                         // also the excluded
@@ -169,7 +173,7 @@ private:
     }
 
     void load_held(uint32_t r, Packet &packet) override {
-        const Result &held = history[r].results[inagg_history_index(&history[r].core, packet.block.block)];
+        const Result &held = history[r].results.at(inagg_history_index(&history[r].core, packet.block.block));
         packet.payload = held.payload;
         packet.block.elements = held.meta.elements;
         packet.block.next_scale = held.meta.next_scale;
