@@ -446,6 +446,7 @@ TEST_F(JoinTest, SenselessConfigsFailTheJoin) {
     } cases[] = {
         {EINVAL, [](auto &c) { c.size = inagg_swap16(3); }},
         {EPROTONOSUPPORT, [](auto &c) { c.algorithm = INAGG_TRIO; }},
+        {EPROTONOSUPPORT, [](auto &c) { c.flags |= INAGG_JOIN_WATCHED; }},
         {EMSGSIZE, [](auto &c) { c.elements = 0; }},
         {EMSGSIZE, [](auto &c) { c.elements = inagg_swap16(33); }},
         {EMSGSIZE, [](auto &c) { c.elements = inagg_swap16(832); }},

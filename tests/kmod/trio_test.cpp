@@ -35,7 +35,9 @@ struct TrioTest : KmodTest {
     }
 
     // What rank r has of element i of tensor n: small integers, exact in every type.
-    static float value(size_t rank, size_t i, unsigned n) { return static_cast<float>(static_cast<int>((rank * 7 + i * 3 + n) % 15) - 7); }
+    static float value(size_t rank, size_t i, unsigned n) {
+        return static_cast<float>(static_cast<int>((rank * 7 + i * 3 + n) % 15) - 7);
+    }
     static Bytes floats_of(size_t rank, size_t count, unsigned n) {
         std::vector<float> values(count);
         for (size_t i = 0; i < count; i++)

@@ -205,7 +205,8 @@ void KernelCarrier::join(int family, const sockaddr_storage &peer) {
 Error KernelCarrier::join_failure(int error) const {
     const std::optional<inagg_fault> fault = last_fault(socket_.get());
     if (fault && error == EPROTONOSUPPORT && trio())
-        return {INAGG_EREFUSED, "job {} at {} excludes ranks that are silent, which the transport kernel does not, or its algorithm is "
+        return {INAGG_EREFUSED,
+                "job {} at {} excludes ranks that are silent, which the transport kernel does not, or its algorithm is "
                 "another than '{}': use the transport udp, or the job's algorithm",
                 options_.job, options_.switch_address, options_.algorithm};
     if (fault && fault->reason)

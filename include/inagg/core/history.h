@@ -30,7 +30,10 @@ struct inagg_history {
 	__u8	reserved[3];
 };
 
-/** How many results to keep of a stream of @slots: with trio as many as fit @bytes, since stragglers fall behind in both streams alike. */
+/**
+ * How many results to keep of a stream of @slots: the last of each, or with trio as many as fit @bytes, of both streams alike,
+ * since stragglers fall behind in both.
+ */
 INAGG_INLINE __u32 inagg_history_blocks(const struct inagg_job_config *job, __u32 slots, __u64 bytes)
 {
 	__u32 room = (__u32)(bytes >> 2 > 0xffffffffULL ? 0xffffffffULL : bytes >> 2) / job->elements, blocks = 2 * slots;
@@ -66,7 +69,8 @@ INAGG_INLINE const struct inagg_kept *inagg_history_find(const struct inagg_hist
 }
 
 /** Keep a result in the place of the one that is h->blocks behind it. */
-INAGG_INLINE const struct inagg_kept *inagg_history_keep(struct inagg_history *h, __u32 block, const struct inagg_block_meta *meta)
+INAGG_INLINE const struct inagg_kept *inagg_history_keep(struct inagg_history *h, __u32 block,
+							 const struct inagg_block_meta *meta)
 {
 	struct inagg_kept *kept = &h->results[inagg_history_index(h, block)];
 
