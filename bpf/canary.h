@@ -208,9 +208,10 @@ __attribute__((noinline)) int canary_forward(struct xdp_md *ctx, __u32 rank, __u
 
 /* On the way to the leader. */
 
-static __always_inline struct inagg_descriptor_memory *find_descriptor(const struct packet *p, __u16 attempt)
+static __always_inline struct inagg_descriptor_memory *find_descriptor(const struct packet *p, const struct inagg_job *job,
+								       __u16 attempt)
 {
-	__u32 key = inagg_descriptor_index(p->job, p->slot_key, attempt, descriptor_count);
+	__u32 key = inagg_descriptor_index(job, p->job, p->slot_key, &p->block, attempt, descriptor_count);
 
 	return bpf_map_lookup_elem(&descriptors, &key);
 }
@@ -308,7 +309,7 @@ static __always_inline __u64 timeout_of(const struct passage *c)
 /* Without memory for a timer the block's ranks, which wait in vain, begin it anew. */
 static __always_inline void start_timer(const struct packet *p, const struct passage *c)
 {
-	struct inagg_descriptor_memory *m = find_descriptor(p, p->block.epoch);
+	struct inagg_descriptor_memory *m = find_descriptor(p, c->job, p->block.epoch);
 
 	if (!m)
 		return;
@@ -353,8 +354,10 @@ __attribute__((noinline)) int canary_fold(struct xdp_md *ctx, __u64 ranks, __u64
 		return -INAGG_R_JOB;
 	number = p->job;
 	job = bpf_map_lookup_elem(&jobs, &number);
-	m = find_descriptor(p, p->block.epoch);
-	if (!job || !m)
+	if (!job)
+		return -INAGG_R_JOB;
+	m = find_descriptor(p, job, p->block.epoch);
+	if (!m)
 		return -INAGG_R_JOB;
 	a.up = p->up;
 	at = descriptor_place(m);
@@ -478,7 +481,7 @@ struct children {
 static __always_inline void collect_children(const struct packet *p, const struct passage *c, __u16 attempt,
 					     struct children *all)
 {
-	struct inagg_descriptor_memory *m = find_descriptor(p, attempt);
+	struct inagg_descriptor_memory *m = find_descriptor(p, c->job, attempt);
 	struct inagg_block block = p->block;
 	__u32 row = c->job->index;
 	struct inagg_patience *learnt = bpf_map_lookup_elem(&patience, &row);
@@ -634,7 +637,7 @@ int inagg_expire(struct xdp_md *ctx)
 	p->up = 0;
 	if (find_passage(&c, p))
 		return XDP_DROP;
-	m = find_descriptor(p, p->block.epoch);
+	m = find_descriptor(p, c.job, p->block.epoch);
 	if (!m || !lock_word(&m->busy))
 		return XDP_DROP;	/* the timer looks again */
 	expires = inagg_descriptor_expire(&m->state, c.job, &p->block);

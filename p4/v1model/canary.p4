@@ -58,15 +58,16 @@ action store_descriptor(in bit<32> key, in descriptor_t d) {
     descriptor_ups.write(key, d.ups);
 }
 
-// inagg_descriptor_index()
-action find_descriptor(in inagg_h h, in bit<16> attempt, in bit<16> mask, out bit<32> key) {
+// inagg_descriptor_index(); the version that the block implies, as there, not what the packet says of it
+action find_descriptor(in inagg_h h, in bit<32> window, in bit<16> attempt, in bit<16> mask, out bit<32> key) {
     bit<32> x = (bit<32>)h.job << 16 ^ h.slot ^ (bit<32>)attempt * 0x9e3779b9;
     x = x ^ x >> 16;
     x = x * 0x85ebca6b;
     x = x ^ x >> 13;
     x = x * 0xc2b2ae35;
     x = x ^ x >> 16;
-    key = (bit<32>)(x[15:0] & mask);
+    bit<16> version = h.block & window != 0 ? 16w1 : 0;
+    key = (bit<32>)((x[15:0] ^ version) & mask);
 }
 
 #define REMAINDER_STEP(k) rest = rest >= divisor << k ? rest - (divisor << k) : rest;
@@ -208,7 +209,7 @@ control CollectChildren(in headers_t hdr, in metadata_t meta, in bit<16> attempt
     bit<32> key;
 
     apply {
-        find_descriptor(hdr.inagg, attempt, meta.shared_mask, key);
+        find_descriptor(hdr.inagg, meta.stream == 1 ? meta.control_slots : meta.slots, attempt, meta.shared_mask, key);
         load_slot(key, slot);
         load_descriptor(key, d);
         if (slot.flags & INAGG_SLOT_LIVE != 0 && slot.generation == hdr.inagg.generation && slot.block == hdr.inagg.block &&
@@ -355,22 +356,22 @@ control MeetOthers(inout headers_t hdr, inout metadata_t meta, in bit<64> ranks,
         bool holds;
         bool is_past;
         bool agrees;
-        find_descriptor(hdr.inagg, hdr.inagg.switch_id, meta.shared_mask, meta.slot_key);
+        find_descriptor(hdr.inagg, window, hdr.inagg.switch_id, meta.shared_mask, meta.slot_key);
         load_slot(meta.slot_key, slot);
         load_descriptor(meta.slot_key, d);
         compare.apply(hdr.inagg, slot, holds, is_past, agrees);
         bool is_live = slot.flags & INAGG_SLOT_LIVE != 0;
         bool is_jobs = is_live && d.job == meta.row && d.stream == meta.stream;
-        bool same_position = (slot.block ^ hdr.inagg.block) & (window - 1) == 0;
+        bool same_copy = (slot.block ^ hdr.inagg.block) & (2 * window - 1) == 0;
         holds = holds && is_jobs && d.attempt == hdr.inagg.switch_id;
         if (!holds) {
-            if (is_past && is_jobs && same_position) {
+            if (is_past && is_jobs && same_copy) {
                 meta.reason = INAGG_R_STALE;
                 return;
             }
             bool is_abandoned = !is_live || now - d.opened >= STALE_US;
             bool is_overtaken = is_jobs && (slot.generation != hdr.inagg.generation ||
-                                            ((int<32>)(slot.block - hdr.inagg.block) < 0 && same_position));
+                                            ((int<32>)(slot.block - hdr.inagg.block) < 0 && same_copy));
             if (!is_abandoned && !is_overtaken) {
                 pass_on(hdr, meta, INAGG_F_BYPASS | INAGG_F_COLLISION);
                 count(meta.row, STAT_COLLISIONS, 1);

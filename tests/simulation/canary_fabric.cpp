@@ -36,6 +36,12 @@ struct Children {
     uint8_t ups = 0;
 };
 
+// Whose block a descriptor holds, and has no result yet.
+struct Waiting {
+    uint32_t block = 0;
+    uint64_t ranks = 0;
+};
+
 class CanaryFabric : public Switch {
 public:
     explicit CanaryFabric(World &shared) : Switch(shared), fabric(shared), nodes(fabric.size()) {
@@ -146,9 +152,18 @@ private:
                world.now - d.state.opened_ns < INAGG_DESCRIPTOR_STALE_NS;
     }
 
+    // Those of whom only this descriptor may know.
+    Waiting who_waits(const Descriptor &d) const {
+        if (!(d.state.slot.flags & INAGG_SLOT_LIVE) || d.state.job != job.index ||
+            world.now - d.state.opened_ns >= INAGG_DESCRIPTOR_STALE_NS)
+            return {};
+        const auto have = world.accepted.find(d.state.slot.block);
+        return {d.state.slot.block, d.came & ~(have == world.accepted.end() ? 0 : have->second)};
+    }
+
     Descriptor &descriptor_of(uint32_t n, const Packet &packet, uint16_t attempt) {
         std::vector<Descriptor> &all = nodes[n].descriptors;
-        return all[inagg_descriptor_index(sc.canary.number, packet.slot, attempt,
+        return all[inagg_descriptor_index(&job, sc.canary.number, packet.slot, &packet.block, attempt,
                                           static_cast<uint32_t>(all.size()))];
     }
 
@@ -175,6 +190,7 @@ private:
         arrival.up = static_cast<uint8_t>(fabric.from_above(n, packet) ? 1u << fabric.up_of(packet) : 0);
         break_rules(n, d, packet, arrival.ranks);
         const bool others = is_others(d);
+        const Waiting waiting = who_waits(d);
         const int verdict = inagg_descriptor_contribute(&d.state, &nodes[n].job, &arrival, &packet.block);
         world.trace("switch {}: {:#x} contribute block {:#x} attempt {}: verdict {:#x}", n, arrival.ranks,
                     packet.block.block, packet.block.epoch, verdict);
@@ -183,6 +199,10 @@ private:
                       arrival.ranks, -verdict);
         world.require(!others || is_others(d), "switch {}: block {:#x} takes another job's descriptor", n,
                       packet.block.block);
+        world.require(
+            verdict < 0 || !(verdict & INAGG_OPENS) || !waiting.ranks,
+            "switch {}: block {:#x} takes the descriptor of block {:#x}, whose result {:#x} have yet to get",
+            n, packet.block.block, waiting.block, waiting.ranks);
         if (verdict > 0)
             take(n, d, packet, arrival, verdict);
     }
@@ -191,7 +211,7 @@ private:
         inagg_descriptor &state = d.state;
         if (world.broken(Mutation::ignore_block) &&
             inagg_descriptor_is_jobs(&state, &nodes[n].job, &packet.block) &&
-            inagg_same_position(&job, &packet.block, state.slot.block)) {
+            inagg_same_copy(&job, &packet.block, state.slot.block)) {
             packet.block.block = state.slot.block;
             packet.block.epoch = state.attempt;
             packet.block.scale = state.slot.scale;

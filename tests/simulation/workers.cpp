@@ -205,6 +205,7 @@ void Workers::notice_boot(uint32_t r, uint16_t heard) {
 
 void Workers::accepted(uint32_t r, inagg_wslot &slot, uint32_t block) {
     Rank &rank = ranks[r];
+    world.accepted[block] |= inagg_rank_bit(r);
     rank.heard[index_of(block)].reset();
     rank.progress_at = world.now;
     expire_overtaken(r);

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <queue>
 #include <set>
 
@@ -60,7 +61,8 @@ public:
     const Content content;
     Time now = 0;
     Outcome outcome{};
-    std::set<uint32_t> decided_anew; // blocks: by the ranks that remained, after they were forgotten
+    std::map<uint32_t, uint64_t> accepted; // by block: which ranks have its result
+    std::set<uint32_t> decided_anew;       // blocks: by the ranks that remained, after they were forgotten
 
     bool idle() const { return events.empty(); }
     Event next();

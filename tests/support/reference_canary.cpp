@@ -62,7 +62,8 @@ Answer ReferenceCanary::drop(Request &request, int verdict) {
 }
 
 ReferenceCanary::Descriptor &ReferenceCanary::descriptor(const Request &request, uint16_t attempt) {
-    return descriptors_[inagg_descriptor_index(request.spec.number, request.packet.slot, attempt, switch_descriptors)];
+    return descriptors_[inagg_descriptor_index(&request.job, request.spec.number, request.packet.slot, &request.block, attempt,
+                                               switch_descriptors)];
 }
 
 Answer ReferenceCanary::receive(Request request, bool intact) {

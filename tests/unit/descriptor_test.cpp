@@ -97,13 +97,39 @@ TEST_F(Descriptor, ACollisionChangesNothing) {
     EXPECT_EQ(std::memcmp(&d, &before, sizeof d), 0);
 }
 
-TEST_F(Descriptor, TheNextBlockOfTheSlotTakesItsPlace) {
+TEST_F(Descriptor, TheNextBlockOfTheSlotDoesNotTakeItsPlace) {
     arrive(1, 3);
+    EXPECT_EQ(arrive(2, 3 + job.slots), INAGG_COLLIDES) << "the result of the first may be on its way";
+    EXPECT_TRUE(free(block(3)));
     EXPECT_EQ(arrive(2, 3 + job.slots), INAGG_STORE | INAGG_OPENS);
+    EXPECT_EQ(arrive(4, 3), INAGG_COLLIDES);
+    EXPECT_EQ(d.children, 2U);
+}
+
+TEST_F(Descriptor, TheTwoBlocksOfASlotHaveTwoPlaces) {
+    for (const uint8_t stream : {0, 1})
+        for (__u32 position = 0; position < 8; position++)
+            for (__u32 count = 2; count <= 4096; count *= 2) {
+                inagg_block b = block(0), next = b, after = b;
+                b.stream = next.stream = after.stream = stream;
+                next.block = stream ? job.control_slots : job.slots;
+                after.block = 2 * next.block;
+                const auto index = [&](const inagg_block &of) {
+                    return inagg_descriptor_index(&job, 7, position, &of, 0, count);
+                };
+                EXPECT_LT(index(b), count);
+                EXPECT_NE(index(b), index(next));
+                EXPECT_EQ(index(b), index(after));
+            }
+}
+
+TEST_F(Descriptor, TheBlockAfterTheNextTakesItsPlace) {
+    arrive(1, 3);
+    EXPECT_EQ(arrive(2, 3 + 2 * job.slots), INAGG_STORE | INAGG_OPENS);
     EXPECT_EQ(d.children, 2U);
     EXPECT_EQ(arrive(4, 3), -INAGG_R_STALE);
     EXPECT_FALSE(expire(block(3)));
-    EXPECT_TRUE(expire(block(3 + job.slots)));
+    EXPECT_TRUE(expire(block(3 + 2 * job.slots)));
     inagg_block reborn = block(0);
     reborn.generation = 2;
     EXPECT_EQ(arrive(1, reborn), INAGG_STORE | INAGG_OPENS);

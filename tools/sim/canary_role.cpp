@@ -58,11 +58,10 @@ private:
         return everyone_ & ~(is_leaf_ ? inagg_rank_bit(leader) : at_leaf_[leaf_of(leader)]);
     }
 
-    // With one for both, the next block of a slot may take it before the result of this one has passed on its way to others.
     Descriptor &descriptor_of(const Message &message, uint16_t attempt) {
         std::vector<Descriptor> &all = switch_.descriptors();
-        const uint32_t turn = job_.two_descriptors ? message.version() << 15 : 0; // above all slots (INAGG_MAX_SLOTS)
-        return all[inagg_descriptor_index(job_.number, message.slot() | turn, attempt, static_cast<uint32_t>(all.size()))];
+        const inagg_block block = message.block();
+        return all[inagg_descriptor_index(&core_, job_.number, message.slot(), &block, attempt, static_cast<uint32_t>(all.size()))];
     }
 
     // ---- on the way to the leader ----
@@ -75,7 +74,10 @@ private:
         arrival.ranks = message.ranks();
         arrival.expected = expected(leader_of(message));
         arrival.now_ns = now_ns();
+        const bool was_free = !(d.state.slot.flags & INAGG_SLOT_LIVE);
         const int verdict = inagg_descriptor_contribute(&d.state, &core_, &arrival, &block);
+        if (was_free && d.state.slot.flags & INAGG_SLOT_LIVE)
+            counters_.most_held = std::max(counters_.most_held, switch_.holds(1));
         if (verdict < 0)
             return;
         const int action = INAGG_VERDICT(verdict);
@@ -152,6 +154,7 @@ private:
             block.epoch = attempt;
             if (!inagg_descriptor_free(&d.state, &core_, &block))
                 continue;
+            switch_.holds(-1);
             all.ranks |= d.state.children;
             all.ups |= d.ups;
             inagg_patience_learn(&patience_, d.state.spread_ns);

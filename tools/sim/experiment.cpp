@@ -149,7 +149,6 @@ private:
             job->root = roots[tree % roots.size()];
             job->patience_ns = options_.patience_ns;
             job->rto_floor_ns = options_.rto_floor_ns;
-            job->two_descriptors = options_.two_descriptors;
             job->controlled = options_.controlled;
             job->prepare();
             if (algorithm == Algorithm::canary)

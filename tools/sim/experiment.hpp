@@ -25,7 +25,6 @@ struct Options {
     uint64_t bytes = 4 << 20;
     uint32_t elements = 256, slots = 128, descriptors = 32768;
     uint64_t patience_ns = 1000, rto_floor_ns = 0, jitter_ns = 1000;
-    bool two_descriptors = false;
     bool controlled = true;             // panama, atp: ranks heed marks
     uint32_t aggregators = 8192;        // atp: of each switch
     uint32_t records = 32768;           // trio: of each switch, a power of two

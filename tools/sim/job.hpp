@@ -25,7 +25,6 @@ struct Job {
     uint32_t slots = 0;
     uint32_t root = 0;          // switchml: the number of the spine
     uint64_t patience_ns = 0;   // canary: how long a sum waits for more; 0: as learnt (struct inagg_patience)
-    bool two_descriptors = false; // canary: a slot has one for each of its two copies
     uint64_t rto_floor_ns = 0;  // 0: the core's
     bool controlled = true;     // panama, atp: ranks heed marks
     inagg_job core{};
@@ -50,6 +49,7 @@ struct Counters {
     uint64_t blocks = 0; // results taken by ranks
     uint64_t resends = 0, requests = 0, waits = 0, restores = 0;
     uint64_t collisions = 0, stragglers = 0, expired = 0, failed_attempts = 0; // canary
+    uint32_t most_held = 0;                                                    // of a switch's descriptors
     // trio: blocks decided without some rank, and those that a sweep decided; blocks refused; results that a rank had before it came to them
     uint64_t degraded = 0, refused = 0, skipped = 0;
     uint64_t latency_ns = 0, latency_most_ns = 0; // trio: from a contribution to its result, of all that were sent

@@ -75,8 +75,6 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--slots", o.slots, "Blocks in flight, of each tree; a power of two")->check(CLI::Range(1, 65536));
     app.add_option("--descriptors", o.descriptors, "canary: of each switch; a power of two");
     app.add_option("--canary-timeout", a.canary_timeout, "canary: how long a sum waits for more; 0: as switches learn");
-    app.add_flag("--two-descriptors", o.two_descriptors,
-                 "canary: the two blocks of a slot have a descriptor each (switches have one for both)");
     app.add_option("--rto-floor", a.rto_floor, "Least time before a rank takes a block for lost");
     app.add_option("--background", o.background, "What hosts without a job send: none, permutation, uniform, or rank: to one of the first job, without end")
         ->transform(CLI::CheckedTransformer(patterns));
@@ -244,7 +242,6 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"elements", text(o.elements)},
             {"slots", text(o.slots)},
             {"canary_timeout_ns", text(o.patience_ns)},
-            {"two_descriptors", text(o.two_descriptors ? 1 : 0)},
             {"buffer", text(o.shape.buffer_bytes)},
             {"mark", text(o.shape.mark_bytes)},
             {"controlled", text(o.controlled ? 1 : 0)},
@@ -286,6 +283,7 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"requests", text(r.counters.requests)},
             {"waits", text(r.counters.waits)},
             {"collisions", text(r.counters.collisions)},
+            {"most_held", text(r.counters.most_held)},
             {"stragglers", text(r.counters.stragglers)},
             {"expired", text(r.counters.expired)},
             {"failed_attempts", text(r.counters.failed_attempts)},

@@ -68,6 +68,8 @@ public:
     uint32_t buffers() const { return all_buffers_; }
     uint32_t &free_buffers() { return free_buffers_; }
     uint32_t &panama_jobs() { return panama_jobs_; }
+    // Descriptors hold so many blocks more, or fewer; how many they hold.
+    uint32_t holds(int more) { return held_ += static_cast<uint32_t>(more); }
     // To a neighbour, or to a host behind one.
     void send_to(uint32_t node, const Message &message, uint16_t asker = anyone);
     void send_through(uint32_t port, uint32_t node, const Message &message);
@@ -78,6 +80,7 @@ private:
     std::vector<Aggregator> aggregators_;
     Records records_;
     uint32_t all_buffers_ = 0, free_buffers_ = 0, panama_jobs_ = 0;
+    uint32_t held_ = 0;
     Held room_; // of the packet that is being looked at: what is sent because of it lies where it lay
 };
 

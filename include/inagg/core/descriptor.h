@@ -11,6 +11,11 @@
  * The table of descriptors is shared by all jobs, and a block has one place in it.  A packet whose place another block has
  * goes to the leader past all switches (BYPASS); the leader sees that and names its ranks in the result.
  *
+ * Results come back by several switches.  Who has one by the shorter way sends the next block of its slot, perhaps through a
+ * switch that the result has yet to reach, and that has to remember for whom.  So the two blocks of a slot that may be under
+ * way at once have two places, and neither gives way to the other.  The block after these does take the first one's place: all
+ * ranks have contributed to the one between, so all have the result of the first.
+ *
  * In the paper packets count their ranks, so only the leader can say that none is missing, and a switch waits for its timer.
  * Here packets name their ranks, and a switch that has those of all ranks that can come to it need not wait.
  *
@@ -52,10 +57,13 @@ enum inagg_descriptor_verdict {
 	INAGG_EVADES = INAGG_COLLIDES + 1,	/* the packet goes to the leader past all switches */
 };
 
-/** Which of @count descriptors, a power of two, is that of slot @position's block in @attempt. */
-INAGG_INLINE __u32 inagg_descriptor_index(__u32 job, __u32 position, __u16 attempt, __u32 count)
+/** Which of @count descriptors, a power of two, is that of @b, in slot @position of job number @number, in @attempt. */
+INAGG_INLINE __u32 inagg_descriptor_index(const struct inagg_job *job, __u32 number, __u32 position,
+					  const struct inagg_block *b, __u16 attempt, __u32 count)
 {
-	return inagg_aggregator_index(job, position, attempt) & (count - 1);
+	__u32 version = inagg_version_of(job, b->stream, b->block);
+
+	return (inagg_aggregator_index(number, position, attempt) ^ version) & (count - 1);
 }
 
 INAGG_INLINE int inagg_descriptor_is_jobs(const struct inagg_descriptor *d, const struct inagg_job *job,
@@ -70,21 +78,21 @@ INAGG_INLINE int inagg_descriptor_holds(const struct inagg_descriptor *d, const 
 	return inagg_descriptor_is_jobs(d, job, b) && d->attempt == b->epoch && inagg_slot_holds(&d->slot, b);
 }
 
-/* Both blocks have the same slot. */
-INAGG_INLINE int inagg_same_position(const struct inagg_job *job, const struct inagg_block *b, __u32 other)
+/* Both blocks have the same copy of the same slot. */
+INAGG_INLINE int inagg_same_copy(const struct inagg_job *job, const struct inagg_block *b, __u32 other)
 {
-	return !((other ^ b->block) & ((b->stream ? job->control_slots : job->slots) - 1));
+	return !((other ^ b->block) & (2 * (b->stream ? job->control_slots : job->slots) - 1));
 }
 
-/* It has a later block of this position: whoever sent @b has been overtaken. */
+/* It has a later block of this copy: whoever sent @b has been overtaken. */
 INAGG_INLINE int inagg_descriptor_is_past(const struct inagg_descriptor *d, const struct inagg_job *job,
 					  const struct inagg_block *b)
 {
 	return inagg_descriptor_is_jobs(d, job, b) && inagg_slot_is_past(&d->slot, b) &&
-	       inagg_same_position(job, b, d->slot.block);
+	       inagg_same_copy(job, b, d->slot.block);
 }
 
-/* Nobody needs what is there: it was abandoned, or is of a generation or a block of this position that has been. */
+/* Nobody needs what is there: it was abandoned, or is of a generation or a block of this copy that has been. */
 INAGG_INLINE int inagg_descriptor_is_free(const struct inagg_descriptor *d, const struct inagg_job *job,
 					  const struct inagg_block *b, __u64 now_ns)
 {
@@ -92,7 +100,7 @@ INAGG_INLINE int inagg_descriptor_is_free(const struct inagg_descriptor *d, cons
 		return 1;
 	return inagg_descriptor_is_jobs(d, job, b) &&
 	       (d->slot.generation != b->generation ||
-		(inagg_before(d->slot.block, b->block) && inagg_same_position(job, b, d->slot.block)));
+		(inagg_before(d->slot.block, b->block) && inagg_same_copy(job, b, d->slot.block)));
 }
 
 INAGG_INLINE void inagg_descriptor_take(struct inagg_descriptor *d, const struct inagg_job *job,

@@ -155,6 +155,12 @@ INAGG_INLINE __u32 inagg_position_of(const struct inagg_job *job, __u32 stream, 
 	return stream ? job->slots + (block & (job->control_slots - 1)) : block & (job->slots - 1);
 }
 
+/** Pool version of @block of @stream: which copy of its slot. */
+INAGG_INLINE __u32 inagg_version_of(const struct inagg_job *job, __u32 stream, __u32 block)
+{
+	return (block & (stream ? job->control_slots : job->slots)) != 0;
+}
+
 /**
  * Is block @b for slot @slot_index acceptable to @job, given @payload bytes behind the header?
  * Returns 0 or a negative reason.  The member (port, address) is the plane's to check.
