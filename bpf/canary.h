@@ -494,7 +494,7 @@ static __always_inline void collect_children(const struct packet *p, const struc
 		all->ranks |= m->state.children;
 		all->ups |= m->state.ups;
 		if (learnt)
-			inagg_patience_learn(learnt, m->state.spread_ns);
+			inagg_patience_learn(learnt, &m->state);
 	}
 	unlock_word(&m->busy);
 }

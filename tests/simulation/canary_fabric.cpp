@@ -299,7 +299,7 @@ private:
                 continue;
             all.ranks |= d.state.children;
             all.ups |= d.state.ups;
-            inagg_patience_learn(&nodes[n].patience, d.state.spread_ns);
+            inagg_patience_learn(&nodes[n].patience, &d.state);
         }
         return all;
     }

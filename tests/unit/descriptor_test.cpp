@@ -44,6 +44,7 @@ TEST_F(Descriptor, SendsWhenAllThatCanComeHaveCome) {
     EXPECT_EQ(arrive(4), INAGG_ADD);
     EXPECT_EQ(arrive(2), INAGG_ADD | INAGG_COMPLETES);
     EXPECT_FALSE(expire()) << "it has gone";
+    EXPECT_FALSE(d.expired);
     EXPECT_TRUE(free());
     EXPECT_FALSE(free());
     EXPECT_EQ(arrive(1), INAGG_STORE | INAGG_OPENS) << "a late copy opens it anew; its timer ends that";
@@ -61,6 +62,7 @@ TEST_F(Descriptor, StragglersGoOnAndAreRemembered) {
     EXPECT_EQ(arrive(1), INAGG_STORE | INAGG_OPENS);
     EXPECT_TRUE(expire());
     EXPECT_FALSE(expire()) << "once";
+    EXPECT_TRUE(d.expired);
     now += 300;
     EXPECT_EQ(arrive(2), INAGG_PASS_UP);
     EXPECT_TRUE(d.late);
@@ -160,19 +162,49 @@ TEST_F(Descriptor, WhatItCannotSumGoesPast) {
     EXPECT_EQ(arrive(1, control), INAGG_COUNT | INAGG_OPENS);
 }
 
-TEST(Patience, FollowsTheSpreadAndHasBounds) {
+namespace {
+
+struct Patience : testing::Test {
     inagg_patience p{};
-    EXPECT_EQ(inagg_patience_ns(&p), INAGG_PATIENCE_START_NS);
+
+    void learn(__u32 spread_ns, bool expired = false, bool late = false) {
+        inagg_descriptor d{};
+        d.spread_ns = spread_ns;
+        d.expired = expired;
+        d.late = late;
+        inagg_patience_learn(&p, &d);
+    }
+    __u32 wait() const { return inagg_patience_ns(&p); }
+};
+
+} // namespace
+
+TEST_F(Patience, FollowsTheSpreadAndHasBounds) {
+    EXPECT_EQ(wait(), INAGG_PATIENCE_START_NS);
+    learn(0);
+    EXPECT_EQ(wait(), INAGG_PATIENCE_START_NS) << "one packet alone tells nothing";
     for (int i = 0; i < 200; i++)
-        inagg_patience_learn(&p, 400'000);
-    EXPECT_NEAR(inagg_patience_ns(&p), 400'000, 40'000);
+        learn(400'000);
+    EXPECT_NEAR(wait(), 400'000, 40'000);
     for (int i = 0; i < 400; i++)
-        inagg_patience_learn(&p, i % 2 ? 100'000 : 900'000);
-    EXPECT_GT(inagg_patience_ns(&p), 900'000U) << "nearly all of them are in time";
+        learn(i % 2 ? 100'000 : 900'000);
+    EXPECT_GT(wait(), 900'000U) << "nearly all of them are in time";
     for (int i = 0; i < 400; i++)
-        inagg_patience_learn(&p, 0);
-    EXPECT_EQ(inagg_patience_ns(&p), INAGG_PATIENCE_FLOOR_NS);
+        learn(1);
+    EXPECT_EQ(wait(), INAGG_PATIENCE_FLOOR_NS);
     for (int i = 0; i < 400; i++)
-        inagg_patience_learn(&p, ~0U);
-    EXPECT_NEAR(inagg_patience_ns(&p), INAGG_PATIENCE_MOST_NS, 1'000'000);
+        learn(~0U);
+    EXPECT_NEAR(wait(), INAGG_PATIENCE_MOST_NS, 1'000'000);
+}
+
+TEST_F(Patience, IsLessWhereWaitsAreInVain) {
+    for (int i = 0; i < 400; i++)
+        learn(i % 2 ? 100'000 : 900'000, true, true);
+    EXPECT_GT(wait(), 900'000U) << "stragglers come";
+    for (int i = 0; i < 400; i++)
+        learn(i % 2 ? 100'000 : 900'000, i % 8 == 0);
+    EXPECT_NEAR(wait(), 900'000, 150'000) << "an eighth of them never";
+    for (int i = 0; i < 400; i++)
+        learn(i % 2 ? 100'000 : 900'000);
+    EXPECT_GT(wait(), 1'500'000U);
 }

@@ -157,7 +157,7 @@ private:
             switch_.holds(-1);
             all.ranks |= d.state.children;
             all.ups |= d.ups;
-            inagg_patience_learn(&patience_, d.state.spread_ns);
+            inagg_patience_learn(&patience_, &d.state);
         }
         return all;
     }

@@ -39,7 +39,8 @@ struct inagg_descriptor {
 	__u8	stream;
 	__u8	ups;		/* up ports through which packets have come */
 	__u8	late;		/* 0 or 1: a straggler has come (no bit field: the kernel finds no timer beside one) */
-	__u8	reserved[6];
+	__u8	expired;	/* 0 or 1: the sum went on because its time was up */
+	__u8	reserved[5];
 };
 
 INAGG_ASSERT(sizeof(struct inagg_descriptor) == 56);
@@ -114,6 +115,7 @@ INAGG_INLINE void inagg_descriptor_take(struct inagg_descriptor *d, const struct
 	d->job = (__u8)job->index;
 	d->stream = b->stream;
 	d->late = 0;
+	d->expired = 0;
 	d->ups = 0;
 }
 
@@ -175,6 +177,7 @@ INAGG_INLINE int inagg_descriptor_expire(struct inagg_descriptor *d, const struc
 	if (!inagg_descriptor_holds(d, job, b) || (d->slot.flags & INAGG_SLOT_SENT))
 		return 0;
 	d->slot.flags |= INAGG_SLOT_SENT;
+	d->expired = 1;
 	return 1;
 }
 
@@ -189,22 +192,29 @@ INAGG_INLINE int inagg_descriptor_free(struct inagg_descriptor *d, const struct 
 
 /*
  * How long a sum waits for more (the paper's §5.2.5 leaves to choose it as future work): as long as the last packet of a block
- * usually takes after the first, with room for how that varies.  To wait in vain costs time only where something is lost
- * or takes another path, since a sum that is complete leaves at once; to wait too short costs a packet for each straggler.
+ * usually takes after the first, with room for how that varies.  A sum that is complete leaves at once, so to wait too long
+ * costs time only where something is lost or takes another way; to wait too short costs a packet for each straggler.  So there
+ * is room for nearly all of them while they do come, and for few once sums are seen to wait for what never comes by.
+ *
+ * The first value and the floor are for fabrics of 100 Gbit/s.  Slower ones learn theirs by the first results, and until then send
+ * packets that might have been sums.
  */
-#define INAGG_PATIENCE_START_NS	1000000U
-#define INAGG_PATIENCE_FLOOR_NS	50000U
+#define INAGG_PATIENCE_START_NS	20000U
+#define INAGG_PATIENCE_FLOOR_NS	2000U
 #define INAGG_PATIENCE_MOST_NS	20000000U
+#define INAGG_VAIN_ONE		(1U << 16)
+#define INAGG_VAIN_OFTEN	(INAGG_VAIN_ONE / 16)
 
 struct inagg_patience {
 	__u32	mean_ns;
 	__u32	deviation_ns;
+	__u32	vain;		/* the share of sums that waited in vain, of INAGG_VAIN_ONE */
 };
 
 /** How long to wait. */
 INAGG_INLINE __u32 inagg_patience_ns(const struct inagg_patience *p)
 {
-	__u32 wait = p->mean_ns + 4 * p->deviation_ns;
+	__u32 wait = p->mean_ns + (p->vain > INAGG_VAIN_OFTEN ? 1 : 4) * p->deviation_ns;
 
 	if (!p->mean_ns)
 		return INAGG_PATIENCE_START_NS;
@@ -213,13 +223,16 @@ INAGG_INLINE __u32 inagg_patience_ns(const struct inagg_patience *p)
 	return wait < INAGG_PATIENCE_MOST_NS ? wait : INAGG_PATIENCE_MOST_NS;
 }
 
-/** The packets of a block took @spread_ns to come: as RFC 6298 §2, with more weight on what is slower. */
-INAGG_INLINE void inagg_patience_learn(struct inagg_patience *p, __u32 spread_ns)
+/** The result of @d's block is here: as RFC 6298 §2, with more weight on what was before.  One packet alone has no spread. */
+INAGG_INLINE void inagg_patience_learn(struct inagg_patience *p, const struct inagg_descriptor *d)
 {
-	__u32 spread = spread_ns < INAGG_PATIENCE_MOST_NS ? spread_ns : INAGG_PATIENCE_MOST_NS, mean = p->mean_ns, off;
+	__u32 spread = d->spread_ns < INAGG_PATIENCE_MOST_NS ? d->spread_ns : INAGG_PATIENCE_MOST_NS, mean = p->mean_ns, off;
 
+	p->vain = p->vain - p->vain / 16 + (d->expired && !d->late ? INAGG_VAIN_ONE / 16 : 0);
+	if (!spread)
+		return;
 	if (!mean) {
-		p->mean_ns = spread + 1;	/* 0: nothing learnt */
+		p->mean_ns = spread;	/* 0: nothing learnt */
 		p->deviation_ns = spread / 2;
 		return;
 	}
