@@ -167,8 +167,9 @@ namespace {
 struct Patience : testing::Test {
     inagg_patience p{};
 
-    void learn(__u32 spread_ns, bool expired = false, bool late = false) {
+    void learn(__u32 spread_ns, bool expired = false, bool late = false, __u8 stream = 0) {
         inagg_descriptor d{};
+        d.stream = stream;
         d.spread_ns = spread_ns;
         d.expired = expired;
         d.late = late;
@@ -207,4 +208,18 @@ TEST_F(Patience, IsLessWhereWaitsAreInVain) {
     for (int i = 0; i < 400; i++)
         learn(i % 2 ? 100'000 : 900'000);
     EXPECT_GT(wait(), 1'500'000U);
+}
+
+TEST_F(Patience, DoesNotWaitForWhomNobodyHasSeen) {
+    for (int i = 0; i < 20; i++)
+        learn(0, true);
+    EXPECT_EQ(wait(), INAGG_PATIENCE_FLOOR_NS);
+    learn(30'000, true, true);
+    EXPECT_GT(wait(), 30'000U) << "a straggler has come";
+}
+
+TEST_F(Patience, LearnsNothingFromControlBlocks) {
+    for (int i = 0; i < 20; i++)
+        learn(5'000'000, true, false, 1);
+    EXPECT_EQ(wait(), INAGG_PATIENCE_START_NS);
 }

@@ -216,19 +216,25 @@ INAGG_INLINE __u32 inagg_patience_ns(const struct inagg_patience *p)
 {
 	__u32 wait = p->mean_ns + (p->vain > INAGG_VAIN_OFTEN ? 1 : 4) * p->deviation_ns;
 
-	if (!p->mean_ns)
-		return INAGG_PATIENCE_START_NS;
+	if (!p->mean_ns)	/* nothing, or nobody has ever come second */
+		return p->vain > INAGG_VAIN_OFTEN ? INAGG_PATIENCE_FLOOR_NS : INAGG_PATIENCE_START_NS;
 	if (wait < INAGG_PATIENCE_FLOOR_NS)
 		return INAGG_PATIENCE_FLOOR_NS;
 	return wait < INAGG_PATIENCE_MOST_NS ? wait : INAGG_PATIENCE_MOST_NS;
 }
 
-/** The result of @d's block is here: as RFC 6298 §2, with more weight on what was before.  One packet alone has no spread. */
+/**
+ * The result of @d's block is here: as RFC 6298 §2, with more weight on what was before.  One packet alone has no spread.
+ * Control blocks wait for ranks that compute, which says nothing of the network.
+ */
 INAGG_INLINE void inagg_patience_learn(struct inagg_patience *p, const struct inagg_descriptor *d)
 {
 	__u32 spread = d->spread_ns < INAGG_PATIENCE_MOST_NS ? d->spread_ns : INAGG_PATIENCE_MOST_NS, mean = p->mean_ns, off;
+	__u32 vain = p->vain;	/* others may write */
 
-	p->vain = p->vain - p->vain / 16 + (d->expired && !d->late ? INAGG_VAIN_ONE / 16 : 0);
+	if (d->stream)
+		return;
+	p->vain = vain - vain / 16 + (d->expired && !d->late ? INAGG_VAIN_ONE / 16 : 0);
 	if (!spread)
 		return;
 	if (!mean) {
