@@ -127,6 +127,8 @@ __attribute__((noinline)) int canary_admit(struct xdp_md *ctx)
 	if (verdict)
 		return verdict;
 	p->block.stream = inagg_stream_of(c.job, p->slot_key);
+	if (inagg_position_of(c.job, p->block.stream, p->block.block) != p->slot_key)
+		return -INAGG_R_SLOT;
 	verdict = find_sender(ctx, p, &c, data, is_word(p->type) ? c.leader_rank : p->block.rank);
 	if (verdict)
 		return verdict;
@@ -290,8 +292,10 @@ static int descriptor_due(void *map __attribute__((unused)), __u32 *key __attrib
 	unlock_word(&m->busy);
 	if (again)
 		bpf_timer_start(&m->timer, again, 0);
-	if (waits && !bpf_map_push_elem(&expired, &e, 0))
+	if (waits) {	/* the agent is to make room, too */
+		bpf_map_push_elem(&expired, &e, 0);
 		ring(1);
+	}
 	return 0;
 }
 

@@ -184,6 +184,13 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (meta.reason != INAGG_R_NONE) {
             return;
         }
+        // A block has one position only.
+        bit<32> position;
+        position_of(meta, hdr.inagg.block, position);
+        if (position != hdr.inagg.slot) {
+            meta.reason = INAGG_R_SLOT;
+            return;
+        }
         if (meta.speaker_port == 0) {
             if (meta.up == 0) {
                 refuse(INAGG_R_RANK);

@@ -69,6 +69,9 @@ ReferenceCanary::Descriptor &ReferenceCanary::descriptor(const Request &request,
 Answer ReferenceCanary::receive(Request request, bool intact) {
     const JobSpec &spec = request.spec;
     Packet &packet = request.packet;
+    request.block.stream = inagg_stream_of(&request.job, packet.slot);
+    if (inagg_position_of(&request.job, request.block.stream, request.block.block) != packet.slot)
+        return drop(request, -INAGG_R_SLOT);
     const uint32_t speaker = is_word(packet.type) ? leader_of(request) : packet.rank;
     const inagg_member m = spec.member(speaker);
     const bool from_above = !m.ifindex;
@@ -82,7 +85,6 @@ Answer ReferenceCanary::receive(Request request, bool intact) {
         return drop(request, -INAGG_R_PARENT);
     if (!intact)
         return drop(request, -INAGG_R_PAYLOAD_CHECKSUM);
-    request.block.stream = inagg_stream_of(&request.job, packet.slot);
     switch (packet.type) {
     case INAGG_CONTRIBUTION:
     case INAGG_PARTIAL:
