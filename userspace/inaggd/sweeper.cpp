@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, some percent of a CPU
 constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
-constexpr auto pause = 50us;       // between batches
+constexpr auto pause = 50us;       // after each: what has no real-time priority runs, and more expires
 constexpr int most_attempts = 100; // to start the timers
 // Room for IPv6's headers and the largest result of a job that is swept.
 constexpr size_t frame_bytes = 14 + 40 + 8 + sizeof(inagg_hdr) + INAGG_SWEPT_ELEMENTS * 4;
@@ -39,6 +39,9 @@ int add_due(void *blocks, void *data, size_t bytes) {
         *static_cast<uint32_t *>(blocks) += static_cast<inagg_due *>(data)->expired;
     return 0;
 }
+
+// What was too much for `due` must not stay in the queue, before all that comes later. A frame too many is dropped.
+uint32_t with_uncounted(uint32_t blocks) { return blocks + blocks / 8 + 1; }
 
 } // namespace
 
@@ -132,8 +135,11 @@ void Sweeper::run() {
     pollfd fds[] = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
                     {.fd = ring_buffer__epoll_fd(ring.get()), .events = POLLIN, .revents = 0}};
     ring_buffer__consume(ring.get()); // what came before: the kernel wakes nobody who is behind
+    if (blocks)
+        blocks = INAGG_EXPIRED_QUEUE; // nobody was here for long: `due` may have become full, and not have counted all
     while (!stopping_) {
-        send(std::exchange(blocks, 0));
+        if (blocks)
+            send(with_uncounted(std::exchange(blocks, 0)));
         const int by_hand = by_hand_ms_;
         if (poll(fds, std::size(fds), by_hand ? by_hand : -1) < 0 && errno != EINTR)
             spdlog::error("sweeps: poll: {}", system_text(errno));
@@ -168,8 +174,7 @@ void Sweeper::send(uint32_t blocks) const {
             return;
         }
         blocks -= now;
-        if (blocks)
-            std::this_thread::sleep_for(pause);
+        std::this_thread::sleep_for(pause);
     }
 }
 
