@@ -19,7 +19,7 @@ import termios
 import time
 from pathlib import Path
 
-from network import BPFFS, BUILD, ROOT, attached, build_network, die_with_parent, enter_namespaces, run
+from network import BPFFS, BUILD, DIR, ROOT, attached, build_network, die_with_parent, enter_namespaces, run
 
 PORTS = ["p0", "p1", "p2"]
 ELEMENTS = 32
@@ -518,6 +518,24 @@ def test_a_reload_that_cannot_be_is_refused(hosts):
             assert Worker(hosts[0], 0, job=8, elements=352).ask() == "CONFIG"
     finally:
         config.unlink()
+
+
+def test_an_upgrade_that_cannot_take_over_is_refused(hosts):
+    """A map of another version, as an older inaggd would have left it: the agent that runs goes on."""
+    ours, kept = DIR / "patience", DIR / "kept"
+    with Agent():
+        worker = Worker(hosts[0], 0, size=1).join()
+        ours.rename(kept)
+        run("bpftool", "map", "create", ours, "type", "array", "key", "4", "value", "24", "entries", "64", "name", "patience")
+        complaint = ctl_fails("reload")
+        assert "patience is of another version" in complaint and "--fresh" in complaint, complaint
+        sums([worker], 0)
+        assert ctl("status")["agent"] == "running"
+        ours.unlink()
+        kept.rename(ours)
+        ctl("reload")
+        until(lambda: ctl("status")["agent"] == "running", "it has started again")
+        sums([worker], 1)
 
 
 def test_jobs_that_wait_for_ranks_do_not_fill_the_switch(hosts):

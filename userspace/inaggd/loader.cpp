@@ -135,6 +135,13 @@ std::vector<fs::path> own_pins(const fs::path &dir) {
     return pins;
 }
 
+Fd open_map(const fs::path &path) {
+    Fd fd(bpf_obj_get(path.c_str()));
+    if (!fd)
+        throw Error("{}: {}; remove it, or start with --fresh", path.string(), system_text(errno));
+    return fd;
+}
+
 bpf_map_info map_info(int fd, const fs::path &path) {
     bpf_map_info info{};
     uint32_t length = sizeof info;
@@ -190,6 +197,15 @@ int create_link(int program, uint32_t ifindex, uint32_t mode) {
 }
 
 } // namespace
+
+void need_compatible_pins(const std::string &dir) {
+    const std::unique_ptr<switch_bpf, void (*)(switch_bpf *)> skeleton(switch_bpf__open(), switch_bpf__destroy);
+    if (!skeleton)
+        throw Error("switch program: {}", system_text(errno));
+    for (const char *name : state_maps)
+        if (const fs::path path = fs::path(dir) / name; pinned(path))
+            need_compatible(bpf_object__find_map_by_name(skeleton->obj, name), map_info(open_map(path).get(), path), path);
+}
 
 Loader::Loader(std::string dir, const SwitchSizes &sizes, bool fresh)
     : dir_(std::move(dir)), made_directory_(make_directory(dir_)), lock_(lock_directory(dir_)) {
@@ -269,9 +285,7 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
                 bpf_map__set_max_entries(map, size->second.second);
             continue;
         }
-        Fd fd(bpf_obj_get(path.c_str()));
-        if (!fd)
-            throw Error("{}: {}; remove it, or start with --fresh", path.string(), system_text(errno));
+        const Fd fd = open_map(path);
         bpf_map_info info = map_info(fd.get(), path);
         need_compatible(map, info, path);
         if (auto size = wanted.find(name); size != wanted.end() && info.max_entries != size->second.second)

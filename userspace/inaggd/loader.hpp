@@ -21,6 +21,9 @@ using inagg::Fd;
 // Throws Error if one of the ports does not exist or runs a program other than the switch of `dir`.
 void need_free_ports(const std::string &dir, const std::vector<std::string> &ports);
 
+// Throws Error if a map that is pinned in `dir` is none that this inaggd's programs could take over.
+void need_compatible_pins(const std::string &dir);
+
 // Of maps that are made anew.
 struct SwitchSizes {
     uint32_t slots;   // pairs

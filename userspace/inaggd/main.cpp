@@ -134,6 +134,7 @@ void check_start(const Options &o) {
     need_own_addresses(o);
     JobBook book(policy_of(o, plan, o.slots, o.buffers), [] { return uint16_t{0}; });
     if (std::filesystem::exists(o.bpffs + "/jobs") && !o.fresh) {
+        need_compatible_pins(o.bpffs);
         SwitchMaps maps = SwitchMaps::open(o.bpffs);
         book.policy().slots = maps.slot_count();
         book.policy().buffers = maps.buffer_count();
