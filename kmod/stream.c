@@ -579,7 +579,7 @@ static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *b
 	if (s->answered)
 		detect_overtaken(isk, stream, burst);
 	/* without results for long the switch is asked for room, whatever it has said */
-	if (s->worker.cap && burst->now - s->worker.progress_ns >= INAGG_RTO_CEILING_NS)
+	if (s->worker.cap && inagg_worker_stuck(&s->worker, burst->now))
 		add_waiting(isk, stream, s->done, s->done + s->worker.slots);
 	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
 		if (slot->state != INAGG_WSLOT_SENT)
@@ -644,7 +644,8 @@ u32 inagg_blocks_ahead(struct inagg_sock *isk)
 			isk->ahead = isk->next_block;
 		run = isk->has_memory && history->ahead ? inagg_history_run(history, isk->ahead, AHEAD_STEP) : 0;
 		isk->ahead += run;
-		ahead = isk->ahead - isk->next_block;
+		/* what is here may be a sent tensor's, which has no numbers yet */
+		ahead = isk->unassigned ? 0 : isk->ahead - isk->next_block;
 		spin_unlock_bh(&isk->lock);
 	} while (run == AHEAD_STEP);
 	return ahead;

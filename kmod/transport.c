@@ -318,7 +318,19 @@ void inagg_established(struct inagg_sock *isk, const struct inagg_job_config *jo
 	isk->sk.sk_state_change(&isk->sk);
 }
 
-static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_config *config)
+/* We have a seat in a job that excludes silent ranks, and would not say that we are there. */
+static void decline(struct inagg_sock *isk, const struct inagg_job_config *job, struct inagg_burst *burst)
+{
+	struct inagg_job_config asked = isk->job;
+
+	isk->job = *job;	/* the generation that is left */
+	inagg_send_membership(isk, INAGG_LEAVE, burst);
+	isk->job = asked;
+	inagg_fail(isk, errno_of(INAGG_R_ALGORITHM), INAGG_R_ALGORITHM);
+}
+
+static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_config *config,
+		      struct inagg_burst *burst)
 {
 	struct inagg_job_config job = isk->job;
 	int reason;
@@ -326,11 +338,11 @@ static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const s
 	if (isk->sk.sk_state != TCP_SYN_SENT)
 		return;	/* the answer to a repeated JOIN */
 	reason = -inagg_config_accept(&job, h, config);
-	if (!reason && config->flags & INAGG_JOIN_WATCHED)
-		reason = INAGG_R_ALGORITHM;	/* it excludes silent ranks: this one would not say that it is there */
 	trace_inagg_join(isk, reason);
 	if (reason)
 		inagg_fail(isk, errno_of(reason), reason);
+	else if (config->flags & INAGG_JOIN_WATCHED)
+		decline(isk, &job, burst);
 	else if (config->group_port)
 		inagg_group_join(isk, &job, config);
 	else
@@ -375,7 +387,7 @@ static void handle(struct inagg_sock *isk, const struct inagg_hdr *h, const void
 	} else if ((type != INAGG_CONFIG && type != INAGG_REFUSED) || !is_about_us(isk, h, body, bytes)) {
 		inagg_count_drop(isk, INAGG_R_TYPE);
 	} else if (type == INAGG_CONFIG) {
-		on_config(isk, h, body);
+		on_config(isk, h, body, burst);
 	} else {
 		on_refused(isk, h, burst);
 	}

@@ -207,7 +207,8 @@ uint64_t inagg_last_contributors(uint64_t block);
  * How far the others have gone on without this rank (trio): *@blocks, data blocks behind those of the calls
  * made so far, have results that are here already.  Calls as long as these return at once, whatever @send
  * holds: a straggler may skip computing it.  With other algorithms 0.  What is here is at most
- * inagg_options.history_mib MiB of results; float sums also need an agreed scale, which goes before them.
+ * inagg_options.history_mib MiB of results; float sums also need an agreed scale, which goes before them, and
+ * while that of a call made before is not known, *@blocks is 0.
  */
 int inagg_blocks_ahead(inagg_comm *comm, uint64_t *blocks);
 /** *@blocks: data blocks of an allreduce of finite elements.  INAGG_EINVAL as of inagg_allreduce(). */

@@ -479,6 +479,13 @@ TEST_F(JoinTest, SenselessConfigsFailTheJoin) {
     EXPECT_EQ(ranks[0].connect(2), 0);
 }
 
+TEST_F(JoinTest, ASeatThatIsNotTakenIsGivenBack) {
+    answer_with([](auto &c) { c.flags |= INAGG_JOIN_WATCHED; });
+    EXPECT_EQ(ranks[0].connect(2), -EPROTONOSUPPORT);
+    EXPECT_EQ(inagg_hdr_type(&sent), INAGG_LEAVE);
+    EXPECT_EQ(sent.generation, inagg_swap16(5));
+}
+
 TEST_F(JoinTest, RefusalsHaveTheirErrors) {
     const std::pair<inagg_reason, int> cases[] = {
         {INAGG_R_TAKEN, EADDRINUSE},          {INAGG_R_MTU, EMSGSIZE},      {INAGG_R_FULL, ENOBUFS},

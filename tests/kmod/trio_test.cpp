@@ -245,6 +245,24 @@ TEST_F(TrioTest, BlocksAheadAreCounted) {
     EXPECT_EQ(ranks[2].info().skipped, 20U);
 }
 
+// What is here may be of a tensor that is sent: the user is not to take it for the next one's.
+TEST_F(TrioTest, NothingIsAheadOfATensorWithoutNumbers) {
+    begin(small(), quorum_of_two);
+    world->lost = [&](const inagg_hdr &h, uint16_t port) { // what rank 2 would hear of scales
+        return port == ranks[2].port && inagg_swap32(h.slot) >= small().slots;
+    };
+    for (const size_t r : {0, 1})
+        ASSERT_EQ(ranks[r].send(floats_of(r, 640, 0)), 2560);
+    world->run(100 * ms);
+    EXPECT_EQ(ranks[2].info().ahead, 10U);
+    world->lost = nullptr;
+    Bytes got(2560);
+    ASSERT_EQ(ranks[2].send(floats_of(2, 640, 0)), 2560);
+    EXPECT_EQ(ranks[2].info().ahead, 0U);
+    EXPECT_EQ(ranks[2].recv(got), 2560);
+    EXPECT_EQ(ranks[2].info().ahead, 0U);
+}
+
 // Thousands of results that are here are taken a burst at a time.
 TEST_F(TrioTest, ALongWayIsCaughtUpInParts) {
     begin({.elements = 64, .slots = 64, .control_slots = 2, .buckets = 256}, quorum_of_two);

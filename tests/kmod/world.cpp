@@ -260,7 +260,9 @@ void World::to_rank(std::span<const std::byte> data, const inagg::Endpoint &to) 
         std::memcpy(packet.to + 12, &in.sin_addr, 4);
         packet.to_port = ntohs(in.sin_port);
     }
-    if (deaf && packet.to_port == deaf)
+    inagg_hdr h;
+    std::memcpy(&h, data.data(), sizeof(h));
+    if ((deaf && packet.to_port == deaf) || (lost && lost(h, packet.to_port)))
         return;
     at(delay(), [packet, copy = Bytes(data.begin(), data.end())]() mutable {
         packet.data = copy.data();

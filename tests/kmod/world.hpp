@@ -93,6 +93,8 @@ public:
     std::function<bool(const mock_packet &)> filter;
     // What the switch sends to this port is lost.
     uint16_t deaf = 0;
+    // And of the rest what this says, of a header and a port.
+    std::function<bool(const inagg_hdr &, uint16_t)> lost;
     // A datagram for the local port `to`, at once.
     bool deliver(std::span<const std::byte> data, uint16_t to, const char *from = "10.0.0.254",
                  uint16_t from_port = INAGG_PORT);

@@ -23,7 +23,8 @@ public:
     Handle prepare(const Call &call) override;
     void start(const Handle &operation) override;
     bool progress(std::chrono::nanoseconds wait) override { return transport_->progress(wait); }
-    uint32_t blocks_ahead() const override { return transport_->decided(next_data_); }
+    // What is here may belong to a call whose blocks have no numbers yet.
+    uint32_t blocks_ahead() const override { return unassigned_.empty() ? transport_->decided(next_data_) : 0; }
     uint64_t excluded() const override { return transport_->excluded(); }
     bool renew() override;
     uint16_t elements() const override { return transport_->config().elements - tail_; }

@@ -170,7 +170,7 @@ KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
     if (trio()) {
         set_option(INAGG_EXPIRY, static_cast<int>(std::min<uint32_t>(options_.expiry_us, INT_MAX)), "INAGG_EXPIRY");
         set_option(INAGG_QUORUM, options_.quorum, "INAGG_QUORUM");
-        set_option(INAGG_HISTORY, static_cast<int>(std::min<std::size_t>(options_.history_mib * mib, INT_MAX)), "INAGG_HISTORY");
+        set_option(INAGG_HISTORY, static_cast<int>(std::min<uint64_t>(uint64_t{options_.history_mib} << 20, INT_MAX)), "INAGG_HISTORY");
     }
     set_option(INAGG_CHECKED, options_.checked != 0, "INAGG_CHECKED");
     set_option(INAGG_DEADLINE, static_cast<int>(std::min<uint32_t>(options_.timeout_ms, INT_MAX)),

@@ -163,14 +163,19 @@ INAGG_INLINE __u32 inagg_worker_room(const struct inagg_worker *w)
 	return w->accepted + (w->cap ? w->cap : w->slots) + 1;
 }
 
+/** Has no result come for long?  @now may be a little before the last one, of a plane with several CPUs. */
+INAGG_INLINE int inagg_worker_stuck(const struct inagg_worker *w, __u64 now)
+{
+	return now >= w->progress_ns + INAGG_RTO_CEILING_NS;
+}
+
 /*
  * Does the switch have room for @block?  Without results for long it is tried, whatever the cap: what fills the
  * switch may be waiting for this very block.
  */
 INAGG_INLINE int inagg_worker_has_room(const struct inagg_worker *w, __u32 block, __u64 now)
 {
-	return !INAGG_HAS_CAPS || !w->cap || inagg_before(block, inagg_worker_room(w)) ||
-	       now - w->progress_ns >= INAGG_RTO_CEILING_NS;
+	return !INAGG_HAS_CAPS || !w->cap || inagg_before(block, inagg_worker_room(w)) || inagg_worker_stuck(w, now);
 }
 
 /** May the slot's next block go?  SEND starts its timer. */
