@@ -180,7 +180,7 @@ class Ranks(unittest.TestCase):
     def test_trio_is_asked_for(self):
         with self.assertRaisesRegex(inagg.Error, "INAGG_ALGORITHM=trio"):
             inagg.Communicator(switch_address=self.address, rank=0, size=1, expiry_us=1000)
-        with self.assertRaisesRegex(inagg.Error, "use afxdp, udp"):
+        with self.assertRaisesRegex(inagg.Error, "use afxdp, kernel, udp"):
             inagg.Communicator(switch_address=self.address, rank=0, size=1, algorithm="trio", transport="xdp")
 
     def test_errors(self):
