@@ -130,7 +130,8 @@ static __always_inline int tell(struct xdp_md *ctx, struct packet *p, const stru
  * Do with the packet's elements as @verdict says; the lock is held.  16-bit floats have been widened.
  * 1: the packet is the result already.
  */
-static __always_inline int fold(const struct place *at, const struct packet *p, void *payload, void *end, int verdict)
+static __always_inline int fold(struct xdp_md *ctx, const struct place *at, const struct packet *p, void *payload, void *end,
+				int verdict)
 {
 	int action = INAGG_VERDICT(verdict), complete = verdict & INAGG_COMPLETES, fused;
 	struct widened *sums = (struct widened *)at->lanes;
@@ -147,8 +148,10 @@ static __always_inline int fold(const struct place *at, const struct packet *p, 
 		lanes_store(payload, end, at->lanes, chunks);
 	else if (action == INAGG_ADD && wide)
 		wide_add(sums, chunks);
-	else if (action == INAGG_ADD)
+	else if (action == INAGG_ADD && is_plain_sum(dtype_op))
 		lanes_add(payload, end, at->lanes, chunks, dtype_op);
+	else if (action == INAGG_ADD && dtype_op >> 4 == INAGG_WIRE_INT32)
+		lanes_choose(ctx, (struct lanes *)at->lanes, chunks, dtype_op & 0xf);
 	*at->ready = complete && !(wide && at->state->elements);
 	return fused;
 }
@@ -202,21 +205,16 @@ static __always_inline int deliver(struct xdp_md *ctx, struct packet *p, const s
 				   int everyone)
 {
 	__u32 bytes = r->state.elements * inagg_element_bytes(r->state.dtype_op >> 4), ready;
-	struct inagg_hdr *h;
-	void *end;
 
 	if (is_half(r->state.dtype_op) && !*(volatile __u32 *)at->ready && round_sums(at, p, job, r))
 		return drop(count, -INAGG_R_BUSY);
 	if (bytes > INAGG_MAX_PAYLOAD || resize(ctx, p, bytes))
 		return drop(count, -INAGG_R_RESIZE);
-	h = header_of(ctx, &end);
-	if (!h)
-		return XDP_ABORTED;
 	if (!lock_word(at->busy))
 		return drop(count, -INAGG_R_BUSY);
 	ready = *at->ready && still_there(at, p, job);
 	if (ready)
-		result_to_packet(at->lanes, h + 1, end, bytes / 64);
+		lanes_load(ctx, (struct lanes *)at->lanes, bytes / 64);
 	unlock_word(at->busy);
 	if (!ready)
 		return drop(count, -INAGG_R_STALE);

@@ -47,14 +47,14 @@ static __always_inline struct place atp_place(struct inagg_aggregator_memory *m)
 }
 
 /* The elements of the verdict; the lock is held, and the packet is as long as the sum. */
-static __always_inline void atp_move(const struct place *at, const struct packet *p, void *payload, void *end, int verdict)
+static __always_inline void atp_move(struct xdp_md *ctx, const struct place *at, const struct packet *p, void *payload, void *end, int verdict)
 {
 	int fused = 0;
 
 	if (INAGG_VERDICT(verdict) <= INAGG_COUNT)
-		fused = fold(at, p, payload, end, verdict);
+		fused = fold(ctx, at, p, payload, end, verdict);
 	if (!fused && (verdict == INAGG_SEND_UP || (verdict & INAGG_COMPLETES)))
-		result_to_packet(at->lanes, payload, end, p->payload / 64);
+		lanes_load(ctx, (struct lanes *)at->lanes, p->payload / 64);
 }
 
 static __always_inline int atp_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b)
@@ -79,7 +79,7 @@ static __always_inline int atp_contribute(struct xdp_md *ctx, struct packet *p, 
 		return drop(b->count, -INAGG_R_BUSY);
 	verdict = inagg_aggregator_contribute(&m->state, b->job, ranks, &p->block, p->flags, atp_tick());
 	if (verdict > 0 && INAGG_VERDICT(verdict) != INAGG_PASS_UP && INAGG_VERDICT(verdict) != INAGG_COLLIDES)
-		atp_move(&at, p, h + 1, end, verdict);
+		atp_move(ctx, &at, p, h + 1, end, verdict);
 	r.state = m->state.slot;
 	r.flags = m->state.marks;
 	unlock_word(&m->busy);

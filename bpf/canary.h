@@ -373,7 +373,7 @@ __attribute__((noinline)) int canary_fold(struct xdp_md *ctx, __u64 ranks, __u64
 	was_free = !(m->state.slot.flags & INAGG_SLOT_LIVE);
 	verdict = inagg_descriptor_contribute(&m->state, job, &a, &p->block);
 	if (verdict > 0 && INAGG_VERDICT(verdict) <= INAGG_COUNT)
-		atp_move(&at, p, h + 1, end, verdict & ~INAGG_OPENS);
+		atp_move(ctx, &at, p, h + 1, end, verdict & ~INAGG_OPENS);
 	if (verdict > 0 && (verdict & INAGG_OPENS))
 		m->job = p->job;
 	if (was_free && (m->state.slot.flags & INAGG_SLOT_LIVE))

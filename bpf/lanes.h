@@ -72,20 +72,36 @@ static __always_inline void lanes_store(void *payload, void *end, __u64 *lanes, 
 
 static __always_inline void lanes_add(void *payload, void *end, __u64 *lanes, __u32 chunks, __u8 dtype_op)
 {
-	switch (dtype_op) {
-	case INAGG_WIRE_FIXED32 << 4:
+	if (dtype_op == INAGG_WIRE_FIXED32 << 4) {
 		FOR_EACH_WORD(payload, end, lanes, chunks, *a = add_fixed(*a, *p))
-		break;
-	case INAGG_WIRE_INT32 << 4:
+	} else {
 		FOR_EACH_WORD(payload, end, lanes, chunks, *a = add_wrapping(*a, *p))
-		break;
-	case INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MIN:
-		FOR_EACH_WORD(payload, end, lanes, chunks, *a = min_lanes(*a, *p))
-		break;
-	case INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX:
-		FOR_EACH_WORD(payload, end, lanes, chunks, *a = max_lanes(*a, *p))
-		break;
 	}
+}
+
+/* Lanes of a block, whichever memory they are in. */
+struct lanes {
+	__u64	word[INAGG_MAX_ELEMENTS / 2];
+};
+
+/*
+ * Minimum or maximum, @op, of the packet's elements and a block's.  A global function: the verifier looks at it once,
+ * and not, with its branches, once for each way to get there.
+ */
+__attribute__((noinline)) int lanes_choose(struct xdp_md *ctx, struct lanes *lanes, __u32 chunks, __u32 op)
+{
+	struct inagg_hdr *h;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h || !lanes)
+		return -1;
+	if (op == INAGG_WIRE_MIN) {
+		FOR_EACH_WORD(h + 1, end, lanes->word, chunks, *a = min_lanes(*a, *p))
+	} else {
+		FOR_EACH_WORD(h + 1, end, lanes->word, chunks, *a = max_lanes(*a, *p))
+	}
+	return 0;
 }
 
 /*
@@ -140,6 +156,19 @@ static __always_inline void lanes_complete(void *payload, void *end, __u64 *lane
 static __always_inline void result_to_packet(__u64 *lanes, void *payload, void *end, __u32 lines)
 {
 	FOR_EACH_LINE(payload, end, lanes, lines, *p = *a)
+}
+
+/* The same of a block, of the packet's own payload; a global function as lanes_choose(). */
+__attribute__((noinline)) int lanes_load(struct xdp_md *ctx, struct lanes *lanes, __u32 lines)
+{
+	struct inagg_hdr *h;
+	void *end;
+
+	h = header_of(ctx, &end);
+	if (!h || !lanes)
+		return -1;
+	result_to_packet(lanes->word, h + 1, end, lines);
+	return 0;
 }
 
 static __always_inline void packet_to_result(void *payload, void *end, __u64 *lanes, __u32 lines)

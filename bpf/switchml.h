@@ -50,7 +50,7 @@ static __always_inline int switchml_contribute(struct xdp_md *ctx, struct packet
 	verdict = inagg_slot_contribute(&m->state, job->all, &p->block);
 	action = verdict & ~INAGG_COMPLETES;
 	if (verdict > 0 && action <= INAGG_COUNT)
-		fused = fold(&at, p, h + 1, end, verdict);
+		fused = fold(ctx, &at, p, h + 1, end, verdict);
 	r = switchml_report(&m->state, job);
 	unlock_slot(m);
 

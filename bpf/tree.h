@@ -90,20 +90,15 @@ static __always_inline int send_partial(struct xdp_md *ctx, struct packet *p, co
 					const struct place *at, const struct report *r)
 {
 	__u32 bytes = r->state.elements * 4;
-	struct inagg_hdr *h;
 	int there;
-	void *end;
 
 	if (bytes > INAGG_MAX_PAYLOAD || resize(ctx, p, bytes))
 		return drop(b->count, -INAGG_R_RESIZE);
-	h = header_of(ctx, &end);
-	if (!h)
-		return XDP_ABORTED;
 	if (!lock_word(at->busy))
 		return drop(b->count, -INAGG_R_BUSY);
 	there = still_there(at, p, b->job) && (at->state->flags & INAGG_SLOT_SENT);
 	if (there)
-		result_to_packet(at->lanes, h + 1, end, bytes / 64);
+		lanes_load(ctx, (struct lanes *)at->lanes, bytes / 64);
 	unlock_word(at->busy);
 	if (!there)
 		return drop(b->count, -INAGG_R_STALE);
@@ -179,7 +174,7 @@ static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p,
 	verdict = inagg_tree_contribute(&b->memory->state, &b->tree, ranks, &p->block);
 	action = verdict & ~INAGG_COMPLETES;
 	if (verdict > 0 && action <= INAGG_COUNT)
-		fused = fold(&at, p, h + 1, end, verdict);
+		fused = fold(ctx, &at, p, h + 1, end, verdict);
 	r = tree_report(b, p);
 	unlock_slot(b->memory);
 

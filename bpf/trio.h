@@ -220,7 +220,7 @@ __attribute__((noinline)) int trio_move(struct xdp_md *ctx, struct inagg_record_
 	at.ready = &to->ready;
 	at.lanes = to->lanes;
 	at.state = state;
-	return fold(&at, p, h + 1, end, verdict);
+	return fold(ctx, &at, p, h + 1, end, verdict);
 }
 
 /* Who is in, to one rank, or to all; then switches below pass it on likewise. */
