@@ -134,7 +134,7 @@ static __always_inline int fold(struct xdp_md *ctx, const struct place *at, cons
 				int verdict)
 {
 	int action = INAGG_VERDICT(verdict), complete = verdict & INAGG_COMPLETES, fused;
-	struct widened *sums = (struct widened *)at->lanes;
+	struct lanes *sums = (struct lanes *)at->lanes;
 	__u32 chunks = p->block.elements / INAGG_CHUNK;
 	__u8 dtype_op = p->block.dtype_op;
 	int wide = is_half(at->state->dtype_op);	/* a packet that adds nothing may claim another type */
@@ -180,7 +180,7 @@ static __always_inline int round_sums(const struct place *at, const struct packe
 				      const struct report *r)
 {
 	__u32 log2 = job->fan_in_log2, chunks = r->state.elements / INAGG_CHUNK;
-	struct widened *sums = (struct widened *)at->lanes;
+	struct lanes *sums = (struct lanes *)at->lanes;
 
 	if (!lock_word(at->busy))
 		return -1;

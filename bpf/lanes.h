@@ -197,18 +197,14 @@ static __always_inline __u32 payload_checksum(void *payload, void *end, __u32 li
  * 16-bit floats are added as fixed point: widened into offset binary lanes when a packet comes,
  * narrowed once when the block is complete.  Both run outside the block's lock, on a per-CPU buffer.
  */
-struct widened {
-	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct widened);
+	__type(value, struct lanes);
 } scratch SEC(".maps");
 
-static __always_inline struct widened *get_widened(void)
+static __always_inline struct lanes *get_widened(void)
 {
 	__u32 zero = 0;
 
@@ -243,7 +239,7 @@ static __always_inline __u32 narrow_pair(__u64 lanes, __u32 mantissa_bits, __u32
 __attribute__((noinline)) int widen(struct xdp_md *ctx, __u32 mantissa_bits, __u32 fan_in_log2, __u32 scale,
 				    __u32 bias)
 {
-	struct widened *wide = get_widened();
+	struct lanes *wide = get_widened();
 	struct inagg_hdr *h;
 	void *end;
 
@@ -257,13 +253,13 @@ __attribute__((noinline)) int widen(struct xdp_md *ctx, __u32 mantissa_bits, __u
 
 		if ((void *)(p + 1) > end)
 			break;
-		wide->lanes[i] = widen_pair(*p, mantissa_bits, fan_in_log2, scale, bias);
+		wide->word[i] = widen_pair(*p, mantissa_bits, fan_in_log2, scale, bias);
 	}
 	return 0;
 }
 
 struct narrowing {
-	struct widened *wide;
+	struct lanes *wide;
 	__u32	mantissa_bits;
 	__u32	fan_in_log2;
 	__u32	scale;
@@ -280,7 +276,7 @@ static long narrow_chunk(__u32 chunk, void *context)
 	for (__u32 i = 0; i < CHUNK_WORDS; i++) {
 		__u32 pair = chunk * CHUNK_WORDS + i;
 
-		((inagg_word *)n->wide->lanes)[pair] = narrow_pair(n->wide->lanes[pair], n->mantissa_bits,
+		((inagg_word *)n->wide->word)[pair] = narrow_pair(n->wide->word[pair], n->mantissa_bits,
 								  n->fan_in_log2, n->scale, n->bias);
 	}
 	return 0;
@@ -306,16 +302,16 @@ __attribute__((noinline)) int narrow(__u32 chunks, __u32 mantissa_bits, __u32 fa
 		if (chunk_ >= (chunks))                                                               \
 			break;                                                                        \
 		_Pragma("unroll") for (int word_ = 0; word_ < CHUNK_WORDS; word_++) {                 \
-			__u64 *p = (wide)->lanes + chunk_ * CHUNK_WORDS + word_;                      \
-			__u64 *a = (sums)->lanes + chunk_ * CHUNK_WORDS + word_;                      \
+			__u64 *p = (wide)->word + chunk_ * CHUNK_WORDS + word_;                       \
+			__u64 *a = (sums)->word + chunk_ * CHUNK_WORDS + word_;                       \
                                                                                                       \
 			statement;                                                                    \
 		}                                                                                     \
 	}
 
-__attribute__((noinline)) int wide_store(struct widened *sums, __u32 chunks)
+__attribute__((noinline)) int wide_store(struct lanes *sums, __u32 chunks)
 {
-	struct widened *wide = get_widened();
+	struct lanes *wide = get_widened();
 
 	if (!sums || !wide)
 		return -1;
@@ -323,9 +319,9 @@ __attribute__((noinline)) int wide_store(struct widened *sums, __u32 chunks)
 	return 0;
 }
 
-__attribute__((noinline)) int wide_add(struct widened *sums, __u32 chunks)
+__attribute__((noinline)) int wide_add(struct lanes *sums, __u32 chunks)
 {
-	struct widened *wide = get_widened();
+	struct lanes *wide = get_widened();
 
 	if (!sums || !wide)
 		return -1;
@@ -333,9 +329,9 @@ __attribute__((noinline)) int wide_add(struct widened *sums, __u32 chunks)
 	return 0;
 }
 
-__attribute__((noinline)) int wide_load(struct widened *sums, __u32 chunks)
+__attribute__((noinline)) int wide_load(struct lanes *sums, __u32 chunks)
 {
-	struct widened *wide = get_widened();
+	struct lanes *wide = get_widened();
 
 	if (!sums || !wide)
 		return -1;

@@ -31,7 +31,6 @@ namespace {
 
 constexpr std::size_t most_bytes = INT_MAX & ~4095; // that Linux takes in one call
 constexpr std::size_t discard_bytes = 256 << 10;
-constexpr std::size_t mib = 1 << 20;
 
 // Joining
 
