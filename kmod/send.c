@@ -31,7 +31,7 @@ static int fixed_scale(const struct inagg_sock *isk, s32 k)
 
 static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *type, u64 bytes)
 {
-	u32 floats = inagg_floats_of(isk->job.algorithm, isk->job.tree);
+	u32 floats = inagg_floats_of(&isk->job);
 	u8 op = type->op == INAGG_AVG ? INAGG_SUM : type->op;
 	struct inagg_tensor *t;
 	int scale;

@@ -157,7 +157,7 @@ static void load_control(struct inagg_sock *isk, const struct inagg_tensor *t, u
 		return;
 	meta->scale = t->guess;
 	inagg_coding_init(&coding, t->coding.dtype, t->coding.op, isk->job.size, t->guess,
-			  inagg_floats_of(isk->job.algorithm, isk->job.tree));
+			  inagg_floats_of(&isk->job));
 	load_elements(isk, t, index, &coding, payload, meta);
 }
 
@@ -247,7 +247,7 @@ void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 
 	for (t = isk->unassigned; t && t->scale_known; t = next_tensor(isk, t)) {
 		inagg_coding_init(&t->coding, t->coding.dtype, t->coding.op, isk->job.size, t->scale,
-				  inagg_floats_of(isk->job.algorithm, isk->job.tree));
+				  inagg_floats_of(&isk->job));
 		t->assigned = true;
 		t->block = t->guessed ? t->control : isk->next_block;
 		if (t->guessed)

@@ -90,6 +90,7 @@
 @noWarn("unused") const bit<8> INAGG_SWITCHML = 0;
 @noWarn("unused") const bit<8> INAGG_TRIO = 1;
 @noWarn("unused") const bit<8> INAGG_ATP = 2;
+@noWarn("unused") const bit<8> INAGG_PANAMA = 3;
 @noWarn("unused") const bit<8> INAGG_CANARY = 4;
 
 // inagg/core/leader.h

@@ -186,6 +186,9 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
 #ifdef ADDRESS_COPY
     AddressCopy() address_copy;
 #endif
+#ifdef MARKS_QUEUES
+    MarkIfQueued() mark_if_queued;
+#endif
 
     action to_rank(bit<48> mac, bit<128> address, bit<16> receive_port, bit<64> behind) {
         hdr.ethernet.dst = mac;
@@ -223,6 +226,9 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
             // Who takes the tag off there would take what is behind it for this switch's own word.
             mark_to_drop(standard);
         }
+#ifdef MARKS_QUEUES
+        mark_if_queued.apply(hdr, meta, standard);
+#endif
     }
 }
 

@@ -94,7 +94,7 @@ std::vector<uint32_t> values_of(const json &object, uint8_t dtype) {
 JobSpec job_of(const json &object) {
     check_keys(object, {"number", "index", "ranks", "first_slot", "slots", "control_slots", "generation",
                         "elements", "checked", "algorithm", "family", "ports", "expiry_sweeps", "quorum",
-                        "most_open", "here", "subtrees", "cap"});
+                        "most_open", "here", "subtrees", "cap", "integers"});
     JobSpec spec;
     spec.number = number(object, "number", spec.number);
     spec.index = number(object, "index", spec.index);
@@ -106,7 +106,8 @@ JobSpec job_of(const json &object) {
     spec.elements = number(object, "elements", spec.elements);
     spec.algorithm = number(object, "algorithm", spec.algorithm);
     spec.family = number(object, "family", spec.family);
-    spec.flags = object.value("checked", false) ? INAGG_JOIN_CHECKED : 0;
+    spec.flags = static_cast<uint8_t>((object.value("checked", false) ? INAGG_JOIN_CHECKED : 0) |
+                                      (object.value("integers", false) ? INAGG_JOIN_INTEGERS : 0));
     spec.expiry_sweeps = number(object, "expiry_sweeps", spec.expiry_sweeps);
     spec.quorum = number(object, "quorum", spec.quorum);
     spec.most_open = number(object, "most_open", spec.most_open);
@@ -369,7 +370,8 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     }
     if (got->epoch)
         last_epoch = got->epoch;
-    EXPECT_EQ((got->flags & INAGG_F_CHECKED) != 0, spec.flags || got->type == INAGG_CONFIG);
+    EXPECT_EQ((got->flags & INAGG_F_CHECKED) != 0,
+              (spec.flags & INAGG_JOIN_CHECKED) || got->type == INAGG_CONFIG);
     check_values(expected, *got);
 }
 

@@ -59,6 +59,16 @@ def test_canary(tmp_path, workers, loss):
 
 
 @pytest.mark.parametrize("loss", [0, 0.01])
+@pytest.mark.parametrize("workers, dtype", [(2, "int32"), (3, "float32"), (3, "bfloat16"), (8, "float32")])
+def test_panama(tmp_path, workers, dtype, loss):
+    """Floats travel in fixed point: the P4 switch cannot add them."""
+    result = allreduce(tmp_path, workers, *SMALL, "-d", dtype, algorithm="panama",
+                       options=(*BMV2, *(("--loss", loss) if loss else ())))
+    if loss:
+        assert_lossy(result)
+
+
+@pytest.mark.parametrize("loss", [0, 0.01])
 @pytest.mark.parametrize("workers", [2, 3, 8])
 def test_atp(tmp_path, workers, loss):
     """The P4 switch stands before a server, which gets the sums of blocks."""
@@ -82,9 +92,10 @@ def test_ipv6_and_two_ranks_behind_a_port(tmp_path):
     allreduce(tmp_path, 4, *SMALL, options=(*BMV2, "--ipv6", "--ranks-per-host", 2))
 
 
-def test_root_of_a_tree(tmp_path):
-    """XDP switches below sum what is behind them; the P4 switch sums their sums."""
-    allreduce(tmp_path, 4, *SMALL, "-d", "float16", options=(*BMV2, "--topology", "two-level"), sources=2)
+@pytest.mark.parametrize("algorithm", ["switchml", "panama"])
+def test_root_of_a_tree(tmp_path, algorithm):
+    """XDP switches below sum what is behind them, with panama integers as this one does; the P4 switch sums their sums."""
+    allreduce(tmp_path, 4, *SMALL, "-d", "float16", algorithm=algorithm, options=(*BMV2, "--topology", "two-level"), sources=2)
 
 
 @pytest.mark.parametrize("operator", ["min", "max"])
@@ -137,9 +148,9 @@ def test_end_of_simple_switch_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("options, what", [
-    (("--topology", "leaf-spine"), "topology leaf-spine"), (("--algorithm", "panama"), "not panama"),
+    (("--topology", "leaf-spine"), "topology leaf-spine"),
     (("--algorithm", "atp"), "give --topology rack"),
-    (("--topology", "two-level", "--algorithm", "trio"), "in a tree it runs switchml"),
+    (("--topology", "two-level", "--algorithm", "trio"), "in a tree it runs switchml and panama"),
     (("--topology", "rack"), "topology rack is for atp"),
     (("--checked",), "payload checksums"), (("--corrupt", 0.1), "payload checksums")])
 def test_what_it_cannot_do_is_said(tmp_path, options, what):

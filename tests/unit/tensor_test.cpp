@@ -124,10 +124,22 @@ TEST(Tensor, EncodingsByWhoAdds) {
                 EXPECT_EQ(inagg_wire_encoding(dtype, op, floats),
                           inagg_wire_encoding(dtype, op, INAGG_FLOATS_FIXED));
     }
-    EXPECT_EQ(inagg_floats_of(INAGG_SWITCHML, 0), __u32{INAGG_FLOATS_FIXED});
-    EXPECT_EQ(inagg_floats_of(INAGG_ATP, 1), __u32{INAGG_FLOATS_WIDENED});
-    for (const int tree : {0, 1})
-        EXPECT_EQ(inagg_floats_of(INAGG_PANAMA, tree), __u32{INAGG_FLOATS_RAW});
+}
+
+TEST(Tensor, HowFloatsTravelIsUpToWhoAddsThem) {
+    auto floats_of = [](__u8 algorithm, __u8 tree, __u8 integers) {
+        inagg_job_config job{};
+        job.algorithm = algorithm;
+        job.tree = tree;
+        job.integers = integers;
+        return inagg_floats_of(&job);
+    };
+    EXPECT_EQ(floats_of(INAGG_SWITCHML, 0, 0), __u32{INAGG_FLOATS_FIXED});
+    EXPECT_EQ(floats_of(INAGG_ATP, 1, 0), __u32{INAGG_FLOATS_WIDENED});
+    for (const __u8 tree : {0, 1})
+        EXPECT_EQ(floats_of(INAGG_PANAMA, tree, 0), __u32{INAGG_FLOATS_RAW});
+    EXPECT_EQ(floats_of(INAGG_PANAMA, 0, 1), __u32{INAGG_FLOATS_FIXED});
+    EXPECT_EQ(floats_of(INAGG_PANAMA, 1, 1), __u32{INAGG_FLOATS_WIDENED});
 }
 
 TEST(Tensor, BlocksAndPadding) {

@@ -290,9 +290,6 @@ void check_bmv2(const Options &options) {
         throw CLI::ValidationError("--switch bmv2", fmt::format("it is a star, or the root of a tree; topology {} is neither: "
                                                                 "leave out --topology, or give two-level", options.topology));
     }
-    if (options.algorithm == "panama") {
-        throw CLI::ValidationError("--switch bmv2", "it runs switchml, trio, atp and canary, not panama");
-    }
     if (options.algorithm == "atp" && options.topology != "rack") {
         throw CLI::ValidationError("--switch bmv2", fmt::format("with atp it is between the ranks and a server, and topology {} is "
                                                                 "another: give --topology rack", options.topology));
@@ -300,8 +297,8 @@ void check_bmv2(const Options &options) {
     if (options.topology == "rack" && options.algorithm != "atp") {
         throw CLI::ValidationError("--switch bmv2", fmt::format("topology rack is for atp, not for {}: leave out --topology", options.algorithm));
     }
-    if (options.topology != "star" && options.algorithm != "switchml" && options.algorithm != "atp") {
-        throw CLI::ValidationError("--switch bmv2", fmt::format("in a tree it runs switchml, not {}", options.algorithm));
+    if (options.topology != "star" && (options.algorithm == "trio" || options.algorithm == "canary")) {
+        throw CLI::ValidationError("--switch bmv2", fmt::format("in a tree it runs switchml and panama, not {}", options.algorithm));
     }
     if (options.checked || options.impairments.corrupt > 0) {
         throw CLI::ValidationError("--switch bmv2", "it has no payload checksums, which --checked and --corrupt need");

@@ -136,10 +136,16 @@ inagg_member member_of(const inagg_event &event) {
     return member;
 }
 
+// A switch without floats adds for panama what the root has made integers.
+bool adds_as_agreed(const Limits &limits, const inagg_job &record) {
+    const bool integers = record.flags & INAGG_JOIN_INTEGERS;
+    return record.algorithm == INAGG_PANAMA ? integers || limits.adds_floats : !integers;
+}
+
 bool same_job(const inagg_job &a, const inagg_job &b) {
     return a.size == b.size && a.slots == b.slots && a.control_slots == b.control_slots &&
            a.elements == b.elements && a.algorithm == b.algorithm &&
-           (a.flags & INAGG_JOIN_CHECKED) == (b.flags & INAGG_JOIN_CHECKED);
+           (a.flags & shape_flags) == (b.flags & shape_flags);
 }
 
 // What a switch's tables can hold, in packets of at most so many elements.
@@ -267,11 +273,14 @@ uint16_t JobBook::most_elements_here(uint8_t family, uint8_t algorithm, Straggle
     return std::min(most_elements(policy_.mtu, family, algorithm, stragglers), policy_.limits.elements);
 }
 
-// Of a job that begins here. Where switches in a tree add, and where a switch cannot add halves, those travel as fixed point.
+// Of a job that begins here. Where switches in a tree add, and where a switch cannot add halves, those travel as fixed point;
+// where it cannot add floats, all of them do.
 uint8_t JobBook::flags_of(uint8_t algorithm, bool checked) const {
     const bool tree = policy_.in_tree() || is_spread(algorithm) || !policy_.limits.adds_halves;
     const bool checks = checked && policy_.limits.checks_payloads;
-    return static_cast<uint8_t>((tree ? INAGG_JOIN_TREE : 0) | (checks ? INAGG_JOIN_CHECKED : 0));
+    const bool integers = algorithm == INAGG_PANAMA && !policy_.limits.adds_floats;
+    return static_cast<uint8_t>((tree ? INAGG_JOIN_TREE : 0) | (checks ? INAGG_JOIN_CHECKED : 0) |
+                                (integers ? INAGG_JOIN_INTEGERS : 0));
 }
 
 // Why no job, whatever its state, could take this JOIN.
@@ -431,7 +440,7 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) ||
         !is_available(config.algorithm) ||
         !has_good_shape(record, most_elements_here(event.family, config.algorithm, stragglers)) ||
-        (config.flags & ~INAGG_JOIN_CHECKED) != INAGG_JOIN_TREE ||
+        (config.flags & ~shape_flags) != INAGG_JOIN_TREE || !adds_as_agreed(policy_.limits, record) ||
         (config.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads))
         return nullptr;
     return create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now, event.generation);
@@ -502,12 +511,14 @@ Outcome JobBook::adopt(const inagg_event &event, Time now) {
         return refused(INAGG_R_POLICY, "only a root that is a switch takes jobs over");
     const inagg_join &join = event.join;
     inagg_job record = new_record(join.algorithm, be16toh(join.size), be32toh(join.slots), be32toh(join.control_slots),
-                                  be16toh(join.elements), (join.flags & INAGG_JOIN_CHECKED) | INAGG_JOIN_TREE);
+                                  be16toh(join.elements), (join.flags & shape_flags) | INAGG_JOIN_TREE);
     const bool spread = is_spread(record.algorithm);
     if (!needs_no_root(record.algorithm))
         return refused(INAGG_R_ALGORITHM, fmt::format("jobs with {} stay at their root", algorithm_name(record.algorithm)));
     if (record.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads)
         return refused(INAGG_R_POLICY, "the job has payload checksums, and this switch has none");
+    if (!adds_as_agreed(policy_.limits, record))
+        return refused(INAGG_R_POLICY, "the job has floats, and this switch cannot add them");
     if (!has_good_shape(record, most_elements_here(event.family, record.algorithm, {})))
         return refused(INAGG_R_FULL, fmt::format("{}+{} slots, {} elements per packet: not here", record.slots,
                                                  record.control_slots, record.elements));

@@ -38,6 +38,7 @@ struct Limits {
     std::optional<uint8_t> algorithm{};     // the only one
     uint16_t elements = INAGG_MAX_ELEMENTS; // per packet
     bool adds_halves = true;                // else 16-bit floats travel as fixed point
+    bool adds_floats = true;                // else all floats do, with panama, too
     bool checks_payloads = true;
     bool excludes = true;                   // ranks that are silent, with trio
 };
@@ -171,6 +172,8 @@ uint16_t most_elements(uint32_t mtu, uint8_t family, uint8_t algorithm, Straggle
 inline bool is_spread(uint8_t algorithm) { return algorithm == INAGG_CANARY; }
 // Any root does as well as another, since a switch may forget its slots; what trio's and atp's roots know they may not.
 inline bool needs_no_root(uint8_t algorithm) { return algorithm != INAGG_TRIO && algorithm != INAGG_ATP; }
+// What all switches of a job do alike.
+constexpr uint8_t shape_flags = INAGG_JOIN_CHECKED | INAGG_JOIN_INTEGERS;
 // The job has one root at a time, and goes on at another when links fail.
 inline bool can_move(uint8_t algorithm) { return needs_no_root(algorithm) && !is_spread(algorithm); }
 

@@ -16,7 +16,7 @@ using Kind = Outcome::Change::Kind;
 using Verdict = Outcome::Verdict;
 
 uint8_t moved_flags(const inagg_job &record) {
-    return static_cast<uint8_t>(INAGG_JOIN_TREE | INAGG_JOIN_MOVED | (record.flags & INAGG_JOIN_CHECKED));
+    return static_cast<uint8_t>(INAGG_JOIN_TREE | INAGG_JOIN_MOVED | (record.flags & shape_flags));
 }
 
 // At a root: the job's position, as far as it knows.

@@ -60,7 +60,7 @@ BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
 
 // The check adds 32-bit elements up, as they are on the wire.
 uint32_t BlockCarrier::floats() const {
-    const uint32_t floats = inagg_floats_of(transport_->config().algorithm, transport_->config().tree);
+    const uint32_t floats = inagg_floats_of(&transport_->config());
     return check_ && floats == INAGG_FLOATS_FIXED ? uint32_t{INAGG_FLOATS_WIDENED} : floats;
 }
 

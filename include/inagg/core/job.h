@@ -122,22 +122,25 @@ INAGG_INLINE __u32 inagg_job_era(const struct inagg_job *job)
 
 /*
  * May the switch fold this encoding?  A switch in a tree would have to send sums of 16-bit floats on at twice
- * their length, which a frame cannot grow to: there they travel as FIXED32.  With panama all float sums are FLOAT32.
+ * their length, which a frame cannot grow to: there they travel as FIXED32.  With panama all float sums are FLOAT32, unless
+ * a switch of the job adds no floats.
  */
 INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op)
 {
+	int adds_floats = job->algorithm == INAGG_PANAMA && !(job->flags & INAGG_JOIN_INTEGERS);
+
 	switch (dtype) {
 	case INAGG_WIRE_FLOAT16:
 	case INAGG_WIRE_BFLOAT16:
 		return op == INAGG_WIRE_SUM && !(job->flags & INAGG_JOIN_TREE) && job->algorithm < INAGG_PANAMA;
 	case INAGG_WIRE_FIXED32:
-		return op == INAGG_WIRE_SUM && job->algorithm != INAGG_PANAMA;
+		return op == INAGG_WIRE_SUM && !adds_floats;
 	case INAGG_WIRE_NONE:
 		return op == INAGG_WIRE_SUM;
 	case INAGG_WIRE_INT32:
 		return op < INAGG_WIRE_OPS;
 	case INAGG_WIRE_FLOAT32:	/* atp: by the server alone; switches on the way pass it on */
-		return op == INAGG_WIRE_SUM && (job->algorithm == INAGG_ATP || job->algorithm == INAGG_PANAMA);
+		return op == INAGG_WIRE_SUM && (job->algorithm == INAGG_ATP || adds_floats);
 	default:
 		return 0;
 	}

@@ -21,6 +21,7 @@ struct inagg_job_config {
 	__u8	algorithm;	/* enum inagg_algorithm */
 	__u8	checked;	/* payload checksums */
 	__u8	tree;		/* switches in a tree add: sums of 16-bit floats travel as fixed point */
+	__u8	integers;	/* panama, where a switch adds no floats: all sums of floats do */
 	__u16	quorum;		/* trio, asked for: ranks that decide a block; 0: all */
 	__u32	expiry_us;	/* trio, asked for: a block waits so long for its next rank; 0: for all */
 	__u32	exclude_ms;	/* trio, asked for: a rank that is silent for so long is excluded; 0: none */
@@ -155,6 +156,7 @@ INAGG_INLINE int inagg_config_accept(struct inagg_job_config *job, const struct 
 	job->control_slots = inagg_swap32(c->control_slots);
 	job->checked = c->flags & INAGG_JOIN_CHECKED;
 	job->tree = (c->flags & INAGG_JOIN_TREE) != 0;
+	job->integers = (c->flags & INAGG_JOIN_INTEGERS) != 0;
 	if (inagg_swap16(c->size) != job->size)
 		return -INAGG_R_SIZE;
 	if (c->algorithm != job->algorithm)

@@ -9,6 +9,7 @@
 #include <inagg/core/fixed.h>
 #include <inagg/core/float32.h>
 #include <inagg/core/half.h>
+#include <inagg/core/packet.h>
 #include <inagg/core/types.h>
 #include <inagg/uapi.h>
 #include <inagg/wire.h>
@@ -35,12 +36,11 @@ enum inagg_floats {
 	INAGG_FLOATS_RAW	= 2,	/* panama's: as FLOAT32, 16-bit floats too; then nobody needs a scale */
 };
 
-/** Those of a job with @algorithm; @tree: switches in a tree add. */
-INAGG_INLINE __u32 inagg_floats_of(__u32 algorithm, int tree)
+INAGG_INLINE __u32 inagg_floats_of(const struct inagg_job_config *job)
 {
-	if (algorithm == INAGG_PANAMA)
+	if (job->algorithm == INAGG_PANAMA && !job->integers)
 		return INAGG_FLOATS_RAW;
-	return tree ? INAGG_FLOATS_WIDENED : INAGG_FLOATS_FIXED;
+	return job->tree ? INAGG_FLOATS_WIDENED : INAGG_FLOATS_FIXED;
 }
 
 /** A sum of 16-bit floats that has 32 bits on the wire. */

@@ -24,7 +24,12 @@ namespace inaggd::p4 {
 
 // What the programs in p4/v1model can do; there is one for each of these algorithms.
 constexpr Limits limits_of(uint8_t algorithm) {
-    return {.algorithm = algorithm, .elements = 64, .adds_halves = false, .checks_payloads = false, .excludes = false};
+    return {.algorithm = algorithm,
+            .elements = 64,
+            .adds_halves = false,
+            .adds_floats = false,
+            .checks_payloads = false,
+            .excludes = false};
 }
 // Places of blocks that all jobs share, a power of two: canary's descriptors, trio's buckets. The clock looks at each, and
 // each look is a packet, of which BMv2 takes a few thousand a second beside its other work.

@@ -120,7 +120,7 @@ uint32_t slots_of(Bmv2 &bmv2, const Options &o) {
 // Who is above a switch with this program?
 void need_possible(const Policy &policy) {
     const uint8_t algorithm = *policy.limits.algorithm;
-    if (policy.has_parent() && algorithm != INAGG_ATP && algorithm != INAGG_SWITCHML)
+    if (policy.has_parent() && (algorithm == INAGG_TRIO || algorithm == INAGG_CANARY))
         throw Error("--parent: {} in a P4 switch has nobody above it; leave the option out", algorithm_name(algorithm));
     if (!policy.has_parent() && algorithm == INAGG_ATP)
         throw Error("atp in a P4 switch needs a server behind it: start inagg-ps there, and name it with --parent PORT/ADDRESS");

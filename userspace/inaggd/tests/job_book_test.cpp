@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "error.hpp"
 #include "job_book.hpp"
+#include "maps.hpp"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -822,6 +823,18 @@ protected:
     Outcome configure(const Worker &w, uint16_t generation, uint64_t ranks) {
         return book.configured(answer(w, INAGG_CONFIG, generation, ranks), now);
     }
+    // The parent's answer, of a job with that algorithm and those flags beside TREE.
+    Outcome configure_as(uint8_t algorithm, uint8_t flags) {
+        const Worker zero = Worker::of(0, 4);
+        expect_asked(join(zero));
+        inagg_event event = answer(zero, INAGG_CONFIG, 500, 1);
+        inagg_config config;
+        memcpy(&config, &event.join, sizeof config);
+        config.algorithm = algorithm;
+        config.flags |= flags;
+        memcpy(&event.join, &config, sizeof config);
+        return book.configured(event, now);
+    }
     Outcome refuse(const Worker &w, uint16_t generation, inagg_reason reason) {
         return book.refused_above(answer(w, INAGG_REFUSED, generation, 0, reason), now);
     }
@@ -863,6 +876,24 @@ TEST_F(Leaf, ItsParentTellsWhenToSendSums) {
     expect_done(book.configured(event, now));
     EXPECT_EQ(job().record.algorithm, INAGG_TRIO);
     EXPECT_EQ(job().stragglers, (Stragglers{.expiry_us = 5000, .quorum = 1, .exclude_ms = 0}));
+}
+
+TEST_F(Leaf, AddsIntegersWhereAParentAddsNoFloats) {
+    expect_done(configure_as(INAGG_PANAMA, INAGG_JOIN_INTEGERS));
+    EXPECT_TRUE(job().record.flags & INAGG_JOIN_INTEGERS);
+    EXPECT_FALSE(adds_floats(job().record));
+}
+
+TEST_F(Leaf, TakesNoFloatsThatItCannotAdd) {
+    book.policy().limits.adds_floats = false;
+    configure_as(INAGG_PANAMA, 0);
+    EXPECT_FALSE(has(7));
+    expect_done(configure_as(INAGG_PANAMA, INAGG_JOIN_INTEGERS));
+}
+
+TEST_F(Leaf, OnlyPanamaHasFloatsToLeaveOut) {
+    configure_as(INAGG_SWITCHML, INAGG_JOIN_INTEGERS);
+    EXPECT_FALSE(has(7));
 }
 
 TEST_F(Leaf, BelievesOnlyAnswersToItsQuestions) {
@@ -1050,6 +1081,19 @@ TEST(Shares, LeavesAreNumberedByTheirLowestRanks) {
     EXPECT_EQ(children_of(job), 3);
     for (const auto &[rank, leaf] : {std::pair{0u, 0}, {1u, 1}, {2u, 2}, {3u, 0}, {4u, 2}})
         EXPECT_EQ(leaf_of(job, rank), leaf) << rank;
+}
+
+TEST(Shares, WhereNoFloatsAreAddedNoBufferIsNeeded) {
+    Policy policy;
+    policy.buffers = 0;
+    policy.limits.adds_floats = false;
+    JobBook book(policy, [] { return uint16_t{1}; });
+    JobSpec spec;
+    spec.number = 1;
+    spec.size = 4;
+    spec.algorithm = INAGG_PANAMA;
+    EXPECT_NO_THROW(book.add(spec, [](const std::string &) { return 1u; }, Time{}));
+    EXPECT_TRUE(book.jobs().at(1).record.flags & INAGG_JOIN_INTEGERS);
 }
 
 TEST(Shares, JobThatWouldHaveNoBufferIsRefused) {
