@@ -559,17 +559,6 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 
 /* Timers. */
 
-/*
- * When a slot's timer acts.  As long as results come, they show what is lost; time-outs are for when none does
- * (RFC 6298, 5.3).  Results may be waiting for another CPU while this one looks at the clock.
- */
-static u64 acts_at(const struct inagg_stream *s, const struct inagg_wslot *slot)
-{
-	if (slot->overtaken || !slot->due_ns)
-		return slot->due_ns;
-	return max(slot->due_ns, s->worker.progress_ns + s->worker.rto_ns);
-}
-
 static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
 {
 	struct inagg_stream *s = &isk->streams[stream];
@@ -584,9 +573,9 @@ static void run_timers(struct inagg_sock *isk, int stream, struct inagg_burst *b
 	for (slot = s->slots; slot < s->slots + s->worker.slots; slot++) {
 		if (slot->state != INAGG_WSLOT_SENT)
 			continue;
-		if (burst->now >= acts_at(s, slot) && !inagg_burst_full(burst))
+		if (burst->now >= slot->due_ns && !inagg_burst_full(burst))
 			act(isk, stream, slot, inagg_worker_timeout(&s->worker, slot, burst->now), burst);
-		earliest = min(earliest, max(acts_at(s, slot), burst->now + INAGG_BURST_PAUSE));
+		earliest = min(earliest, max(slot->due_ns, burst->now + INAGG_BURST_PAUSE));
 	}
 	s->earliest_due = earliest;
 }

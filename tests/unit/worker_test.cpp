@@ -258,6 +258,33 @@ TEST_F(Worker, AnAnswerToTheFirstRepeatWithinAnRtoEndsTheDoubling) {
     EXPECT_EQ(w.doublings, 1u) << "the path may be longer than the RTO";
 }
 
+// A first window whose last result takes longer than the RTO that its first one teaches.
+TEST_F(Worker, NothingTimesOutWhileResultsCome) {
+    inagg_wslot first, last;
+    inagg_wslot_init(&first, 0);
+    inagg_wslot_init(&last, 2);
+    for (inagg_wslot *slot : {&first, &s, &last})
+        ASSERT_EQ(inagg_worker_open(&w, slot, 0), INAGG_W_SEND);
+    ASSERT_EQ(inagg_worker_result(&w, &first, 0, 0, 50 * us), INAGG_W_ACCEPT);
+    ASSERT_EQ(result(1, 99 * ms), INAGG_W_ACCEPT);
+    const __u64 rto = w.rto_ns, silent = 99 * ms + rto;
+    EXPECT_EQ(inagg_worker_timeout(&w, &last, INAGG_RTO_START_NS), INAGG_W_NOTHING);
+    EXPECT_EQ(last.due_ns, silent) << "an RTO after the last result";
+    EXPECT_EQ(w.doublings, 0u);
+    EXPECT_EQ(inagg_worker_timeout(&w, &last, silent - 1), INAGG_W_NOTHING);
+    EXPECT_EQ(inagg_worker_timeout(&w, &last, silent), INAGG_W_RESEND);
+}
+
+TEST_F(Worker, WhatWasRefusedComesAgainAlsoWhileResultsCome) {
+    inagg_wslot other;
+    inagg_wslot_init(&other, 2);
+    open(0);
+    inagg_worker_open(&w, &other, 0);
+    inagg_worker_refused(&w, &s, 1, 2);
+    ASSERT_EQ(inagg_worker_result(&w, &other, 2, 0, s.due_ns - 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND);
+}
+
 TEST_F(Worker, AcknowledgedElementsAreAskedForNotSentAgain) {
     open(0);
     EXPECT_EQ(timeout(INAGG_RTO_START_NS), INAGG_W_RESEND);
