@@ -209,7 +209,9 @@ void Bmv2Plane::start(const std::string &json) {
         arguments.push_back("-i");
         arguments.push_back(fmt::format("{}@{}", port, inner(port)));
     }
-    arguments.insert(arguments.end(), {"--thrift-port", std::to_string(thrift_port), "--log-level", "off", json});
+    // By default all of a machine share a file for notifications, which nobody here reads.
+    arguments.insert(arguments.end(), {"--notifications-addr", "inproc://notifications", "--thrift-port",
+                                       std::to_string(thrift_port), "--log-level", "off", json});
     std::vector<char *> argv;
     for (std::string &argument : arguments)
         argv.push_back(argument.data());
