@@ -136,6 +136,7 @@ struct inagg_stream {
 	u32	waiting;	/* how many slots to look at from there on */
 	u64	earliest_due;
 	bool	answered;	/* loss detection has something new to look at */
+	bool	behind;		/* `done` waits for the next burst: there are results from it on */
 };
 
 /* Cells of one block each: its elements as the user gave them, then its result as it came. */
@@ -262,6 +263,7 @@ static inline void inagg_count_drop(struct inagg_sock *isk, int reason)
 struct inagg_burst {
 	struct sk_buff_head skbs;
 	u32	taken;	/* results that were decided without this rank */
+	u32	passed;	/* blocks that now count as with their results */
 	u64	now;
 };
 
@@ -269,6 +271,7 @@ static inline void inagg_burst_start(struct inagg_burst *burst)
 {
 	__skb_queue_head_init(&burst->skbs);
 	burst->taken = 0;
+	burst->passed = 0;
 	burst->now = ktime_get_ns();
 }
 

@@ -119,7 +119,7 @@ static struct inagg_tensor *oldest(struct inagg_sock *isk, u32 *done, bool *comp
 	spin_lock_bh(&isk->lock);
 	t = first_tensor(isk);
 	*done = t ? blocks_done(isk, t) : 0;
-	*complete = t && is_complete(t);
+	*complete = t && is_complete(isk, t);
 	*worth = inagg_update_readable(isk);
 	spin_unlock_bh(&isk->lock);
 	return t;

@@ -11,7 +11,7 @@
 #include "af_inagg.h"
 #include "trace.h"
 
-#define AHEAD_STEP	512	/* results looked at with the lock held */
+#define AHEAD_STEP	512U	/* results looked at with the lock held */
 
 static u32 slots_of(const struct inagg_sock *isk, int stream)
 {
@@ -273,17 +273,38 @@ static void follow_room(struct inagg_sock *isk, int stream, struct room before)
 		add_waiting(isk, stream, before.end, end);
 }
 
-/* Whether @s has its results up to here: advance over what came. */
-static void advance_done(struct inagg_sock *isk, int stream)
+/* Is the result here of the first block that counts as without one? */
+static bool has_next(const struct inagg_stream *s)
+{
+	return inagg_before(s->done, s->worker.limit) &&
+	       inagg_before(s->done, s->slots[inagg_slot_index(&s->worker, s->done)].block);
+}
+
+/*
+ * Whether @s has its results up to here: advance over what came.  With trio the slots may be far ahead of one that was late,
+ * and a burst passes no more blocks than there are slots, which timers look at, too.
+ */
+static void advance_done(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
 {
 	struct inagg_stream *s = &isk->streams[stream];
-	u32 before = s->done, window = isk->set.window;
+	u32 before = s->done, window = isk->set.window, most = max(s->worker.slots, AHEAD_STEP);
 
-	while (inagg_before(s->done, s->worker.limit) &&
-	       inagg_before(s->done, s->slots[inagg_slot_index(&s->worker, s->done)].block))
+	while (has_next(s) && burst->passed < most) {
 		s->done++;
+		burst->passed++;
+	}
+	WRITE_ONCE(s->behind, has_next(s));
 	if (window && stream == INAGG_DATA && s->done != before)
 		add_waiting(isk, stream, before + window, s->done + window);
+}
+
+/* Where an earlier burst has stopped. */
+static void catch_up(struct inagg_sock *isk, int stream, struct inagg_burst *burst)
+{
+	if (!isk->streams[stream].behind)
+		return;
+	advance_done(isk, stream, burst);
+	inagg_wake_reader(isk);
 }
 
 /* Hand on the result of a block that this rank waits for, or has come to. */
@@ -292,7 +313,7 @@ static void deliver(struct inagg_sock *isk, int stream, const struct inagg_kept 
 	isk->progress = burst->now;
 	isk->info.degraded += kept->meta.contributors != inagg_all_ranks(isk->job.size);
 	inagg_store(isk, stream, kept->block, &kept->meta, kept_elements(&isk->streams[stream], kept->block), burst);
-	advance_done(isk, stream);
+	advance_done(isk, stream, burst);
 	inagg_wake_reader(isk);
 }
 
@@ -345,26 +366,33 @@ static void open_range(struct inagg_sock *isk, int stream, u32 from, u32 to, str
 		open_waiting(isk, stream, burst);
 }
 
-/** inagg_waits() - are there blocks that may be sent, and wait for the next burst? */
+static bool stream_waits(const struct inagg_stream *s)
+{
+	return READ_ONCE(s->waiting) || READ_ONCE(s->behind);
+}
+
+/** inagg_waits() - are there blocks that may be sent, or that have results, and wait for the next burst? */
 bool inagg_waits(const struct inagg_sock *isk)
 {
 	return READ_ONCE(isk->sk.sk_state) == TCP_ESTABLISHED &&
-	       (READ_ONCE(isk->streams[INAGG_DATA].waiting) || READ_ONCE(isk->streams[INAGG_CONTROL].waiting));
+	       (stream_waits(&isk->streams[INAGG_DATA]) || stream_waits(&isk->streams[INAGG_CONTROL]));
 }
 
 /**
- * inagg_open_waiting() - send blocks that waited for this burst
+ * inagg_open_waiting() - go on with blocks that waited for this burst
  * @isk: the socket, locked, and inagg_waits()
  * @burst: takes the packets
  */
 void inagg_open_waiting(struct inagg_sock *isk, struct inagg_burst *burst)
 {
+	catch_up(isk, INAGG_CONTROL, burst);
+	catch_up(isk, INAGG_DATA, burst);
 	open_waiting(isk, INAGG_CONTROL, burst);	/* the data of others wait for them */
 	open_waiting(isk, INAGG_DATA, burst);
 }
 
 /**
- * inagg_open_rest() - send all blocks that wait, burst by burst
+ * inagg_open_rest() - go on with all blocks that wait, burst by burst
  * @isk: the socket, not locked; in process context
  */
 void inagg_open_rest(struct inagg_sock *isk)

@@ -369,7 +369,7 @@ static void discard_done(struct inagg_sock *isk)
 	struct inagg_tensor *t;
 	u32 done;
 
-	while ((t = first_tensor(isk)) && is_complete(t)) {
+	while ((t = first_tensor(isk)) && is_complete(isk, t)) {
 		inagg_unlink_tensor(isk, t);
 		isk->sk.sk_write_space(&isk->sk);	/* also after a barrier, which has no cells */
 	}

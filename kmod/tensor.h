@@ -55,9 +55,16 @@ static inline bool has_results(const struct inagg_tensor *t)
 	return t->assigned && !t->left && !t->controls_left;
 }
 
-static inline bool is_complete(const struct inagg_tensor *t)
+/* How far its stream has come, from the first block that brings its result on. */
+static inline s32 stream_done(const struct inagg_sock *isk, const struct inagg_tensor *t)
 {
-	return has_results(t) && (!t->classes || has_results(t->classes));
+	return isk->streams[t->guessed ? INAGG_CONTROL : INAGG_DATA].done - t->block;
+}
+
+/* Also for the stream, which passes them a burst at a time. */
+static inline bool is_complete(const struct inagg_sock *isk, const struct inagg_tensor *t)
+{
+	return has_results(t) && stream_done(isk, t) >= (s32)t->blocks && (!t->classes || has_results(t->classes));
 }
 
 /* A result of another shape than its blocks came: from then on none of it is handed out. */
@@ -69,13 +76,13 @@ static inline bool is_broken(const struct inagg_tensor *t)
 /* Blocks of this tensor that may be read, from its first on without a gap. */
 static inline u32 blocks_done(const struct inagg_sock *isk, const struct inagg_tensor *t)
 {
-	u32 done = isk->streams[t->guessed ? INAGG_CONTROL : INAGG_DATA].done - t->block;
+	s32 done = stream_done(isk, t);
 
-	if (!t->assigned || (s32)done < 0 || (t->classes && !is_complete(t)))
+	if (!t->assigned || done < 0 || (t->classes && !is_complete(isk, t)))
 		return 0;
-	if (t->controls_left && done >= t->blocks)	/* a wrong guess is not all back: that ends the tensor */
+	if (t->controls_left && (u32)done >= t->blocks)	/* a wrong guess is not all back: that ends the tensor */
 		done = t->blocks - 1;
-	return min(done, t->blocks);
+	return min_t(u32, done, t->blocks);
 }
 
 static inline struct inagg_tensor *next_tensor(const struct inagg_sock *isk, struct inagg_tensor *t)
@@ -99,7 +106,7 @@ static inline bool worth_reading(const struct inagg_sock *isk, const struct inag
 {
 	u32 done = blocks_done(isk, t);
 
-	return is_complete(t) || (t->blocks && done - (u32)div_u64(t->read, block_bytes(t)) > isk->ring.cells / 4);
+	return is_complete(isk, t) || (t->blocks && done - (u32)div_u64(t->read, block_bytes(t)) > isk->ring.cells / 4);
 }
 
 /* tensor.c */

@@ -4,6 +4,9 @@
 
 #include <inagg/core/packet.h>
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -159,6 +162,40 @@ TEST_F(TrioTest, AStragglerRecoversWhatTheSwitchForgot) {
     expect_barrier();
     EXPECT_GT(world->sw().counters().restores, 0U);
     EXPECT_EQ(ranks[2].info().retransmissions > 0, true);
+}
+
+// One result is late, and behind it is more than an interrupt may pass.
+TEST_F(TrioTest, WhatIsAheadIsPassedInParts) {
+    constexpr int blocks = 16 * 100, block_bytes = 256, most = 512;
+    begin({.elements = 64, .slots = 16, .control_slots = 2}, quorum_of_two);
+    for (Rank &rank : ranks)
+        rank.set(INAGG_DTYPE, INAGG_INT32);
+    bool loses = true;
+    world->lost = [&](const inagg_hdr &h, uint16_t port) { return loses && port == ranks[2].port && !h.slot && !h.block; };
+    const auto inputs = integers(size, 64 * blocks);
+    std::vector<Transfer> two = {{ranks[0], inputs[0]}, {ranks[1], inputs[1]}};
+    pump(two);
+    world->run(ms);
+    ASSERT_EQ(ranks[2].send(inputs[2], MSG_DONTWAIT), blocks * block_bytes);
+    world->run(s);
+    const auto here = [&] {
+        int bytes = 0;
+        EXPECT_EQ(mock_ioctl(ranks[2].sock, SIOCINQ, &bytes), 0);
+        return bytes / block_bytes;
+    };
+    EXPECT_EQ(here(), 0);
+    loses = false;
+    int most_seen = 0;
+    for (int before = 0; before < blocks; before = here()) {
+        ASSERT_TRUE(mock_step());
+        most_seen = std::max(most_seen, here() - before);
+    }
+    EXPECT_LE(most_seen, most);
+    EXPECT_EQ(ranks[2].info().skipped, blocks - 1U);
+    Bytes got(inputs[2].size());
+    EXPECT_EQ(ranks[2].recv(got), blocks * block_bytes);
+    EXPECT_TRUE(got == two[0].output);
+    world->lost = {};
 }
 
 TEST_F(TrioTest, TheResultTellsWhoIsInIt) {
