@@ -105,27 +105,19 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
     return finished || packets_ != before;
 }
 
-// Where silent ranks are excluded, one that only waits, or computes, must not be. The answer says who is. And whoever says
-// that the switch does not know this rank need not be the switch: what it answers to the rank's nonce counts.
 void Engine::say_present() {
-    constexpr uint64_t often = 250'000'000, sooner = 20'000'000;
-    const bool watched = membership_.flags & INAGG_JOIN_WATCHED;
-    const bool urgent = next_nonce_ || doubted_;
-    if ((!watched && !urgent) || now_ - present_ns_ < (urgent ? sooner : often))
+    if (now_ < inagg_membership_due(&membership_))
         return;
-    present_ns_ = now_;
-    if (std::exchange(doubted_, false) || watched)
+    const int what = inagg_membership_say(&membership_, now_);
+    if (what & INAGG_SAY_PRESENT)
         repeat_join(*io_, membership_);
-    if (next_nonce_)
-        join_next(*io_, membership_, next_nonce_);
+    if (what & INAGG_SAY_NEXT)
+        join_next(*io_, membership_);
 }
 
-// Until the switch answers, this rank is in the old generation: others may need what it holds.
 bool Engine::renew() {
-    if (!renewed_ && !next_nonce_) {
-        next_nonce_ = random_nonce();
-        present_ns_ = 0;
-    }
+    if (!renewed_ && !membership_.next_nonce)
+        inagg_membership_renew(&membership_, random_nonce());
     return std::exchange(renewed_, false);
 }
 
@@ -441,23 +433,13 @@ void Engine::on_full(StreamState &s, uint32_t block, uint16_t cap) {
 // The answer to a repeated JOIN, or to that for the next generation.
 void Engine::on_config(const inagg_hdr &header, std::span<const std::byte> body) {
     inagg_config answer;
-    JobConfig next = membership_.config;
     if (body.size() != sizeof(answer) || !is_believed(membership_, header, body)) {
         stats_.rejected++;
         return;
     }
     std::memcpy(&answer, body.data(), sizeof(answer));
-    const uint64_t nonce = inagg_swap64(answer.nonce);
-    const bool renews = next_nonce_ && nonce == next_nonce_;
-    if ((nonce != membership_.nonce && !renews) || inagg_config_accept(&next, &header, &answer) ||
-        next.elements != membership_.config.elements)
+    if (inagg_membership_config(&membership_, &membership_.config, &header, &answer) != INAGG_RENEWED)
         return;
-    excluded_ = inagg_all_ranks(next.size) & ~inagg_swap64(header.contributors);
-    membership_.flags = answer.flags;
-    if (!renews)
-        return;
-    membership_.config = next;
-    membership_.nonce = std::exchange(next_nonce_, 0);
     renewed_ = true;
     start_streams();
 }
@@ -469,25 +451,10 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
         return;
     }
     std::memcpy(&asked, body.data(), sizeof(asked));
-    const auto reason = static_cast<int>(inagg_swap32(header.slot));
-    const uint64_t nonce = inagg_swap64(asked.nonce);
-    if (is_challenge(header)) {
-        if (nonce && (nonce == membership_.nonce || nonce == next_nonce_))
-            on_challenge(inagg_hdr_challenge(&header));
-    } else if (nonce == membership_.nonce) {
-        ended_ = reason;
-        restarted_ = reason == INAGG_R_JOB && inagg_swap16(header.boot) != membership_.config.boot;
-    } else if (!nonce && reason == INAGG_R_JOB) {
-        doubted_ = inagg_swap16(header.generation) == membership_.config.generation;
-    }
-}
-
-// What was asked last is to be said again with it.
-void Engine::on_challenge(uint64_t challenge) {
-    if (std::exchange(membership_.challenge, challenge) == challenge)
+    if (inagg_membership_refused(&membership_, &membership_.config, &header, &asked) != INAGG_ENDED)
         return;
-    doubted_ = !next_nonce_;
-    present_ns_ = 0;
+    ended_ = static_cast<int>(inagg_swap32(header.slot));
+    restarted_ = ended_ == INAGG_R_JOB && inagg_swap16(header.boot) != membership_.config.boot;
 }
 
 // Answers came: what was sent before what they answer may be lost.

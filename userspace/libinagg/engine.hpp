@@ -41,8 +41,8 @@ public:
     int descriptor() const override { return io_->descriptor(); }
     bool stalled(Stalled &out) const override;
     uint32_t decided(uint32_t block) const override { return streams_[0].history.run(block); }
-    uint64_t excluded() const override { return excluded_; }
-    bool returning() const override { return membership_.flags & INAGG_JOIN_RETURNING; }
+    uint64_t excluded() const override { return membership_.excluded; }
+    bool returning() const override { return inagg_membership_returning(&membership_); }
     bool renew() override;
     inagg_stats_t stats() const override;
     std::optional<std::chrono::nanoseconds> linger() const override;
@@ -96,7 +96,6 @@ private:
     int heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_hdr &header);
     void on_full(StreamState &s, uint32_t block, uint16_t cap);
     void on_config(const inagg_hdr &header, std::span<const std::byte> body);
-    void on_challenge(uint64_t challenge);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
     void start_streams();
     void say_present();
@@ -150,14 +149,10 @@ private:
     inagg_stats_t stats_{};
     const uint32_t history_mib_;
     const bool controls_congestion_;
-    uint64_t present_ns_ = 0; // when the switch was last told that this rank is there
-    uint64_t excluded_ = 0;   // ranks, as it last said
-    uint64_t next_nonce_ = 0; // of this rank in the next generation, while it asks to be in it
     bool renewed_ = false;
     int ended_ = 0; // reason of a REFUSED
     std::optional<Error> wrong_; // a result that is no sum of the ranks' blocks, however often it is asked for
     bool restarted_ = false; // it came from another incarnation of the switch
-    bool doubted_ = false;   // somebody says that the switch does not know this rank
 };
 
 } // namespace inagg

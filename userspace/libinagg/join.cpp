@@ -62,7 +62,7 @@ private:
         std::memcpy(&asked, body.data(), sizeof(asked));
         if (inagg_swap64(asked.nonce) != asked_.nonce)
             return;
-        if (is_challenge(h))
+        if (inagg_swap32(h.slot) == INAGG_R_CHALLENGE)
             challenge = inagg_hdr_challenge(&h);
         else
             refused = static_cast<int>(inagg_swap32(h.slot));
@@ -134,10 +134,6 @@ bool is_believed(const Membership &membership, const inagg_hdr &header, std::spa
                                             inagg_hdr_is_proven(&header, body.data(), &membership.key));
 }
 
-bool is_challenge(const inagg_hdr &header) {
-    return inagg_hdr_type(&header) == INAGG_REFUSED && inagg_swap32(header.slot) == INAGG_R_CHALLENGE;
-}
-
 bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body) {
     if (!(inagg_swap16(header.level_flags) & INAGG_F_CHECKED))
         return true;
@@ -183,8 +179,8 @@ Membership join(PacketIo &io, const inagg_options &options) {
                     "raise the MTU",
                     options.switch_address, io.path_payload(), sizeof(inagg_hdr) + INAGG_CHUNK * 4);
 
-    Membership asked{.config = job, .nonce = random_nonce(), .switch_address = options.switch_address,
-                     .key = join_key_of(options)};
+    Membership asked{{}, job, options.switch_address, join_key_of(options)};
+    asked.nonce = random_nonce();
     JoinReceiver receiver(asked);
     const uint64_t deadline = monotonic_ns() + uint64_t{options.timeout_ms} * 1'000'000;
     for (std::chrono::nanoseconds pause = 5ms;;
@@ -203,7 +199,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
             accept(receiver.config_header, *receiver.config, asked.config);
             if (receiver.config->group_port)
                 io.join_group(receiver.config->group, inagg_swap16(receiver.config->group_port));
-            asked.flags = receiver.config->flags;
+            inagg_membership_begin(&asked, asked.config.size, &receiver.config_header, &*receiver.config, monotonic_ns());
             return asked;
         }
         if (monotonic_ns() >= deadline)
@@ -221,8 +217,8 @@ void repeat_join(PacketIo &io, const Membership &membership) {
     send_join(io, membership, INAGG_JOIN, membership.nonce);
 }
 
-void join_next(PacketIo &io, const Membership &membership, uint64_t nonce) {
-    send_join(io, membership, INAGG_JOIN, nonce, INAGG_JOIN_RENEW);
+void join_next(PacketIo &io, const Membership &membership) {
+    send_join(io, membership, INAGG_JOIN, membership.next_nonce, INAGG_JOIN_RENEW);
 }
 
 void leave(PacketIo &io, const Membership &membership) {

@@ -5,19 +5,16 @@
 #include "packet_io.hpp"
 #include "transport.hpp"
 
-#include <inagg/core/mac.h>
+#include <inagg/core/membership.h>
 
 #include <string>
 
 namespace inagg {
 
-struct Membership {
+struct Membership : inagg_membership {
     JobConfig config;
-    uint64_t nonce; // names this incarnation of the worker
-    uint8_t flags = 0; // enum inagg_join_flag, of the switch's latest answer
-    std::string switch_address{};
-    inagg_mac_key key{};    // of joins; all zero: none
-    uint64_t challenge = 0; // of the switch, the latest
+    std::string switch_address;
+    inagg_mac_key key; // of joins; all zero: none
 };
 
 // Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after options.timeout_ms or
@@ -27,8 +24,8 @@ Membership join(PacketIo &io, const inagg_options &options);
 // Ask again, without waiting: the switch hears that this rank is there, and its CONFIG says who else is.
 void repeat_join(PacketIo &io, const Membership &membership);
 
-// Ask, without waiting, to be in the job's next generation, as `nonce`.
-void join_next(PacketIo &io, const Membership &membership, uint64_t nonce);
+// Ask, without waiting, to be in the job's next generation, as next_nonce.
+void join_next(PacketIo &io, const Membership &membership);
 uint64_t random_nonce();
 
 // Tell the switch that this rank leaves; sent once, nobody answers.
@@ -36,8 +33,6 @@ void leave(PacketIo &io, const Membership &membership);
 
 // May this CONFIG or REFUSED be believed: is it intact and, of a job with a key, proven?
 bool is_believed(const Membership &membership, const inagg_hdr &header, std::span<const std::byte> body);
-// Is it a REFUSED that only wants its challenge answered?
-bool is_challenge(const inagg_hdr &header);
 
 // Does the payload match its checksum, if it has one? Answers about the membership always do.
 bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body);

@@ -5,6 +5,7 @@
 #include "linear_check.hpp"
 
 #include <inagg/core/fixed.h>
+#include <inagg/core/membership.h>
 #include <inagg/wire.h>
 
 #include <fmt/ranges.h>
@@ -29,7 +30,6 @@ namespace {
 constexpr std::array<std::string_view, INAGG_ALGORITHMS> algorithms = {"switchml", "trio", "atp", "panama",
                                                                        "canary"};
 constexpr uint16_t max_trees = 64;
-constexpr uint32_t least_exclude_ms = 1000; // ranks say that they are there four times in it
 constexpr std::array<std::string_view, 5> transports = {"udp", "kernel", "afxdp", "xdp", "auto"};
 
 struct Variable {
@@ -117,9 +117,9 @@ void validate_straggling(const inagg_options &options) {
                     "expiry {} us, quorum {} and exclusion after {} ms with algorithm '{}': it waits for all ranks; set "
                     "INAGG_ALGORITHM=trio, or none of INAGG_EXPIRY, INAGG_QUORUM and INAGG_EXCLUDE_AFTER",
                     options.expiry_us, options.quorum, options.exclude_ms, options.algorithm);
-    if (options.exclude_ms && options.exclude_ms < least_exclude_ms)
+    if (options.exclude_ms && options.exclude_ms < INAGG_LEAST_EXCLUDE_MS)
         throw Error(INAGG_EINVAL, "exclusion after {} ms: it must be at least {}, or 0 for never", options.exclude_ms,
-                    least_exclude_ms);
+                    uint32_t{INAGG_LEAST_EXCLUDE_MS});
 }
 
 // A float sum in fixed point.

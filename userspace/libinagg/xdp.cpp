@@ -505,8 +505,9 @@ void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
     std::memcpy(&header, payload.data(), sizeof(header));
     const auto body = payload.subspan(sizeof(header));
     std::memcpy(&asked, body.data(), sizeof(asked));
-    if (!inagg_answer_admits(&membership_.config, &header) && inagg_hdr_type(&header) == INAGG_REFUSED && !is_challenge(header) &&
-        is_believed(membership_, header, body) && inagg_swap64(asked.nonce) == membership_.nonce)
+    if (!inagg_answer_admits(&membership_.config, &header) && inagg_hdr_type(&header) == INAGG_REFUSED &&
+        is_believed(membership_, header, body) &&
+        inagg_membership_refused(&membership_, &membership_.config, &header, &asked) == INAGG_ENDED)
         ended_ = static_cast<int>(inagg_swap32(header.slot));
 }
 
