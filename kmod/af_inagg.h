@@ -12,6 +12,7 @@
  *   stream.c     core/worker.h and history.h over packets: windows, results, retransmission
  *   transport.c  packets over UDP, joining and leaving
  *   group.c      results that come to a group address
+ *   renew.c      the job's next generation, with ranks that were excluded
  *   timer.c      one high-resolution timer a socket
  *   stats.c      /proc/net/inagg
  *   sysctl.c     /proc/sys/net/inagg
@@ -38,6 +39,7 @@
 #include <inagg/core/guess.h>
 #include <inagg/core/history.h>
 #include <inagg/core/mac.h>
+#include <inagg/core/membership.h>
 #include <inagg/core/packet.h>
 #include <inagg/core/roll.h>
 #include <inagg/core/tensor.h>
@@ -67,6 +69,7 @@ struct inagg_settings {
 	u32	buffer;		/* bytes */
 	u32	expiry_us;
 	u32	history;	/* bytes */
+	u32	exclude_ms;
 	u16	quorum;
 };
 
@@ -108,6 +111,9 @@ struct inagg_tensor {
 	bool	split;		/* infinities and NaN wait to be split off */
 	bool	whole;		/* no result without all ranks */
 	bool	absent;		/* the scale was agreed without this rank: its elements do not fit */
+	bool	renews;		/* a barrier: excluded ranks that have joined again are taken back */
+	bool	renewing;	/* they are: the next generation is to begin */
+	bool	renewed;	/* it has */
 	bool	average;	/* the user wants the sum divided by the ranks in it */
 	bool	saturated;
 	bool	mismatch;
@@ -172,6 +178,12 @@ struct inagg_group {
 	__be16	port;		/* 0: none */
 };
 
+/* A CONFIG that begins the next generation: the memory of the new streams is to be found first. */
+struct inagg_renewal {
+	struct work_struct work;
+	struct inagg_job_config job;
+};
+
 struct inagg_sock {
 	struct sock sk;
 	struct list_head node;		/* in inagg_net.sockets */
@@ -186,6 +198,7 @@ struct inagg_sock {
 	spinlock_t lock;
 	struct inagg_link link;
 	struct inagg_group group;
+	struct inagg_renewal next;
 	struct inagg_job_config job;
 	struct inagg_stream streams[INAGG_STREAMS];
 	struct inagg_ring ring;
@@ -193,6 +206,7 @@ struct inagg_sock {
 	struct inagg_tensor *active;	/* the first whose results are not all here */
 	struct inagg_tensor *unassigned;	/* the first whose blocks have no numbers */
 	struct inagg_tensor *unasked;	/* the first whose control blocks may not all be sent */
+	struct inagg_tensor *renewal;	/* a barrier that may begin the next generation: nothing is sent behind it before it is over */
 	u32	tensor_count;
 	u32	next_block;	/* the next data block to be assigned */
 	u32	next_control;
@@ -200,9 +214,8 @@ struct inagg_sock {
 	u32	ahead;		/* data blocks from next_block to before this one are here, decided without us */
 	struct inagg_guesses guesses;
 	struct inagg_boots boots;
-	u64	nonce;		/* of the JOIN */
+	struct inagg_membership member;
 	struct inagg_mac_key key;	/* of the job; all zero: none */
-	u64	challenge;	/* of the switch, to be answered by the JOIN */
 	u64	join_due, join_pause;
 	u32	not_yet;	/* why the switch has last put the join off */
 	u64	progress;	/* when a result came last, or the first block after a rest was sent */
@@ -321,9 +334,9 @@ void inagg_free_tensors(struct inagg_sock *isk);
 void inagg_split_work(struct work_struct *work);
 
 /* stream.c */
-u64 inagg_streams_bytes(const struct inagg_sock *isk);
-int inagg_streams_alloc(struct inagg_sock *isk);
-void inagg_streams_free(struct inagg_sock *isk);
+u64 inagg_streams_bytes(const struct inagg_sock *isk, const struct inagg_job_config *job);
+int inagg_streams_alloc(struct inagg_sock *isk, const struct inagg_job_config *job, struct inagg_stream *streams);
+void inagg_streams_free(struct inagg_stream *streams);
 void inagg_extend(struct inagg_sock *isk, int stream, u32 limit, struct inagg_burst *burst);
 void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes,
 			 struct inagg_burst *burst);
@@ -342,10 +355,11 @@ void inagg_link_orphan(struct inagg_sock *isk);
 void inagg_link_close(struct inagg_sock *isk);
 void inagg_udp_close(struct socket *udp);
 u32 inagg_path_payload(struct inagg_sock *isk, int *error);
-u64 inagg_wire_bytes(const struct inagg_sock *isk);
+u64 inagg_wire_bytes(const struct inagg_job_config *job);
 struct sk_buff *inagg_packet_alloc(struct inagg_sock *isk, u32 payload);
 void inagg_packet_queue(struct inagg_sock *isk, struct sk_buff *skb, struct inagg_burst *burst);
 void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *burst);
+void inagg_send_renewal(struct inagg_sock *isk, struct inagg_burst *burst);
 void inagg_transmit(struct inagg_sock *isk, struct inagg_burst *burst);
 int inagg_path_interface(struct inagg_sock *isk);
 void inagg_udp_take_over(struct inagg_sock *isk, struct socket *udp);
@@ -357,6 +371,12 @@ void inagg_established(struct inagg_sock *isk, const struct inagg_job_config *jo
 void inagg_group_join(struct inagg_sock *isk, const struct inagg_job_config *job, const struct inagg_config *config);
 void inagg_group_work(struct work_struct *work);
 void inagg_group_cancel(struct inagg_sock *isk);
+
+/* renew.c */
+void inagg_renewal_agreed(struct inagg_sock *isk, struct inagg_tensor *t, bool renews, struct inagg_burst *burst);
+void inagg_renewal_begin(struct inagg_sock *isk, const struct inagg_job_config *job);
+void inagg_renewal_work(struct work_struct *work);
+void inagg_renewal_cancel(struct inagg_sock *isk);
 
 /* timer.c */
 void inagg_timer_init(struct inagg_sock *isk);

@@ -136,6 +136,7 @@ static void destroy(struct inagg_sock *isk)
 	inagg_timer_stop(isk);
 	if (cancel_work_sync(&isk->split))
 		__sock_put(&isk->sk);
+	inagg_renewal_cancel(isk);
 	inagg_group_cancel(isk);
 	if (isk->link.udp) {
 		isk->wire = isk->link.udp->sk;
@@ -240,6 +241,7 @@ static int init_sock(struct inagg_sock *isk)
 	INIT_DELAYED_WORK(&isk->linger, linger);
 	INIT_WORK(&isk->split, inagg_split_work);
 	INIT_WORK(&isk->group.work, inagg_group_work);
+	INIT_WORK(&isk->next.work, inagg_renewal_work);
 	init_settings(isk);
 	inagg_timer_init(isk);
 	isk->wire_limit = WIRE_BEFORE_JOIN;
@@ -413,6 +415,7 @@ static int prepare_job(struct inagg_sock *isk, const struct sockaddr_inagg *a, s
 	job->checked = isk->set.checked;
 	job->expiry_us = isk->set.expiry_us;
 	job->quorum = isk->set.quorum;
+	job->exclude_ms = isk->set.exclude_ms;
 	return 0;
 }
 
@@ -422,7 +425,7 @@ static int prepare_job(struct inagg_sock *isk, const struct sockaddr_inagg *a, s
  */
 static void end_attempt(struct inagg_sock *isk)
 {
-	if (!isk->nonce)
+	if (!isk->member.nonce)
 		return;	/* this is the first */
 	inagg_link_ignore(isk);
 	inagg_group_cancel(isk);
@@ -439,7 +442,8 @@ static void start_join(struct inagg_sock *isk, const struct sockaddr_inagg *a, c
 	isk->peer = *a;
 	isk->peer.sinagg_port = isk->link.peer_port;
 	isk->job = *job;
-	isk->nonce = get_random_u64() ?: 1;	/* 0 means "any" in a switch's tables */
+	isk->member = (struct inagg_membership){ .challenge = isk->member.challenge };
+	isk->member.nonce = get_random_u64() ?: 1;	/* 0 means "any" in a switch's tables */
 	isk->sk.sk_state = TCP_SYN_SENT;
 	isk->sk.sk_err = 0;
 	isk->progress = now;
@@ -487,7 +491,7 @@ static int begin_connect(struct inagg_sock *isk, const struct sockaddr_inagg *a)
 	    isk->local.sinagg_rank >= a->sinagg_size || a->sinagg_rank || !scope_fits(isk, a))
 		return -EINVAL;
 	if (isk->set.quorum > a->sinagg_size ||
-	    ((isk->set.quorum || isk->set.expiry_us) && isk->set.algorithm != INAGG_TRIO))
+	    ((isk->set.quorum || isk->set.expiry_us || isk->set.exclude_ms) && isk->set.algorithm != INAGG_TRIO))
 		return -EINVAL;
 	end_attempt(isk);
 	error = open_link(isk, a);

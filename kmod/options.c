@@ -28,7 +28,7 @@ u32 inagg_history_limit(const struct inagg_sock *isk, u32 wanted)
 /** inagg_check_tensor_type() - 0, or -EINVAL for an unknown type, operator or flag, or an average of integers */
 int inagg_check_tensor_type(const struct inagg_tensor_type *type)
 {
-	if (type->dtype >= INAGG_DTYPES || type->op >= INAGG_OPS || type->flags & ~INAGG_TENSOR_WHOLE)
+	if (type->dtype >= INAGG_DTYPES || type->op >= INAGG_OPS || type->flags & ~(INAGG_TENSOR_WHOLE | INAGG_TENSOR_RENEW))
 		return -EINVAL;
 	return type->op == INAGG_AVG && type->dtype == INAGG_INT32 ? -EINVAL : 0;
 }
@@ -67,6 +67,7 @@ static int check_state(const struct inagg_sock *isk, int name)
 	case INAGG_EXPIRY:
 	case INAGG_QUORUM:
 	case INAGG_HISTORY:
+	case INAGG_EXCLUDE:
 		return isk->joined || isk->sk.sk_state == TCP_SYN_SENT ? -EISCONN : 0;
 	case INAGG_BUFFER:
 		return isk->has_memory ? -EBUSY : 0;
@@ -139,6 +140,11 @@ static int set_number(struct inagg_sock *isk, int name, int value)
 		if (value < 1)
 			return -EINVAL;
 		set->history = inagg_history_limit(isk, value);
+		return 0;
+	case INAGG_EXCLUDE:
+		if (value && value < INAGG_LEAST_EXCLUDE_MS)
+			return -EINVAL;
+		set->exclude_ms = value;
 		return 0;
 	default:
 		return -ENOPROTOOPT;
@@ -220,6 +226,7 @@ static void get_info(struct inagg_sock *isk, struct inagg_info *info)
 	info->elements = isk->job.elements;
 	info->slots = isk->job.slots;
 	info->ahead = ahead;
+	info->excluded = isk->member.excluded;
 	info->srtt_ns = s[INAGG_DATA].worker.srtt_ns ?: s[INAGG_CONTROL].worker.srtt_ns;
 	spin_unlock_bh(&isk->lock);
 }
@@ -264,6 +271,9 @@ static int get_number(const struct inagg_sock *isk, int name, int *value)
 		return 0;
 	case INAGG_HISTORY:
 		*value = set->history;
+		return 0;
+	case INAGG_EXCLUDE:
+		*value = set->exclude_ms;
 		return 0;
 	case INAGG_KEY:
 		return -EOPNOTSUPP;

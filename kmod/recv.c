@@ -99,7 +99,7 @@ static void put_result(const struct inagg_tensor *t, struct msghdr *msg)
 	struct inagg_result_info info = {
 		.contributors = t->roll.in_all,
 		.count = t->roll.fewest,
-		.flags = t->roll.degraded ? INAGG_RESULT_DEGRADED : 0,
+		.flags = (t->roll.degraded ? INAGG_RESULT_DEGRADED : 0) | (t->renewed ? INAGG_RESULT_RENEWED : 0),
 		.block_elements = t->blocks ? t->per_block : 0,
 		.any = t->roll.in_any,
 		.blocks = t->blocks,

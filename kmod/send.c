@@ -36,7 +36,7 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	struct inagg_tensor *t;
 	int scale;
 
-	if (bytes % inagg_memory_bytes(type->dtype))
+	if (bytes % inagg_memory_bytes(type->dtype) || (bytes && type->flags & INAGG_TENSOR_RENEW))
 		return ERR_PTR(-EINVAL);
 	t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
 	if (!t)
@@ -46,6 +46,7 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	t->coding.op = op;
 	t->average = type->op == INAGG_AVG;
 	t->whole = !bytes || type->flags & INAGG_TENSOR_WHOLE;
+	t->renews = type->flags & INAGG_TENSOR_RENEW;
 	inagg_roll_init(&t->roll, isk->job.size);
 	t->dtype_op = inagg_wire_encoding(type->dtype, op, floats);
 	t->per_block = inagg_block_elements(isk->job.elements, t->dtype_op >> 4);
@@ -145,6 +146,16 @@ static int send_error(struct inagg_sock *isk)
 	return sk->sk_state == TCP_ESTABLISHED ? 0 : -ENOTCONN;
 }
 
+/* Block numbers begin anew behind @t, so there is nothing before it; its result is the maximum, over the ranks. */
+static int begin_renewal(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	if (!list_empty(&isk->tensors))
+		return -EBUSY;
+	t->exponent = inagg_membership_returning(&isk->member);
+	WRITE_ONCE(isk->renewal, t);
+	return 0;
+}
+
 /* Put a new tensor, whose first blocks are in the ring, behind the others. */
 static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 {
@@ -154,6 +165,8 @@ static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
 	error = send_error(isk);
+	if (!error && t->renews)
+		error = begin_renewal(isk, t);
 	if (!error) {
 		t->copied = t->filled;
 		list_add_tail(&t->list, &isk->tensors);
@@ -243,6 +256,8 @@ static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t lengt
 static bool may_send(const struct inagg_sock *isk)
 {
 	if (!READ_ONCE(isk->sending) && READ_ONCE(isk->tensor_count) >= INAGG_MOST_TENSORS)
+		return false;
+	if (READ_ONCE(isk->renewal))
 		return false;
 	return !isk->has_memory || is_free(isk, READ_ONCE(isk->fill));
 }

@@ -13,31 +13,31 @@
 
 #define AHEAD_STEP	512U	/* results looked at with the lock held */
 
-static u32 slots_of(const struct inagg_sock *isk, int stream)
+static u32 slots_of(const struct inagg_job_config *job, int stream)
 {
-	return stream == INAGG_DATA ? isk->job.slots : isk->job.control_slots;
+	return stream == INAGG_DATA ? job->slots : job->control_slots;
 }
 
 /* Most bytes of a block: with trio control blocks have no elements. */
-static u32 cell_bytes_of(const struct inagg_sock *isk, int stream)
+static u32 cell_bytes_of(const struct inagg_job_config *job, int stream)
 {
-	return stream == INAGG_CONTROL && isk->job.algorithm == INAGG_TRIO ? 0 : isk->job.elements * 4;
+	return stream == INAGG_CONTROL && job->algorithm == INAGG_TRIO ? 0 : job->elements * 4;
 }
 
-static u32 kept_of(const struct inagg_sock *isk, int stream)
+static u32 kept_of(const struct inagg_sock *isk, const struct inagg_job_config *job, int stream)
 {
-	return inagg_history_blocks(&isk->job, slots_of(isk, stream), isk->set.history);
+	return inagg_history_blocks(job, slots_of(job, stream), isk->set.history);
 }
 
-/** inagg_streams_bytes() - the memory of a joined socket's streams */
-u64 inagg_streams_bytes(const struct inagg_sock *isk)
+/** inagg_streams_bytes() - the memory of a socket's streams in @job */
+u64 inagg_streams_bytes(const struct inagg_sock *isk, const struct inagg_job_config *job)
 {
 	u64 bytes = 0;
 	int stream;
 
 	for (stream = 0; stream < INAGG_STREAMS; stream++)
-		bytes += (u64)slots_of(isk, stream) * (sizeof(struct inagg_wslot) + sizeof(struct inagg_record)) +
-			 (u64)kept_of(isk, stream) * (sizeof(struct inagg_kept) + cell_bytes_of(isk, stream));
+		bytes += (u64)slots_of(job, stream) * (sizeof(struct inagg_wslot) + sizeof(struct inagg_record)) +
+			 (u64)kept_of(isk, job, stream) * (sizeof(struct inagg_kept) + cell_bytes_of(job, stream));
 	return bytes;
 }
 
@@ -49,14 +49,14 @@ static void stream_free(struct inagg_stream *s)
 	vfree(s->kept);
 }
 
-static int stream_alloc(struct inagg_sock *isk, int stream, struct inagg_stream *s)
+static int stream_alloc(struct inagg_sock *isk, const struct inagg_job_config *job, int stream, struct inagg_stream *s)
 {
-	u32 slots = slots_of(isk, stream), blocks = kept_of(isk, stream);
+	u32 slots = slots_of(job, stream), blocks = kept_of(isk, job, stream);
 
-	s->cell_bytes = cell_bytes_of(isk, stream);
+	s->cell_bytes = cell_bytes_of(job, stream);
 	s->slots = kvcalloc(slots, sizeof(*s->slots), GFP_KERNEL_ACCOUNT);
 	s->records = kvcalloc(slots, sizeof(*s->records), GFP_KERNEL_ACCOUNT);
-	inagg_history_init(&s->history, &isk->job, kvcalloc(blocks, sizeof(struct inagg_kept), GFP_KERNEL_ACCOUNT), blocks);
+	inagg_history_init(&s->history, job, kvcalloc(blocks, sizeof(struct inagg_kept), GFP_KERNEL_ACCOUNT), blocks);
 	if (s->cell_bytes)
 		s->kept = __vmalloc((size_t)blocks * s->cell_bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (s->slots && s->records && s->history.results && (s->kept || !s->cell_bytes))
@@ -66,47 +66,45 @@ static int stream_alloc(struct inagg_sock *isk, int stream, struct inagg_stream 
 }
 
 /**
- * inagg_streams_alloc() - memory of a joined socket's streams
- * @isk: the socket; its job is known, nothing has been sent
+ * inagg_streams_alloc() - memory of a socket's streams in a job, of which nothing has been sent
+ * @isk: the socket
+ * @job: what the switch has said of it
+ * @streams: all zero; INAGG_STREAMS of them
  *
  * May sleep; charges the caller's cgroup.  Return: 0 or -ENOMEM.
  */
-int inagg_streams_alloc(struct inagg_sock *isk)
+int inagg_streams_alloc(struct inagg_sock *isk, const struct inagg_job_config *job, struct inagg_stream *streams)
 {
-	struct inagg_stream fresh[INAGG_STREAMS] = {};
 	u32 first_slot = 0, slots, i;
 	int stream, error;
 
 	for (stream = 0; stream < INAGG_STREAMS; stream++) {
-		slots = slots_of(isk, stream);
-		error = stream_alloc(isk, stream, &fresh[stream]);
+		slots = slots_of(job, stream);
+		error = stream_alloc(isk, job, stream, &streams[stream]);
 		if (error)
 			goto fail;
-		inagg_worker_init(&fresh[stream].worker, slots, (u64)isk->set.rto_min_us * NSEC_PER_USEC);
+		inagg_worker_init(&streams[stream].worker, slots, (u64)isk->set.rto_min_us * NSEC_PER_USEC);
 		for (i = 0; i < slots; i++)
-			inagg_wslot_init(&fresh[stream].slots[i], i);
-		fresh[stream].first_slot = first_slot;
-		fresh[stream].earliest_due = U64_MAX;
+			inagg_wslot_init(&streams[stream].slots[i], i);
+		streams[stream].first_slot = first_slot;
+		streams[stream].earliest_due = U64_MAX;
 		first_slot += slots;
 	}
-	spin_lock_bh(&isk->lock);
-	memcpy(isk->streams, fresh, sizeof(fresh));
-	isk->has_memory = true;
-	spin_unlock_bh(&isk->lock);
 	return 0;
 fail:
 	while (stream--)
-		stream_free(&fresh[stream]);
+		stream_free(&streams[stream]);
+	memset(streams, 0, INAGG_STREAMS * sizeof(*streams));
 	return error;
 }
 
-void inagg_streams_free(struct inagg_sock *isk)
+void inagg_streams_free(struct inagg_stream *streams)
 {
 	int stream;
 
 	for (stream = 0; stream < INAGG_STREAMS; stream++)
-		stream_free(&isk->streams[stream]);
-	memset(isk->streams, 0, sizeof(isk->streams));
+		stream_free(&streams[stream]);
+	memset(streams, 0, INAGG_STREAMS * sizeof(*streams));
 }
 
 /* Sending. */

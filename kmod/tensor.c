@@ -42,6 +42,7 @@ static void free_ring(struct inagg_ring *ring)
 /** inagg_alloc_memory() - all that a joined socket needs, before its first tensor; may sleep; 0 or an errno */
 int inagg_alloc_memory(struct inagg_sock *isk)
 {
+	struct inagg_stream streams[INAGG_STREAMS] = {};
 	struct inagg_ring *ring = &isk->ring;
 	u64 bytes, wire;
 	int error;
@@ -50,18 +51,23 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 		return 0;
 	ring->cell_bytes = isk->job.elements * 4;
 	ring->cells = rounddown_pow_of_two(max(isk->set.buffer / ring->cell_bytes, 4U));
-	wire = inagg_wire_bytes(isk);
-	bytes = sizeof(*isk) + wire + (u64)ring->cells * (ring->cell_bytes + sizeof(u64)) + inagg_streams_bytes(isk);
+	wire = inagg_wire_bytes(&isk->job);
+	bytes = sizeof(*isk) + wire + (u64)ring->cells * (ring->cell_bytes + sizeof(u64)) +
+		inagg_streams_bytes(isk, &isk->job);
 	error = inagg_charge(isk, bytes);
 	if (error)
 		return error;
 	ring->memory = __vmalloc((size_t)ring->cells * ring->cell_bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	ring->contributors = kvcalloc(ring->cells, sizeof(u64), GFP_KERNEL_ACCOUNT);
 	if (ring->memory && ring->contributors)
-		error = inagg_streams_alloc(isk);
+		error = inagg_streams_alloc(isk, &isk->job, streams);
 	if (ring->memory && ring->contributors && !error) {
 		isk->memcg = get_mem_cgroup_from_mm(current->mm);
 		isk->wire_limit = wire;
+		spin_lock_bh(&isk->lock);
+		memcpy(isk->streams, streams, sizeof(streams));
+		isk->has_memory = true;
+		spin_unlock_bh(&isk->lock);
 		return 0;
 	}
 	free_ring(ring);
@@ -80,7 +86,7 @@ void inagg_free_tensors(struct inagg_sock *isk)
 	list_for_each_entry_safe(t, next, &isk->tensors, list)
 		free_tensor(t);
 	INIT_LIST_HEAD(&isk->tensors);
-	inagg_streams_free(isk);
+	inagg_streams_free(isk->streams);
 	free_ring(&isk->ring);
 	mem_cgroup_put(isk->memcg);
 	isk->memcg = NULL;
@@ -259,7 +265,8 @@ void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 	isk->unassigned = t;
 }
 
-static void advance_active(struct inagg_sock *isk)
+/** inagg_advance_active() - some tensor may have its results; @isk is locked */
+void inagg_advance_active(struct inagg_sock *isk)
 {
 	while (isk->active && has_results(isk->active))
 		isk->active = next_tensor(isk, isk->active);
@@ -286,6 +293,8 @@ static void store_elements(struct inagg_sock *isk, struct inagg_tensor *t, u32 i
 static void agree(struct inagg_sock *isk, struct inagg_tensor *t, u8 scale, struct inagg_burst *burst)
 {
 	t->agreed = true;
+	if (t->renews)
+		inagg_renewal_agreed(isk, t, scale, burst);
 	if (t->bytes) {
 		inagg_guess_learn(&isk->guesses, t->turn, scale);
 		inagg_ask_scales(isk, burst);
@@ -323,7 +332,7 @@ static void store_exponent(struct inagg_sock *isk, struct inagg_tensor *t, const
 	t->sum->mismatch |= meta->dtype_op != INAGG_WIRE_NONE << 4;
 	t->sum->scale = meta->next_scale;
 	t->sum->scale_known = true;
-	advance_active(isk);
+	inagg_advance_active(isk);
 	list_del(&t->list);
 	kfree(t);
 	inagg_assign_blocks(isk, burst);
@@ -360,7 +369,7 @@ void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct ina
 		store_control(isk, block, meta, payload, burst);
 	else
 		store_data(isk, block, meta, payload, burst);
-	advance_active(isk);
+	inagg_advance_active(isk);
 }
 
 /* Throw away what is here; @isk is locked and has no receiver. */

@@ -52,7 +52,7 @@ static inline u32 blocks_in(const struct inagg_tensor *t, u64 bytes)
 
 static inline bool has_results(const struct inagg_tensor *t)
 {
-	return t->assigned && !t->left && !t->controls_left;
+	return t->assigned && !t->left && !t->controls_left && !t->renewing;
 }
 
 /* How far its stream has come, from the first block that brings its result on. */
@@ -116,6 +116,7 @@ void inagg_ask_scales(struct inagg_sock *isk, struct inagg_burst *burst);
 void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst);
 void inagg_open_copied(struct inagg_sock *isk, struct inagg_tensor *t, struct inagg_burst *burst);
 void inagg_free_cells(struct inagg_sock *isk, u32 tail);
+void inagg_advance_active(struct inagg_sock *isk);
 void inagg_unlink_tensor(struct inagg_sock *isk, struct inagg_tensor *t);
 
 /* nonfinite.c */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One high-resolution timer a socket, in softirq: JOINs that nobody answered, blocks that are due or wait for the
+ * One high-resolution timer a socket, in softirq: JOINs that nobody answered or that say that this rank is there, blocks that are due or wait for the
  * next burst, and the deadline.
  */
 #include "af_inagg.h"
@@ -36,7 +36,7 @@ static u64 next_burst(const struct inagg_sock *isk)
 
 static u64 run_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 {
-	if (!inagg_in_flight(isk))
+	if (!inagg_in_flight(isk) && !isk->renewal)
 		return U64_MAX;
 	if (burst->now >= deadline_of(isk)) {
 		inagg_fail(isk, ETIMEDOUT, 0);
@@ -45,6 +45,30 @@ static u64 run_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 	if (inagg_waits(isk))
 		inagg_open_waiting(isk, burst);
 	return min3(inagg_run_timers(isk, burst), next_burst(isk), deadline_of(isk));
+}
+
+/* Who is silent may be taken for gone, also between tensors; returns when to look again. */
+static u64 run_membership(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	int what;
+
+	if (isk->sk.sk_state != TCP_ESTABLISHED)
+		return U64_MAX;	/* just failed */
+	if (burst->now < inagg_membership_due(&isk->member))
+		return inagg_membership_due(&isk->member);
+	what = inagg_membership_say(&isk->member, burst->now);
+	if (what & INAGG_SAY_PRESENT)
+		inagg_send_membership(isk, INAGG_JOIN, burst);
+	if (what & INAGG_SAY_NEXT)
+		inagg_send_renewal(isk, burst);
+	return inagg_membership_due(&isk->member);
+}
+
+static u64 run_member(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	u64 due = run_blocks(isk, burst);
+
+	return min(due, run_membership(isk, burst));
 }
 
 static enum hrtimer_restart expired(struct hrtimer *timer)
@@ -59,7 +83,7 @@ static enum hrtimer_restart expired(struct hrtimer *timer)
 	if (isk->sk.sk_state == TCP_SYN_SENT)
 		due = run_join(isk, &burst);
 	else if (isk->sk.sk_state == TCP_ESTABLISHED)
-		due = run_blocks(isk, &burst);
+		due = run_member(isk, &burst);
 	if (due != U64_MAX)
 		inagg_timer_arm(isk, due);
 	spin_unlock(&isk->lock);

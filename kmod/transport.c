@@ -146,12 +146,12 @@ int inagg_path_interface(struct inagg_sock *isk)
 	return index;
 }
 
-/** inagg_wire_bytes() - most memory of packets below a joined socket: each block of its windows twice */
-u64 inagg_wire_bytes(const struct inagg_sock *isk)
+/** inagg_wire_bytes() - most memory of packets below a socket in @job: each block of its windows twice */
+u64 inagg_wire_bytes(const struct inagg_job_config *job)
 {
-	u64 packet = PACKET_OVERHEAD + HEADROOM + sizeof(struct inagg_hdr) + isk->job.elements * 4;
+	u64 packet = PACKET_OVERHEAD + HEADROOM + sizeof(struct inagg_hdr) + job->elements * 4;
 
-	return 2 * packet * (isk->job.slots + isk->job.control_slots);
+	return 2 * packet * (job->slots + job->control_slots);
 }
 
 /**
@@ -235,13 +235,7 @@ void inagg_transmit(struct inagg_sock *isk, struct inagg_burst *burst)
 	local_bh_enable();
 }
 
-/**
- * inagg_send_membership() - queue a JOIN or LEAVE
- * @isk: the socket, locked
- * @type: INAGG_JOIN or INAGG_LEAVE
- * @burst: takes the packet
- */
-void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *burst)
+static void send_join(struct inagg_sock *isk, u8 type, u64 nonce, u8 flags, struct inagg_burst *burst)
 {
 	struct sk_buff *skb = inagg_packet_alloc(isk, sizeof(struct inagg_join));
 	struct inagg_join *join;
@@ -252,14 +246,32 @@ void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *
 	h = skb_put(skb, sizeof(*h));
 	join = skb_put(skb, sizeof(*join));
 	inagg_hdr_start(h, &isk->job, type);
-	inagg_join_fill(join, &isk->job, isk->nonce, ntohs(isk->link.port));
+	inagg_join_fill(join, &isk->job, nonce, ntohs(isk->link.port));
+	join->flags |= flags;
 	if (inagg_mac_key_is_set(&isk->key)) {
-		inagg_hdr_set_challenge(h, isk->challenge);
+		inagg_hdr_set_challenge(h, isk->member.challenge);
 		inagg_hdr_prove(h, join, &isk->key);
 	}
 	/* always with its checksum: a damaged JOIN would name another port or size */
 	inagg_hdr_seal_checked(h, inagg_body_checksum(join));
 	inagg_packet_queue(isk, skb, burst);
+}
+
+/**
+ * inagg_send_membership() - queue a JOIN or LEAVE
+ * @isk: the socket, locked
+ * @type: INAGG_JOIN or INAGG_LEAVE
+ * @burst: takes the packet
+ */
+void inagg_send_membership(struct inagg_sock *isk, u8 type, struct inagg_burst *burst)
+{
+	send_join(isk, type, isk->member.nonce, 0, burst);
+}
+
+/** inagg_send_renewal() - queue the JOIN that asks for the next generation; @isk is locked */
+void inagg_send_renewal(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	send_join(isk, INAGG_JOIN, isk->member.next_nonce, INAGG_JOIN_RENEW, burst);
 }
 
 /* Receiving. */
@@ -305,7 +317,7 @@ static bool is_about_us(struct inagg_sock *isk, const struct inagg_hdr *h, const
 		return false;
 	if (!inagg_packet_intact(h, inagg_body_checksum(body)))
 		return false;
-	return inagg_swap64(config->nonce) == isk->nonce && is_proven(isk, h, body);
+	return inagg_membership_is(&isk->member, inagg_swap64(config->nonce)) && is_proven(isk, h, body);
 }
 
 /** inagg_established() - the switch has accepted this rank of @job; @isk is locked */
@@ -315,62 +327,84 @@ void inagg_established(struct inagg_sock *isk, const struct inagg_job_config *jo
 	isk->boots.latest = job->boot;
 	isk->joined = true;
 	isk->sk.sk_state = TCP_ESTABLISHED;
+	inagg_timer_arm(isk, inagg_membership_due(&isk->member));
 	isk->sk.sk_state_change(&isk->sk);
 }
 
-/* We have a seat in a job that excludes silent ranks, and would not say that we are there. */
-static void decline(struct inagg_sock *isk, const struct inagg_job_config *job, struct inagg_burst *burst)
-{
-	struct inagg_job_config asked = isk->job;
-
-	isk->job = *job;	/* the generation that is left */
-	inagg_send_membership(isk, INAGG_LEAVE, burst);
-	isk->job = asked;
-	inagg_fail(isk, errno_of(INAGG_R_ALGORITHM), INAGG_R_ALGORITHM);
-}
-
-static void on_config(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_config *config,
-		      struct inagg_burst *burst)
+static void on_accepted(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_config *config, u64 now)
 {
 	struct inagg_job_config job = isk->job;
-	int reason;
+	int reason = -inagg_config_accept(&job, h, config);
 
-	if (isk->sk.sk_state != TCP_SYN_SENT)
-		return;	/* the answer to a repeated JOIN */
-	reason = -inagg_config_accept(&job, h, config);
 	trace_inagg_join(isk, reason);
-	if (reason)
+	if (reason) {
 		inagg_fail(isk, errno_of(reason), reason);
-	else if (config->flags & INAGG_JOIN_WATCHED)
-		decline(isk, &job, burst);
-	else if (config->group_port)
+		return;
+	}
+	inagg_membership_begin(&isk->member, job.size, h, config, now);
+	if (config->group_port)
 		inagg_group_join(isk, &job, config);
 	else
 		inagg_established(isk, &job);
 }
 
+/* The answer to a repeated JOIN, or to that for the next generation. */
+static void on_confirmed(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_config *config)
+{
+	struct inagg_job_config job = isk->job;
+
+	if (inagg_membership_config(&isk->member, &job, h, config) == INAGG_RENEWED)
+		inagg_renewal_begin(isk, &job);
+}
+
 /* The JOIN is repeated with it, at once. */
 static void on_challenge(struct inagg_sock *isk, u64 challenge, struct inagg_burst *burst)
 {
-	if (isk->sk.sk_state != TCP_SYN_SENT || isk->challenge == challenge)
+	if (isk->member.challenge == challenge)
 		return;
-	isk->challenge = challenge;
+	isk->member.challenge = challenge;
 	inagg_send_membership(isk, INAGG_JOIN, burst);
 }
 
-static void on_refused(struct inagg_sock *isk, const struct inagg_hdr *h, struct inagg_burst *burst)
+static void on_join_refused(struct inagg_sock *isk, const struct inagg_hdr *h, struct inagg_burst *burst)
 {
 	u32 reason = inagg_swap32(h->slot);
 
 	trace_inagg_join(isk, reason);
 	if (reason == INAGG_R_CHALLENGE)
 		on_challenge(isk, inagg_hdr_challenge(h), burst);
-	else if (isk->sk.sk_state == TCP_SYN_SENT && inagg_refusal_may_pass(reason))
+	else if (inagg_refusal_may_pass(reason))
 		isk->not_yet = reason;	/* the join is repeated */
-	else if (isk->sk.sk_state == TCP_SYN_SENT)
+	else
 		inagg_fail(isk, errno_of(reason), reason);
+}
+
+static void on_member_refused(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_join *asked, u64 now)
+{
+	switch (inagg_membership_refused(&isk->member, &isk->job, h, asked)) {
+	case INAGG_CHALLENGED:
+		inagg_timer_arm(isk, now);
+		break;
+	case INAGG_ENDED:
+		trace_inagg_join(isk, inagg_swap32(h->slot));
+		inagg_fail(isk, ECONNRESET, inagg_swap32(h->slot));
+		break;
+	}
+}
+
+/* An answer to what we have said of our membership, or news of it. */
+static void on_membership(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, struct inagg_burst *burst)
+{
+	bool refused = inagg_hdr_type(h) == INAGG_REFUSED;
+
+	if (isk->sk.sk_state == TCP_SYN_SENT && refused)
+		on_join_refused(isk, h, burst);
+	else if (isk->sk.sk_state == TCP_SYN_SENT)
+		on_accepted(isk, h, body, burst->now);
+	else if (isk->sk.sk_state == TCP_ESTABLISHED && refused)
+		on_member_refused(isk, h, body, burst->now);
 	else if (isk->sk.sk_state == TCP_ESTABLISHED)
-		inagg_fail(isk, ECONNRESET, reason);
+		on_confirmed(isk, h, body);
 }
 
 static void handle(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes,
@@ -386,10 +420,8 @@ static void handle(struct inagg_sock *isk, const struct inagg_hdr *h, const void
 			inagg_receive_block(isk, h, body, bytes, burst);
 	} else if ((type != INAGG_CONFIG && type != INAGG_REFUSED) || !is_about_us(isk, h, body, bytes)) {
 		inagg_count_drop(isk, INAGG_R_TYPE);
-	} else if (type == INAGG_CONFIG) {
-		on_config(isk, h, body, burst);
 	} else {
-		on_refused(isk, h, burst);
+		on_membership(isk, h, body, burst);
 	}
 }
 

@@ -68,6 +68,7 @@ enum inagg_sockopt {
 	INAGG_EXPIRY		= 13,	/* trio: microseconds that a block waits for its next rank; 0: for all; before connect() */
 	INAGG_QUORUM		= 14,	/* trio: ranks that decide a block at once; 0: all; before connect() */
 	INAGG_HISTORY		= 15,	/* trio: bytes of results kept for and from stragglers; before connect() */
+	INAGG_EXCLUDE		= 16,	/* trio: milliseconds of silence after which the others go on without a rank; 0: never; before connect() */
 };
 
 #define INAGG_MOST_BLOCKS	512	/* in one INAGG_CMSG_BLOCKS */
@@ -82,6 +83,7 @@ enum inagg_cmsg {
 
 enum inagg_tensor_flag {
 	INAGG_TENSOR_WHOLE	= 1 << 0,	/* trio: no result without all ranks */
+	INAGG_TENSOR_RENEW	= 1 << 1,	/* of a barrier: take excluded ranks back that have joined again */
 };
 
 struct inagg_tensor_type {
@@ -93,6 +95,7 @@ struct inagg_tensor_type {
 
 enum inagg_result_flag {
 	INAGG_RESULT_DEGRADED	= 1 << 0,	/* some ranks are missing from the result */
+	INAGG_RESULT_RENEWED	= 1 << 1,	/* of a barrier: the job has gone on to its next generation */
 };
 
 /* A tensor travels in blocks, and with trio each is decided for itself. */
@@ -139,6 +142,7 @@ struct inagg_info {
 	__u64	abstained;	/* trio: blocks that this rank could not add to: their scale was agreed without it */
 	__u64	refused;	/* trio: contributions for which the switch had no room */
 	__u64	ahead;		/* trio: data blocks behind those of all tensors sent, whose results are here */
+	__u64	excluded;	/* trio: bitmap of ranks that the others have gone on without */
 };
 
 #endif /* INAGG_UAPI_H */

@@ -446,7 +446,6 @@ TEST_F(JoinTest, SenselessConfigsFailTheJoin) {
     } cases[] = {
         {EINVAL, [](auto &c) { c.size = inagg_swap16(3); }},
         {EPROTONOSUPPORT, [](auto &c) { c.algorithm = INAGG_TRIO; }},
-        {EPROTONOSUPPORT, [](auto &c) { c.flags |= INAGG_JOIN_WATCHED; }},
         {EMSGSIZE, [](auto &c) { c.elements = 0; }},
         {EMSGSIZE, [](auto &c) { c.elements = inagg_swap16(33); }},
         {EMSGSIZE, [](auto &c) { c.elements = inagg_swap16(832); }},
@@ -477,13 +476,6 @@ TEST_F(JoinTest, SenselessConfigsFailTheJoin) {
     }
     deaf = false;
     EXPECT_EQ(ranks[0].connect(2), 0);
-}
-
-TEST_F(JoinTest, ASeatThatIsNotTakenIsGivenBack) {
-    answer_with([](auto &c) { c.flags |= INAGG_JOIN_WATCHED; });
-    EXPECT_EQ(ranks[0].connect(2), -EPROTONOSUPPORT);
-    EXPECT_EQ(inagg_hdr_type(&sent), INAGG_LEAVE);
-    EXPECT_EQ(sent.generation, inagg_swap16(5));
 }
 
 TEST_F(JoinTest, RefusalsHaveTheirErrors) {

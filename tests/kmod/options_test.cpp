@@ -34,6 +34,7 @@ static const Range ranges[] = {
     {INAGG_BUFFER, 4 << 20, {1, 256 << 20}, {0, -1}},
     {INAGG_EXPIRY, 0, {0, 1, INT32_MAX}, {-1, INT32_MIN}},
     {INAGG_QUORUM, 0, {0, 1, 64}, {-1, 65}},
+    {INAGG_EXCLUDE, 0, {0, 1000, INT32_MAX}, {-1, 1, 999}},
     {INAGG_HISTORY, 16 << 20, {1, 16 << 20}, {0, -1}}, // a 32nd of the memory_limit
 };
 
@@ -85,9 +86,9 @@ TEST_F(OptionsTest, LengthsAndPointersAreChecked) {
 TEST_F(OptionsTest, UnknownOptionsAndLevelsAreRefused) {
     Rank rank;
     int value = 0, length = 4;
-    for (const int name : {-1, 0, 16, 1000})
+    for (const int name : {-1, 0, 17, 1000})
         EXPECT_EQ(rank.set(name, 0), -ENOPROTOOPT) << name;
-    for (const int name : {-1, 0, 16, 1000})
+    for (const int name : {-1, 0, 17, 1000})
         EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, name, &value, &length), -ENOPROTOOPT) << name;
     EXPECT_EQ(rank.set(INAGG_INFO, 0), -ENOPROTOOPT) << "can only be read";
     EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, INAGG_KEY, &value, &length), -EOPNOTSUPP) << "can only be written";
@@ -127,7 +128,7 @@ TEST_F(OptionsTest, WhatTheJobWasMadeWithStays) {
     join(1);
     const std::array<uint8_t, 16> key = {1};
     EXPECT_EQ(mock_setsockopt(ranks[0].sock, SOL_INAGG, INAGG_KEY, key.data(), 16), -EISCONN);
-    for (const int option : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY})
+    for (const int option : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY, INAGG_EXCLUDE})
         EXPECT_EQ(ranks[0].set(option, ranks[0].get(option)), -EISCONN) << option;
     EXPECT_EQ(set_text(ranks[0], "switchml", 8), -EISCONN);
     for (const int option : {INAGG_DTYPE, INAGG_OP, INAGG_SCALE, INAGG_DEADLINE, INAGG_BUFFER})
@@ -149,7 +150,7 @@ TEST_F(OptionsTest, WhatTheJoinAsksForStaysWhileItWaits) {
 }
 
 TEST_F(OptionsTest, OnlyTrioLeavesRanksOut) {
-    for (const auto &[option, value] : {std::pair{INAGG_EXPIRY, 1000}, {INAGG_QUORUM, 1}, {INAGG_QUORUM, 3}}) {
+    for (const auto &[option, value] : {std::pair{INAGG_EXPIRY, 1000}, {INAGG_QUORUM, 1}, {INAGG_QUORUM, 3}, {INAGG_EXCLUDE, 1000}}) {
         Rank rank;
         ASSERT_EQ(rank.bind(0), 0);
         EXPECT_EQ(rank.set(option, value), 0);

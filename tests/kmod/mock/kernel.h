@@ -74,6 +74,7 @@ typedef unsigned int gfp_t;
 #define min(a, b)		({ __typeof__(a) _a = (a); __typeof__(b) _b = (b); _a < _b ? _a : _b; })
 #define max(a, b)		({ __typeof__(a) _a = (a); __typeof__(b) _b = (b); _a > _b ? _a : _b; })
 #define min_t(type, a, b)	min((type)(a), (type)(b))
+#define swap(a, b)		do { __typeof__(a) _a = (a); (a) = (b); (b) = _a; } while (0)
 #define min3(a, b, c)		min(min(a, b), c)
 #define max_t(type, a, b)	max((type)(a), (type)(b))
 #define round_up(x, to)		((((x) - 1) | ((__typeof__(x))(to) - 1)) + 1)

@@ -195,6 +195,11 @@ void SoftwareSwitch::end_job(uint16_t number, inagg_reason reason) {
     }
 }
 
+void SoftwareSwitch::exclude(uint16_t number, uint16_t rank) {
+    const std::lock_guard lock(mutex_);
+    jobs_.at(number).record.all &= ~inagg_rank_bit(rank);
+}
+
 SoftwareSwitchCounters SoftwareSwitch::counters() {
     const std::lock_guard lock(mutex_);
     return counters_;
@@ -253,6 +258,8 @@ int SoftwareSwitch::handle_block(Job &job, const Packet &packet) {
         return verdict;
     if (!job.members[block.rank].nonce)
         return -INAGG_R_RANK;
+    if (inagg_job_excludes(&job.record, block.rank))
+        return -INAGG_R_EXCLUDED;
     if (job.record.flags & INAGG_JOIN_CHECKED &&
         !inagg_packet_intact(&packet.header,
                              inagg_payload_checksum(packet.body.data(), packet.body.size())))
@@ -539,6 +546,8 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
     job.record.elements = std::min(inagg_swap16(asked.elements), options_.elements);
     job.record.algorithm = asked.algorithm;
     job.record.flags = asked.flags;
+    if (asked.exclude_ms)
+        job.record.flags |= INAGG_JOIN_WATCHED;
     if (asked.algorithm == INAGG_CANARY) // partial sums of 16-bit floats have no room in 16 bits
         job.record.flags |= INAGG_JOIN_TREE;
     job.record.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(job.record.size));
@@ -598,12 +607,15 @@ void SoftwareSwitch::join(const Packet &packet) {
     if (asked.algorithm != job.record.algorithm || !is_here(asked.algorithm))
         return refuse(packet, to, INAGG_R_ALGORITHM);
     const uint64_t nonce = inagg_swap64(asked.nonce);
+    if (is_put_off(job, packet, {nonce, to, false}, asked.flags))
+        return;
     if (job.members[rank].nonce && job.members[rank].nonce != nonce)
         restart(job);
     job.members[rank] = {nonce, to, false};
 
     inagg_hdr header = answer_to(packet.header, INAGG_CONFIG, boot_);
     header.generation = inagg_swap16(job.record.generation);
+    header.contributors = inagg_swap64(job.record.all);
     inagg_config config{};
     config.nonce = asked.nonce;
     config.size = inagg_swap16(job.record.size);
@@ -615,6 +627,35 @@ void SoftwareSwitch::join(const Packet &packet) {
     if (options_.group.length)
         name_group(options_.group, config);
     transmit(header, std::as_bytes(std::span(&config, 1)), to);
+}
+
+// Is this JOIN one for the next generation, which has not begun? It does when all that are not excluded ask for it.
+bool SoftwareSwitch::is_put_off(Job &job, const Packet &packet, const Member &member, uint8_t flags) {
+    const uint16_t rank = inagg_swap16(packet.header.source);
+    const bool excluded = inagg_job_excludes(&job.record, rank), asks = flags & INAGG_JOIN_RENEW;
+    const uint64_t nonce = job.members[rank].nonce;
+    if (nonce == member.nonce || (!excluded && !asks)) {
+        if (excluded)
+            refuse(packet, member.endpoint, INAGG_R_EXCLUDED);
+        const bool is_old = nonce && nonce != member.nonce; // of the generation before
+        return excluded || (is_old && job.record.flags & INAGG_JOIN_WATCHED);
+    }
+    job.next[rank] = member;
+    uint64_t next = 0;
+    for (const auto &[who, as] : job.next)
+        next |= inagg_rank_bit(who);
+    if (job.record.all & ~next) {
+        job.record.flags |= excluded ? INAGG_JOIN_RETURNING : 0;
+        if (excluded)
+            refuse(packet, member.endpoint, INAGG_R_EXCLUDED);
+        return true;
+    }
+    job.record.all = next;
+    job.record.flags &= ~INAGG_JOIN_RETURNING;
+    restart(job);
+    for (const auto &[who, as] : std::exchange(job.next, {}))
+        job.members[who] = as;
+    return false;
 }
 
 void SoftwareSwitch::leave(const Packet &packet) {
@@ -643,7 +684,7 @@ void SoftwareSwitch::send_result(const Job &job, const Slot &slot, const inagg_h
     inagg_hdr header = answer_to(asked, INAGG_RESULT, boot_);
     if (slot.state.flags & INAGG_SLOT_SATURATED)
         header.level_flags |= inagg_swap16(INAGG_F_SATURATED);
-    if (slot.state.seen != job.record.all)
+    if (slot.state.seen != inagg_all_ranks(job.record.size))
         header.level_flags |= inagg_swap16(INAGG_F_DEGRADED);
     header.count = inagg_swap16(static_cast<uint16_t>(inagg_count_ranks(slot.state.seen)));
     header.contributors = inagg_swap64(slot.state.seen);

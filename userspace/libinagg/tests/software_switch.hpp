@@ -87,6 +87,8 @@ public:
     void silence();
     // Tell the members of `job` that it ended.
     void end_job(uint16_t job, inagg_reason reason);
+    // The other ranks of `job` go on without this one.
+    void exclude(uint16_t job, uint16_t rank);
     SoftwareSwitchCounters counters();
     // From now on.
     void reset_most_open();
@@ -122,6 +124,7 @@ private:
         inagg_policy policy{};
         uint32_t open = 0;
         uint64_t swept_ns = 0;
+        std::map<uint16_t, Member> next; // who goes on to the next generation, or waits to come back in it
         // canary
         std::map<DescriptorKey, Descriptor> descriptors;
     };
@@ -163,6 +166,7 @@ private:
     void refuse(const Packet &packet, const Endpoint &to, inagg_reason reason);
     Job &create(uint16_t number, const struct inagg_join &asked);
     void restart(Job &job);
+    bool is_put_off(Job &job, const Packet &packet, const Member &member, uint8_t flags);
     static void forget(Job &job);
     void fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body);
     void note_open(const Job &job);
