@@ -10,6 +10,7 @@
 #include <inagg/core/job.h>
 #include <inagg/core/leader.h>
 #include <inagg/core/mac.h>
+#include <inagg/core/membership.h>
 #include <inagg/core/packet.h>
 #include <inagg/core/combiner.h>
 #include <inagg/core/presence.h>
