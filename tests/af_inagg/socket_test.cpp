@@ -2,6 +2,9 @@
 // What docs/man/inagg.7 says of each system call, on real sockets through a real switch.
 #include "rank.hpp"
 
+#include <inagg/core/types.h>
+#include <inagg/reason.h>
+
 #include <gtest/gtest.h>
 #include <liburing.h>
 #include <linux/errqueue.h>
@@ -333,6 +336,7 @@ TEST(Options, HaveDefaultsAndRanges) {
         {INAGG_BUFFER, 4 << 20, 65536, {0, -1}},
         {INAGG_EXPIRY, 0, 10000, {-1}},
         {INAGG_QUORUM, 0, 64, {-1, 65}},
+        {INAGG_EXCLUDE, 0, 1000, {-1, 1, 999}},
     };
     for (const Case &c : cases) {
         EXPECT_EQ(get(fd.get(), c.name), c.standard) << c.name;
@@ -371,7 +375,7 @@ TEST(Options, NameTheAlgorithm) {
 
 TEST(Options, AreFixedOnceJoined) {
     const auto ranks = join(1);
-    for (const int name : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY})
+    for (const int name : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY, INAGG_EXCLUDE})
         EXPECT_ERRNO(set(ranks[0].get(), name, 1), EISCONN) << name;
     EXPECT_EQ(set(ranks[0].get(), INAGG_BUFFER, 65536), 0);
     EXPECT_EQ(send_all(ranks[0].get(), ramp<float>(8, 0)), 32);
@@ -615,10 +619,10 @@ TEST(Trio, WaitsForAllWhereThatIsAsked) {
 }
 
 TEST(Trio, OnlyItLeavesRanksOut) {
-    for (const int name : {INAGG_EXPIRY, INAGG_QUORUM}) {
+    for (const int name : {INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE}) {
         const Fd fd = open_socket(SOCK_NONBLOCK);
         ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
-        EXPECT_EQ(set(fd.get(), name, 3), 0);
+        EXPECT_EQ(set(fd.get(), name, name == INAGG_EXCLUDE ? 1000 : 1), 0);
         EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, new_job(), 2)), EINVAL);
     }
     const Fd fd = open_socket(SOCK_NONBLOCK);
@@ -626,6 +630,124 @@ TEST(Trio, OnlyItLeavesRanksOut) {
     use_trio(fd.get());
     EXPECT_EQ(set(fd.get(), INAGG_QUORUM, 3), 0);
     EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, new_job(), 2)), EINVAL) << "of more ranks than there are";
+}
+
+// Jobs that exclude silent ranks.
+
+constexpr inagg_tensor_type renewal = {INAGG_INT32, INAGG_SUM, INAGG_TENSOR_RENEW, 0};
+
+void exclude_the_silent(int fd) {
+    use_trio(fd);
+    EXPECT_EQ(set(fd, INAGG_EXCLUDE, 2000), 0);
+    EXPECT_EQ(set(fd, INAGG_DTYPE, INAGG_INT32), 0);
+}
+
+// What leaves through this interface, or with "" through any.
+void use_interface(int fd, const std::string &name) {
+    ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name.c_str(), static_cast<socklen_t>(name.size())), 0);
+}
+
+// A tensor of ones is the sum of `ranks`, which are the job's first.
+void expect_sum(const std::vector<Fd> &sockets, int ranks) {
+    for (int r = 0; r < ranks; r++)
+        ASSERT_EQ(send_all(sockets[r].get(), std::vector<int32_t>(1000, 1)), 4000);
+    for (int r = 0; r < ranks; r++) {
+        std::vector<int32_t> got(1000);
+        const Received received = receive_message(sockets[r].get(), got.data(), 4000);
+        ASSERT_EQ(received.bytes, 4000) << strerror(errno);
+        EXPECT_EQ(got, std::vector<int32_t>(1000, ranks));
+        EXPECT_EQ(received.info.contributors, inagg_all_ranks(static_cast<uint32_t>(ranks)));
+    }
+}
+
+// Ranks 0 and 1 come to a renewal; true: the job has gone on.
+bool renew(const std::vector<Fd> &ranks) {
+    for (const int r : {0, 1})
+        EXPECT_EQ(send_typed(ranks[r].get(), nullptr, 0, renewal), 0);
+    bool renewed[2];
+    for (const int r : {0, 1}) {
+        const Received received = receive_message(ranks[r].get(), nullptr, 0);
+        EXPECT_EQ(received.bytes, 0) << strerror(errno);
+        EXPECT_TRUE(received.flags & MSG_EOR);
+        renewed[r] = received.info.flags & INAGG_RESULT_RENEWED;
+    }
+    EXPECT_EQ(renewed[0], renewed[1]);
+    return renewed[0];
+}
+
+TEST(Exclusion, WhoIsIdleIsNotSilent) {
+    const auto ranks = join(2, exclude_the_silent);
+    sleep(4);
+    expect_sum(ranks, 2);
+    EXPECT_EQ(info_of(ranks[0].get()).excluded, 0U);
+    EXPECT_FALSE(renew(ranks)) << "a barrier";
+}
+
+TEST(Exclusion, TheOthersGoOnAndTakeBackWhoJoinsAgain) {
+    auto ranks = join(3, exclude_the_silent);
+    expect_sum(ranks, 3);
+    use_interface(ranks[2].get(), "lo"); // where no switch is
+    expect_sum(ranks, 2);
+    for (int i = 0; i < 100 && !info_of(ranks[0].get()).excluded; i++)
+        usleep(20000);
+    EXPECT_EQ(info_of(ranks[0].get()).excluded, 4U);
+    EXPECT_FALSE(renew(ranks)) << "nobody waits";
+
+    use_interface(ranks[2].get(), "");
+    EXPECT_TRUE(wait_for(ranks[2].get(), POLLIN) & POLLERR);
+    int32_t one = 1;
+    EXPECT_ERRNO(recv(ranks[2].get(), &one, 4, 0), ECONNRESET);
+    Fault fault{};
+    ASSERT_TRUE(read_fault(ranks[2].get(), fault));
+    EXPECT_EQ(fault.fault.reason, unsigned{INAGG_R_EXCLUDED});
+    EXPECT_ERRNO(send(ranks[2].get(), &one, 4, MSG_NOSIGNAL), ENOTCONN);
+
+    sockaddr_inagg peer{};
+    socklen_t length = sizeof(peer);
+    ASSERT_EQ(getpeername(ranks[0].get(), reinterpret_cast<sockaddr *>(&peer), &length), 0);
+    Fd back = open_socket(SOCK_NONBLOCK);
+    ASSERT_EQ(bind_to(back.get(), address("::", 2)), 0);
+    exclude_the_silent(back.get());
+    EXPECT_ERRNO(connect_to(back.get(), peer), EINPROGRESS);
+
+    EXPECT_ERRNO(send_typed(ranks[0].get(), &one, 4, renewal), EINVAL) << "no barrier";
+    for (const int r : {0, 1})
+        ASSERT_EQ(send_all(ranks[r].get(), std::vector<int32_t>(1, 1)), 4);
+    EXPECT_ERRNO(send_typed(ranks[0].get(), nullptr, 0, renewal), EBUSY) << "behind what is not received";
+    for (const int r : {0, 1})
+        EXPECT_EQ(receive<int32_t>(ranks[r].get(), 1), std::vector<int32_t>(1, 2));
+    EXPECT_FALSE(wait_for(back.get(), POLLOUT, 200)) << "it waits";
+    const uint16_t generation = info_of(ranks[0].get()).generation;
+    bool renewed = false;
+    for (int i = 0; i < 50 && !renewed; i++) {
+        usleep(100000);
+        renewed = renew(ranks);
+    }
+    ASSERT_TRUE(renewed);
+    EXPECT_NE(info_of(ranks[0].get()).generation, generation);
+    EXPECT_EQ(info_of(ranks[0].get()).excluded, 0U);
+    EXPECT_TRUE(wait_for(back.get(), POLLOUT) & POLLOUT);
+    EXPECT_EQ(pending_error(back.get()), 0);
+    block(back.get(), true);
+    ranks[2] = std::move(back);
+    expect_sum(ranks, 3);
+}
+
+TEST(Exclusion, WhoIsNotTakenBackLearnsWhy) {
+    auto ranks = join(2, exclude_the_silent);
+    use_interface(ranks[1].get(), "lo");
+    expect_sum(ranks, 1);
+    sockaddr_inagg peer{};
+    socklen_t length = sizeof(peer);
+    ASSERT_EQ(getpeername(ranks[0].get(), reinterpret_cast<sockaddr *>(&peer), &length), 0);
+    const Fd back = open_socket();
+    ASSERT_EQ(bind_to(back.get(), address("::", 1)), 0);
+    exclude_the_silent(back.get());
+    EXPECT_EQ(set(back.get(), INAGG_DEADLINE, 1000), 0);
+    EXPECT_ERRNO(connect_to(back.get(), peer), ETIMEDOUT);
+    Fault fault{};
+    ASSERT_TRUE(read_fault(back.get(), fault));
+    EXPECT_EQ(fault.fault.reason, unsigned{INAGG_R_EXCLUDED});
 }
 
 TEST(Receive, BufferMayBeSmall) {

@@ -120,6 +120,8 @@ private:
         config.algorithm = random_.one_in(50) ? static_cast<uint8_t>(random_.below(5)) : join.algorithm;
         config.elements = random_.one_in(8) ? htons(static_cast<uint16_t>(random_.bits())) : join.elements;
         const uint32_t slots[] = {1, 4, 128, 128, 128, 1u << 20, 3, 0};
+        if (random_.one_in(4)) // ranks say that they are there, and some want to come back
+            config.flags = static_cast<uint8_t>(random_.bits()) & (INAGG_JOIN_WATCHED | INAGG_JOIN_RETURNING);
         config.slots = htonl(random_.of(slots));
         config.control_slots = htonl(random_.one_in(8) ? random_.of(slots) : 8);
         if (random_.one_in(4)) {
@@ -322,10 +324,12 @@ private:
         msg.msg_iovlen = 1 + random_.below(2);
         if (random_.one_in(50))
             iov[1] = {reinterpret_cast<void *>(8), 100};
+        if (random_.one_in(20))
+            iov[0].iov_len = 0; // a barrier
         if (random_.one_in(2)) {
             const inagg_tensor_type type = {
                 static_cast<uint8_t>(random_.below(5)), static_cast<uint8_t>(random_.below(4)),
-                static_cast<uint16_t>(random_.one_in(20)),
+                static_cast<uint16_t>(random_.one_in(10) ? random_.below(4) : 0),
                 random_.one_in(3) ? static_cast<int>(random_.below(40)) : INAGG_SCALE_AUTO};
             msg.msg_control = control;
             msg.msg_controllen = random_.one_in(10) ? random_.below(sizeof(control)) : sizeof(control);
