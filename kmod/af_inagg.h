@@ -236,6 +236,7 @@ struct inagg_sock {
 	bool	readable;	/* recv() would return something worth returning; read without the lock */
 	bool	discard;	/* nobody will read: results are thrown away as they come */
 	bool	lingering;	/* closed by its user, contributions under way */
+	bool	vanished;	/* its user was killed: it does not say that it leaves */
 };
 
 static inline struct inagg_sock *inagg_sk(const struct sock *sk)

@@ -128,7 +128,7 @@ static void destroy(struct inagg_sock *isk)
 	spin_lock_bh(&isk->lock);
 	was_member = isk->joined || isk->sk.sk_state == TCP_SYN_SENT;	/* a JOIN may have been heard */
 	isk->sk.sk_state = TCP_CLOSE;
-	if (was_member)
+	if (was_member && !isk->vanished)
 		inagg_send_membership(isk, INAGG_LEAVE, &burst);
 	spin_unlock_bh(&isk->lock);
 	if (isk->link.udp)
@@ -174,6 +174,15 @@ static void linger(struct work_struct *work)
 		destroy(isk);
 }
 
+/*
+ * Where silent ranks are excluded, the others go on without one that was killed, as without one whose host died.  Who leaves has
+ * nothing more to send, and is waited for if the others send.
+ */
+static bool is_killed(const struct inagg_sock *isk)
+{
+	return current->flags & PF_SIGNALED && isk->member.flags & INAGG_JOIN_WATCHED;
+}
+
 static int inagg_release(struct socket *sock)
 {
 	bool exiting = current->flags & PF_EXITING, patient;
@@ -183,6 +192,7 @@ static int inagg_release(struct socket *sock)
 	if (!sk)
 		return 0;
 	isk = inagg_sk(sk);
+	isk->vanished = is_killed(isk);
 	inagg_discard_results(isk);	/* at once: no call is under way */
 	patient = !sock_flag(sk, SOCK_LINGER) || (sk->sk_lingertime && exiting);
 	if (!patient && sk->sk_lingertime)

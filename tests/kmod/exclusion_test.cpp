@@ -278,6 +278,27 @@ TEST_F(ExclusionTest, ANextGenerationThatDoesNotBeginTimesOut) {
     world->filter = {};
 }
 
+TEST_F(ExclusionTest, OnlyWhoIsKilledVanishes) {
+    for (const auto &[exclude_ms, killed] : {std::pair{1000, true}, {1000, false}, {0, true}}) {
+        begin(exclude_ms);
+        unsigned leaves = 0;
+        world->filter = [&](const mock_packet &packet) {
+            inagg_hdr h;
+            std::memcpy(&h, packet.data, sizeof(h));
+            leaves += inagg_hdr_type(&h) == INAGG_LEAVE;
+            return false;
+        };
+        mock_set_exiting(true, killed);
+        ranks[2].close();
+        mock_set_exiting(false, false);
+        EXPECT_EQ(leaves, exclude_ms && killed ? 0U : 1U);
+        world->filter = {};
+        TearDown();
+        ranks.clear();
+        world.reset();
+    }
+}
+
 // At any moment.
 TEST_F(ExclusionTest, WhoClosesMeanwhileLeavesNothing) {
     for (int step = 0; step < 40; step++) {

@@ -402,9 +402,9 @@ INSTANTIATE_TEST_SUITE_P(
                            }},
                     Ending{"Exit",
                            [](Rank &rank) {
-                               mock_set_exiting(true);
+                               mock_set_exiting(true, false);
                                rank.close();
-                               mock_set_exiting(false);
+                               mock_set_exiting(false, false);
                            }},
                     Ending{"ShutdownReceiving", [](Rank &rank) { mock_shutdown(rank.sock, SHUT_RD); }},
                     Ending{"ShutdownSending", [](Rank &rank) { mock_shutdown(rank.sock, SHUT_WR); }},

@@ -590,7 +590,10 @@ bool mock_signal_pending(void)
 bool mock_killed(void) { return k.killed; }
 void mock_interrupt(bool pending) { k.signal = pending; }
 void mock_kill(bool killed) { k.signal = k.killed = killed; }
-void mock_set_exiting(bool exiting) { mock_task.flags = exiting ? PF_EXITING : 0; }
+void mock_set_exiting(bool exiting, bool killed)
+{
+	mock_task.flags = (exiting ? PF_EXITING : 0) | (killed ? PF_SIGNALED : 0);
+}
 int mock_sigpipes(void) { return k.sigpipes; }
 int send_sig(int signal, struct task_struct *task, int privileged) { return k.sigpipes += signal == SIGPIPE, 0; }
 void mock_wake(wait_queue_head_t *queue) { queue->wakes++; }

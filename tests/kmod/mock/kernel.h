@@ -295,6 +295,7 @@ bool cancel_work_sync(struct work_struct *work);
 /* Tasks and waiting. */
 
 #define PF_EXITING		4
+#define PF_SIGNALED		0x400
 #define SIGPIPE			13
 struct task_struct {
 	unsigned int flags;

@@ -54,7 +54,7 @@ const char *mock_failed(void);	/* which one did; NULL: none yet */
 bool mock_fails(const char *what);
 void mock_interrupt(bool pending);	/* a signal is, or is not, pending */
 void mock_kill(bool killed);	/* by a signal, pending, too */
-void mock_set_exiting(bool exiting);
+void mock_set_exiting(bool exiting, bool killed);	/* the process ends, perhaps by a signal */
 int mock_sigpipes(void);
 void mock_set_mtu(unsigned int mtu);
 void mock_set_nonlinear(bool nonlinear);	/* arriving packets are in fragments */
