@@ -46,7 +46,6 @@ struct Choice {
     unsigned algorithms; // bitmap of enum inagg_algorithm
     bool many_trees;     // several in one process, and they tell when something has come
     bool verifies;       // results
-    bool excludes;       // ranks that are silent for too long
 };
 
 constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP,
@@ -55,11 +54,11 @@ constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp =
 // The fastest first.
 constexpr Choice choices[] = {
 #ifdef INAGG_XDP
-    {"xdp", over<make_xdp>, switchml, false, false, false},
-    {"afxdp", over<make_afxdp>, switchml | trio | atp | panama | canary, false, true, true},
+    {"xdp", over<make_xdp>, switchml, false, false},
+    {"afxdp", over<make_afxdp>, switchml | trio | atp | panama | canary, false, true},
 #endif
-    {"kernel", make_kernel, switchml | trio, true, false, false},
-    {"udp", over<make_udp>, switchml | trio | atp | panama | canary, true, true, true},
+    {"kernel", make_kernel, switchml | trio, true, false},
+    {"udp", over<make_udp>, switchml | trio | atp | panama | canary, true, true},
 };
 
 // An error that says something about this machine and not about the job or the switch.
@@ -75,8 +74,6 @@ std::string objection(const Choice &choice, const inagg_options &options) {
         return "carries one tree only";
     if (options.key[0] && !choice.verifies)
         return "does not verify results with a key";
-    if (options.exclude_ms && !choice.excludes)
-        return "excludes no ranks";
     return {};
 }
 

@@ -95,7 +95,7 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
     if (longest == 0 || leader_)
         io_->flush();
     if (ended_ == INAGG_R_EXCLUDED)
-        throw inagg::excluded(membership_.config);
+        throw inagg::excluded(membership_.config.rank, membership_.config.job);
     if (restarted_)
         throw switch_restarted(membership_.switch_address, membership_.config.job);
     if (ended_)

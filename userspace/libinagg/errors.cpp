@@ -57,11 +57,11 @@ Error not_taken_back(const inagg_options &options) {
             options.rank, options.job, options.timeout_ms};
 }
 
-Error excluded(const JobConfig &config) {
+Error excluded(uint16_t rank, uint16_t job) {
     return {INAGG_ECLOSED,
             "rank {} was excluded from job {} as a permanent straggler, the others go on without it: join again, they "
             "take it back at their next inagg_renew()",
-            config.rank, config.job};
+            rank, job};
 }
 
 Error results_to_group(uint16_t job) {

@@ -22,7 +22,7 @@ Error switch_restarted(const std::string &address, uint16_t job);
 // Of a rank that was excluded before, and that the others have not taken back.
 Error not_taken_back(const inagg_options &options);
 // This rank is out, the others go on.
-Error excluded(const JobConfig &config);
+Error excluded(uint16_t rank, uint16_t job);
 Error results_to_group(uint16_t job);
 
 // `why` is what the oldest operation waits for.

@@ -114,6 +114,7 @@ public:
     std::optional<std::string> stall() const override { return std::nullopt; }
     uint16_t elements() const override { return elements_; }
     uint32_t blocks_ahead() const override;
+    uint64_t excluded() const override { return info().excluded; }
     inagg_stats_t stats() const override;
     void leave() override { socket_.reset(); }
 
@@ -169,6 +170,7 @@ KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
     if (trio()) {
         set_option(INAGG_EXPIRY, static_cast<int>(std::min<uint32_t>(options_.expiry_us, INT_MAX)), "INAGG_EXPIRY");
         set_option(INAGG_QUORUM, options_.quorum, "INAGG_QUORUM");
+        set_option(INAGG_EXCLUDE, static_cast<int>(std::min<uint32_t>(options_.exclude_ms, INT_MAX)), "INAGG_EXCLUDE");
         set_option(INAGG_HISTORY, static_cast<int>(std::min<uint64_t>(uint64_t{options_.history_mib} << 20, INT_MAX)), "INAGG_HISTORY");
     }
     set_option(INAGG_CHECKED, options_.checked != 0, "INAGG_CHECKED");
@@ -203,11 +205,8 @@ void KernelCarrier::join(int family, const sockaddr_storage &peer) {
 
 Error KernelCarrier::join_failure(int error) const {
     const std::optional<inagg_fault> fault = last_fault(socket_.get());
-    if (fault && error == EPROTONOSUPPORT && trio())
-        return {INAGG_EREFUSED,
-                "job {} at {} excludes ranks that are silent, which the transport kernel does not, or its algorithm is "
-                "another than '{}': use the transport udp, or the job's algorithm",
-                options_.job, options_.switch_address, options_.algorithm};
+    if (fault && fault->reason == INAGG_R_EXCLUDED)
+        return not_taken_back(options_);
     if (fault && fault->reason)
         return join_refused(options_, static_cast<int>(fault->reason));
     if (error == ETIMEDOUT)
@@ -225,12 +224,16 @@ Error KernelCarrier::failure(const char *what, int error) const {
     const inagg_fault fault = last_fault(socket_.get()).value_or(inagg_fault{});
     switch (error) {
     case ETIMEDOUT: {
+        if (!tensors_.empty() && tensors_.front()->call.kind == Call::Kind::renewal && !fault.control)
+            return deadline_passed(options_, "the next generation does not begin");
         const uint64_t contributors = inagg_all_ranks(options_.size) & ~uint64_t{fault.missing};
         return deadline_passed(options_, describe({fault.control ? Stream::control : Stream::data,
                                                    fault.block, fault.heard != 0, contributors, 0},
                                                   options_));
     }
     case ECONNRESET:
+        if (fault.reason == INAGG_R_EXCLUDED)
+            return inagg::excluded(options_.rank, options_.job);
         return job_ended(options_.job, static_cast<int>(fault.reason));
     case EDOM:
         return {INAGG_ESYSTEM,
@@ -258,6 +261,8 @@ Handle KernelCarrier::prepare(const Call &call) {
     tensor->type.scale = options_.scale;
     tensor->send = call.send;
     tensor->recv = call.recv;
+    if (call.kind == Call::Kind::renewal)
+        tensor->type.flags = INAGG_TENSOR_RENEW;
     if (call.kind == Call::Kind::broadcast) { // an int32 sum to which only the root contributes
         tensor->type.dtype = INAGG_INT32;
         tensor->type.flags = INAGG_TENSOR_WHOLE;
@@ -307,13 +312,22 @@ ssize_t KernelCarrier::send_more(const Tensor &tensor) {
 }
 
 // Who is in the blocks whose results have just come.
-static void note_contributors(msghdr &message, std::vector<uint64_t> &contributors) {
+static void note_contributors(const cmsghdr &message, std::vector<uint64_t> &contributors) {
+    const std::size_t before = contributors.size(), bytes = message.cmsg_len - CMSG_LEN(0);
+    contributors.resize(before + bytes / sizeof(uint64_t));
+    std::memcpy(&contributors[before], CMSG_DATA(&message), bytes);
+}
+
+// What comes with a result.
+static void note_result(msghdr &message, Operation &operation) {
     for (cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_INAGG || c->cmsg_type != INAGG_CMSG_BLOCKS)
-            continue;
-        const std::size_t before = contributors.size(), bytes = c->cmsg_len - CMSG_LEN(0);
-        contributors.resize(before + bytes / sizeof(uint64_t));
-        std::memcpy(&contributors[before], CMSG_DATA(c), bytes);
+        if (c->cmsg_level == SOL_INAGG && c->cmsg_type == INAGG_CMSG_BLOCKS)
+            note_contributors(*c, operation.contributors);
+        if (c->cmsg_level == SOL_INAGG && c->cmsg_type == INAGG_CMSG_RESULT) {
+            inagg_result_info info;
+            std::memcpy(&info, CMSG_DATA(c), sizeof(info));
+            operation.renews = info.flags & INAGG_RESULT_RENEWED;
+        }
     }
 }
 
@@ -345,7 +359,7 @@ ssize_t KernelCarrier::receive_more(Tensor &tensor, int &flags) {
     const ssize_t bytes = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     flags = message.msg_flags;
     if (bytes >= 0)
-        note_contributors(message, tensor.contributors);
+        note_result(message, tensor);
     return bytes;
 }
 
