@@ -206,7 +206,7 @@ struct inagg_sock {
 	struct inagg_tensor *active;	/* the first whose results are not all here */
 	struct inagg_tensor *unassigned;	/* the first whose blocks have no numbers */
 	struct inagg_tensor *unasked;	/* the first whose control blocks may not all be sent */
-	struct inagg_tensor *renewal;	/* a barrier that may begin the next generation: nothing is sent behind it before it is over */
+	struct inagg_tensor *renewal;	/* a barrier that may begin the next generation; sends wait for it */
 	u32	tensor_count;
 	u32	next_block;	/* the next data block to be assigned */
 	u32	next_control;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One high-resolution timer a socket, in softirq: JOINs that nobody answered or that say that this rank is there, blocks that are due or wait for the
- * next burst, and the deadline.
+ * One high-resolution timer a socket, in softirq: JOINs that nobody answered or that say that this rank is there,
+ * blocks that are due or wait for the next burst, and the deadline.
  */
 #include "af_inagg.h"
 

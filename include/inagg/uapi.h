@@ -68,7 +68,7 @@ enum inagg_sockopt {
 	INAGG_EXPIRY		= 13,	/* trio: microseconds that a block waits for its next rank; 0: for all; before connect() */
 	INAGG_QUORUM		= 14,	/* trio: ranks that decide a block at once; 0: all; before connect() */
 	INAGG_HISTORY		= 15,	/* trio: bytes of results kept for and from stragglers; before connect() */
-	INAGG_EXCLUDE		= 16,	/* trio: milliseconds of silence after which the others go on without a rank; 0: never; before connect() */
+	INAGG_EXCLUDE		= 16,	/* trio: milliseconds of silence that exclude a rank; 0: never; before connect() */
 };
 
 #define INAGG_MOST_BLOCKS	512	/* in one INAGG_CMSG_BLOCKS */

@@ -260,6 +260,7 @@ int SoftwareSwitch::handle_block(Job &job, const Packet &packet) {
         return -INAGG_R_RANK;
     if (inagg_job_excludes(&job.record, block.rank))
         return -INAGG_R_EXCLUDED;
+    note_heard(job, packet.header);
     if (job.record.flags & INAGG_JOIN_CHECKED &&
         !inagg_packet_intact(&packet.header,
                              inagg_payload_checksum(packet.body.data(), packet.body.size())))
@@ -462,6 +463,7 @@ void SoftwareSwitch::sweep() {
     release_held();
     for (auto &[number, job] : jobs_) {
         send_due_sums(job, now);
+        look_for_silent(job, now);
         const uint64_t period = std::max(uint64_t{job.policy.expiry_us} * 1000 / sweeps_in_expiry, shortest_sweep_ns);
         if (job.records.empty() || now - job.swept_ns < period)
             continue;
@@ -473,6 +475,23 @@ void SoftwareSwitch::sweep() {
                 decide(job, index);
         }
     }
+}
+
+void SoftwareSwitch::note_heard(Job &job, const inagg_hdr &header) {
+    job.attendance.heard[inagg_swap16(header.source) % INAGG_MAX_RANKS]++;
+}
+
+// Who has left has nothing to say.
+void SoftwareSwitch::look_for_silent(Job &job, uint64_t now) {
+    constexpr unsigned looks = 8;
+    if (!job.patience_ns || now - job.presence.look_ns < job.patience_ns / looks)
+        return;
+    uint64_t ranks = 0;
+    for (uint32_t rank = 0; rank < job.record.size; rank++)
+        if (job.members[rank].nonce && !job.members[rank].left)
+            ranks |= inagg_rank_bit(rank);
+    inagg_presence_look(&job.presence, ranks & job.record.all, &job.attendance, now, job.patience_ns);
+    job.record.all &= ~job.presence.permanent;
 }
 
 // Elements.
@@ -548,6 +567,7 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
     job.record.flags = asked.flags;
     if (asked.exclude_ms)
         job.record.flags |= INAGG_JOIN_WATCHED;
+    job.patience_ns = uint64_t{inagg_swap32(asked.exclude_ms)} * 1'000'000;
     if (asked.algorithm == INAGG_CANARY) // partial sums of 16-bit floats have no room in 16 bits
         job.record.flags |= INAGG_JOIN_TREE;
     job.record.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(job.record.size));
@@ -612,6 +632,7 @@ void SoftwareSwitch::join(const Packet &packet) {
     if (job.members[rank].nonce && job.members[rank].nonce != nonce)
         restart(job);
     job.members[rank] = {nonce, to, false};
+    note_heard(job, packet.header);
 
     inagg_hdr header = answer_to(packet.header, INAGG_CONFIG, boot_);
     header.generation = inagg_swap16(job.record.generation);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <inagg/core/job.h>
+#include <inagg/core/presence.h>
 #include <inagg/core/record.h>
 #include <inagg/core/slot.h>
 #include <inagg/wire.h>
@@ -124,6 +125,9 @@ private:
         inagg_policy policy{};
         uint32_t open = 0;
         uint64_t swept_ns = 0;
+        uint64_t patience_ns = 0; // with a silent rank; 0: without end
+        inagg_attendance attendance{};
+        inagg_presence presence{};
         std::map<uint16_t, Member> next; // who goes on to the next generation, or waits to come back in it
         // canary
         std::map<DescriptorKey, Descriptor> descriptors;
@@ -166,6 +170,8 @@ private:
     void refuse(const Packet &packet, const Endpoint &to, inagg_reason reason);
     Job &create(uint16_t number, const struct inagg_join &asked);
     void restart(Job &job);
+    static void note_heard(Job &job, const inagg_hdr &header);
+    static void look_for_silent(Job &job, uint64_t now);
     bool is_put_off(Job &job, const Packet &packet, const Member &member, uint8_t flags);
     static void forget(Job &job);
     void fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body);
