@@ -642,6 +642,9 @@ void exclude_the_silent(int fd) {
     EXPECT_EQ(set(fd, INAGG_DTYPE, INAGG_INT32), 0);
 }
 
+// Is there an interface, lo, by which no packet comes to the switch?
+bool can_be_silent() { return !std::string(switch_address()).starts_with("127."); }
+
 // What leaves through this interface, or with "" through any.
 void use_interface(int fd, const std::string &name) {
     ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name.c_str(), static_cast<socklen_t>(name.size())), 0);
@@ -684,6 +687,8 @@ TEST(Exclusion, WhoIsIdleIsNotSilent) {
 }
 
 TEST(Exclusion, TheOthersGoOnAndTakeBackWhoJoinsAgain) {
+    if (!can_be_silent())
+        GTEST_SKIP() << "the switch is on this host";
     auto ranks = join(3, exclude_the_silent);
     expect_sum(ranks, 3);
     use_interface(ranks[2].get(), "lo"); // where no switch is
@@ -734,6 +739,8 @@ TEST(Exclusion, TheOthersGoOnAndTakeBackWhoJoinsAgain) {
 }
 
 TEST(Exclusion, WhoIsNotTakenBackLearnsWhy) {
+    if (!can_be_silent())
+        GTEST_SKIP() << "the switch is on this host";
     auto ranks = join(2, exclude_the_silent);
     use_interface(ranks[1].get(), "lo");
     expect_sum(ranks, 1);
