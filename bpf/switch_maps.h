@@ -22,7 +22,7 @@
 #define INAGG_DEFAULT_BUCKETS	1024	/* of block records, for jobs with INAGG_TRIO; likewise */
 #define INAGG_DEFAULT_AGGREGATORS	4096	/* slots shared by the jobs with INAGG_ATP; likewise */
 #define INAGG_DEFAULT_DESCRIPTORS	4096	/* of blocks, shared by the jobs with INAGG_CANARY; likewise */
-#define INAGG_DEFAULT_BUFFERS	4096	/* of floats that wait, for jobs with INAGG_PANAMA; likewise */
+#define INAGG_DEFAULT_BUFFERS	4096	/* of floats that wait, for jobs that add them; likewise */
 #define INAGG_LOOPBACK		1	/* interface that live frames seem to come from; no port of a switch */
 #define INAGG_DEFAULT_FLOORS	65536	/* slots of jobs whose blocks have records: 12 bytes each */
 
@@ -174,7 +174,7 @@ struct inagg_buffer_pool {
 	__u32	reserved;
 };
 
-/* `shares`: index job.index; of jobs with INAGG_PANAMA. */
+/* `shares`: index job.index; of jobs that add floats. */
 struct inagg_share {
 	__u16	cap;		/* blocks that this switch has memory for, its window cap; 0: as many as it has slots */
 	__u8	children;	/* ranks and switches whose sums are added here */

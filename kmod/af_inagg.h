@@ -182,6 +182,7 @@ struct inagg_group {
 struct inagg_renewal {
 	struct work_struct work;
 	struct inagg_job_config job;
+	bool agreed;	/* the switch is in it, and we are not yet */
 };
 
 struct inagg_sock {

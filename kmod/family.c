@@ -128,6 +128,8 @@ static void destroy(struct inagg_sock *isk)
 	spin_lock_bh(&isk->lock);
 	was_member = isk->joined || isk->sk.sk_state == TCP_SYN_SENT;	/* a JOIN may have been heard */
 	isk->sk.sk_state = TCP_CLOSE;
+	if (isk->next.agreed)	/* the switch has gone on already */
+		isk->job.generation = isk->next.job.generation;
 	if (was_member && !isk->vanished)
 		inagg_send_membership(isk, INAGG_LEAVE, &burst);
 	spin_unlock_bh(&isk->lock);
@@ -175,12 +177,13 @@ static void linger(struct work_struct *work)
 }
 
 /*
- * Where silent ranks are excluded, the others go on without one that was killed, as without one whose host died.  Who leaves has
- * nothing more to send, and is waited for if the others send.
+ * Where silent ranks are excluded, the others go on without one that was killed, as without one whose host died.  Who
+ * leaves has nothing more to send, and is waited for if the others send.  Of the threads that exit_group() ends any may
+ * be the last, with PF_SIGNALED: only what wait() will say tells that a signal did it.
  */
 static bool is_killed(const struct inagg_sock *isk)
 {
-	return current->flags & PF_SIGNALED && isk->member.flags & INAGG_JOIN_WATCHED;
+	return current->flags & PF_EXITING && current->exit_code & 0x7f && isk->member.flags & INAGG_JOIN_WATCHED;
 }
 
 static int inagg_release(struct socket *sock)

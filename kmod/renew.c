@@ -40,6 +40,7 @@ void inagg_renewal_agreed(struct inagg_sock *isk, struct inagg_tensor *t, bool r
 void inagg_renewal_begin(struct inagg_sock *isk, const struct inagg_job_config *job)
 {
 	isk->next.job = *job;
+	isk->next.agreed = true;
 	sock_hold(&isk->sk);
 	if (!queue_work(inagg_workqueue, &isk->next.work))
 		__sock_put(&isk->sk);
@@ -73,6 +74,7 @@ static void begin_generation(struct inagg_sock *isk, struct inagg_stream *stream
 	for (stream = 0; stream < INAGG_STREAMS; stream++)
 		swap(isk->streams[stream], streams[stream]);
 	isk->job = isk->next.job;
+	isk->next.agreed = false;
 	isk->wire_limit = inagg_wire_bytes(&isk->job);
 	isk->next_block = isk->next_control = isk->next_turn = isk->ahead = 0;
 	inagg_guesses_init(&isk->guesses);

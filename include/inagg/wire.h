@@ -137,7 +137,7 @@ enum inagg_join_flag {
 	INAGG_JOIN_RETURNING	= 1 << 3,	/* CONFIG: an excluded rank waits for the next generation */
 	INAGG_JOIN_RENEW	= 1 << 4,	/* JOIN: goes on, from the generation in the header to the next */
 	INAGG_JOIN_MOVED	= 1 << 5,	/* JOIN, LEAVE of a switch: the rank goes on, in that generation, at another root */
-	INAGG_JOIN_INTEGERS	= 1 << 6,	/* CONFIG: a switch adds no floats: they travel as fixed point with panama, too */
+	INAGG_JOIN_INTEGERS	= 1 << 6,	/* CONFIG, MOVED: a switch adds no floats: fixed point with panama, too */
 };
 
 /* INAGG_CONFIG: what the job is.  All ranks of a generation get the same. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What switchml and panama share: jobs with pools of slots of their own, in one switch or in a tree of them.  The rules, and why they
-// hold, are in inagg/core/slot.h and tree.h: what is here follows them function by function.
+// What switchml and panama share: jobs with pools of slots of their own, in one switch or in a tree of them.  The rules,
+// and why they hold, are in inagg/core/slot.h and tree.h: what is here follows them function by function.
 #ifndef INAGG_P4_POOL
 #define INAGG_P4_POOL
 

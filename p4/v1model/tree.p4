@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What switchml, atp and trio share, whose jobs have at most one parent: admission, WAITs.
+// What switchml, panama, atp and trio share, whose jobs have at most one parent: admission, WAITs.
 #ifndef INAGG_P4_TREE
 #define INAGG_P4_TREE
 

@@ -6,6 +6,7 @@
 #include <inagg/core/packet.h>
 
 #include <cstring>
+#include <map>
 #include <poll.h>
 
 namespace kmod {
@@ -256,10 +257,28 @@ TEST_F(ExclusionTest, WithoutMemoryThereIsNoNextGeneration) {
     expect_sums({0, 1, 2}, 7);
     exclude(2);
     come_back();
+    std::map<int, uint16_t> said; // of the generation, by type
+    const auto note_generation = [&](const mock_packet &packet) {
+        inagg_hdr h;
+        std::memcpy(&h, packet.data, sizeof(h));
+        said[inagg_hdr_type(&h)] = inagg_swap16(h.generation);
+        return false;
+    };
+    world->filter = [&](const mock_packet &packet) {
+        inagg_hdr h;
+        std::memcpy(&h, packet.data, sizeof(h));
+        return inagg_swap16(h.source) == 0 && note_generation(packet);
+    };
+    world->run(300 * ms);
+    world->filter = {};
     begin_renewal();
     mock_set_memory_limit(static_cast<unsigned long>(mock_charged()));
     world->run(100 * ms);
     EXPECT_EQ(ranks[0].recv({}), -ENOBUFS);
+    world->filter = note_generation;
+    ranks[0].close();
+    world->filter = {};
+    EXPECT_EQ(said.at(INAGG_LEAVE), said.at(INAGG_JOIN) + 1) << "that in which the switch has it";
 }
 
 TEST_F(ExclusionTest, ANextGenerationThatDoesNotBeginTimesOut) {

@@ -94,8 +94,9 @@ def test_ipv6_and_two_ranks_behind_a_port(tmp_path):
 
 @pytest.mark.parametrize("algorithm", ["switchml", "panama"])
 def test_root_of_a_tree(tmp_path, algorithm):
-    """XDP switches below sum what is behind them, with panama integers as this one does; the P4 switch sums their sums."""
-    allreduce(tmp_path, 4, *SMALL, "-d", "float16", algorithm=algorithm, options=(*BMV2, "--topology", "two-level"), sources=2)
+    """XDP switches below sum what is behind them, with panama too as integers; the P4 switch sums their sums."""
+    allreduce(tmp_path, 4, *SMALL, "-d", "float16", algorithm=algorithm, options=(*BMV2, "--topology", "two-level"),
+              sources=2)
 
 
 @pytest.mark.parametrize("operator", ["min", "max"])

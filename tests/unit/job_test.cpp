@@ -70,6 +70,17 @@ TEST(Job, FloatsAreForAtp) {
     EXPECT_EQ(inagg_job_admits(&job, &b, 0, 4U * b.elements), -INAGG_R_DTYPE);
 }
 
+TEST(Job, SumsOfPanamaAreFloatsUnlessASwitchAddsNone) {
+    inagg_job job = example_job();
+    job.algorithm = INAGG_PANAMA;
+    for (const bool integers : {false, true}) {
+        job.flags = integers ? INAGG_JOIN_INTEGERS : 0;
+        for (const __u8 dtype : {INAGG_WIRE_FLOAT32, INAGG_WIRE_FIXED32, INAGG_WIRE_FLOAT16, INAGG_WIRE_BFLOAT16})
+            EXPECT_EQ(inagg_foldable(&job, dtype, INAGG_WIRE_SUM), (dtype != INAGG_WIRE_FLOAT32) == integers) << +dtype;
+        EXPECT_TRUE(inagg_foldable(&job, INAGG_WIRE_INT32, INAGG_WIRE_MAX));
+    }
+}
+
 TEST(Job, Generation) {
     inagg_block b = example_block();
     for (__u16 generation : {6, 8, 0, 0xffff}) {

@@ -275,6 +275,18 @@ TEST_F(Worker, NothingTimesOutWhileResultsCome) {
     EXPECT_EQ(inagg_worker_timeout(&w, &last, silent), INAGG_W_RESEND);
 }
 
+// The result was lost: no later one shows that as long as they come faster than two round trips.
+TEST_F(Worker, WhoIsInAsksForTheResultAlsoWhileOthersCome) {
+    inagg_wslot other;
+    inagg_wslot_init(&other, 2);
+    open(0);
+    EXPECT_EQ(timeout(INAGG_RTO_START_NS), INAGG_W_RESEND);
+    EXPECT_EQ(wait(1, 1, 101 * ms), INAGG_W_NOTHING);
+    inagg_worker_open(&w, &other, 102 * ms);
+    ASSERT_EQ(inagg_worker_result(&w, &other, 2, 0, s.due_ns - 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST);
+}
+
 TEST_F(Worker, WhatWasRefusedComesAgainAlsoWhileResultsCome) {
     inagg_wslot other;
     inagg_wslot_init(&other, 2);

@@ -282,10 +282,11 @@ void Agent::apply_renew(const Outcome::Change &change) {
     write_members(job);
     write_key(change.job, job.record.index);
     maps_.put_job(change.job, job.record);
-    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
+    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}{}", change.job,
                  job.record.generation, job.record.size, describe(job.record.algorithm, job.stragglers),
                  job.record.slots, job.record.control_slots, job.record.first_slot, job.record.elements,
-                 job.record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "");
+                 job.record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "",
+                 job.record.flags & INAGG_JOIN_INTEGERS ? ", floats as fixed point" : "");
 }
 
 // From now on it is the job's, whatever the keys' file says at the next start.

@@ -105,6 +105,17 @@ inagg_job new_record(uint8_t algorithm, uint16_t size, uint32_t slots, uint32_t 
     return record;
 }
 
+// Of a job here, as the parent's CONFIG describes it.
+inagg_job record_below(const inagg_event &event) {
+    inagg_config config;
+    static_assert(sizeof config == sizeof event.join);
+    std::memcpy(&config, &event.join, sizeof config);
+    inagg_job record = new_record(config.algorithm, be16toh(config.size), be32toh(config.slots),
+                                  be32toh(config.control_slots), be16toh(config.elements), config.flags);
+    record.all = event.ranks;
+    return record;
+}
+
 // Not all of its ranks have joined this run yet, and nobody configured it.
 bool forming(const JobState &job) {
     auto configured = [](const inagg_member &m) { return m.flags & INAGG_MEMBER_STATIC; };
@@ -141,6 +152,8 @@ bool adds_as_agreed(const Limits &limits, const inagg_job &record) {
     const bool integers = record.flags & INAGG_JOIN_INTEGERS;
     return record.algorithm == INAGG_PANAMA ? integers || limits.adds_floats : !integers;
 }
+
+constexpr const char *cannot_add_floats = "the job has floats, and this switch cannot add them";
 
 bool same_job(const inagg_job &a, const inagg_job &b) {
     return a.size == b.size && a.slots == b.slots && a.control_slots == b.control_slots &&
@@ -273,8 +286,8 @@ uint16_t JobBook::most_elements_here(uint8_t family, uint8_t algorithm, Straggle
     return std::min(most_elements(policy_.mtu, family, algorithm, stragglers), policy_.limits.elements);
 }
 
-// Of a job that begins here. Where switches in a tree add, and where a switch cannot add halves, those travel as fixed point;
-// where it cannot add floats, all of them do.
+// Of a job that begins here. Where switches in a tree add, and where a switch cannot add halves, those travel as fixed
+// point; where it cannot add floats, all of them do.
 uint8_t JobBook::flags_of(uint8_t algorithm, bool checked) const {
     const bool tree = policy_.in_tree() || is_spread(algorithm) || !policy_.limits.adds_halves;
     const bool checks = checked && policy_.limits.checks_payloads;
@@ -420,28 +433,24 @@ Outcome JobBook::configured(const inagg_event &event, Time now) {
         }
         return outcome;
     }
+    const bool adds = adds_as_agreed(policy_.limits, record_below(event));
     outcome.verdict = Verdict::done;
-    outcome.detail = "no room here for what the parent has set up";
-    outcome.displaced.push_back({event.job, event.rank, event.generation, member_of(join), INAGG_R_FULL});
+    outcome.detail = adds ? "no room here for what the parent has set up" : cannot_add_floats;
+    outcome.displaced.push_back(
+        {event.job, event.rank, event.generation, member_of(join), adds ? INAGG_R_FULL : INAGG_R_POLICY});
     return outcome;
 }
 
 // The job that the parent's CONFIG describes; null if there is no room for it.
 JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time now) {
-    inagg_config config;
-    static_assert(sizeof config == sizeof event.join);
-    std::memcpy(&config, &event.join, sizeof config);
-    const uint32_t slots = be32toh(config.slots), control = be32toh(config.control_slots);
-    const uint16_t size = be16toh(config.size), elements = be16toh(config.elements);
-    const uint64_t all = size >= 1 && size <= INAGG_MAX_RANKS ? inagg_all_ranks(size) : 0;
+    const inagg_job record = record_below(event);
+    const uint64_t all = record.size >= 1 && record.size <= INAGG_MAX_RANKS ? inagg_all_ranks(record.size) : 0;
     const Stragglers stragglers{.expiry_us = event.expiry_us, .quorum = event.quorum, .exclude_ms = 0};
-    inagg_job record = new_record(config.algorithm, size, slots, control, elements, config.flags);
-    record.all = event.ranks;
     if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) ||
-        !is_available(config.algorithm) ||
-        !has_good_shape(record, most_elements_here(event.family, config.algorithm, stragglers)) ||
-        (config.flags & ~shape_flags) != INAGG_JOIN_TREE || !adds_as_agreed(policy_.limits, record) ||
-        (config.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads))
+        !is_available(record.algorithm) ||
+        !has_good_shape(record, most_elements_here(event.family, record.algorithm, stragglers)) ||
+        (record.flags & ~shape_flags) != INAGG_JOIN_TREE || !adds_as_agreed(policy_.limits, record) ||
+        (record.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads))
         return nullptr;
     return create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now, event.generation);
 }
@@ -518,7 +527,7 @@ Outcome JobBook::adopt(const inagg_event &event, Time now) {
     if (record.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads)
         return refused(INAGG_R_POLICY, "the job has payload checksums, and this switch has none");
     if (!adds_as_agreed(policy_.limits, record))
-        return refused(INAGG_R_POLICY, "the job has floats, and this switch cannot add them");
+        return refused(INAGG_R_POLICY, cannot_add_floats);
     if (!has_good_shape(record, most_elements_here(event.family, record.algorithm, {})))
         return refused(INAGG_R_FULL, fmt::format("{}+{} slots, {} elements per packet: not here", record.slots,
                                                  record.control_slots, record.elements));

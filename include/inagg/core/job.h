@@ -122,8 +122,8 @@ INAGG_INLINE __u32 inagg_job_era(const struct inagg_job *job)
 
 /*
  * May the switch fold this encoding?  A switch in a tree would have to send sums of 16-bit floats on at twice
- * their length, which a frame cannot grow to: there they travel as FIXED32.  With panama all float sums are FLOAT32, unless
- * a switch of the job adds no floats.
+ * their length, which a frame cannot grow to: there they travel as FIXED32.  With panama all float sums are FLOAT32,
+ * unless a switch of the job adds no floats.
  */
 INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op)
 {
@@ -132,7 +132,8 @@ INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op
 	switch (dtype) {
 	case INAGG_WIRE_FLOAT16:
 	case INAGG_WIRE_BFLOAT16:
-		return op == INAGG_WIRE_SUM && !(job->flags & INAGG_JOIN_TREE) && job->algorithm < INAGG_PANAMA;
+		return op == INAGG_WIRE_SUM && !(job->flags & INAGG_JOIN_TREE) && !adds_floats &&
+		       job->algorithm != INAGG_CANARY;
 	case INAGG_WIRE_FIXED32:
 		return op == INAGG_WIRE_SUM && !adds_floats;
 	case INAGG_WIRE_NONE:

@@ -490,22 +490,23 @@ INAGG_INLINE void inagg_wslot_expired(struct inagg_worker *w, struct inagg_wslot
 }
 
 /*
- * As long as results come, they show what is lost; time-outs are for when none does (RFC 6298, 5.3).  Or the first window, whose
- * last result takes so much longer than its first, would be sent twice.  What was refused is not lost, and must come again.
+ * As long as results come, they show what is lost; time-outs are for when none does (RFC 6298, 5.3).  Or the first window,
+ * whose last result takes so much longer than its first, would be sent twice.  But what was refused is not lost, and must
+ * come again; and what is acknowledged only asks, for a result that no other shows to be lost.
  */
 INAGG_INLINE int inagg_wslot_postpone(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
 	__u64 due = w->progress_ns + w->rto_ns;
 
-	if (!s->due_ns || s->overtaken || (INAGG_HAS_CAPS && s->refused) || due <= now)
+	if (!s->due_ns || s->overtaken || s->acked || (INAGG_HAS_CAPS && s->refused) || due <= now)
 		return 0;
 	s->due_ns = due;
 	return 1;
 }
 
 /**
- * The slot's timer: call at or after due_ns, which may have been put off.  What RACK found goes out whole, also when the elements are
- * known to be in: a switch may have room for the result only where elements were.
+ * The slot's timer: call at or after due_ns, which may have been put off.  What RACK found goes out whole, also when the
+ * elements are known to be in: a switch may have room for the result only where elements were.
  */
 INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {

@@ -592,7 +592,8 @@ void mock_interrupt(bool pending) { k.signal = pending; }
 void mock_kill(bool killed) { k.signal = k.killed = killed; }
 void mock_set_exiting(bool exiting, bool killed)
 {
-	mock_task.flags = (exiting ? PF_EXITING : 0) | (killed ? PF_SIGNALED : 0);
+	mock_task.flags = exiting ? PF_EXITING | PF_SIGNALED : 0;	/* a thread that another's exit_group() ends has both */
+	mock_task.exit_code = killed ? SIGKILL : exiting ? 1 << 8 : 0;
 }
 int mock_sigpipes(void) { return k.sigpipes; }
 int send_sig(int signal, struct task_struct *task, int privileged) { return k.sigpipes += signal == SIGPIPE, 0; }

@@ -296,9 +296,11 @@ bool cancel_work_sync(struct work_struct *work);
 
 #define PF_EXITING		4
 #define PF_SIGNALED		0x400
+#define SIGKILL			9
 #define SIGPIPE			13
 struct task_struct {
 	unsigned int flags;
+	int exit_code;
 	struct mm_struct *mm;
 };
 extern struct task_struct mock_task;

@@ -275,9 +275,10 @@ void P4Agent::apply_renew(const Outcome::Change &change) {
     clear_slots(record);
     write_job(change.job);
     const inagg::LogFields about{{"job", change.job}};
-    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet", change.job,
+    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
                  record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
-                 record.first_slot, record.elements);
+                 record.first_slot, record.elements,
+                 record.flags & INAGG_JOIN_INTEGERS ? ", floats as fixed point" : "");
 }
 
 void P4Agent::write_job(uint16_t number) {

@@ -231,8 +231,10 @@ size_t Bmv2::slot_count() {
 
 // By the registers that only one program has.
 uint8_t Bmv2::algorithm() {
-    const std::pair<const char *, uint8_t> marks[] = {
-        {"owner_gone", INAGG_ATP}, {"floor_known", INAGG_TRIO}, {"descriptor_children", INAGG_CANARY}, {"marked_packets", INAGG_PANAMA}};
+    const std::pair<const char *, uint8_t> marks[] = {{"owner_gone", INAGG_ATP},
+                                                      {"floor_known", INAGG_TRIO},
+                                                      {"descriptor_children", INAGG_CANARY},
+                                                      {"marked_packets", INAGG_PANAMA}};
     for (const auto &[name, algorithm] : marks) {
         say(fmt::format("register_read {} 0\n", name));
         if (answer().find(std::string(name) + "[") != std::string::npos)

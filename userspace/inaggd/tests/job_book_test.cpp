@@ -886,7 +886,10 @@ TEST_F(Leaf, AddsIntegersWhereAParentAddsNoFloats) {
 
 TEST_F(Leaf, TakesNoFloatsThatItCannotAdd) {
     book.policy().limits.adds_floats = false;
-    configure_as(INAGG_PANAMA, 0);
+    const Outcome outcome = configure_as(INAGG_PANAMA, 0);
+    ASSERT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_POLICY);
+    EXPECT_NE(outcome.detail.find("floats"), std::string::npos) << outcome.detail;
     EXPECT_FALSE(has(7));
     expect_done(configure_as(INAGG_PANAMA, INAGG_JOIN_INTEGERS));
 }

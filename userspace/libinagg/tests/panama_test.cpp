@@ -77,6 +77,25 @@ TEST_P(PanamaRanks, SumsHaveTheBitsOfFloatAddition) {
     });
 }
 
+// Wholes of this size have their places in fixed point, whatever the scale.
+TEST(Panama, WhereNoFloatsAreAddedTheyAreFixedPoint) {
+    SoftwareSwitch software_switch({.elements = 64, .loss = 0.01, .integers = true});
+    run_panama(software_switch, 3, [&](Communicator &c) {
+        for (const std::size_t count : {1, 64, 65, 3000}) {
+            std::vector<float> data(count), expected(count);
+            for (std::size_t i = 0; i < count; i++) {
+                data[i] = static_cast<float>(i) * static_cast<float>(c.rank() + 1);
+                expected[i] = static_cast<float>(i) * 6;
+            }
+            allreduce(c, data);
+            ASSERT_EQ(data, expected) << count;
+        }
+        std::vector<float> special = {std::numeric_limits<float>::infinity(), 1};
+        allreduce(c, special);
+        EXPECT_EQ(special, (std::vector<float>{std::numeric_limits<float>::infinity(), 3}));
+    });
+}
+
 TEST(Panama, SumsHaveTheSameBitsInEveryRunWhateverIsLost) {
     const std::size_t count = 4000;
     const std::vector<float> expected = sum_in_order(4, count);

@@ -570,6 +570,8 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
     job.patience_ns = uint64_t{inagg_swap32(asked.exclude_ms)} * 1'000'000;
     if (asked.algorithm == INAGG_CANARY) // partial sums of 16-bit floats have no room in 16 bits
         job.record.flags |= INAGG_JOIN_TREE;
+    if (asked.algorithm == INAGG_PANAMA && options_.integers)
+        job.record.flags |= INAGG_JOIN_TREE | INAGG_JOIN_INTEGERS;
     job.record.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(job.record.size));
     job.policy.expiry_us = inagg_swap32(asked.expiry_us);
     job.policy.expiry_sweeps = job.policy.expiry_us ? sweeps_in_expiry : 0;

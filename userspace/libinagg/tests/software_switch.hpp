@@ -46,6 +46,7 @@ struct SoftwareSwitchOptions {
     uint32_t buckets = 64;                  // trio: of each job, a power of two
     uint32_t most_open = UINT32_MAX;        // trio: blocks of a job at once
     uint16_t window_cap = 0;                // panama: in each RESULT
+    bool integers = false;                  // panama: it adds no floats, as a switch in P4
     // panama: has a packet of this block met a long queue?
     std::function<bool(uint32_t)> congested{};
     double collision = 0;       // canary: probability that a contribution finds no room to be summed
