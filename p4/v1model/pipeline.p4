@@ -60,7 +60,8 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         hdr.inagg.fan_in = meta.size;
         hdr.inagg.level = 0;
         hdr.inagg.payload_checksum = 0;
-        hdr.inagg.switch_id = ALGORITHM == INAGG_SWITCHML || ALGORITHM == INAGG_PANAMA ? 0 : hdr.inagg.switch_id;	// the aggregator, the attempt
+        // else the aggregator, the attempt
+        hdr.inagg.switch_id = ALGORITHM == INAGG_SWITCHML || ALGORITHM == INAGG_PANAMA ? 0 : hdr.inagg.switch_id;
     }
     // The headers below inagg's, from this switch; to whom, others say.
     action write_headers() {

@@ -35,12 +35,16 @@ struct ExclusionTest : KmodTest {
         KmodTest::TearDown();
     }
 
+    static inagg_hdr header_of(const mock_packet &packet) {
+        inagg_hdr h;
+        std::memcpy(&h, packet.data, sizeof(h));
+        return h;
+    }
     // How many JOINs a rank sends while `ns` pass.
     std::vector<unsigned> joins_in(uint64_t ns) {
         std::vector<unsigned> joins(ranks.size());
         world->filter = [&](const mock_packet &packet) {
-            inagg_hdr h;
-            std::memcpy(&h, packet.data, sizeof(h));
+            const inagg_hdr h = header_of(packet);
             joins.at(inagg_swap16(h.source)) += inagg_hdr_type(&h) == INAGG_JOIN;
             return false;
         };
@@ -259,15 +263,12 @@ TEST_F(ExclusionTest, WithoutMemoryThereIsNoNextGeneration) {
     come_back();
     std::map<int, uint16_t> said; // of the generation, by type
     const auto note_generation = [&](const mock_packet &packet) {
-        inagg_hdr h;
-        std::memcpy(&h, packet.data, sizeof(h));
+        const inagg_hdr h = header_of(packet);
         said[inagg_hdr_type(&h)] = inagg_swap16(h.generation);
         return false;
     };
     world->filter = [&](const mock_packet &packet) {
-        inagg_hdr h;
-        std::memcpy(&h, packet.data, sizeof(h));
-        return inagg_swap16(h.source) == 0 && note_generation(packet);
+        return inagg_swap16(header_of(packet).source) == 0 && note_generation(packet);
     };
     world->run(300 * ms);
     world->filter = {};
@@ -302,8 +303,7 @@ TEST_F(ExclusionTest, OnlyWhoIsKilledVanishes) {
         begin(exclude_ms);
         unsigned leaves = 0;
         world->filter = [&](const mock_packet &packet) {
-            inagg_hdr h;
-            std::memcpy(&h, packet.data, sizeof(h));
+            const inagg_hdr h = header_of(packet);
             leaves += inagg_hdr_type(&h) == INAGG_LEAVE;
             return false;
         };

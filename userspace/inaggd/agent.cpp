@@ -282,11 +282,10 @@ void Agent::apply_renew(const Outcome::Change &change) {
     write_members(job);
     write_key(change.job, job.record.index);
     maps_.put_job(change.job, job.record);
-    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}{}", change.job,
+    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
                  job.record.generation, job.record.size, describe(job.record.algorithm, job.stragglers),
                  job.record.slots, job.record.control_slots, job.record.first_slot, job.record.elements,
-                 job.record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "",
-                 job.record.flags & INAGG_JOIN_INTEGERS ? ", floats as fixed point" : "");
+                 describe_packets(job.record));
 }
 
 // From now on it is the job's, whatever the keys' file says at the next start.
@@ -324,7 +323,7 @@ void Agent::write_members(const JobState &job) {
 void Agent::write_shares() {
     std::vector<const JobState *> adding;
     for (const auto &[number, job] : book_.jobs())
-        if (adds_floats(job.record))
+        if (inagg_job_adds_floats(&job.record))
             adding.push_back(&job);
     for (const JobState *job : adding) {
         const uint8_t children = children_of(*job);

@@ -149,8 +149,9 @@ inagg_member member_of(const inagg_event &event) {
 
 // A switch without floats adds for panama what the root has made integers.
 bool adds_as_agreed(const Limits &limits, const inagg_job &record) {
-    const bool integers = record.flags & INAGG_JOIN_INTEGERS;
-    return record.algorithm == INAGG_PANAMA ? integers || limits.adds_floats : !integers;
+    if (inagg_job_adds_floats(&record))
+        return limits.adds_floats;
+    return record.algorithm == INAGG_PANAMA || !(record.flags & INAGG_JOIN_INTEGERS);
 }
 
 constexpr const char *cannot_add_floats = "the job has floats, and this switch cannot add them";
@@ -197,6 +198,11 @@ std::string describe(int algorithm, Stragglers s) {
         return algorithm_name(algorithm);
     return fmt::format("{}, expiry {} us, quorum {}{}", algorithm_name(algorithm), s.expiry_us, s.quorum,
                        s.exclude_ms ? fmt::format(", silent ranks excluded after {} ms", s.exclude_ms) : "");
+}
+
+std::string describe_packets(const inagg_job &record) {
+    return fmt::format("{}{}", record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "",
+                       record.flags & INAGG_JOIN_INTEGERS ? ", floats as fixed point" : "");
 }
 
 // What the agent sends without stragglers, or a sum that has waited for long enough, has less room than a
@@ -1140,11 +1146,11 @@ std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
 
 // One block at least, for each job that adds floats; how many children the new one has here is not known yet.
 bool JobBook::has_buffers(const inagg_job &record) const {
-    if (!adds_floats(record))
+    if (!inagg_job_adds_floats(&record))
         return true;
     uint32_t jobs = 1, widest = inagg_count_ranks(record.all);
     for (const auto &[number, job] : jobs_)
-        if (adds_floats(job.record)) {
+        if (inagg_job_adds_floats(&job.record)) {
             jobs++;
             widest = std::max<uint32_t>(widest, children_of(job));
         }

@@ -162,18 +162,21 @@ struct Outcome {
 
 // An algorithm's name, with what trio does about stragglers.
 std::string describe(int algorithm, Stragglers stragglers);
+// What is unusual about a job's packets, to stand behind the rest.
+std::string describe_packets(const inagg_job &record);
 
 // 32-bit elements that fit a packet of `mtu` bytes; 0 if not even a chunk does.
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family);
 // The same of a job with this algorithm and these rules.
 uint16_t most_elements(uint32_t mtu, uint8_t family, uint8_t algorithm, Stragglers stragglers);
 
+// What all switches of a job do alike.
+constexpr uint8_t shape_flags = INAGG_JOIN_CHECKED | INAGG_JOIN_INTEGERS;
+
 // All parents of a switch know the job, and packets go by any of them.
 inline bool is_spread(uint8_t algorithm) { return algorithm == INAGG_CANARY; }
 // Any root does as well as another, since a switch may forget its slots; what trio's and atp's roots know they may not.
 inline bool needs_no_root(uint8_t algorithm) { return algorithm != INAGG_TRIO && algorithm != INAGG_ATP; }
-// What all switches of a job do alike.
-constexpr uint8_t shape_flags = INAGG_JOIN_CHECKED | INAGG_JOIN_INTEGERS;
 // The job has one root at a time, and goes on at another when links fail.
 inline bool can_move(uint8_t algorithm) { return needs_no_root(algorithm) && !is_spread(algorithm); }
 

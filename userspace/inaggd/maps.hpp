@@ -149,10 +149,6 @@ inline bool has_records(const inagg_job &job) { return job.algorithm == INAGG_TR
 // Its sums are made in memory that all jobs share, and it has no slots of its own in an XDP switch.
 inline bool has_descriptors(const inagg_job &job) { return job.algorithm == INAGG_CANARY; }
 inline bool shares_slots(const inagg_job &job) { return job.algorithm == INAGG_ATP || has_descriptors(job); }
-// Floats are added in the switch, and wait in buffers for their turn.
-inline bool adds_floats(const inagg_job &job) {
-    return job.algorithm == INAGG_PANAMA && !(job.flags & INAGG_JOIN_INTEGERS);
-}
 inline uint32_t pool_slots(const inagg_job &job) { return job.slots + job.control_slots; }
 
 } // namespace inaggd

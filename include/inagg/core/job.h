@@ -120,6 +120,12 @@ INAGG_INLINE __u32 inagg_job_era(const struct inagg_job *job)
 	return inagg_count_ranks(inagg_job_excluded(job));
 }
 
+/** Are floats added as floats (panama)?  Not if CONFIG says that a switch of the job cannot. */
+INAGG_INLINE int inagg_job_adds_floats(const struct inagg_job *job)
+{
+	return job->algorithm == INAGG_PANAMA && !(job->flags & INAGG_JOIN_INTEGERS);
+}
+
 /*
  * May the switch fold this encoding?  A switch in a tree would have to send sums of 16-bit floats on at twice
  * their length, which a frame cannot grow to: there they travel as FIXED32.  With panama all float sums are FLOAT32,
@@ -127,7 +133,7 @@ INAGG_INLINE __u32 inagg_job_era(const struct inagg_job *job)
  */
 INAGG_INLINE int inagg_foldable(const struct inagg_job *job, __u8 dtype, __u8 op)
 {
-	int adds_floats = job->algorithm == INAGG_PANAMA && !(job->flags & INAGG_JOIN_INTEGERS);
+	int adds_floats = inagg_job_adds_floats(job);
 
 	switch (dtype) {
 	case INAGG_WIRE_FLOAT16:

@@ -277,8 +277,7 @@ void P4Agent::apply_renew(const Outcome::Change &change) {
     const inagg::LogFields about{{"job", change.job}};
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
                  record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
-                 record.first_slot, record.elements,
-                 record.flags & INAGG_JOIN_INTEGERS ? ", floats as fixed point" : "");
+                 record.first_slot, record.elements, describe_packets(record));
 }
 
 void P4Agent::write_job(uint16_t number) {

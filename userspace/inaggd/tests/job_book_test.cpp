@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "error.hpp"
 #include "job_book.hpp"
-#include "maps.hpp"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -823,17 +822,20 @@ protected:
     Outcome configure(const Worker &w, uint16_t generation, uint64_t ranks) {
         return book.configured(answer(w, INAGG_CONFIG, generation, ranks), now);
     }
-    // The parent's answer, of a job with that algorithm and those flags beside TREE.
-    Outcome configure_as(uint8_t algorithm, uint8_t flags) {
+    // The parent's CONFIG for rank 0 of 4, which has asked, of a job with that algorithm and those flags beside TREE.
+    inagg_event config_of(uint8_t algorithm, uint8_t flags, uint64_t ranks) {
         const Worker zero = Worker::of(0, 4);
         expect_asked(join(zero));
-        inagg_event event = answer(zero, INAGG_CONFIG, 500, 1);
+        inagg_event event = answer(zero, INAGG_CONFIG, 500, ranks);
         inagg_config config;
         memcpy(&config, &event.join, sizeof config);
         config.algorithm = algorithm;
         config.flags |= flags;
         memcpy(&event.join, &config, sizeof config);
-        return book.configured(event, now);
+        return event;
+    }
+    Outcome configure_as(uint8_t algorithm, uint8_t flags) {
+        return book.configured(config_of(algorithm, flags, 1), now);
     }
     Outcome refuse(const Worker &w, uint16_t generation, inagg_reason reason) {
         return book.refused_above(answer(w, INAGG_REFUSED, generation, 0, reason), now);
@@ -864,13 +866,7 @@ TEST_F(Leaf, AsksItsParentAndDoesWhatThatSays) {
 }
 
 TEST_F(Leaf, ItsParentTellsWhenToSendSums) {
-    const Worker zero = Worker::of(0, 4);
-    expect_asked(join(zero));
-    inagg_event event = answer(zero, INAGG_CONFIG, 500, 0b0101);
-    inagg_config config;
-    memcpy(&config, &event.join, sizeof config);
-    config.algorithm = INAGG_TRIO;
-    memcpy(&event.join, &config, sizeof config);
+    inagg_event event = config_of(INAGG_TRIO, 0, 0b0101);
     event.expiry_us = 5000;
     event.quorum = 1;
     expect_done(book.configured(event, now));
@@ -881,7 +877,7 @@ TEST_F(Leaf, ItsParentTellsWhenToSendSums) {
 TEST_F(Leaf, AddsIntegersWhereAParentAddsNoFloats) {
     expect_done(configure_as(INAGG_PANAMA, INAGG_JOIN_INTEGERS));
     EXPECT_TRUE(job().record.flags & INAGG_JOIN_INTEGERS);
-    EXPECT_FALSE(adds_floats(job().record));
+    EXPECT_FALSE(inagg_job_adds_floats(&job().record));
 }
 
 TEST_F(Leaf, TakesNoFloatsThatItCannotAdd) {
