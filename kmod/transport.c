@@ -308,7 +308,14 @@ static bool is_proven(struct inagg_sock *isk, const struct inagg_hdr *h, const v
 	return false;
 }
 
-/* An answer about membership is about the JOIN that its nonce names. */
+/* An answer about membership is about the JOIN that its nonce names; a REFUSED with none is about the job that we are in. */
+static bool names_us(const struct inagg_sock *isk, const struct inagg_hdr *h, u64 nonce)
+{
+	if (inagg_membership_is(&isk->member, nonce))
+		return true;
+	return !nonce && inagg_hdr_type(h) == INAGG_REFUSED && isk->sk.sk_state == TCP_ESTABLISHED;
+}
+
 static bool is_about_us(struct inagg_sock *isk, const struct inagg_hdr *h, const void *body, u32 bytes)
 {
 	const struct inagg_config *config = body;
@@ -317,7 +324,7 @@ static bool is_about_us(struct inagg_sock *isk, const struct inagg_hdr *h, const
 		return false;
 	if (!inagg_packet_intact(h, inagg_body_checksum(body)))
 		return false;
-	return inagg_membership_is(&isk->member, inagg_swap64(config->nonce)) && is_proven(isk, h, body);
+	return names_us(isk, h, inagg_swap64(config->nonce)) && is_proven(isk, h, body);
 }
 
 /** inagg_established() - the switch has accepted this rank of @job; @isk is locked */
@@ -389,6 +396,8 @@ static void on_member_refused(struct inagg_sock *isk, const struct inagg_hdr *h,
 		trace_inagg_join(isk, inagg_swap32(h->slot));
 		inagg_fail(isk, ECONNRESET, inagg_swap32(h->slot));
 		break;
+	default:	/* a doubt, perhaps */
+		inagg_timer_arm(isk, inagg_membership_due(&isk->member));
 	}
 }
 

@@ -374,6 +374,63 @@ TEST_F(HostileTest, WaitsForNothingAreIgnored) {
 
 // Membership.
 
+// PROTOCOL §9: a switch that has lost its jobs says so without a nonce.
+struct LostJobTest : HostileTest {
+    void SetUp() override {
+        begin(INAGG_INT32);
+        world->filter = [&](const mock_packet &packet) {
+            std::memcpy(&sent, packet.data, sizeof(sent));
+            if (packet.from_port != ranks[0].port || inagg_hdr_type(&sent) != INAGG_JOIN)
+                return false;
+            std::memcpy(&asked, static_cast<const char *>(packet.data) + sizeof(sent), sizeof(asked));
+            joins++;
+            EXPECT_EQ(inagg_swap16(sent.boot), 1) << "of who had joined already";
+            return deaf;
+        };
+        lost = answer(INAGG_REFUSED);
+        lost.slot = inagg_swap32(INAGG_R_JOB);
+        lost.count = 0;
+        lost.contributors = 0;
+    }
+    Bytes refusal(const inagg_hdr &header, uint64_t nonce) const {
+        Bytes out = packet(header, sizeof(asked), false, 0);
+        std::memcpy(out.data() + sizeof(header) + offsetof(struct inagg_join, nonce), &nonce, sizeof(nonce));
+        inagg_hdr h = header;
+        inagg_hdr_seal_checked(&h, inagg_body_checksum(out.data() + sizeof(h)));
+        std::memcpy(out.data(), &h, sizeof(h));
+        return out;
+    }
+
+    struct inagg_join asked {};
+    inagg_hdr lost{};
+    unsigned joins = 0;
+};
+
+TEST_F(LostJobTest, OneThatKnowsTheRankConfirmsIt) {
+    deaf = false;
+    world->deliver(refusal(lost, 0), ranks[0].port);
+    world->run(100 * ms);
+    EXPECT_EQ(joins, 1U);
+    expect_sum();
+}
+
+TEST_F(LostJobTest, OneThatDoesNotEndsTheJob) {
+    world->deliver(refusal(lost, 0), ranks[0].port);
+    world->run(100 * ms);
+    ASSERT_EQ(joins, 1U);
+    world->deliver(refusal(lost, asked.nonce), ranks[0].port);
+    Bytes got(256);
+    EXPECT_EQ(ranks[0].recv_nowait(got), -ECONNRESET);
+}
+
+TEST_F(LostJobTest, WhatIsSaidOfAnotherGenerationIsNotAboutUs) {
+    inagg_hdr other = lost;
+    other.generation = inagg_swap16(static_cast<uint16_t>(inagg_swap16(lost.generation) + 1));
+    world->deliver(refusal(other, 0), ranks[0].port);
+    world->run(100 * ms);
+    EXPECT_EQ(joins, 0U);
+}
+
 struct JoinTest : HostileTest {
     void SetUp() override {
         start();
@@ -428,6 +485,8 @@ TEST_F(JoinTest, AnswersToOthersAreCounted) {
     other.nonce++;
     expect_drop(reply(INAGG_CONFIG, other), INAGG_R_TYPE);
     expect_drop(reply(INAGG_REFUSED, other), INAGG_R_TYPE);
+    other.nonce = 0; // about a job that we are not in
+    expect_drop(reply(INAGG_REFUSED, other, INAGG_R_JOB), INAGG_R_TYPE);
     Bytes longer = reply(INAGG_CONFIG, config());
     longer.resize(longer.size() + 1);
     expect_drop(longer, INAGG_R_TYPE);

@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::nanoseconds drive_wait = 5ms; // a blocked caller hands over to others after this
 constexpr std::chrono::nanoseconds keeper_period = 5ms;
 constexpr std::chrono::nanoseconds keeper_wait = 1ms; // while operations are under way
-constexpr uint64_t settle_ns = 1'000'000'000;         // that leaving waits for others
+constexpr uint64_t settle_ns = 10 * INAGG_RTO_CEILING_NS; // leaving waits for others: ten of what they ask may be lost
 
 std::unique_ptr<Carrier> join(const inagg_options &options, std::string &note) {
     validate(options);
