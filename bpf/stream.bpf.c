@@ -162,7 +162,7 @@ static __always_inline int rewrite(struct xdp_md *ctx, int action, __u32 bytes)
 		return -1;
 	flags = bpf_ntohs(h->level_flags);
 	payload = inagg_hdr_payload_part(h);
-	if (action != INAGG_W_RESEND) {
+	if (action == INAGG_W_RESTORE) {
 		h->version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
 		h->source = bpf_htons(settings.rank);
 		flags &= INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_CHECKED;
@@ -216,6 +216,25 @@ static __always_inline int hand_over(const struct place *at, int action)
 	return XDP_DROP;
 }
 
+/* The lock is a full barrier, too: what was read of the slot's cell was read before this. */
+static __always_inline int still_has(const struct place *at, __u32 block)
+{
+	int same;
+
+	if (!lock(at))
+		return 0;
+	same = at->slot->block == block;
+	unlock(at);
+	return same;
+}
+
+/* Two packets, one of them to all ranks, from one frame: user space sends them.  @at is locked; ring() then. */
+static __always_inline void leave_to_user(const struct place *at)
+{
+	at->slot->forgotten = 1;
+	at->slot->due_ns = 0;
+}
+
 /* The frame becomes the packet that @action asks for; @block is the slot's own. */
 static __always_inline int send(struct xdp_md *ctx, const struct place *at, int action, __u32 block)
 {
@@ -235,9 +254,8 @@ static __always_inline int send(struct xdp_md *ctx, const struct place *at, int 
 	if (write_cell(ctx, cell, bytes))
 		return hand_over(at, action);
 	if (action != INAGG_W_SEND) {
-		barrier();
 		/* The slot moved on: another CPU may have written to the cell while we read it. */
-		if (*(volatile __u32 *)&at->slot->block != block)
+		if (!still_has(at, block))
 			return XDP_DROP;
 		if (rewrite(ctx, action, bytes))
 			return XDP_DROP;
@@ -338,7 +356,13 @@ __attribute__((noinline)) __u64 claim(__u32 index, int lost, __u64 now)
 		action = inagg_worker_open(worker, at.slot, now);
 	else if (inagg_worker_overtaken(worker, at.slot, now))
 		action = inagg_worker_timeout(worker, at.slot, now);
+	if (action == INAGG_W_RESEND_ASK_ALL)
+		leave_to_user(&at);
 	unlock(&at);
+	if (action == INAGG_W_RESEND_ASK_ALL) {
+		ring();
+		return 0;
+	}
 	return action == INAGG_W_NOTHING ? 0 : ERRAND(action, block);
 }
 
@@ -383,8 +407,7 @@ static __always_inline int store(struct xdp_md *ctx, const struct place *at, __u
 	if (!cell || bytes > INAGG_MAX_PAYLOAD)
 		return 0;
 	bpf_xdp_load_bytes(ctx, settings.header_bytes, &cell->hdr, sizeof(struct inagg_hdr) + bytes);
-	barrier();
-	*(volatile __u32 *)&cell->done = 1;
+	__sync_lock_test_and_set(&cell->done, 1);	/* a full barrier: user space sees the result first */
 	if (__sync_fetch_and_add(&stream->done, 1) + 1 == *(volatile __u64 *)&stream->wake_at)
 		ring();
 	return 1;
@@ -394,27 +417,29 @@ static __always_inline int on_result(struct xdp_md *ctx, struct place *at, __u32
 {
 	struct inagg_stream_state *stream = at->stream;
 	__u64 now = bpf_ktime_get_ns(), errand = 0;
-	int accepted, action = INAGG_W_NOTHING;
-	__u32 index = 0, next_block;
+	int accepted = INAGG_W_NOTHING, action = INAGG_W_NOTHING, locked;
+	__u32 index = 0, next_block = 0;
 
 	if (!at->is_control)
 		errand = find_errand(stream, &index, now);
-	if (!lock(at))
-		return XDP_DROP;
-	accepted = inagg_worker_result(&stream->worker, at->slot, block, repaired, now);
-	if (accepted == INAGG_W_ACCEPT) {
-		/* A full barrier: user space extends the limit, then looks for idle slots; so one of us two
-		 * sees the other. */
-		__sync_fetch_and_add(&stream->accepted, 1);
-		if (!errand)
-			action = inagg_worker_open(&stream->worker, at->slot, now);
+	locked = lock(at);
+	if (locked) {
+		accepted = inagg_worker_result(&stream->worker, at->slot, block, repaired, now);
+		if (accepted == INAGG_W_ACCEPT) {
+			/* A full barrier: user space extends the limit, then looks for idle slots; so one of us two
+			 * sees the other. */
+			__sync_fetch_and_add(&stream->accepted, 1);
+			if (!errand)
+				action = inagg_worker_open(&stream->worker, at->slot, now);
+		}
+		next_block = at->slot->block;
+		unlock(at);
 	}
-	next_block = at->slot->block;
-	unlock(at);
 
-	if (accepted != INAGG_W_ACCEPT)
+	/* The result is lost without the lock, but an errand has begun. */
+	if (locked && accepted != INAGG_W_ACCEPT)
 		COUNT(duplicates);
-	else if (!store(ctx, at, block, bytes))
+	if (accepted == INAGG_W_ACCEPT && !store(ctx, at, block, bytes))
 		return XDP_DROP;
 	if (errand) {
 		if (accepted == INAGG_W_ACCEPT)
@@ -454,10 +479,8 @@ static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, _
 		return XDP_DROP;
 	action = inagg_worker_wait(&at->stream->worker, at->slot, block, contributors, settings.rank, now);
 	own_block = at->slot->block;
-	if (action == INAGG_W_RESEND_ASK_ALL) {
-		at->slot->forgotten = 1; /* two packets: user space sends them */
-		at->slot->due_ns = 0;
-	}
+	if (action == INAGG_W_RESEND_ASK_ALL)
+		leave_to_user(at);
 	unlock(at);
 
 	if (own_block == block) {
@@ -492,8 +515,10 @@ int inagg_stream(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (inagg_hdr_version(h) != INAGG_WIRE_VERSION || !inagg_hdr_intact(h))
 		return reject();
-	if (h->job != settings.job || h->generation != settings.generation)
-		return reject();
+	if (h->job != settings.job || h->generation != settings.generation) {
+		COUNT(rejected);
+		return XDP_PASS;	/* if we were killed, the port may be another's by now */
+	}
 	bytes = promised(h);
 	if (bytes < 0 || bytes > INAGG_MAX_PAYLOAD ||
 	    bpf_ntohs(udp->len) != sizeof(*udp) + sizeof(*h) + (__u32)bytes ||

@@ -5,8 +5,8 @@
  *
  * One program per device, shared: the process that comes first attaches it with a BPF link, the others
  * hold the same link open.  Nothing is pinned, so it goes with the last process, however that ends.
- * Ports are exclusive to a process, so entries that a killed process left behind are never consulted
- * before the port's next owner replaces or clears them.
+ * Ports are exclusive to a process.  The entries of one that was killed stay until the port's next owner replaces them or the
+ * program goes: a stream program passes on what is of another job or generation.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

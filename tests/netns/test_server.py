@@ -61,13 +61,14 @@ def test_a_rack_forgets_many_times(tmp_path):
     assert result.switch["additions"] == 2 * result.switch["completions"]
 
 
-@pytest.mark.parametrize("topology, complaint", [
-    ("star", "the switch at 10.77.0.1 has restarted and lost job 1"),
-    ("two-level", "the switch ended job 1: no such job"),  # says the rack's
+@pytest.mark.parametrize("topology, transport, complaint", [
+    ("star", "udp", "the switch at 10.77.0.1 has restarted and lost job 1"),
+    ("star", "xdp", "the switch at 10.77.0.1 has restarted and lost job 1"),
+    ("two-level", "udp", "the switch ended job 1: no such job"),  # says the rack's
 ])
-def test_restarted_server(tmp_path, topology, complaint):
+def test_restarted_server(tmp_path, topology, transport, complaint):
     """Its jobs are gone: calls end with an error that says so, long before their deadline."""
-    run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--topology", topology, *server_options(tmp_path),
+    run = netns(tmp_path, "--workers", 3, "--transport", transport, "--topology", topology, *server_options(tmp_path),
                 "--kill-inaggd", "3s", "--restart-inaggd", "3500ms", "--",  # on a busy machine joins take two
                 "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
     assert run.status not in (0, 124)

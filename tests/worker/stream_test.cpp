@@ -134,8 +134,8 @@ protected:
         EXPECT_TRUE(inagg_hdr_intact(&h));
         return h;
     }
-    void expect_rejected(const std::vector<uint8_t> &in) {
-        EXPECT_EQ(run(in), XDP_DROP);
+    void expect_rejected(const std::vector<uint8_t> &in, uint32_t verdict = XDP_DROP) {
+        EXPECT_EQ(run(in), verdict);
         EXPECT_EQ(shared().counters.rejected, 1u);
         EXPECT_EQ(slot_[1].state.block, 1u);
         EXPECT_EQ(slot_[1].state.state, INAGG_WSLOT_SENT);
@@ -190,16 +190,50 @@ TEST_F(StreamTest, WrongLengthChangesNothing) {
     expect_rejected(frame(h, payload));
 }
 
-TEST_F(StreamTest, OtherJobChangesNothing) {
+// The port's owner was killed, perhaps, and another has it by now.
+TEST_F(StreamTest, OtherJobChangesNothingAndPasses) {
     auto [h, payload] = result(1);
     h.job = inagg_swap16(job + 1);
-    expect_rejected(frame(h, payload));
+    expect_rejected(frame(h, payload), XDP_PASS);
 }
 
-TEST_F(StreamTest, OtherGenerationChangesNothing) {
+TEST_F(StreamTest, OtherGenerationChangesNothingAndPasses) {
     auto [h, payload] = result(1);
     h.generation = inagg_swap16(generation + 1);
-    expect_rejected(frame(h, payload));
+    expect_rejected(frame(h, payload), XDP_PASS);
+}
+
+// One that the switch had and has no more is sent again, and all are asked: two packets, so it is user space's.
+TEST_F(StreamTest, AForgottenBlockIsLeftToUserSpace) {
+    ASSERT_EQ(inagg_worker_open(&worker(), &slot_[2].state, 1), INAGG_W_SEND);
+    worker().srtt_ns = 1000;
+    inagg_wslot &forgotten = slot_[1].state;
+    forgotten.forgotten = forgotten.overtaken = 1;
+    forgotten.due_ns = 1;
+    const auto [h, payload] = result(2);
+    EXPECT_EQ(run(frame(h, payload)), XDP_TX);
+    const inagg_hdr next = sent();
+    EXPECT_EQ(inagg_hdr_type(&next), INAGG_CONTRIBUTION);
+    EXPECT_EQ(inagg_swap32(next.block), 2 + slots);
+    EXPECT_EQ(shared().counters.restores, 0u);
+    EXPECT_TRUE(forgotten.forgotten);
+    EXPECT_EQ(forgotten.due_ns, 0u);
+}
+
+TEST_F(StreamTest, ABusySlotsResultIsLostButNotItsFrame) {
+    ASSERT_EQ(inagg_worker_open(&worker(), &slot_[2].state, 1), INAGG_W_SEND);
+    worker().srtt_ns = 1000;
+    slot_[1].state.overtaken = 1;
+    slot_[1].state.due_ns = 1;
+    slot_[2].busy = 1; // by user space
+    const auto [h, payload] = result(2);
+    EXPECT_EQ(run(frame(h, payload)), XDP_TX);
+    const inagg_hdr again = sent();
+    EXPECT_EQ(inagg_swap32(again.block), 1u);
+    EXPECT_TRUE(inagg_swap16(again.level_flags) & INAGG_F_RESEND);
+    EXPECT_EQ(cell_[2].done, 0u);
+    EXPECT_EQ(slot_[2].state.state, INAGG_WSLOT_SENT);
+    EXPECT_EQ(shared().counters.duplicates, 0u);
 }
 
 TEST_F(StreamTest, WaitWithoutUsGivesAResend) {

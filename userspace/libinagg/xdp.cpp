@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -115,6 +116,7 @@ private:
         uint32_t loaded = 0; // next block to put into a cell
         uint32_t wanted = 0; // blocks before this one may be sent
         uint64_t stored = 0; // blocks handed to the client
+        std::deque<uint32_t> ends = {}; // of wanted blocks that were wanted together
     };
 
     void load_programs();
@@ -162,6 +164,7 @@ private:
     uint64_t earliest_due_ = UINT64_MAX;
     uint64_t socket_checked_ns_ = 0;
     int ended_ = 0; // reason of a REFUSED
+    bool restarted_ = false; // ... of a switch that has lost the job
 };
 
 XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> &io,
@@ -327,6 +330,8 @@ bool XdpTransport::collect(Ring &ring) {
         ring.tail++;
         ring.stored++;
     }
+    while (!ring.ends.empty() && !inagg_before(ring.tail, ring.ends.front()))
+        ring.ends.pop_front();
     return ring.tail != from;
 }
 
@@ -377,6 +382,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
         shared_word(counters.contributions).fetch_add(1);
     } else {
         // A result that came meanwhile has overwritten what we have read.
+        std::atomic_thread_fence(std::memory_order_acquire);
         if (shared_word(const_cast<uint32_t &>(slot.state.block)).load() != block)
             return;
         unsigned flags = inagg_swap16(h.level_flags);
@@ -412,6 +418,7 @@ void XdpTransport::send_restore(uint32_t index) {
     const std::size_t bytes = inagg_block_bytes(&meta);
     std::byte *to = out_->reserve();
     std::memcpy(to + sizeof(h), from.payload, std::min<std::size_t>(bytes, INAGG_MAX_PAYLOAD));
+    std::atomic_thread_fence(std::memory_order_acquire);
     if (slot(index).block != next)
         return; // nobody can wait for it any more
     h.version_type = INAGG_WIRE_VERSION << 4 | INAGG_RESTORE;
@@ -466,7 +473,11 @@ bool XdpTransport::set_alarm(const Ring &ring) {
     const uint64_t loaded = ring.stored + (ring.loaded - ring.tail);
     // More than is done already: a late block at the head of the ring must not keep us awake.
     const uint64_t worthwhile = std::max<uint64_t>(ring.stored + ring.cells / 2, done(ring) + ring.window / 4);
-    const uint64_t wake_at = std::min(loaded, worthwhile);
+    // What somebody may wait for: one that tells scales, or the rest of the oldest tensor.
+    const uint64_t awaited = ring.stream == Stream::control || ring.ends.empty()
+                                 ? done(ring) + 1
+                                 : std::max(ring.stored + (ring.ends.front() - ring.tail), done(ring) + 1);
+    const uint64_t wake_at = std::min({loaded, worthwhile, awaited});
     shared_word(state(ring).wake_at).store(wake_at); // sequentially consistent: set, then look
     return done(ring) < wake_at;
 }
@@ -486,13 +497,17 @@ void XdpTransport::sleep(std::chrono::nanoseconds wait) {
         ring_buffer__consume(doorbell_.get());
 }
 
-// The kernel's socket gets what is not a block: REFUSED, repeated CONFIGs.
+// The kernel's socket gets what is not a block: REFUSED, repeated CONFIGs. Who hears that the switch has lost the job asks.
 void XdpTransport::check_socket() {
     const uint64_t now = monotonic_ns();
     if (now - socket_checked_ns_ < socket_check_ns)
         return;
     socket_checked_ns_ = now;
     io_->receive(*this, 0ns);
+    if (now >= inagg_membership_due(&membership_) && inagg_membership_say(&membership_, now) & INAGG_SAY_PRESENT)
+        repeat_join(*io_, membership_);
+    if (restarted_)
+        throw switch_restarted(membership_.switch_address, membership_.config.job);
     if (ended_)
         throw job_ended(membership_.config.job, ended_);
 }
@@ -505,17 +520,24 @@ void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
     std::memcpy(&header, payload.data(), sizeof(header));
     const auto body = payload.subspan(sizeof(header));
     std::memcpy(&asked, body.data(), sizeof(asked));
-    if (!inagg_answer_admits(&membership_.config, &header) && inagg_hdr_type(&header) == INAGG_REFUSED &&
-        is_believed(membership_, header, body) &&
-        inagg_membership_refused(&membership_, &membership_.config, &header, &asked) == INAGG_ENDED)
-        ended_ = static_cast<int>(inagg_swap32(header.slot));
+    if (inagg_answer_admits(&membership_.config, &header) || inagg_hdr_type(&header) != INAGG_REFUSED ||
+        !is_believed(membership_, header, body))
+        return;
+    membership_.config.boot = inagg_swap16(shared_word(shared_->boots.latest).load());
+    if (inagg_membership_refused(&membership_, &membership_.config, &header, &asked) != INAGG_ENDED)
+        return;
+    ended_ = static_cast<int>(inagg_swap32(header.slot));
+    restarted_ = ended_ == INAGG_R_JOB && inagg_swap16(header.boot) != membership_.config.boot;
 }
 
 // Transport.
 
 void XdpTransport::extend(Stream stream, uint32_t limit) {
     Ring &ring = rings_[static_cast<int>(stream)];
+    if (ring.tail == ring.wanted)
+        inagg_worker_restart(&state(ring).worker);
     ring.wanted = limit;
+    ring.ends.push_back(limit);
     fill(ring);
     serve();
 }
