@@ -23,6 +23,7 @@ namespace {
 
 using Variables = std::vector<std::string>;
 
+constexpr const char *scratch = "/run/inagg";
 constexpr const char *folder = "/run/inagg/hosts"; // of this run alone: its /run is its own
 
 unsigned ranks_on(const Options &options, unsigned host) {
@@ -89,6 +90,9 @@ Variables of_mpirun() {
     return {
         fmt::format("OMPI_MCA_plm_rsh_agent={} enter", own_program().string()),
         "OMPI_MCA_orte_default_hostfile=" + host_file(),
+        // what it names by host and process, which two runs at once have in common, where only this run is
+        fmt::format("OMPI_MCA_orte_tmpdir_base={}", scratch),
+        fmt::format("OMPI_MCA_btl_vader_backing_directory={}", scratch),
         "OMPI_MCA_oob_tcp_if_include=eth0",
         "OMPI_MCA_btl=tcp,vader,self",
         "OMPI_MCA_btl_tcp_if_include=eth0",

@@ -38,9 +38,10 @@ int main(int argc, char **argv) {
         if (options.with_bmv2()) {
             netns::need_bmv2(options.algorithm);
         }
-        return netns::run_isolated([&options] {
+        std::ofstream summary = netns::open_summary(options); // /run and /sys/fs/bpf are others in there
+        return netns::run_isolated([&] {
             netns::Network network(options);
-            return netns::Supervisor(options, network).run();
+            return netns::Supervisor(options, network, std::move(summary)).run();
         });
     } catch (const std::exception &error) {
         fmt::print(stderr, "inagg-netns: {}\n", error.what());

@@ -19,11 +19,20 @@
 namespace netns {
 namespace {
 
+// nohup, and a shell that starts a job in the background, have us ignore some. Blocked ones would come all the same.
+bool is_ignored(int signal) {
+    struct sigaction now {};
+    return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 sigset_t forwarded_signals() {
     sigset_t set;
     sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
-        sigaddset(&set, signal);
+    sigaddset(&set, SIGCHLD);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+        if (!is_ignored(signal)) {
+            sigaddset(&set, signal);
+        }
     }
     return set;
 }

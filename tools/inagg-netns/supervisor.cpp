@@ -64,17 +64,6 @@ nlohmann::json to_json(const Counters &counters) {
             {"reordered", counters.reordered},   {"overflowed", counters.overflowed}};
 }
 
-std::ofstream open_summary(const std::string &path) {
-    std::ofstream file;
-    if (!path.empty()) {
-        file.open(path);
-        if (!file) {
-            fail(fmt::format("--json-summary: cannot write '{}'", path));
-        }
-    }
-    return file;
-}
-
 // Puts those of the `folders` that exist before what the variable has.
 void add_path(const char *variable, const std::vector<std::filesystem::path> &folders) {
     const char *before = std::getenv(variable);
@@ -99,9 +88,19 @@ void prepare_environment() {
     setenv("INAGG_NETNS", "1", 1);
 }
 
-Supervisor::Supervisor(const Options &options, Network &network)
-    : options_(options), network_(network), signals_(open_signals()),
-      summary_(open_summary(options.json_summary)) {}
+std::ofstream open_summary(const Options &options) {
+    std::ofstream file;
+    if (!options.json_summary.empty()) {
+        file.open(options.json_summary);
+        if (!file) {
+            fail(fmt::format("--json-summary: cannot write '{}'", options.json_summary));
+        }
+    }
+    return file;
+}
+
+Supervisor::Supervisor(const Options &options, Network &network, std::ofstream summary)
+    : options_(options), network_(network), signals_(open_signals()), summary_(std::move(summary)) {}
 
 int Supervisor::run() {
     const int status = supervise();
@@ -118,6 +117,9 @@ bool Supervisor::report() {
         all += links->to_hosts();
         fmt::print(stderr, "netns: dropped {} duplicated {} corrupted {} reordered {} of {} frames\n",
                    all.dropped, all.duplicated, all.corrupted, all.reordered, all.frames);
+        if (all.overflowed) {
+            fmt::print(stderr, "netns: lost {} more, which found no room where frames are held\n", all.overflowed);
+        }
         summary = {{"to_switch", to_json(links->to_switch())},
                    {"to_hosts", to_json(links->to_hosts())},
                    {"total", to_json(all)}};
@@ -146,12 +148,10 @@ int Supervisor::supervise() {
         }
     }
     if (options_.with_switch() && !stopping_) {
-        for (const Switch &node : network_.switches()) {
-            start_agent(node);
-            if (stopping_) {
-                return status_;
-            }
-        }
+        start_agents();
+    }
+    if (stopping_) {
+        return status_;
     }
     publish_hosts(options_, network_);
     for (const Launch &launch : launches(options_, network_)) {
@@ -257,8 +257,10 @@ void Supervisor::end_bmv2() {
     }
 }
 
-void Supervisor::start_agent(const Switch &node, bool fresh) {
+// Returns what await_ready() reads.
+Fd Supervisor::begin_agent(const Switch &node, bool fresh) {
     Pipe ready;
+    killed_agents_.erase(agent_name(node));
     std::vector<std::string> command = network_.is_server(node) ? server_command(node) : agent_command(node);
     if (fresh) {
         command.emplace_back("--fresh");
@@ -266,13 +268,26 @@ void Supervisor::start_agent(const Switch &node, bool fresh) {
     command.insert(command.end(), {"--ready-fd", std::to_string(ready.write.get())});
     start(Role::agent, agent_name(node), {.space = &node.space, .command = command, .keep = ready.write.get()},
           false);
-    ready.write.reset();
-    await_ready(agent_name(node), std::move(ready.read));
+    return std::move(ready.read);
+}
+
+void Supervisor::start_agent(const Switch &node, bool fresh) { await_ready(agent_name(node), begin_agent(node, fresh)); }
+
+// All at once: most of it is the kernel's verifier, which knows one program at a time but many processors.
+void Supervisor::start_agents() {
+    std::vector<std::pair<std::string, Fd>> begun;
+    for (const Switch &node : network_.switches()) {
+        begun.emplace_back(agent_name(node), begin_agent(node));
+    }
+    for (auto &[name, ready] : begun) {
+        await_ready(name, std::move(ready));
+    }
 }
 
 void Supervisor::kill_agent(const Switch &node) {
     if (Child *agent = find(Role::agent, agent_name(node))) {
         agent->killed = true;
+        killed_agents_.insert(agent->name);
         kill(agent->pid, SIGKILL);
     }
 }
@@ -380,7 +395,7 @@ void Supervisor::await_ready(const std::string &name, Fd ready) {
     while (!stopping_) {
         char byte;
         const ssize_t got = read(ready.get(), &byte, 1);
-        if (got == 1) {
+        if (got == 1 || (got == 0 && killed_agents_.contains(name))) {
             return;
         }
         if (got == 0 || Clock::now() > deadline) {

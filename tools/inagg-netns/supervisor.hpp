@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,12 @@ namespace netns {
 /** Lets this process and its children find the programs, libraries and Python module of this build or prefix, and sbin. */
 void prepare_environment();
 
+/** The file of --json-summary, empty; not open without. Throws if it cannot be written. */
+std::ofstream open_summary(const Options &options);
+
 class Supervisor {
 public:
-    Supervisor(const Options &options, Network &network);
+    Supervisor(const Options &options, Network &network, std::ofstream summary);
 
     // Runs the command on all ranks; returns the status of the run.
     int run();
@@ -55,7 +59,9 @@ private:
     void start_bmv2(const Switch &node);
     void show_bmv2_log() const;
     void end_bmv2();
+    Fd begin_agent(const Switch &node, bool fresh = false);
     void start_agent(const Switch &node, bool fresh = false);
+    void start_agents();
     void kill_agent(const Switch &node);
     void power_off(const Switch &spine);
     void power_on(const Switch &spine);
@@ -92,6 +98,7 @@ private:
     Network &network_;
     Fd signals_;
     std::ofstream summary_;
+    std::set<std::string> killed_agents_; // on purpose, perhaps before they were ready
     Fd bmv2_log_; // what simple_switch has printed, which is shown only if it fails
     std::vector<Child> children_;
     std::vector<Stream> streams_;
