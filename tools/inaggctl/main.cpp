@@ -118,7 +118,7 @@ private:
         top->callback([this] {
             run_ = [this] {
                 const std::chrono::duration<double> interval(interval_);
-                once_ ? print_switch(where_, interval) : watch_switch(where_, interval);
+                once_ || json_ ? print_switch(where_, interval, json_) : watch_switch(where_, interval);
             };
         });
     }

@@ -21,8 +21,6 @@ using Seconds = std::chrono::duration<double>;
 using Lines = std::vector<std::string>;
 using Counts = std::map<std::string, uint64_t>;
 
-constexpr double bits_per_element = 32;
-
 // What a switch says of itself at one time.
 struct Sample {
     std::chrono::steady_clock::time_point at;
@@ -87,14 +85,14 @@ double rate(const Sample &before, const Sample &now, const std::string &job, con
 std::string job_line(const Sample &before, const Sample &now, const std::string &job, const std::string &ranks,
                      const std::string &algorithm) {
     const auto per_second = [&](const char *counter) { return rate(before, now, job, counter); };
-    return fmt::format("{:>6} {:>7} {:<9} {:>10.0f} {:>10.0f} {:>8.3f} {:>9} {:>9} {:>4.0f}", job, ranks, algorithm,
-                       per_second("packets"), per_second("completions"), per_second("elements") * bits_per_element / 1e9,
+    return fmt::format("{:>6} {:>7} {:<9} {:>10.0f} {:>10.0f} {:>8.2f} {:>9} {:>9} {:>4.0f}", job, ranks, algorithm,
+                       per_second("packets"), per_second("completions"), per_second("elements") / 1e6,
                        count_of(now, job, "degraded"), count_of(now, job, "drops"), per_second("drops"));
 }
 
 void add_jobs(Lines &lines, const Sample &before, const Sample &now) {
     lines.push_back(fmt::format("{:>6} {:>7} {:<9} {:>10} {:>10} {:>8} {:>9} {:>9} {:>4}", "JOB", "RANKS", "ALGORITHM",
-                                "PACKETS/s", "BLOCKS/s", "Gbit/s", "DEGRADED", "DROPS", "/s"));
+                                "PACKETS/s", "BLOCKS/s", "Melem/s", "DEGRADED", "DROPS", "/s"));
     for (const json &job : now.jobs)
         lines.push_back(job_line(before, now, job_name(job["job"]), text(job["joined"]) + "/" + text(job["size"]),
                                  text(job["algorithm"])));
@@ -155,6 +153,18 @@ Lines frame(const Sample &before, const Sample &now) {
     add_drops(lines, now);
     add_tree(lines, now);
     return lines;
+}
+
+// Of every job, also of none.
+json rates_of(const Sample &before, const Sample &now) {
+    json all = json::array();
+    for (const auto &[job, counts] : now.stats) {
+        json rates = {{"job", job == job_name(nullptr) ? json() : json::parse(job)}};
+        for (const auto &[counter, value] : counts)
+            rates[counter] = rate(before, now, job, counter);
+        all.push_back(rates);
+    }
+    return all;
 }
 
 // The terminal as curses has it, until this goes.
@@ -219,10 +229,17 @@ void watch_switch(const Where &where, Seconds interval) {
     }
 }
 
-void print_switch(const Where &where, Seconds interval) {
+void print_switch(const Where &where, Seconds interval, bool as_json) {
     const Sample before = sample(where);
     std::this_thread::sleep_for(interval);
-    for (const std::string &line : frame(before, sample(where)))
+    const Sample now = sample(where);
+    if (as_json) {
+        const double seconds = Seconds(now.at - before.at).count();
+        const json value = {{"seconds", seconds}, {"status", now.status}, {"jobs", now.jobs}, {"rates", rates_of(before, now)}, {"drops", now.drops}};
+        fmt::print("{}\n", value.dump(2));
+        return;
+    }
+    for (const std::string &line : frame(before, now))
         fmt::print("{}\n", line);
 }
 
