@@ -391,6 +391,9 @@ def test_top(hosts):
         lines = once.stdout.splitlines()
         assert any(line.split()[:3] == ["7", "2/2", "switchml"] for line in lines), lines
         assert "DROPS" in lines, lines
+        top = ctl("top", "--interval=0.2")
+        assert [row["job"] for row in top["rates"]] == [row["job"] for row in ctl("stats")], top
+        assert top["seconds"] >= 0.2 and top["jobs"][0]["job"] == 7 and top["drops"], top
         shown, status = seen_in_terminal(str(BUILD / "bin/inaggctl"), "top", key="q")
         assert status == 0 and "switchml" in shown and "2/2" in shown, (status, shown)
     assert "is a switch running here" in ctl_fails("top", "--once")
@@ -504,10 +507,13 @@ def test_a_failed_restart_leaves_the_switch(hosts):
 
 def test_a_reload_that_cannot_be_is_refused(hosts):
     config = Path("/tmp") / f"inagg-{os.getpid()}.conf"
+    taken = socket.create_server(("127.0.0.1", 0))
+    port = taken.getsockname()[1]
     try:
         config.write_text('job=["7:size=2"]\n')
-        with Agent(f"--config={config}") as agent:
-            for wrong in ('job=["7:size=0"]', 'job=["7:size=3"]', 'slots=3', 'slotz=4096', 'address4="1.1.1.300"'):
+        with taken, Agent(f"--config={config}") as agent:
+            for wrong in ('job=["7:size=0"]', 'job=["7:size=3"]', 'slots=3', 'slotz=4096', 'address4="1.1.1.300"',
+                          f"metrics={port}", f"web={port}"):
                 config.write_text(wrong + "\n")
                 assert wrong.partition("=")[0] in ctl_fails("reload"), wrong
                 agent.process.send_signal(signal.SIGHUP)

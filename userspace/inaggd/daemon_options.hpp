@@ -29,6 +29,7 @@ struct Options {
     std::string metrics; // where Prometheus finds them; empty: nowhere
     std::string web;     // where people find a page; likewise
     inagg::LogFormat log_format = inagg::LogFormat::text;
+    std::optional<std::vector<std::string>> held; // for a reload: addresses that this agent serves HTTP at already
     int ready_fd = -1;
     std::optional<uint16_t> bmv2; // Thrift port of the switch to drive; none: this machine's XDP switch
     std::string cpu_port;         // its way to this agent

@@ -36,6 +36,16 @@ std::optional<HostPort> parse_host_port(const std::string &text) {
     return HostPort{*address, *port};
 }
 
+void need_bind(const std::string &option, const std::string &where, const HostPort &own) {
+    constexpr int on = 1;
+    sockaddr_storage name;
+    const socklen_t length = own.address.to_sockaddr(own.port, name);
+    const inagg::Fd fd(socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!fd || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) || // connections may linger there
+        bind(fd.get(), reinterpret_cast<sockaddr *>(&name), length))
+        throw Error("{} {}: {}", option, where, system_text(errno));
+}
+
 } // namespace
 
 CLI::Validator http_address() {
@@ -50,12 +60,11 @@ CLI::Validator http_address() {
 }
 
 void need_own_address(const std::string &option, const std::string &where) {
-    const Address address = parse_host_port(where).value().address;
-    sockaddr_storage name;
-    const socklen_t length = address.to_sockaddr(0, name); // any port: ours is taken, if this is for a reload
-    const inagg::Fd fd(socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd || bind(fd.get(), reinterpret_cast<sockaddr *>(&name), length))
-        throw Error("{} {}: {}", option, where, system_text(errno));
+    need_bind(option, where, {parse_host_port(where).value().address, 0}); // any port: an agent that runs has its own
+}
+
+void need_free_address(const std::string &option, const std::string &where) {
+    need_bind(option, where, parse_host_port(where).value());
 }
 
 } // namespace inaggd

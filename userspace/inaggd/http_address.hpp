@@ -13,5 +13,7 @@ namespace inaggd {
 CLI::Validator http_address();
 // Throws Error, which names `option`, if none of this machine's interfaces has the address.
 void need_own_address(const std::string &option, const std::string &where);
+// Throws it also if somebody listens there.
+void need_free_address(const std::string &option, const std::string &where);
 
 } // namespace inaggd

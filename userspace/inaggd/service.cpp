@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -109,10 +110,13 @@ nlohmann::ordered_json read_pins(const Where &where, std::string_view what, cons
 } // namespace
 
 void need_own_addresses(const Options &options) {
-    if (!options.metrics.empty())
-        need_own_address("--metrics", options.metrics);
-    if (!options.web.empty())
-        need_own_address("--web", options.web);
+    const auto need = [&](const char *option, const std::string &where) {
+        const bool fresh = options.held && std::ranges::find(*options.held, where) == options.held->end();
+        if (!where.empty())
+            fresh ? need_free_address(option, where) : need_own_address(option, where);
+    };
+    need("--metrics", options.metrics);
+    need("--web", options.web);
 }
 
 RunDir::RunDir(std::string path) : path_(std::move(path)) {
@@ -202,6 +206,7 @@ void Service::reload_on_signal() {
 void Service::reload() {
     std::vector<std::string> arguments = arguments_;
     arguments.push_back("--check");
+    arguments.push_back(fmt::format("--held={},{}", o_.metrics, o_.web));
     need_success(std::move(arguments));
     reload_ = true;
 }

@@ -42,7 +42,8 @@ struct Commands {
     std::function<Metrics()> metrics{};
 };
 
-// Throws Error if what is to be served over HTTP has an address that is not this machine's.
+// Throws Error if what is to be served over HTTP has an address that is not this machine's, or, before a reload, one that another
+// program serves.
 void need_own_addresses(const Options &options);
 
 class Service {
