@@ -118,7 +118,7 @@ void describe(CLI::App &app, Options &o) {
     app.add_flag("--fresh", o.fresh, "discard what an earlier inaggd left")->configurable(false);
     app.add_flag("--keep", o.keep, "leave the switch running on exit");
     app.add_flag("--check", o.check, "only say whether inaggd could start so; changes nothing")->configurable(false);
-    app.add_option("--held", o.held)->delimiter(',')->configurable(false)->group(""); // between two inaggd only
+    app.add_option("--held", o.held)->configurable(false)->group(""); // between two inaggd only
     app.add_option("--ready-fd", o.ready_fd, "write a newline here once all ports are attached")->configurable(false);
     inagg::add_log_format(app, o.log_format);
     app.add_flag("-v,--verbose", o.verbose, "log every event");

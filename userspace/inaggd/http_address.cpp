@@ -5,6 +5,7 @@
 #include "error.hpp"
 #include "names.hpp"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <charconv>
@@ -39,7 +40,7 @@ std::optional<HostPort> parse_host_port(const std::string &text) {
 void need_bind(const std::string &option, const std::string &where, const HostPort &own) {
     constexpr int on = 1;
     sockaddr_storage name;
-    const socklen_t length = own.address.to_sockaddr(own.port, name);
+    const socklen_t length = own.address.to_sockaddr(htons(own.port), name);
     const inagg::Fd fd(socket(name.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) || // connections may linger there
         bind(fd.get(), reinterpret_cast<sockaddr *>(&name), length))

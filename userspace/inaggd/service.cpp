@@ -206,7 +206,10 @@ void Service::reload_on_signal() {
 void Service::reload() {
     std::vector<std::string> arguments = arguments_;
     arguments.push_back("--check");
-    arguments.push_back(fmt::format("--held={},{}", o_.metrics, o_.web));
+    arguments.push_back("--held=none");
+    for (const std::string &where : {o_.metrics, o_.web})
+        if (!where.empty())
+            arguments.push_back("--held=" + where);
     need_success(std::move(arguments));
     reload_ = true;
 }
