@@ -143,5 +143,7 @@ int inagg_worker(struct xdp_md *ctx)
 	port = bpf_ntohs(p.udp->dest);
 	learn(ctx, &p);
 	bpf_tail_call(ctx, &streams, port);
+	if (ctx->rx_queue_index != INAGG_SOCKET_QUEUE)
+		return XDP_PASS;	/* a redirection there would be a loss */
 	return bpf_redirect_map(&sockets, port, XDP_PASS);
 }

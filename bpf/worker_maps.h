@@ -11,6 +11,7 @@
 #include <inagg/core/worker.h>
 
 #define INAGG_PORTS		65536	/* `streams`, `sockets`: index is the UDP receive port */
+#define INAGG_SOCKET_QUEUE	0	/* that `sockets` are bound to: they take frames of no other */
 
 /* `templates`: key __be16 receive port.  How to reach the switch, learned from a CONFIG packet. */
 struct inagg_template {

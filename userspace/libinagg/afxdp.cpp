@@ -3,12 +3,16 @@
 // socket, which also gets what comes by another receive queue.
 #include "engine.hpp"
 #include "error.hpp"
+#include "errors.hpp"
 #include "join.hpp"
 #include "transports.hpp"
 #include "xdp_device.hpp"
 
 #include <bpf/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <xdp/xsk.h>
@@ -29,9 +33,10 @@ namespace {
 constexpr uint32_t fewest_frames = 1024, most_frames = 8192; // to receive in; powers of two
 constexpr uint32_t transmit_frames = 512;
 constexpr uint32_t frame_bytes = 4096;
-constexpr uint32_t receive_queue = 0;
+constexpr unsigned wake_tries = 64; // a window takes 16
 constexpr std::size_t transmit_offset = 128; // of the UDP payload in its frame
 constexpr auto socket_check = 50ms;
+constexpr auto stuck_check = 1ms;
 
 struct UmemDeleter {
     void operator()(xsk_umem *umem) const { xsk_umem__delete(umem); }
@@ -49,7 +54,7 @@ public:
 
     // From now on through AF_XDP: the switch has answered, so the way to it is known. Two windows of so many packets
     // may arrive while nobody looks.
-    void activate(uint32_t window);
+    void activate(const JobConfig &job);
 
     std::byte *reserve() noexcept override;
     void commit(std::size_t bytes) noexcept override;
@@ -72,7 +77,7 @@ private:
 
     std::unique_ptr<XdpDevice> device_;
     std::unique_ptr<PacketIo> udp_;
-    uint16_t group_port_ = 0;
+    bool grouped_ = false;
     bool active_ = false;
     FrameHeader header_;
 
@@ -87,6 +92,7 @@ private:
     uint64_t reserved_ = 0;      // address of the frame reserved last
     bool have_reserved_ = false;
     uint32_t queued_ = 0; // descriptors not submitted yet
+    bool stuck_ = false;  // the kernel has left some
     std::chrono::steady_clock::time_point socket_checked_{};
 };
 
@@ -95,14 +101,16 @@ AfxdpIo::AfxdpIo(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> ud
     device_->expect_config(receive_port());
 }
 
-void AfxdpIo::activate(uint32_t window) {
-    receive_frames_ = std::bit_ceil(std::clamp(2 * window, fewest_frames, most_frames));
+void AfxdpIo::activate(const JobConfig &job) {
+    if (grouped_) // others on this host share the only copy, and answers to one rank come elsewhere
+        throw results_to_group(job.job);
+    receive_frames_ = std::bit_ceil(std::clamp(2 * job.slots, fewest_frames, most_frames));
     header_ = device_->frame_header(receive_port());
     open_socket();
     fill(receive_frames_);
     for (uint32_t i = 0; i < transmit_frames; i++)
         free_.push_back(uint64_t{receive_frames_ + i} * frame_bytes);
-    steer(group_port_ ? group_port_ : receive_port());
+    steer(receive_port());
     active_ = true;
 }
 
@@ -131,13 +139,13 @@ void AfxdpIo::open_socket() {
     config.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
     config.bind_flags = XDP_COPY | XDP_USE_NEED_WAKEUP;
     xsk_socket *socket = nullptr;
-    const int error = xsk_socket__create(&socket, device_->name().c_str(), receive_queue, umem, &received_,
+    const int error = xsk_socket__create(&socket, device_->name().c_str(), INAGG_SOCKET_QUEUE, umem, &received_,
                                          &transmit_, &config);
     if (error == -EBUSY)
         throw Error(INAGG_ESYSTEM,
                     "another AF_XDP socket has queue {} of device {}: only one rank of a device can use transport "
                     "afxdp, xdp and udp have no such limit",
-                    receive_queue, device_->name());
+                    INAGG_SOCKET_QUEUE, device_->name());
     if (error)
         throw system_error(fmt::format("AF_XDP socket on device {}", device_->name()), -error);
     socket_.reset(socket);
@@ -151,7 +159,7 @@ void AfxdpIo::steer(uint16_t port) {
 }
 
 void AfxdpIo::join_group(std::span<const uint8_t, 16> group, uint16_t port) {
-    group_port_ = port;
+    grouped_ = true;
     udp_->join_group(group, port);
 }
 
@@ -190,18 +198,22 @@ void AfxdpIo::commit(std::size_t bytes) noexcept {
 void AfxdpIo::flush() {
     if (!active_)
         return udp_->flush();
-    if (!queued_)
+    if (!queued_ && !stuck_)
         return;
     wake_sender();
     reclaim();
 }
 
-// In copy mode the kernel sends inside the call, some frames a time.
+// In copy mode the kernel sends inside the call, some frames a time; or one fewer and EBUSY if the device dropped it. A queue
+// that stands still must not keep us here.
 void AfxdpIo::wake_sender() {
     xsk_ring_prod__submit(&transmit_, queued_);
     queued_ = 0;
-    while (sendto(xsk_socket__fd(socket_.get()), nullptr, 0, MSG_DONTWAIT, nullptr, 0) < 0 && errno == EAGAIN)
-        ;
+    stuck_ = true;
+    for (unsigned i = 0; i < wake_tries && stuck_; i++) {
+        const bool sent = sendto(xsk_socket__fd(socket_.get()), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0;
+        stuck_ = !sent && (errno == EAGAIN || errno == EBUSY);
+    }
 }
 
 void AfxdpIo::reclaim() {
@@ -230,8 +242,10 @@ bool AfxdpIo::from_switch(const std::byte *frame) const {
 
 // Has a router on the way marked it because of its queue (RFC 3168)?
 bool AfxdpIo::is_marked(const std::byte *frame) const {
-    const auto second = std::to_integer<unsigned>(frame[sizeof(ethhdr) + 1]); // of the IP header
-    return ((device_->family() == 4 ? second : second >> 4) & 3) == 3;
+    const bool is_v4 = device_->family() == 4;
+    const std::size_t ip = header_.size - sizeof(udphdr) - (is_v4 ? sizeof(iphdr) : sizeof(ipv6hdr)); // a VLAN tag may precede it
+    const auto second = std::to_integer<unsigned>(frame[ip + 1]);
+    return ((is_v4 ? second : second >> 4) & 3) == 3;
 }
 
 void AfxdpIo::deliver(PacketReceiver &receiver, const xdp_desc &descriptor) const {
@@ -250,7 +264,9 @@ uint32_t AfxdpIo::reap(PacketReceiver &receiver) {
     const uint32_t count = static_cast<uint32_t>(xsk_ring_cons__peek(&received_, receive_frames_, &index));
     if (!count)
         return 0;
-    xsk_ring_prod__reserve(&fill_, count, &back); // has room: these frames came from it
+    // These frames came from it; the kernel says so right after it has handed them over.
+    while (xsk_ring_prod__reserve(&fill_, count, &back) != count)
+        ;
     for (uint32_t i = 0; i < count; i++) {
         const xdp_desc descriptor = *xsk_ring_cons__rx_desc(&received_, index + i);
         deliver(receiver, descriptor);
@@ -266,12 +282,14 @@ void AfxdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
         return udp_->receive(receiver, wait);
     flush();
     if (!reap(receiver) && wait.count() > 0) {
-        const auto longest = std::min<std::chrono::nanoseconds>(wait, socket_check);
+        const auto longest = std::min<std::chrono::nanoseconds>(wait, stuck_ ? stuck_check : socket_check);
         timespec timeout{};
         timeout.tv_nsec = static_cast<long>(longest.count());
-        pollfd socket{xsk_socket__fd(socket_.get()), POLLIN, 0};
-        if (ppoll(&socket, 1, &timeout, nullptr) > 0)
+        pollfd sockets[] = {{xsk_socket__fd(socket_.get()), POLLIN, 0}, {udp_->descriptor(), POLLIN, 0}};
+        if (ppoll(sockets, 2, &timeout, nullptr) > 0)
             reap(receiver);
+        if (sockets[1].revents)
+            socket_checked_ = {};
     }
     const auto now = std::chrono::steady_clock::now();
     if (now - socket_checked_ > socket_check) {
@@ -288,10 +306,12 @@ std::unique_ptr<Transport> make_afxdp(const inagg_options &options, BlockClient 
     const Membership membership = join(*io, options);
     std::string name = "afxdp";
     try {
-        io->activate(membership.config.slots);
+        io->activate(membership.config);
     } catch (const Error &) {
-        if (std::string_view(options.transport) != "auto")
+        if (std::string_view(options.transport) != "auto") {
+            leave(*io, membership); // else the others would wait for this rank
             throw;
+        }
         name = "udp"; // to join once more would look like a restart to the switch: go on as this member
     }
     return std::make_unique<Engine>(name, std::move(io), membership, client, options);

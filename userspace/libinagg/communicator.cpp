@@ -95,17 +95,17 @@ void Communicator::settle() {
         return;
     const Handle barrier = carrier_->prepare({});
     carrier_->start(barrier);
-    uint64_t now = monotonic_ns(), deadline = now + settle_ns, given = carrier_->stats().restores;
-    for (const uint64_t last = now + options_.timeout_ms * 1'000'000ULL; !barrier->done() && now < deadline;
-         now = monotonic_ns()) {
+    uint64_t now = monotonic_ns(), given = carrier_->stats().restores;
+    const uint64_t last = now + options_.timeout_ms * 1'000'000ULL;
+    for (uint64_t deadline = std::min(now + settle_ns, last); !barrier->done() && now < deadline; now = monotonic_ns()) {
         carrier_->progress(drive_wait);
         if (std::exchange(given, carrier_->stats().restores) != given)
             deadline = std::min(now + settle_ns, last);
     }
     if (!barrier->done())
         return;
-    for (deadline = now + static_cast<uint64_t>(carrier_->linger()->count()); now < deadline;
-         now = monotonic_ns())
+    const uint64_t deadline = now + static_cast<uint64_t>(carrier_->linger()->count());
+    for (; now < deadline; now = monotonic_ns())
         carrier_->progress(drive_wait);
 }
 
@@ -175,6 +175,8 @@ Handle Communicator::submit(const Call &call) {
         carrier_->start(operation);
     } catch (const Error &error) {
         break_off(error);
+    } catch (const std::exception &error) { // out of memory: half of it may be under way
+        break_off(Error(INAGG_ESYSTEM, "{}", error.what()));
     }
     return operation;
 }
@@ -233,8 +235,10 @@ bool Communicator::progress(std::chrono::nanoseconds wait) {
         return came;
     } catch (const Error &error) {
         break_off(error);
-        return false;
+    } catch (const std::exception &error) {
+        break_off(Error(INAGG_ESYSTEM, "{}", error.what()));
     }
+    return false;
 }
 
 void Communicator::forget_finished() {

@@ -201,6 +201,14 @@ void Engine::leave() { inagg::leave(*io_, membership_); }
 // Receiving.
 
 void Engine::packet(std::span<const std::byte> payload, bool congested) noexcept {
+    try {
+        take(payload, congested);
+    } catch (const std::exception &error) { // out of memory
+        wrong_ = Error(INAGG_ESYSTEM, "{}", error.what());
+    }
+}
+
+void Engine::take(std::span<const std::byte> payload, bool congested) {
     packets_++;
     now_ = monotonic_ns();
     inagg_hdr header;

@@ -83,6 +83,7 @@ private:
     };
 
     void packet(std::span<const std::byte> payload, bool congested) noexcept override;
+    void take(std::span<const std::byte> payload, bool congested);
     bool admits(const StreamState &s, const inagg_hdr &header, std::span<const std::byte> body) const;
     void on_block(StreamState &s, const inagg_hdr &header, std::span<const std::byte> body);
     void on_led(const inagg_hdr &header, std::span<const std::byte> body);

@@ -473,11 +473,11 @@ bool XdpTransport::set_alarm(const Ring &ring) {
     const uint64_t loaded = ring.stored + (ring.loaded - ring.tail);
     // More than is done already: a late block at the head of the ring must not keep us awake.
     const uint64_t worthwhile = std::max<uint64_t>(ring.stored + ring.cells / 2, done(ring) + ring.window / 4);
-    // What somebody may wait for: one that tells scales, or the rest of the oldest tensor.
-    const uint64_t awaited = ring.stream == Stream::control || ring.ends.empty()
-                                 ? done(ring) + 1
-                                 : std::max(ring.stored + (ring.ends.front() - ring.tail), done(ring) + 1);
-    const uint64_t wake_at = std::min({loaded, worthwhile, awaited});
+    // What somebody may wait for: one that tells scales, or the rest of the oldest tensor; unless that is late.
+    uint64_t awaited = done(ring) + 1;
+    if (ring.stream == Stream::data && !ring.ends.empty())
+        awaited = ring.stored + (ring.ends.front() - ring.tail);
+    const uint64_t wake_at = std::min({loaded, worthwhile, awaited > done(ring) ? awaited : worthwhile});
     shared_word(state(ring).wake_at).store(wake_at); // sequentially consistent: set, then look
     return done(ring) < wake_at;
 }
@@ -620,8 +620,10 @@ std::unique_ptr<Transport> make_xdp(const inagg_options &options, BlockClient &c
             throw results_to_group(options.job);
         return std::make_unique<XdpTransport>(std::move(device), io, membership, client);
     } catch (const Error &) {
-        if (std::string_view(options.transport) != "auto")
+        if (std::string_view(options.transport) != "auto") {
+            leave(*io, membership); // else the others would wait for this rank
             throw;
+        }
         // To join once more would look like a restart to the switch: go on as this member.
         return std::make_unique<Engine>("udp", std::move(io), membership, client, options);
     }
