@@ -137,8 +137,8 @@ int inagg_options_for_rank(inagg_options *options, uint16_t rank, uint16_t size)
 int inagg_join(const inagg_options *options, inagg_comm **comm);
 
 /**
- * Leave the job and free @comm, also after errors.  Waits for operations under way, at most the
- * timeout; their requests become invalid.  NULL is allowed.
+ * Leave the job and free @comm, also after errors.  Waits for operations under way, and with canary until all ranks leave or
+ * nobody has needed this one for 5 s, at most the timeout each; their requests become invalid.  NULL is allowed.
  */
 int inagg_leave(inagg_comm *comm);
 

@@ -513,7 +513,8 @@ def test_a_reload_that_cannot_be_is_refused(hosts):
         config.write_text('job=["7:size=2"]\n')
         with taken, Agent(f"--config={config}") as agent:
             for wrong in ('job=["7:size=0"]', 'job=["7:size=3"]', 'slots=3', 'slotz=4096', 'address4="1.1.1.300"',
-                          f"metrics={port}", f"web={port}"):
+                          f"metrics={port}", f"web={port}",
+                          "web=9401\nmetrics='0.0.0.0:9401'"):
                 config.write_text(wrong + "\n")
                 assert wrong.partition("=")[0] in ctl_fails("reload"), wrong
                 agent.process.send_signal(signal.SIGHUP)

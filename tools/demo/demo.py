@@ -50,7 +50,7 @@ def train(build, folder, transport):
     try:
         status = process.wait()
     except BaseException:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.wait()
         raise
     if status:

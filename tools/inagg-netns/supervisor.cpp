@@ -257,37 +257,35 @@ void Supervisor::end_bmv2() {
     }
 }
 
-// Returns what await_ready() reads.
-Fd Supervisor::begin_agent(const Switch &node, bool fresh) {
+Supervisor::Beginning Supervisor::begin_agent(const Switch &node, bool fresh) {
     Pipe ready;
-    killed_agents_.erase(agent_name(node));
     std::vector<std::string> command = network_.is_server(node) ? server_command(node) : agent_command(node);
     if (fresh) {
         command.emplace_back("--fresh");
     }
     command.insert(command.end(), {"--ready-fd", std::to_string(ready.write.get())});
-    start(Role::agent, agent_name(node), {.space = &node.space, .command = command, .keep = ready.write.get()},
-          false);
-    return std::move(ready.read);
+    const std::string name = agent_name(node);
+    const pid_t pid = start(Role::agent, name, {.space = &node.space, .command = command, .keep = ready.write.get()}, false);
+    return {name, pid, std::move(ready.read)};
 }
 
-void Supervisor::start_agent(const Switch &node, bool fresh) { await_ready(agent_name(node), begin_agent(node, fresh)); }
+void Supervisor::start_agent(const Switch &node, bool fresh) { await_ready(begin_agent(node, fresh)); }
 
 // All at once: most of it is the kernel's verifier, which knows one program at a time but many processors.
 void Supervisor::start_agents() {
-    std::vector<std::pair<std::string, Fd>> begun;
+    std::vector<Beginning> begun;
     for (const Switch &node : network_.switches()) {
-        begun.emplace_back(agent_name(node), begin_agent(node));
+        begun.push_back(begin_agent(node));
     }
-    for (auto &[name, ready] : begun) {
-        await_ready(name, std::move(ready));
+    for (const Beginning &agent : begun) {
+        await_ready(agent);
     }
 }
 
 void Supervisor::kill_agent(const Switch &node) {
     if (Child *agent = find(Role::agent, agent_name(node))) {
         agent->killed = true;
-        killed_agents_.insert(agent->name);
+        killed_agents_.insert(agent->pid);
         kill(agent->pid, SIGKILL);
     }
 }
@@ -389,22 +387,22 @@ std::string Supervisor::agent_name(const Switch &node) const {
 }
 
 // The agent writes a newline once the switch is attached; its end closes the pipe.
-void Supervisor::await_ready(const std::string &name, Fd ready) {
+void Supervisor::await_ready(const Beginning &agent) {
     const auto deadline = Clock::now() + agent_deadline;
-    fcntl(ready.get(), F_SETFL, O_NONBLOCK);
+    fcntl(agent.ready.get(), F_SETFL, O_NONBLOCK);
     while (!stopping_) {
         char byte;
-        const ssize_t got = read(ready.get(), &byte, 1);
-        if (got == 1 || (got == 0 && killed_agents_.contains(name))) {
+        const ssize_t got = read(agent.ready.get(), &byte, 1);
+        if (got == 1 || (got == 0 && killed_agents_.contains(agent.pid))) {
             return;
         }
         if (got == 0 || Clock::now() > deadline) {
-            fmt::print(stderr, "netns: {} {}; its messages are above\n", name,
+            fmt::print(stderr, "netns: {} {}; its messages are above\n", agent.name,
                        got == 0 ? "did not start" : "was not ready in time");
             stop(setup_failed);
             return;
         }
-        wait_for_events(ready.get());
+        wait_for_events(agent.ready.get());
     }
 }
 

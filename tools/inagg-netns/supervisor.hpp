@@ -51,6 +51,13 @@ private:
         std::string partial = {};
     };
 
+    // An agent that is to say that it is ready.
+    struct Beginning {
+        std::string name;
+        pid_t pid;
+        Fd ready;
+    };
+
     int supervise();
     bool report();
     void start_relay();
@@ -59,7 +66,7 @@ private:
     void start_bmv2(const Switch &node);
     void show_bmv2_log() const;
     void end_bmv2();
-    Fd begin_agent(const Switch &node, bool fresh = false);
+    Beginning begin_agent(const Switch &node, bool fresh = false);
     void start_agent(const Switch &node, bool fresh = false);
     void start_agents();
     void kill_agent(const Switch &node);
@@ -72,7 +79,7 @@ private:
     std::vector<std::string> server_command(const Switch &node) const;
     void add_root_arguments(const Switch &node, std::vector<std::string> &command) const;
     std::string agent_name(const Switch &node) const;
-    void await_ready(const std::string &name, Fd ready);
+    void await_ready(const Beginning &agent);
     void start_command(const Launch &launch);
     void start_side(const std::string &command);
     pid_t start(Role role, const std::string &name, Spawn spec, bool hide_output);
@@ -98,7 +105,7 @@ private:
     Network &network_;
     Fd signals_;
     std::ofstream summary_;
-    std::set<std::string> killed_agents_; // on purpose, perhaps before they were ready
+    std::set<pid_t> killed_agents_; // on purpose, perhaps before they were ready
     Fd bmv2_log_; // what simple_switch has printed, which is shown only if it fails
     std::vector<Child> children_;
     std::vector<Stream> streams_;

@@ -24,7 +24,7 @@ using Counts = std::map<std::string, uint64_t>;
 // What a switch says of itself at one time.
 struct Sample {
     std::chrono::steady_clock::time_point at;
-    json status, jobs, drops;
+    json status, jobs, rows /* of stats */, drops;
     std::map<std::string, json> switches; // members of a job that are switches, by the job
     std::map<std::string, Counts> stats;  // by job
 };
@@ -57,10 +57,11 @@ Sample sample(const Where &where) {
     Sample now{.at = std::chrono::steady_clock::now(),
                .status = read_status(where),
                .jobs = read_jobs(where),
+               .rows = read_stats(where, {}),
                .drops = read_drops(where, {}),
                .switches = {},
                .stats = {}};
-    for (const json &row : read_stats(where, {}))
+    for (const json &row : now.rows)
         now.stats[job_name(row["job"])] = counts_of(row);
     for (const json &job : now.jobs)
         now.switches[job_name(job["job"])] = switches_of(where, job["job"]);
@@ -158,11 +159,12 @@ Lines frame(const Sample &before, const Sample &now) {
 // Of every job, also of none.
 json rates_of(const Sample &before, const Sample &now) {
     json all = json::array();
-    for (const auto &[job, counts] : now.stats) {
-        json rates = {{"job", job == job_name(nullptr) ? json() : json::parse(job)}};
-        for (const auto &[counter, value] : counts)
-            rates[counter] = rate(before, now, job, counter);
-        all.push_back(rates);
+    for (json row : now.rows) {
+        const std::string job = job_name(row["job"]);
+        for (const auto &[name, value] : row.items())
+            if (name != "job")
+                value = rate(before, now, job, name);
+        all.push_back(row);
     }
     return all;
 }

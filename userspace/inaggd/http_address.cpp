@@ -68,4 +68,10 @@ void need_free_address(const std::string &option, const std::string &where) {
     need_bind(option, where, parse_host_port(where).value());
 }
 
+bool overlap(const std::string &one, const std::string &other) {
+    const auto a = parse_host_port(one), b = parse_host_port(other);
+    const auto is_any = [](const HostPort &at) { return at.address.text() == "0.0.0.0"; };
+    return a && b && a->port == b->port && (is_any(*a) || is_any(*b) || a->address.text() == b->address.text());
+}
+
 } // namespace inaggd

@@ -15,5 +15,7 @@ CLI::Validator http_address();
 void need_own_address(const std::string &option, const std::string &where);
 // Throws it also if somebody listens there.
 void need_free_address(const std::string &option, const std::string &where);
+// May not two programs listen at these at a time?
+bool overlap(const std::string &one, const std::string &other);
 
 } // namespace inaggd

@@ -111,10 +111,13 @@ nlohmann::ordered_json read_pins(const Where &where, std::string_view what, cons
 
 void need_own_addresses(const Options &options) {
     const auto need = [&](const char *option, const std::string &where) {
-        const bool fresh = options.held && std::ranges::find(*options.held, where) == options.held->end();
+        const auto is_there = [&](const std::string &held) { return overlap(held, where); };
+        const bool fresh = options.held && std::ranges::none_of(*options.held, is_there);
         if (!where.empty())
             fresh ? need_free_address(option, where) : need_own_address(option, where);
     };
+    if (overlap(options.metrics, options.web))
+        throw Error("--web {} and --metrics {}: give them two ports", options.web, options.metrics);
     need("--metrics", options.metrics);
     need("--web", options.web);
 }
