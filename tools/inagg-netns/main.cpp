@@ -10,6 +10,8 @@
 #include <fmt/core.h>
 
 #include <exception>
+#include <fstream>
+#include <memory>
 
 #include <unistd.h>
 
@@ -19,6 +21,16 @@ static int enter(const netns::Options &options) {
     } catch (const std::exception &error) {
         fmt::print(stderr, "inagg-netns: {}\n", error.what());
         return 255; // as ssh
+    }
+}
+
+// Without a network there is nothing to count, which the summary says then.
+static std::unique_ptr<netns::Network> build_network(const netns::Options &options, std::ofstream &summary) {
+    try {
+        return std::make_unique<netns::Network>(options);
+    } catch (...) {
+        summary << "{}\n" << std::flush;
+        throw;
     }
 }
 
@@ -40,8 +52,8 @@ int main(int argc, char **argv) {
         }
         std::ofstream summary = netns::open_summary(options); // /run and /sys/fs/bpf are others in there
         return netns::run_isolated([&] {
-            netns::Network network(options);
-            return netns::Supervisor(options, network, std::move(summary)).run();
+            const auto network = build_network(options, summary);
+            return netns::Supervisor(options, *network, std::move(summary)).run();
         });
     } catch (const std::exception &error) {
         fmt::print(stderr, "inagg-netns: {}\n", error.what());
