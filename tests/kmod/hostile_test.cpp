@@ -374,15 +374,35 @@ TEST_F(HostileTest, WaitsForNothingAreIgnored) {
 
 // Membership.
 
+struct MembershipTest : HostileTest {
+    // What a rank has sent, with the body that it has if it is about its membership.
+    void note(const mock_packet &packet) {
+        std::memcpy(&sent, packet.data, sizeof(sent));
+        if (packet.bytes == sizeof(sent) + sizeof(asked))
+            std::memcpy(&asked, static_cast<const char *>(packet.data) + sizeof(sent), sizeof(asked));
+    }
+    template <typename Body> static Bytes with(inagg_hdr h, const Body &body, bool checked = true) {
+        Bytes out(sizeof(h) + sizeof(body));
+        std::memcpy(out.data() + sizeof(h), &body, sizeof(body));
+        if (checked)
+            inagg_hdr_seal_checked(&h, inagg_body_checksum(out.data() + sizeof(h)));
+        else
+            inagg_hdr_seal(&h);
+        std::memcpy(out.data(), &h, sizeof(h));
+        return out;
+    }
+
+    struct inagg_join asked {};
+};
+
 // PROTOCOL §9: a switch that has lost its jobs says so without a nonce.
-struct LostJobTest : HostileTest {
+struct LostJobTest : MembershipTest {
     void SetUp() override {
         begin(INAGG_INT32);
         world->filter = [&](const mock_packet &packet) {
-            std::memcpy(&sent, packet.data, sizeof(sent));
+            note(packet);
             if (packet.from_port != ranks[0].port || inagg_hdr_type(&sent) != INAGG_JOIN)
                 return false;
-            std::memcpy(&asked, static_cast<const char *>(packet.data) + sizeof(sent), sizeof(asked));
             joins++;
             EXPECT_EQ(inagg_swap16(sent.boot), 1) << "of who had joined already";
             return deaf;
@@ -392,16 +412,12 @@ struct LostJobTest : HostileTest {
         lost.count = 0;
         lost.contributors = 0;
     }
-    Bytes refusal(const inagg_hdr &header, uint64_t nonce) const {
-        Bytes out = packet(header, sizeof(asked), false, 0);
-        std::memcpy(out.data() + sizeof(header) + offsetof(struct inagg_join, nonce), &nonce, sizeof(nonce));
-        inagg_hdr h = header;
-        inagg_hdr_seal_checked(&h, inagg_body_checksum(out.data() + sizeof(h)));
-        std::memcpy(out.data(), &h, sizeof(h));
-        return out;
+    static Bytes refusal(const inagg_hdr &header, uint64_t nonce) {
+        struct inagg_join body {};
+        body.nonce = nonce;
+        return with(header, body);
     }
 
-    struct inagg_join asked {};
     inagg_hdr lost{};
     unsigned joins = 0;
 };
@@ -431,13 +447,11 @@ TEST_F(LostJobTest, WhatIsSaidOfAnotherGenerationIsNotAboutUs) {
     EXPECT_EQ(joins, 0U);
 }
 
-struct JoinTest : HostileTest {
+struct JoinTest : MembershipTest {
     void SetUp() override {
         start();
         world->filter = [&](const mock_packet &packet) {
-            std::memcpy(&sent, packet.data, sizeof(sent));
-            if (packet.bytes == sizeof(sent) + sizeof(asked))
-                std::memcpy(&asked, static_cast<const char *>(packet.data) + sizeof(sent), sizeof(asked));
+            note(packet);
             return deaf;
         };
         ranks.emplace_back();
@@ -452,14 +466,7 @@ struct JoinTest : HostileTest {
         h.slot = inagg_swap32(reason);
         h.generation = inagg_swap16(5);
         prove(h, body);
-        Bytes out(sizeof(h) + sizeof(body));
-        std::memcpy(out.data() + sizeof(h), &body, sizeof(body));
-        if (checked)
-            inagg_hdr_seal_checked(&h, inagg_body_checksum(out.data() + sizeof(h)));
-        else
-            inagg_hdr_seal(&h);
-        std::memcpy(out.data(), &h, sizeof(h));
-        return out;
+        return with(h, body, checked);
     }
     virtual void prove(inagg_hdr &, const inagg_config &) const {}
     inagg_config config() const {
@@ -476,8 +483,6 @@ struct JoinTest : HostileTest {
         change(c);
         world->deliver(reply(INAGG_CONFIG, c), ranks[0].port);
     }
-
-    struct inagg_join asked {};
 };
 
 TEST_F(JoinTest, AnswersToOthersAreCounted) {

@@ -15,6 +15,7 @@ import pytest
 from netns import netns, netns_command, processes_of
 
 NO_SWITCH = ("--switch", "none")
+LIBBPF = ctypes.CDLL("libbpf.so.1")
 
 
 def shell(*arguments):
@@ -239,7 +240,7 @@ def has_id(kind, number):
     """Of a BPF object. Opens none: an array of programs whose last user has just gone leaks if it is opened and closed before the
     kernel's deferred work has emptied it (prog_array_map_clear() takes a reference for work that is queued already)."""
     found = ctypes.c_uint32()
-    next_id = getattr(ctypes.CDLL("libbpf.so.1"), f"bpf_{kind}_get_next_id")
+    next_id = getattr(LIBBPF, f"bpf_{kind}_get_next_id")
     return next_id(ctypes.c_uint32(number - 1), ctypes.byref(found)) == 0 and found.value == number
 
 

@@ -2,6 +2,7 @@
 #include "launch.hpp"
 
 #include "process.hpp"
+#include "sandbox.hpp"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -23,8 +24,7 @@ namespace {
 
 using Variables = std::vector<std::string>;
 
-constexpr const char *scratch = "/run/inagg";
-constexpr const char *folder = "/run/inagg/hosts"; // of this run alone: its /run is its own
+const std::string folder = fmt::format("{}/hosts", scratch);
 
 unsigned ranks_on(const Options &options, unsigned host) {
     return std::min(options.ranks_per_host, options.workers - host * options.ranks_per_host);

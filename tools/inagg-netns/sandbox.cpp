@@ -50,7 +50,7 @@ void private_mounts() {
     mount_fresh("proc", "/proc");
     mount_fresh("bpf", "/sys/fs/bpf", "mode=0700");
     mount_fresh("tmpfs", "/run", "mode=0755");
-    mkdir("/run/inagg", 0755);
+    mkdir(scratch, 0755);
 }
 
 // Process 1. `alive` is a pipe that the launcher holds open: it tells whether it died before prctl().

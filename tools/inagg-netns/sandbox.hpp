@@ -6,6 +6,9 @@
 
 namespace netns {
 
+// Of a run alone, since its /run is its own; there from the beginning.
+constexpr const char *scratch = "/run/inagg";
+
 // Runs `body` as process 1 of a new PID namespace, with mounts and a network of its own: a fresh /proc, an
 // empty BPF file system on /sys/fs/bpf, an empty /run. SIGINT, SIGTERM and SIGHUP are blocked in the body and
 // passed on to it; a second one kills it. When it ends, or the launcher does (kill -9 included), the kernel

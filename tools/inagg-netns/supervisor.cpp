@@ -283,8 +283,7 @@ void Supervisor::start_agents() {
 }
 
 void Supervisor::kill_agent(const Switch &node) {
-    if (Child *agent = find(Role::agent, agent_name(node))) {
-        agent->killed = true;
+    if (const Child *agent = find(Role::agent, agent_name(node))) {
         killed_agents_.insert(agent->pid);
         kill(agent->pid, SIGKILL);
     }
@@ -584,7 +583,7 @@ void Supervisor::ended(const Child &child, int code) {
     if (stopping_ && child.role == Role::agent) {
         end_bmv2();
     }
-    if (stopping_ || child.killed) {
+    if (stopping_ || killed_agents_.contains(child.pid)) {
         return;
     }
     if (child.role == Role::agent || child.role == Role::bmv2 || child.role == Role::helper) {

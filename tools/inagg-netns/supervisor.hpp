@@ -39,7 +39,6 @@ private:
         Role role;
         pid_t pid;
         std::string name;
-        bool killed = false; // on purpose: its end is no failure
     };
 
     // One output of one child, cut into lines.
@@ -105,7 +104,7 @@ private:
     Network &network_;
     Fd signals_;
     std::ofstream summary_;
-    std::set<pid_t> killed_agents_; // on purpose, perhaps before they were ready
+    std::set<pid_t> killed_agents_; // on purpose, perhaps before they were ready: their end is no failure
     Fd bmv2_log_; // what simple_switch has printed, which is shown only if it fails
     std::vector<Child> children_;
     std::vector<Stream> streams_;

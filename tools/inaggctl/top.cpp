@@ -19,27 +19,17 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 using Lines = std::vector<std::string>;
-using Counts = std::map<std::string, uint64_t>;
 
 // What a switch says of itself at one time.
 struct Sample {
     std::chrono::steady_clock::time_point at;
-    json status, jobs, rows /* of stats */, drops;
+    json status, jobs, stats, drops;
     std::map<std::string, json> switches; // members of a job that are switches, by the job
-    std::map<std::string, Counts> stats;  // by job
 };
 
 std::string job_name(const json &job) { return job.is_null() ? "none" : job.dump(); }
 
 std::string text(const json &value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
-
-Counts counts_of(const json &row) {
-    Counts counts;
-    for (const auto &[name, value] : row.items())
-        if (name != "job")
-            counts[name] = value.get<uint64_t>();
-    return counts;
-}
 
 json switches_of(const Where &where, uint16_t job) {
     json found = json::array();
@@ -57,23 +47,19 @@ Sample sample(const Where &where) {
     Sample now{.at = std::chrono::steady_clock::now(),
                .status = read_status(where),
                .jobs = read_jobs(where),
-               .rows = read_stats(where, {}),
+               .stats = read_stats(where, {}),
                .drops = read_drops(where, {}),
-               .switches = {},
-               .stats = {}};
-    for (const json &row : now.rows)
-        now.stats[job_name(row["job"])] = counts_of(row);
+               .switches = {}};
     for (const json &job : now.jobs)
         now.switches[job_name(job["job"])] = switches_of(where, job["job"]);
     return now;
 }
 
 uint64_t count_of(const Sample &sample, const std::string &job, const std::string &counter) {
-    const auto row = sample.stats.find(job);
-    if (row == sample.stats.end())
-        return 0;
-    const auto value = row->second.find(counter);
-    return value == row->second.end() ? 0 : value->second;
+    for (const json &row : sample.stats)
+        if (job_name(row["job"]) == job)
+            return row.value(counter, uint64_t{0});
+    return 0;
 }
 
 // 0 also if the counter has begun again.
@@ -159,7 +145,7 @@ Lines frame(const Sample &before, const Sample &now) {
 // Of every job, also of none.
 json rates_of(const Sample &before, const Sample &now) {
     json all = json::array();
-    for (json row : now.rows) {
+    for (json row : now.stats) {
         const std::string job = job_name(row["job"]);
         for (const auto &[name, value] : row.items())
             if (name != "job")

@@ -66,7 +66,7 @@ public:
 
 private:
     void open_socket();
-    void steer(uint16_t port);
+    void steer();
     void fill(uint32_t count);
     void reclaim();
     void wake_sender();
@@ -110,7 +110,7 @@ void AfxdpIo::activate(const JobConfig &job) {
     fill(receive_frames_);
     for (uint32_t i = 0; i < transmit_frames; i++)
         free_.push_back(uint64_t{receive_frames_ + i} * frame_bytes);
-    steer(receive_port());
+    steer();
     active_ = true;
 }
 
@@ -151,8 +151,8 @@ void AfxdpIo::open_socket() {
     socket_.reset(socket);
 }
 
-void AfxdpIo::steer(uint16_t port) {
-    const uint32_t index = port;
+void AfxdpIo::steer() {
+    const uint32_t index = receive_port();
     const int fd = xsk_socket__fd(socket_.get());
     if (bpf_map_update_elem(device_->sockets(), &index, &fd, BPF_ANY)) // leaves with the socket
         throw system_error("steering packets into AF_XDP");
@@ -308,11 +308,8 @@ std::unique_ptr<Transport> make_afxdp(const inagg_options &options, BlockClient 
     try {
         io->activate(membership.config);
     } catch (const Error &) {
-        if (std::string_view(options.transport) != "auto") {
-            leave(*io, membership); // else the others would wait for this rank
-            throw;
-        }
-        name = "udp"; // to join once more would look like a restart to the switch: go on as this member
+        need_auto(*io, membership, options);
+        name = "udp";
     }
     return std::make_unique<Engine>(name, std::move(io), membership, client, options);
 }

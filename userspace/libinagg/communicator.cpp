@@ -173,10 +173,8 @@ Handle Communicator::submit(const Call &call) {
     operations_.push_back(operation);
     try {
         carrier_->start(operation);
-    } catch (const Error &error) {
-        break_off(error);
-    } catch (const std::exception &error) { // out of memory: half of it may be under way
-        break_off(Error(INAGG_ESYSTEM, "{}", error.what()));
+    } catch (const std::exception &) { // half of it may be under way
+        break_off(current_error());
     }
     return operation;
 }
@@ -233,12 +231,10 @@ bool Communicator::progress(std::chrono::nanoseconds wait) {
         if (!operations_.empty())
             check_deadline();
         return came;
-    } catch (const Error &error) {
-        break_off(error);
-    } catch (const std::exception &error) {
-        break_off(Error(INAGG_ESYSTEM, "{}", error.what()));
+    } catch (const std::exception &) {
+        break_off(current_error());
+        return false;
     }
-    return false;
 }
 
 void Communicator::forget_finished() {

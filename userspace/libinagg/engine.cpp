@@ -90,29 +90,15 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
     const auto longest = finished ? 0 : static_cast<uint64_t>(std::max<int64_t>(wait.count(), 0));
     receive(std::chrono::nanoseconds(std::min(longest, until_due)));
     run_timers();
-    say_present();
+    inagg::say_present(*io_, membership_, now_);
     // Nobody may come back soon to send what was queued; of a leader that may be what others wait for.
     if (longest == 0 || leader_)
         io_->flush();
-    if (ended_ == INAGG_R_EXCLUDED)
-        throw inagg::excluded(membership_.config.rank, membership_.config.job);
-    if (restarted_)
-        throw switch_restarted(membership_.switch_address, membership_.config.job);
     if (ended_)
-        throw job_ended(membership_.config.job, ended_);
+        throw *ended_;
     if (wrong_)
         throw *wrong_;
     return finished || packets_ != before;
-}
-
-void Engine::say_present() {
-    if (now_ < inagg_membership_due(&membership_))
-        return;
-    const int what = inagg_membership_say(&membership_, now_);
-    if (what & INAGG_SAY_PRESENT)
-        repeat_join(*io_, membership_);
-    if (what & INAGG_SAY_NEXT)
-        join_next(*io_, membership_);
 }
 
 bool Engine::renew() {
@@ -203,8 +189,8 @@ void Engine::leave() { inagg::leave(*io_, membership_); }
 void Engine::packet(std::span<const std::byte> payload, bool congested) noexcept {
     try {
         take(payload, congested);
-    } catch (const std::exception &error) { // out of memory
-        wrong_ = Error(INAGG_ESYSTEM, "{}", error.what());
+    } catch (const std::exception &) { // out of memory
+        wrong_ = current_error();
     }
 }
 
@@ -459,10 +445,8 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
         return;
     }
     std::memcpy(&asked, body.data(), sizeof(asked));
-    if (inagg_membership_refused(&membership_, &membership_.config, &header, &asked) != INAGG_ENDED)
-        return;
-    ended_ = static_cast<int>(inagg_swap32(header.slot));
-    restarted_ = ended_ == INAGG_R_JOB && inagg_swap16(header.boot) != membership_.config.boot;
+    if (const auto error = ended_by(membership_, header, asked))
+        ended_ = error;
 }
 
 // Answers came: what was sent before what they answer may be lost.

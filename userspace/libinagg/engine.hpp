@@ -99,7 +99,6 @@ private:
     void on_config(const inagg_hdr &header, std::span<const std::byte> body);
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
     void start_streams();
-    void say_present();
     void detect_overtaken(StreamState &s);
     bool receive(std::chrono::nanoseconds wait);
     uint64_t earliest_due() const;
@@ -151,9 +150,8 @@ private:
     const uint32_t history_mib_;
     const bool controls_congestion_;
     bool renewed_ = false;
-    int ended_ = 0; // reason of a REFUSED
+    std::optional<Error> ended_; // by a REFUSED
     std::optional<Error> wrong_; // a result that is no sum of the ranks' blocks, however often it is asked for
-    bool restarted_ = false; // it came from another incarnation of the switch
 };
 
 } // namespace inagg

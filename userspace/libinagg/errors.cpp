@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include <new>
 #include <vector>
 
 namespace inagg {
@@ -66,6 +67,18 @@ Error excluded(uint16_t rank, uint16_t job) {
 
 Error results_to_group(uint16_t job) {
     return {INAGG_ESYSTEM, "job {} sends results to a group address: use transport udp", job};
+}
+
+Error current_error() {
+    try {
+        throw;
+    } catch (const Error &error) {
+        return error;
+    } catch (const std::bad_alloc &) {
+        return {INAGG_ESYSTEM, std::string("out of memory")};
+    } catch (const std::exception &error) {
+        return {INAGG_ESYSTEM, std::string(error.what())};
+    }
 }
 
 Error deadline_passed(const inagg_options &options, const std::string &why) {

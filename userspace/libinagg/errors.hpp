@@ -24,6 +24,8 @@ Error not_taken_back(const inagg_options &options);
 // This rank is out, the others go on.
 Error excluded(uint16_t rank, uint16_t job);
 Error results_to_group(uint16_t job);
+// In a handler: what was thrown; of the standard library's it is INAGG_ESYSTEM.
+Error current_error();
 
 // `why` is what the oldest operation waits for.
 Error deadline_passed(const inagg_options &options, const std::string &why);

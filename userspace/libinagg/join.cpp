@@ -13,6 +13,7 @@
 #include <cstring>
 #include <optional>
 #include <random>
+#include <string_view>
 
 namespace inagg {
 
@@ -128,6 +129,35 @@ inagg_mac_key join_key_of(const inagg_options &options) {
 }
 
 } // namespace
+
+void say_present(PacketIo &io, Membership &membership, uint64_t now) {
+    if (now < inagg_membership_due(&membership))
+        return;
+    const int what = inagg_membership_say(&membership, now);
+    if (what & INAGG_SAY_PRESENT)
+        repeat_join(io, membership);
+    if (what & INAGG_SAY_NEXT)
+        join_next(io, membership);
+}
+
+std::optional<Error> ended_by(Membership &membership, const inagg_hdr &header, const struct inagg_join &asked) {
+    const JobConfig &job = membership.config;
+    if (inagg_membership_refused(&membership, &job, &header, &asked) != INAGG_ENDED)
+        return std::nullopt;
+    const auto reason = static_cast<int>(inagg_swap32(header.slot));
+    if (reason == INAGG_R_EXCLUDED)
+        return excluded(job.rank, job.job);
+    if (reason == INAGG_R_JOB && inagg_swap16(header.boot) != job.boot)
+        return switch_restarted(membership.switch_address, job.job);
+    return job_ended(job.job, reason);
+}
+
+void need_auto(PacketIo &io, const Membership &membership, const inagg_options &options) {
+    if (std::string_view(options.transport) == "auto")
+        return;
+    leave(io, membership);
+    throw;
+}
 
 bool is_believed(const Membership &membership, const inagg_hdr &header, std::span<const std::byte> body) {
     return is_body_intact(header, body) && (!inagg_mac_key_is_set(&membership.key) ||

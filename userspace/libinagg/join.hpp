@@ -2,11 +2,13 @@
 // Becoming and ceasing to be a member of a job, over any PacketIo.
 #pragma once
 
+#include "error.hpp"
 #include "packet_io.hpp"
 #include "transport.hpp"
 
 #include <inagg/core/membership.h>
 
+#include <optional>
 #include <string>
 
 namespace inagg {
@@ -28,8 +30,19 @@ void repeat_join(PacketIo &io, const Membership &membership);
 void join_next(PacketIo &io, const Membership &membership);
 uint64_t random_nonce();
 
+// Both, when they are due.
+void say_present(PacketIo &io, Membership &membership, uint64_t now);
+
 // Tell the switch that this rank leaves; sent once, nobody answers.
 void leave(PacketIo &io, const Membership &membership);
+
+// What calls end with, if a REFUSED that is believed ends the membership.
+std::optional<Error> ended_by(Membership &membership, const inagg_hdr &header, const struct inagg_join &asked);
+
+// In a handler of what failed after the join. If the transport is `auto` this returns, and the rank goes on as this member in
+// another way, since to join once more would look like a restart to the switch. Else the rank leaves, for the others would wait
+// for it, and the error is the caller's.
+void need_auto(PacketIo &io, const Membership &membership, const inagg_options &options);
 
 // May this CONFIG or REFUSED be believed: is it intact and, of a job with a key, proven?
 bool is_believed(const Membership &membership, const inagg_hdr &header, std::span<const std::byte> body);

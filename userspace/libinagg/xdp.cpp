@@ -163,8 +163,7 @@ private:
     bool rebooted_ = false; // of this round of serve()
     uint64_t earliest_due_ = UINT64_MAX;
     uint64_t socket_checked_ns_ = 0;
-    int ended_ = 0; // reason of a REFUSED
-    bool restarted_ = false; // ... of a switch that has lost the job
+    std::optional<Error> ended_; // by a REFUSED
 };
 
 XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> &io,
@@ -504,12 +503,9 @@ void XdpTransport::check_socket() {
         return;
     socket_checked_ns_ = now;
     io_->receive(*this, 0ns);
-    if (now >= inagg_membership_due(&membership_) && inagg_membership_say(&membership_, now) & INAGG_SAY_PRESENT)
-        repeat_join(*io_, membership_);
-    if (restarted_)
-        throw switch_restarted(membership_.switch_address, membership_.config.job);
+    say_present(*io_, membership_, now);
     if (ended_)
-        throw job_ended(membership_.config.job, ended_);
+        throw *ended_;
 }
 
 void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
@@ -524,10 +520,8 @@ void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
         !is_believed(membership_, header, body))
         return;
     membership_.config.boot = inagg_swap16(shared_word(shared_->boots.latest).load());
-    if (inagg_membership_refused(&membership_, &membership_.config, &header, &asked) != INAGG_ENDED)
-        return;
-    ended_ = static_cast<int>(inagg_swap32(header.slot));
-    restarted_ = ended_ == INAGG_R_JOB && inagg_swap16(header.boot) != membership_.config.boot;
+    if (const auto error = ended_by(membership_, header, asked))
+        ended_ = error;
 }
 
 // Transport.
@@ -620,11 +614,7 @@ std::unique_ptr<Transport> make_xdp(const inagg_options &options, BlockClient &c
             throw results_to_group(options.job);
         return std::make_unique<XdpTransport>(std::move(device), io, membership, client);
     } catch (const Error &) {
-        if (std::string_view(options.transport) != "auto") {
-            leave(*io, membership); // else the others would wait for this rank
-            throw;
-        }
-        // To join once more would look like a restart to the switch: go on as this member.
+        need_auto(*io, membership, options);
         return std::make_unique<Engine>("udp", std::move(io), membership, client, options);
     }
 }

@@ -340,50 +340,51 @@ TEST(CanaryLate, OthersAskAndDoNotSendAgain) {
     });
 }
 
+// What two of three ranks do when the third has died.
+void survive(uint32_t timeout_ms, const std::function<void(Communicator &)> &body) {
+    SoftwareSwitch software_switch({.elements = 64});
+    run_canary(
+        software_switch, 3,
+        [&](Communicator &c) {
+            expect_exact(c, 640, INAGG_INT32, INAGG_SUM);
+            if (c.rank() == 2)
+                throw std::runtime_error("dead");
+            body(c);
+        },
+        [&](inagg_options &options) { options.timeout_ms = timeout_ms; });
+}
+
 // The call of each other rank ends with an error that names it, whoever leads.
 TEST(CanaryLate, ADeadRankIsNamed) {
-    SoftwareSwitch software_switch({.elements = 64});
-    std::atomic<int> gone{0};
     std::vector<std::string> messages(3);
-    EXPECT_THROW(run_canary(
-                     software_switch, 3,
-                     [&](Communicator &c) {
-                         expect_exact(c, 640, INAGG_INT32, INAGG_SUM);
-                         if (c.rank() == 2)
-                             throw std::runtime_error("dead");
-                         for (std::vector<int32_t> data(64);;)
-                             try {
-                                 c.wait(*c.allreduce(data.data(), data.data(), 64, INAGG_INT32, INAGG_SUM));
-                             } catch (const Error &error) {
-                                 EXPECT_EQ(error.code(), INAGG_EDEADLINE);
-                                 messages[c.rank()] = error.what();
-                                 throw;
-                             }
-                     },
-                     [](inagg_options &options) { options.timeout_ms = 500; }),
+    EXPECT_THROW(survive(500,
+                         [&](Communicator &c) {
+                             for (std::vector<int32_t> data(64);;)
+                                 try {
+                                     c.wait(*c.allreduce(data.data(), data.data(), 64, INAGG_INT32, INAGG_SUM));
+                                 } catch (const Error &error) {
+                                     EXPECT_EQ(error.code(), INAGG_EDEADLINE);
+                                     messages[c.rank()] = error.what();
+                                     throw;
+                                 }
+                         }),
                  std::exception);
     for (const int rank : {0, 1})
         EXPECT_NE(messages[rank].find("rank 2"), std::string::npos) << messages[rank];
 }
 
-// How long the others of three ranks take to leave when one has died.
+// How long that takes them to leave.
 std::chrono::nanoseconds leaving_without(uint32_t timeout_ms) {
-    SoftwareSwitch software_switch({.elements = 64});
     std::chrono::nanoseconds longest{};
     std::mutex mutex;
-    EXPECT_THROW(run_canary(
-                     software_switch, 3,
-                     [&](Communicator &c) {
-                         expect_exact(c, 640, INAGG_INT32, INAGG_SUM);
-                         if (c.rank() == 2)
-                             throw std::runtime_error("dead");
-                         std::this_thread::sleep_for(10ms);
-                         const auto begin = std::chrono::steady_clock::now();
-                         c.leave();
-                         const std::lock_guard lock(mutex);
-                         longest = std::max<std::chrono::nanoseconds>(longest, std::chrono::steady_clock::now() - begin);
-                     },
-                     [&](inagg_options &options) { options.timeout_ms = timeout_ms; }),
+    EXPECT_THROW(survive(timeout_ms,
+                         [&](Communicator &c) {
+                             std::this_thread::sleep_for(10ms);
+                             const auto begin = std::chrono::steady_clock::now();
+                             c.leave();
+                             const std::lock_guard lock(mutex);
+                             longest = std::max<std::chrono::nanoseconds>(longest, std::chrono::steady_clock::now() - begin);
+                         }),
                  std::runtime_error);
     return longest;
 }
