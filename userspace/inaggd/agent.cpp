@@ -169,8 +169,9 @@ void Agent::event(const void *data, size_t bytes) {
     log_event(event, outcome, port_name(event.ifindex));
     apply(outcome);
     if (outcome.reason)
-        tell(from, event.join.receive_port, event.job, event.rank, event.generation, outcome.reason, event.join,
-             gate_.challenge(event, now));
+        send(from, event.join.receive_port, refusal(event.job, event.rank, event.generation, outcome.reason, gate_.challenge(event, now)),
+             event.join);
+    events_by_port_.charge(event.ifindex, Clock::now() - now);
 }
 
 Outcome Agent::decide(const inagg_event &event, Time now) {
@@ -211,11 +212,8 @@ void Agent::apply(const Outcome &outcome) {
             write_members(job);
     }
     sweep();
-    for (const Displaced &gone : outcome.displaced) {
-        const inagg_join join = join_of(gone.member);
-        tell(Address::of(gone.member), gone.member.receive_port, gone.job, gone.rank, gone.generation,
-             gone.reason, join);
-    }
+    for (const Displaced &gone : outcome.displaced)
+        tell(gone);
     for (const Message &message : outcome.messages) {
         inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
         header.slot = htonl(message.reason);
@@ -240,12 +238,23 @@ void Agent::apply_remove(const Outcome::Change &change) {
         maps_.delete_port_ranks(key);
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         maps_.put_member(index, rank, {});
-    if (has_descriptors(change.record)) {
+    if (has_descriptors(change.record))
         maps_.put_route(index, {});
-        maps_.zero_descriptors(index);
-    }
+    forget_blocks(change.record);
     write_shares();
     spdlog::info("job {}: removed", change.job);
+}
+
+// Nothing of the job is left in the switch's memory, or in the way of other jobs' blocks.
+void Agent::forget_blocks(const inagg_job &record) {
+    if (has_records(record)) {
+        maps_.forget_job(record);
+        maps_.put_policy(record.index, {});
+    } else if (has_descriptors(record)) {
+        maps_.zero_descriptors(record.index);
+    } else if (!shares_slots(record)) {
+        maps_.zero_slots(record.first_slot, pool_slots(record));
+    }
 }
 
 // Without its programs the switch drops the job's packets, and counts them.
@@ -271,14 +280,9 @@ void Agent::apply_renew(const Outcome::Change &change) {
     else
         maps_.delete_job(change.job);
     write_route(job);
-    if (has_records(job.record)) {
-        maps_.forget_job(job.record);
+    forget_blocks(job.record);
+    if (has_records(job.record))
         maps_.put_policy(job.record.index, policy_of(change.job, job, sweeper_.plan()));
-    } else if (has_descriptors(job.record)) {
-        maps_.zero_descriptors(job.record.index);
-    } else if (!shares_slots(job.record)) {
-        maps_.zero_slots(job.record.first_slot, pool_slots(job.record));
-    }
     write_members(job);
     write_key(change.job, job.record.index);
     maps_.put_job(change.job, job.record);
@@ -417,29 +421,41 @@ void Agent::write_ports(const JobState &job) {
         maps_.put_ports(index, devmap->second.get());
 }
 
-void Agent::tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
-                 inagg_reason reason, const inagg_join &join, uint64_t challenge) {
+inagg_hdr Agent::refusal(uint16_t job, uint16_t rank, uint16_t generation, inagg_reason reason, uint64_t challenge) const {
     inagg_hdr header = header_of(INAGG_REFUSED, job, rank, generation);
     header.slot = htonl(reason);
     header.boot = htons(maps_.settings().boot);
     inagg_hdr_set_challenge(&header, challenge);
-    send(to, port, header, join);
+    return header;
 }
 
-void Agent::send(const Address &to, uint16_t port, inagg_hdr header, const inagg_join &join) {
-    struct {
-        inagg_hdr header;
-        inagg_join join;
-    } packet{.header = header, .join = join};
-    gate_.prove(packet.header, packet.join, to);
-    inagg_hdr_seal_checked(&packet.header, inagg_body_checksum(&packet.join));
+// Who is out of its job, which may be gone, and its key with it, when this is repeated.
+void Agent::tell(const Displaced &gone) {
+    const Address to = Address::of(gone.member);
+    const Words words = worded(to, refusal(gone.job, gone.rank, gone.generation, gone.reason), join_of(gone.member));
+    const auto say = [=, this, port = gone.member.receive_port] { say_to(to, port, words); };
+    say();
+    reminders_.add(say, Clock::now());
+}
 
+void Agent::send(const Address &to, uint16_t port, const inagg_hdr &header, const inagg_join &join) {
+    say_to(to, port, worded(to, header, join));
+}
+
+Agent::Words Agent::worded(const Address &to, const inagg_hdr &header, const inagg_join &join) const {
+    Words words{.header = header, .join = join};
+    gate_.prove(words.header, words.join, to);
+    inagg_hdr_seal_checked(&words.header, inagg_body_checksum(&words.join));
+    return words;
+}
+
+void Agent::say_to(const Address &to, uint16_t port, const Words &words) {
     const Fd &socket = to.family == 4 ? socket4_ : socket6_;
     if (!socket || !port || !to.is_host())
         return;
     sockaddr_storage storage;
     const socklen_t length = to.to_sockaddr(port, storage);
-    if (sendto(socket.get(), &packet, sizeof packet, 0, reinterpret_cast<sockaddr *>(&storage), length) < 0)
+    if (sendto(socket.get(), &words, sizeof words, 0, reinterpret_cast<sockaddr *>(&storage), length) < 0)
         spdlog::debug("to {}: {}", to.text(), system_text(errno));
 }
 
@@ -478,9 +494,15 @@ void Agent::port_gone(uint32_t ifindex) {
 
 void Agent::link(uint32_t ifindex, bool up) { apply(book_.link(ifindex, up, Clock::now())); }
 
-void Agent::tend() { apply(book_.tend(Clock::now())); }
+void Agent::tend() {
+    reminders_.say_due(Clock::now());
+    apply(book_.tend(Clock::now()));
+}
 
-std::chrono::milliseconds Agent::tend_interval() const { return book_.tend_interval(Clock::now()); }
+std::chrono::milliseconds Agent::tend_interval() const {
+    const Time now = Clock::now();
+    return reminders_.wait(now, book_.tend_interval(now));
+}
 
 void Agent::keep_ports(const std::set<uint32_t> &present) {
     std::set<uint32_t> gone;

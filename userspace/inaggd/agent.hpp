@@ -8,6 +8,7 @@
 #include "loader.hpp"
 #include "maps.hpp"
 #include "metrics.hpp"
+#include "reminders.hpp"
 #include "sweeper.hpp"
 #include "watch.hpp"
 
@@ -70,6 +71,7 @@ private:
     void sweep();
     void apply_remove(const Outcome::Change &change);
     void provide(uint16_t number, const inagg_job &record);
+    void forget_blocks(const inagg_job &record);
     void apply_renew(const Outcome::Change &change);
     void apply_state(const Outcome::Change &change);
     void write_members(const JobState &job);
@@ -80,9 +82,15 @@ private:
     Fd make_devmap() const;
     void restore_keys();
     void write_key(uint16_t number, uint32_t index);
-    void tell(const Address &to, uint16_t port, uint16_t job, uint16_t rank, uint16_t generation,
-              inagg_reason reason, const inagg_join &join, uint64_t challenge = 0);
-    void send(const Address &to, uint16_t port, inagg_hdr header, const inagg_join &join);
+    struct Words { // as they are sent
+        inagg_hdr header;
+        inagg_join join;
+    };
+    inagg_hdr refusal(uint16_t job, uint16_t rank, uint16_t generation, inagg_reason reason, uint64_t challenge = 0) const;
+    void tell(const Displaced &gone);
+    void send(const Address &to, uint16_t port, const inagg_hdr &header, const inagg_join &join);
+    Words worded(const Address &to, const inagg_hdr &header, const inagg_join &join) const;
+    void say_to(const Address &to, uint16_t port, const Words &words);
     void open_socket(Fd &socket, const Address &address);
 
     SwitchMaps maps_;
@@ -96,6 +104,7 @@ private:
     Fd socket4_, socket6_;
     std::map<uint32_t, Fd> devmaps_;            // by job index
     EventLimit events_by_port_;
+    Reminders reminders_;
     std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
     UpPorts up_ports_{};                                     // as in the map
 };

@@ -9,16 +9,28 @@
 namespace inaggd {
 
 // How many JOINs and LEAVEs of each port an agent looks at. Ranks repeat theirs every few milliseconds, and 64 of them may be
-// behind one port.
+// behind one port. Most cost microseconds, and those that make, restart or remove a job up to a tenth of a second: so a port has
+// a share of the agent's time, too, and leaves the others theirs.
 class EventLimit {
 public:
-    bool take(uint32_t port, std::chrono::steady_clock::time_point now) {
-        return buckets_.try_emplace(port, 4000.0, 4000.0).first->second.take(now);
+    using Time = std::chrono::steady_clock::time_point;
+
+    bool take(uint32_t port, Time now) {
+        Port &of = ports_[port];
+        return of.microseconds.has(now) && of.events.take(now);
     }
-    void forget(uint32_t port) { buckets_.erase(port); }
+    // What the event that was taken has cost.
+    void charge(uint32_t port, Time::duration spent) {
+        ports_[port].microseconds.spend(std::chrono::duration<double, std::micro>(spent).count());
+    }
+    void forget(uint32_t port) { ports_.erase(port); }
 
 private:
-    std::map<uint32_t, TokenBucket> buckets_;
+    struct Port {
+        TokenBucket events{4000, 4000};
+        TokenBucket microseconds{250'000, 2'000'000};
+    };
+    std::map<uint32_t, Port> ports_;
 };
 
 } // namespace inaggd

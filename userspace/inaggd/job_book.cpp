@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <set>
 #include <span>
 
 namespace inaggd {
@@ -18,7 +19,7 @@ namespace {
 using Kind = Outcome::Change::Kind;
 using Verdict = Outcome::Verdict;
 
-constexpr size_t retired_capacity = 4096, waiters_capacity = 1024;
+constexpr size_t retired_capacity = 4096, asked_capacity = 1024, waiters_capacity = 256;
 
 // A JOIN in host byte order; the nonce stays as it is on the wire.
 struct Request {
@@ -375,13 +376,15 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
                                                    "addresses of one family", event.family, family));
     if (elements_for_mtu(policy_.mtu, event.family) < INAGG_CHUNK)
         return refused(INAGG_R_MTU, fmt::format("an MTU of {}: less than one chunk a packet", policy_.mtu));
+    if (job == jobs_.end() && !is_asked_for(event.job) && forming_behind(event.ifindex) >= policy_.port_forming)
+        return too_many_forming({});
     const std::pair rank{event.job, event.rank};
     const auto asked = asked_.find(rank);
     if (asked != asked_.end() && neighbour_of(asked->second.event) != neighbour_of(event) &&
         now - asked->second.at < patience)
         return refuse_late(event, INAGG_R_TAKEN,
                            fmt::format("{} asks for the same rank", address_of(asked->second.event).text()), now);
-    if (asked == asked_.end() && asked_.size() >= waiters_capacity)
+    if (asked == asked_.end() && asked_.size() >= asked_capacity)
         return refuse_late(event, INAGG_R_FULL, "too many ranks wait for the parent's answer", now);
     asked_[rank] = {event, now};
     return {.verdict = Verdict::asked, .messages = {passed_on(event)}};
@@ -627,11 +630,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
                        std::move(so_far));
-    if (forming_behind(event.ifindex) >= policy_.port_forming)
-        return refused(INAGG_R_FORMING,
-                       fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
-                                   policy_.port_forming),
-                       std::move(so_far));
+    if (!from_switch(event) && forming_behind(event.ifindex) >= policy_.port_forming) // a switch sees to its own ports
+        return too_many_forming(std::move(so_far));
     inagg_job record = new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements,
                                   flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
@@ -864,7 +864,7 @@ void JobBook::seat_member(JobState &job, const inagg_event &event, Time now) {
         job.uplink.position = std::max(job.uplink.position, from_switch(event) ? be16toh(event.join.position) : uint16_t{0});
     job.heard = job.seated = job.announced = now;
     job.runs |= is_spread(job.record.algorithm) && !missing_count(job);
-    waiters_.erase({event.job, event.rank, event.join.nonce});
+    waiters_[event.ifindex].erase(waiter_of(event));
 }
 
 Outcome JobBook::seat(JobState &job, const inagg_event &event, Outcome so_far, Time now) {
@@ -1002,6 +1002,7 @@ bool JobBook::goes_with(const JobState &job, const inagg_member &member, uint32_
 
 Outcome JobBook::port_gone(uint32_t ifindex) {
     Outcome outcome{.verdict = Verdict::done};
+    waiters_.erase(ifindex);
     std::vector<std::pair<uint16_t, uint32_t>> gone;
     for (const auto &[number, job] : jobs_)
         for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
@@ -1038,10 +1039,20 @@ Outcome JobBook::expire(Time now) {
 
 uint32_t JobBook::forming_behind(uint32_t ifindex) const {
     auto behind = [&](const inagg_member &member) { return has_joined(member) && member.ifindex == ifindex; };
-    return static_cast<uint32_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto &entry) {
-        const JobState &job = entry.second;
-        return forming(job) && std::any_of(job.members.begin(), job.members.end(), behind);
-    }));
+    std::set<uint16_t> numbers;
+    for (const auto &[number, job] : jobs_)
+        if (forming(job) && std::any_of(job.members.begin(), job.members.end(), behind))
+            numbers.insert(number);
+    for (const auto &[rank, asked] : asked_) // the parent forms those
+        if (asked.event.ifindex == ifindex && !jobs_.contains(rank.first))
+            numbers.insert(rank.first);
+    return static_cast<uint32_t>(numbers.size());
+}
+
+Outcome JobBook::too_many_forming(Outcome so_far) const {
+    return refused(INAGG_R_FORMING,
+                   fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)", policy_.port_forming),
+                   std::move(so_far));
 }
 
 void JobBook::heard(uint16_t number, Time now) {
@@ -1168,11 +1179,12 @@ uint16_t JobBook::next_generation(uint16_t number) {
 }
 
 bool JobBook::waited(const inagg_event &event, Time now, std::chrono::milliseconds long_enough) {
-    if (waiters_.size() >= waiters_capacity)
-        std::erase_if(waiters_, [&](const auto &waiter) { return now - waiter.second > 10 * patience; });
-    if (waiters_.size() >= waiters_capacity)
-        return true; // a flood of joins waits for nothing
-    auto [since, is_new] = waiters_.try_emplace({event.job, event.rank, event.join.nonce}, now);
+    auto &waiters = waiters_[event.ifindex];
+    if (waiters.size() >= waiters_capacity)
+        std::erase_if(waiters, [&](const auto &waiter) { return now - waiter.second > 10 * patience; });
+    if (waiters.size() >= waiters_capacity && !waiters.contains(waiter_of(event)))
+        return false; // a flood of joins; who restarts a job in it comes to it later
+    auto [since, is_new] = waiters.try_emplace(waiter_of(event), now);
     return now - since->second >= long_enough;
 }
 

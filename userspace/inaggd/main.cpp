@@ -182,7 +182,7 @@ public:
     // Until a signal ends it, or asks for a reload.
     void run() {
         Time next_poll = Clock::now(), next_watch = next_poll, tended = next_poll;
-        ring_buffer__consume(events_.get()); // what came before: the kernel wakes nobody who is behind
+        consume_events(); // what came before: the kernel wakes nobody who is behind
         while (service_.goes_on()) {
             std::vector<pollfd> fds = {{.fd = links_.fd(), .events = POLLIN, .revents = 0},
                                        {.fd = ring_buffer__epoll_fd(events_.get()), .events = POLLIN, .revents = 0}};
@@ -193,7 +193,7 @@ public:
                 links_.read([this](bool gone, uint32_t ifindex, const std::string &name) { link(gone, ifindex, name); });
                 look_at_links();
             }
-            ring_buffer__consume(events_.get());
+            consume_events();
             service_.serve(fds);
             if (Clock::now() >= next_watch) {
                 agent_->watch();
@@ -251,14 +251,22 @@ private:
     // A first start that fails leaves nothing; one that found a running switch leaves it as it was.
     bool agent_started() const { return started_ || loader_.resumed(); }
 
-    static int on_event(void *self, void *data, size_t bytes) {
+    // As many as there are, for a while: those that come faster than they can be served must not keep the agent from all else.
+    void consume_events() {
+        events_end_ = Clock::now() + std::chrono::milliseconds(20);
+        ring_buffer__consume(events_.get());
+    }
+
+    // Not 0 ends ring_buffer__consume(), behind this event.
+    static int on_event(void *context, void *data, size_t bytes) {
+        Daemon &self = *static_cast<Daemon *>(context);
         try {
-            static_cast<Daemon *>(self)->agent_->event(data, bytes);
+            self.agent_->event(data, bytes);
         } catch (const std::exception &error) {
             spdlog::error("event: {}", error.what());
-            static_cast<Daemon *>(self)->agent_->take_over();
+            self.agent_->take_over();
         }
-        return 0;
+        return Clock::now() < self.events_end_ ? 0 : -EAGAIN;
     }
 
     inagg_switch_settings settings_for(const SwitchMaps &maps) const {
@@ -325,6 +333,7 @@ private:
     Loader loader_;
     std::unique_ptr<Agent> agent_;
     Ring events_;
+    Time events_end_{}; // when others come first
     std::map<uint32_t, std::string> attached_; // by ifindex
     bool started_ = false;
 };

@@ -208,8 +208,12 @@ void P4Agent::refuse(const inagg_event &event, inagg_reason reason, uint64_t cha
 void P4Agent::tell(const Displaced &gone) {
     inagg_hdr header = own_header(INAGG_REFUSED, gone.job, gone.rank, gone.generation);
     header.slot = htonl(gone.reason);
-    answer(gone.member.ifindex, mac_at(gone.member.mac), Address::of(gone.member), gone.member.receive_port, header,
-           join_of(gone.member));
+    const auto frame = worded(gone.member.ifindex, mac_at(gone.member.mac), Address::of(gone.member), gone.member.receive_port,
+                              header, join_of(gone.member));
+    if (!frame)
+        return;
+    send_(*frame);
+    reminders_.add([this, frame = *frame] { send_(frame); }, Clock::now());
 }
 
 // A switch, or server, that has not been heard yet is found by its address.
@@ -227,13 +231,19 @@ void P4Agent::send_on(const Message &message) {
     }
 }
 
-void P4Agent::answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, inagg_hdr header,
+void P4Agent::answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, const inagg_hdr &header,
                      const inagg_join &body) {
+    if (const auto frame = worded(port, mac, to, udp_port, header, body))
+        send_(*frame);
+}
+
+std::optional<std::vector<uint8_t>> P4Agent::worded(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port,
+                                                    inagg_hdr header, const inagg_join &body) const {
     const Address &own = to.family == 4 ? around_.settings.address4 : around_.settings.address6;
     if (!own.family || !udp_port || !to.is_host())
-        return;
+        return std::nullopt;
     gate_.prove(header, body, to);
-    send_(write_punted(static_cast<uint16_t>(port), {around_.settings.mac, own}, {mac, to}, udp_port, header, body));
+    return write_punted(static_cast<uint16_t>(port), {around_.settings.mac, own}, {mac, to}, udp_port, header, body);
 }
 
 void P4Agent::apply(const Outcome &outcome) {
@@ -369,9 +379,15 @@ void P4Agent::port_gone(uint16_t port) {
 
 void P4Agent::link(uint16_t port, bool up) { apply(book_.link(port, up, Clock::now())); }
 
-void P4Agent::tend() { apply(book_.tend(Clock::now())); }
+void P4Agent::tend() {
+    reminders_.say_due(Clock::now());
+    apply(book_.tend(Clock::now()));
+}
 
-std::chrono::milliseconds P4Agent::tend_interval() const { return book_.tend_interval(Clock::now()); }
+std::chrono::milliseconds P4Agent::tend_interval() const {
+    const Time now = Clock::now();
+    return reminders_.wait(now, book_.tend_interval(now));
+}
 
 void P4Agent::poll_activity() {
     const std::vector<inagg_stats> stats = all_stats();

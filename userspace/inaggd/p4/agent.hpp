@@ -9,12 +9,14 @@
 #include "metrics.hpp"
 #include "p4/driver.hpp"
 #include "p4/punt.hpp"
+#include "reminders.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -95,7 +97,9 @@ private:
     void write_stations();
     void tell(const Displaced &gone);
     void send_on(const Message &message);
-    void answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, inagg_hdr header, const inagg_join &body);
+    void answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, const inagg_hdr &header, const inagg_join &body);
+    std::optional<std::vector<uint8_t>> worded(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, inagg_hdr header,
+                                const inagg_join &body) const;
     std::string port_name(uint32_t port) const;
     uint32_t port_number(const std::string &name) const;
 
@@ -111,6 +115,7 @@ private:
     JobBook book_;
     Gate gate_;
     EventLimit events_by_port_;
+    Reminders reminders_;
     std::set<uint16_t> running_;                  // jobs that are in the tables
     std::map<Mac, uint16_t> stations_;            // likewise
     std::map<Neighbour, Mac> switches_;           // above and below, as they were last heard

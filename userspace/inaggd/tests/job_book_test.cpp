@@ -425,6 +425,26 @@ TEST_F(Book, NextRunDoesNotWaitForTheDead) {
     EXPECT_EQ(joined_count(job().members), 1u);
 }
 
+TEST_F(Book, AFloodOfJoinsEndsNobodysPatience) {
+    Worker flooder = Worker::of(0);
+    flooder.job = 9;
+    flooder.port = 105;
+    expect_done(join(flooder));
+    join_all(2);
+    expect_done(leave(Worker::of(0)));
+    Worker other = Worker::of(1);
+    other.job = 9;
+    for (uint16_t rank = 0; rank < 2; rank++) // of another size, behind the flooder's port and that of rank 0
+        for (uint64_t nonce = 1; nonce < 2000; nonce++) {
+            Worker w = other.again(10'000 + nonce);
+            w.port = rank ? flooder.port : Worker::of(0).port;
+            w.size = 3;
+            expect_ignored(join(w));
+        }
+    expect_ignored(join(Worker::of(0).again(50)));
+    EXPECT_EQ(generation(), 65535) << "rank 1 still finishes";
+}
+
 TEST_F(Book, ConfiguredJobStaysAndBeginsAnew) {
     expect_done(add("7:size=2,slots=64,control=4,elements=320,checked"));
     EXPECT_EQ(job().record.slots, 64u);
@@ -956,6 +976,19 @@ TEST_F(Leaf, KeepsItsRanksApart) {
     now += patience;
     expect_refused(join(other), INAGG_R_TAKEN);
     EXPECT_EQ(job().members[0].nonce, zero.nonce);
+}
+
+TEST_F(Leaf, OnePortCannotTakeTheOthersPlacesAtTheParent) {
+    Worker w = Worker::of(0, 4);
+    for (w.job = 1; w.job <= book.policy().port_forming; w.job++)
+        expect_asked(join(w));
+    expect_refused(join(w), INAGG_R_FORMING);
+    Worker elsewhere = Worker::of(1, 4);
+    elsewhere.job = w.job;
+    expect_asked(join(elsewhere));
+    expect_asked(join(w)); // whose job somebody else has begun
+    w.job = 1;
+    expect_asked(join(w));
 }
 
 TEST_F(Leaf, ForgetsWhatIsNeverAnswered) {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "event_limit.hpp"
+#include "reminders.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+using namespace std::chrono_literals;
+
+namespace inaggd {
+namespace {
+
+using Time = std::chrono::steady_clock::time_point;
+
+TEST(EventLimit, CountsEventsOfEachPort) {
+    EventLimit limit;
+    const Time now = Time{} + 1h;
+    for (int i = 0; i < 4000; i++)
+        ASSERT_TRUE(limit.take(1, now)) << i;
+    EXPECT_FALSE(limit.take(1, now));
+    EXPECT_TRUE(limit.take(2, now));
+    EXPECT_TRUE(limit.take(1, now + 1ms));
+}
+
+TEST(EventLimit, WhoTakesMuchTimeWaitsAndTheOthersDoNot) {
+    EventLimit limit;
+    Time now = Time{} + 1h;
+    int taken = 0;
+    for (; limit.take(1, now); taken++)
+        limit.charge(1, 100ms);
+    EXPECT_EQ(taken, 20); // two seconds' work at once
+    EXPECT_TRUE(limit.take(2, now));
+    taken = 0;
+    for (int i = 0; i < 10'000; i++, now += 1ms)
+        if (limit.take(1, now)) {
+            taken++;
+            limit.charge(1, 100ms);
+        }
+    EXPECT_NEAR(taken, 25, 1); // then a quarter of the time
+}
+
+class Reminded : public ::testing::Test {
+protected:
+    Reminders reminders;
+    Time now = Time{} + 1h;
+    std::string said;
+
+    void pass(std::chrono::milliseconds time) {
+        now += time;
+        reminders.say_due(now);
+    }
+};
+
+TEST_F(Reminded, SaysItThreeTimesMore) {
+    reminders.add([this] { said += 'a'; }, now);
+    EXPECT_EQ(reminders.wait(now, 1h), 50ms);
+    pass(49ms);
+    EXPECT_EQ(said, "");
+    pass(1ms);
+    EXPECT_EQ(said, "a");
+    EXPECT_EQ(reminders.wait(now, 100ms), 100ms);
+    pass(200ms);
+    pass(800ms);
+    EXPECT_EQ(said, "aaa");
+    pass(1h);
+    EXPECT_EQ(said, "aaa");
+    EXPECT_EQ(reminders.wait(now, 1h), 1h);
+}
+
+TEST_F(Reminded, SaysWhatIsLateOnce) {
+    reminders.add([this] { said += 'a'; }, now);
+    reminders.add([this] { said += 'b'; }, now + 1ms);
+    pass(1h);
+    EXPECT_EQ(said, "ab");
+}
+
+TEST_F(Reminded, KeepsNoMoreThanRanksOfAllJobs) {
+    for (size_t i = 0; i < 2 * Reminders::capacity; i++)
+        reminders.add([this] { said += 'a'; }, now);
+    pass(50ms);
+    EXPECT_EQ(said.size(), Reminders::capacity);
+}
+
+} // namespace
+} // namespace inaggd
