@@ -52,7 +52,7 @@ typedef struct inagg_options {
 	uint16_t size;          /* 1 .. 64 */
 	char algorithm[16];     /* "switchml", "trio", which does not wait for stragglers, "atp", "panama", which adds floats, "canary" */
 	char transport[16];     /* "udp", "kernel", "afxdp", "xdp", "auto" */
-	uint32_t timeout_ms;    /* deadline of joins and of each operation without progress; default 30000 */
+	uint32_t timeout_ms;    /* deadline of each operation without progress, and of the join; default 30000 */
 	int32_t scale;          /* k: float32 sums travel as round(x * 2^k); INAGG_SCALE_AUTO agrees on k, or, panama, none */
 	int checked;            /* 1: payload checksums, for links that do not check frames */
 	uint32_t expiry_us;     /* trio: microseconds that a block waits for its next rank; 0: for all ranks */
@@ -64,6 +64,7 @@ typedef struct inagg_options {
 	uint64_t aggregate_from;/* smaller tensors, in bytes, go by a ring of the ranks' hosts; alike on all ranks; 0, the default: none */
 	char key[33];           /* 32 hexadecimal digits that all ranks know, and nobody else: results are verified; "": they are not */
 	char join_key[33];      /* 32 others, which the ranks and the job's switches know: who does not cannot join, nor end the job; "": any can */
+	uint32_t join_timeout_ms;/* deadline of the join; 0, the default: timeout_ms */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -106,7 +107,7 @@ void inagg_options_init(inagg_options *options);
 
 /**
  * inagg_options_init(), then INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,
- * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
+ * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_JOIN_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
  * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1), INAGG_TREES,
  * INAGG_AGGREGATE_FROM (bytes, "64K", "40M"), INAGG_KEY and INAGG_JOIN_KEY, or INAGG_KEY_FILE and
@@ -139,6 +140,7 @@ int inagg_join(const inagg_options *options, inagg_comm **comm);
 /**
  * Leave the job and free @comm, also after errors.  Waits for operations under way, and with canary until all ranks leave or
  * nobody has needed this one for 5 s, at most the timeout each; their requests become invalid.  NULL is allowed.
+ * In a child of fork() it does nothing: the parent is in the job, and other calls give INAGG_ECLOSED there.
  */
 int inagg_leave(inagg_comm *comm);
 
@@ -171,7 +173,8 @@ int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count
 /** The same without waiting: buffers belong to the operation until inagg_wait() or inagg_test(). */
 int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
 		     inagg_op op, inagg_request **request);
-/** Copy @count elements of rank @root to all ranks, bit for bit.  Waits for all ranks, with trio too. */
+/** Copy @count elements of rank @root to all ranks, bit for bit.  Waits for all ranks, with trio too; INAGG_ECLOSED, @data being as
+ *  it was where it has not come yet, if @root has been excluded. */
 int inagg_broadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root);
 /** As inagg_allreduce(), but only @root's @recv is written; others may pass NULL. */
 int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,

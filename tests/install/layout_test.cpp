@@ -30,6 +30,7 @@ TEST(layout, inagg_options) {
     EXPECT_FIELD(inagg_options, aggregate_from, 344u, 8u);
     EXPECT_FIELD(inagg_options, key, 352u, 33u);
     EXPECT_FIELD(inagg_options, join_key, 385u, 33u);
+    EXPECT_FIELD(inagg_options, join_timeout_ms, 420u, 4u);
     EXPECT_EQ(sizeof(inagg_options), 424u);
 }
 

@@ -136,6 +136,16 @@ TEST_F(Window, BlockNumbersMayWrap) {
     EXPECT_EQ(c.window, 10U);
 }
 
+TEST_F(Window, AnOldCutDoesNotHideNewMarks) {
+    c.next = done = 1U << 31;
+    fill();
+    c.next = done = c.next + 100; // without a cut since block 0
+    c.flying = 0;
+    fill();
+    result(true);
+    EXPECT_EQ(c.window, 21U);
+}
+
 TEST(Reaction, IsTheAlgorithms) {
     EXPECT_EQ(inagg_reaction_of(INAGG_ATP), INAGG_AIMD);
     EXPECT_EQ(inagg_reaction_of(INAGG_PANAMA), INAGG_DCTCP);

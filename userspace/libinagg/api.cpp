@@ -9,6 +9,8 @@
 #include "options.hpp"
 #include "wide.hpp"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -23,6 +25,7 @@ using inagg::Error;
 struct inagg_comm {
     explicit inagg_comm(const inagg_options &options) : communicator(options) {}
     Communicator communicator;
+    const pid_t owner = getpid(); // a child of fork() has neither its threads nor a membership
 };
 
 struct inagg_request {
@@ -69,6 +72,13 @@ void finish(Communicator &communicator, const Communicator::Handle &operation) {
 void require(bool condition, const char *message) {
     if (!condition)
         throw Error(INAGG_EINVAL, std::string(message));
+}
+
+void require_comm(const inagg_comm *comm) {
+    require(comm, "the communicator is NULL");
+    if (comm->owner != getpid())
+        throw Error(INAGG_ECLOSED, "process {} has joined with this communicator, and not its child {}: join here again, as another rank",
+                    comm->owner, getpid());
 }
 
 // C callers can pass any number as an enumeration; C++ may not even read it as one.
@@ -137,7 +147,7 @@ inagg::Handle reduce(inagg_comm *comm, const void *send, void *recv, std::size_t
 // Begin a collective and wait for it.
 template <typename Begin> int finished(inagg_comm *comm, Begin begin) {
     return guarded([&] {
-        require(comm, "the communicator is NULL");
+        require_comm(comm);
         finish(comm->communicator, begin());
     });
 }
@@ -147,7 +157,7 @@ template <typename Begin> int requested(inagg_comm *comm, inagg_request **reques
     return guarded([&] {
         require(request, "the request is NULL");
         *request = nullptr;
-        require(comm, "the communicator is NULL");
+        require_comm(comm);
         auto handle = std::make_unique<inagg_request>(inagg_request{comm, nullptr});
         handle->operation = begin();
         comm->communicator.test(*handle->operation); // sends the first blocks
@@ -184,7 +194,9 @@ int inagg_join(const inagg_options *options, inagg_comm **comm) {
 }
 
 int inagg_leave(inagg_comm *comm) {
-    const std::unique_ptr<inagg_comm> owned(comm);
+    std::unique_ptr<inagg_comm> owned(comm);
+    if (owned && owned->owner != getpid())
+        owned.release(); // it is the parent's, who goes on with it: what this process has of it goes with its memory
     if (!owned)
         return INAGG_OK;
     return guarded([&] { owned->communicator.leave(); });
@@ -241,6 +253,7 @@ int inagg_wait(inagg_request *request) {
     return guarded([&] {
         require(request, "the request is NULL");
         const std::unique_ptr<inagg_request> owned(request);
+        require_comm(owned->comm);
         finish(owned->comm->communicator, owned->operation);
     });
 }
@@ -248,8 +261,10 @@ int inagg_wait(inagg_request *request) {
 int inagg_test(inagg_request *request) {
     int finished = 1; // also after an error: inagg_wait() tells it
     guarded([&] {
-        if (request)
-            finished = request->comm->communicator.test(*request->operation);
+        if (!request)
+            return;
+        require_comm(request->comm);
+        finished = request->comm->communicator.test(*request->operation);
     });
     return finished;
 }
@@ -292,14 +307,16 @@ int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inag
 
 int inagg_excluded(inagg_comm *comm, uint64_t *ranks) {
     return guarded([&] {
-        require(comm && ranks, "the communicator or the result is NULL");
+        require(ranks, "the result is NULL");
+        require_comm(comm);
         *ranks = comm->communicator.excluded();
     });
 }
 
 int inagg_renew(inagg_comm *comm, int *renewed) {
     return guarded([&] {
-        require(comm && renewed, "the communicator or the result is NULL");
+        require(renewed, "the result is NULL");
+        require_comm(comm);
         *renewed = comm->communicator.renew();
     });
 }

@@ -294,9 +294,6 @@ LinearCheck::Block BlockCarrier::Segment::identify(uint32_t block) const {
 
 // With trio some may be missing, but not everywhere.
 bool BlockCarrier::has_all_it_must(const Segment &segment, const BlockMeta &meta) const {
-    const Call &call = segment.operation->call;
-    if (call.kind == Call::Kind::broadcast && !(meta.contributors & inagg_rank_bit(static_cast<uint32_t>(call.root_rank))))
-        return false;
     const bool waits = segment.whole || !(options_.expiry_us || options_.quorum);
     return options_.exclude_ms || !waits || meta.contributors == inagg_all_ranks(options_.size);
 }
@@ -368,7 +365,10 @@ void BlockCarrier::store_data(uint32_t block, const BlockMeta &meta, const std::
     const BlockHandle operation = segment.operation;
     if (segment.values)
         operation->contributors[block - segment.first] = meta.contributors;
-    store_elements(*operation, *segment.encoding, block - segment.first, meta, payload);
+    if (lacks_root(operation->call, meta.contributors)) // all ranks see the same
+        operation->set_error(broadcast_without_root(operation->call, options_.job));
+    else
+        store_elements(*operation, *segment.encoding, block - segment.first, meta, payload);
     if (--segment.left == 0)
         segment.encoding.reset();
     while (!segments_.empty() && segments_.front().left == 0)

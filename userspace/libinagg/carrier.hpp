@@ -41,6 +41,11 @@ struct Call {
     uint64_t context = 0;      // what the ranks have agreed on before it: verified with its sums
 };
 
+// A block of a broadcast that was decided without its root: it holds nothing.
+inline bool lacks_root(const Call &call, uint64_t contributors) {
+    return call.kind == Call::Kind::broadcast && !(contributors & inagg_rank_bit(static_cast<uint32_t>(call.root_rank)));
+}
+
 // A call under way. Owned jointly by the communicator and the caller's handle; carriers add what they need.
 class Operation {
 public:

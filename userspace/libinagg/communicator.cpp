@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <system_error>
 
 namespace inagg {
 
@@ -52,7 +53,13 @@ Communicator::Communicator(const inagg_options &options)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    keeper_ = std::thread(&Communicator::keep, this);
+    try {
+        keeper_ = std::thread(&Communicator::keep, this);
+    } catch (const std::system_error &error) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        carrier_->leave();
+        throw system_error("a thread of libinagg", error.code().value());
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

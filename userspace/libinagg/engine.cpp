@@ -422,6 +422,7 @@ int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_
 void Engine::on_full(StreamState &s, uint32_t block, uint16_t cap) {
     stats_.refused++;
     inagg_worker_refused(&s.worker, &s.slots[inagg_slot_index(&s.worker, block)], block, cap);
+    s.held_back |= s.worker.cap != 0;
 }
 
 // The answer to a repeated JOIN, or to that for the next generation.
@@ -490,10 +491,12 @@ void Engine::open(StreamState &s, uint32_t from, uint32_t to) {
     }
 }
 
-// What the switch has no room for yet waits in idle slots: time and results make room for some of it.
+// What the switch has no room for yet waits in idle slots: time and results make room for some of it, and for all once there is
+// no cap.
 void Engine::open_capped(StreamState &s) {
-    if (!s.worker.cap)
+    if (!s.worker.cap && !s.held_back)
         return;
+    s.held_back = s.worker.cap;
     for (inagg_wslot &slot : s.slots)
         open(s, slot);
 }

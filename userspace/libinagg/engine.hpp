@@ -79,6 +79,7 @@ private:
         std::vector<inagg_wslot> slots;
         std::vector<SlotRecord> records;
         History history;
+        bool held_back = false; // idle slots may wait for room
         uint32_t beyond = 0; // the block after the last one that has a result anywhere
     };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "errors.hpp"
 
+#include "options.hpp"
 #include "reasons.hpp"
 
 #include <fmt/ranges.h>
@@ -17,7 +18,7 @@ Error no_switch(const inagg_options &options) {
             options.job,
             options.switch_address,
             INAGG_PORT,
-            options.timeout_ms};
+            join_timeout_ms(options)};
 }
 
 Error no_route(const inagg_options &options, int error) {
@@ -39,7 +40,7 @@ Error no_proof(const inagg_options &options, int reason) {
     return {INAGG_EREFUSED,
             "what answers rank {} of job {} at {} within {} ms does not prove that it knows INAGG_JOIN_KEY{}{}: give the switch "
             "the same key (inaggd --key-file), or somebody else answers",
-            options.rank, options.job, options.switch_address, options.timeout_ms, reason ? ", it refuses: " : "",
+            options.rank, options.job, options.switch_address, join_timeout_ms(options), reason ? ", it refuses: " : "",
             reason ? reason_text(reason) : ""};
 }
 
@@ -55,7 +56,7 @@ Error not_taken_back(const inagg_options &options) {
     return {INAGG_EREFUSED,
             "rank {} of job {} was excluded as a permanent straggler, and the others have not taken it back within "
             "{} ms: that is at their next inagg_renew()",
-            options.rank, options.job, options.timeout_ms};
+            options.rank, options.job, join_timeout_ms(options)};
 }
 
 Error excluded(uint16_t rank, uint16_t job) {
@@ -63,6 +64,11 @@ Error excluded(uint16_t rank, uint16_t job) {
             "rank {} was excluded from job {} as a permanent straggler, the others go on without it: join again, they "
             "take it back at their next inagg_renew()",
             rank, job};
+}
+
+Error broadcast_without_root(const Call &call, uint16_t job) {
+    return {INAGG_ECLOSED, "job {}: rank {} was excluded as a permanent straggler and cannot broadcast: do it from another rank", job,
+            call.root_rank};
 }
 
 Error results_to_group(uint16_t job) {

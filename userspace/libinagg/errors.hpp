@@ -39,5 +39,7 @@ std::string describe(const Stalled &stalled, const inagg_options &options);
 Error no_sum(const JobConfig &config, const std::string &address, Stream stream, uint32_t block, bool alike);
 Error calls_differ(uint16_t job, const std::string &where = "");
 Error out_of_scale(const Call &call, const inagg_options &options);
+// Its root was excluded before all of it was here.
+Error broadcast_without_root(const Call &call, uint16_t job);
 
 } // namespace inagg

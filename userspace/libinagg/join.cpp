@@ -212,7 +212,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
     Membership asked{{}, job, options.switch_address, join_key_of(options)};
     asked.nonce = random_nonce();
     JoinReceiver receiver(asked);
-    const uint64_t deadline = monotonic_ns() + uint64_t{options.timeout_ms} * 1'000'000;
+    const uint64_t deadline = monotonic_ns() + uint64_t{join_timeout_ms(options)} * 1'000'000;
     for (std::chrono::nanoseconds pause = 5ms;;
          pause = std::min<std::chrono::nanoseconds>(pause * 2, 200ms)) {
         asked.challenge = receiver.challenge.value_or(0);

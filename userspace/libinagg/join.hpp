@@ -19,7 +19,7 @@ struct Membership : inagg_membership {
     inagg_mac_key key; // of joins; all zero: none
 };
 
-// Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after options.timeout_ms or
+// Repeat JOIN until the switch accepts it; throws INAGG_ENOSWITCH after join_timeout_ms(options) or
 // INAGG_EREFUSED, which a refusal that may pass is only then. Joins the group of a static job on `io`.
 Membership join(PacketIo &io, const inagg_options &options);
 

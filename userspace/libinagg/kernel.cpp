@@ -136,6 +136,7 @@ private:
 
     inagg_info info() const;
     void set_option(int name, int value, const char *text);
+    void set_deadline(uint32_t ms);
     void join(int family, const sockaddr_storage &peer);
     Error join_failure(int error) const;
     Error failure(const char *what, int error) const;
@@ -174,20 +175,24 @@ KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
         set_option(INAGG_HISTORY, static_cast<int>(std::min<uint64_t>(uint64_t{options_.history_mib} << 20, INT_MAX)), "INAGG_HISTORY");
     }
     set_option(INAGG_CHECKED, options_.checked != 0, "INAGG_CHECKED");
-    set_option(INAGG_DEADLINE, static_cast<int>(std::min<uint32_t>(options_.timeout_ms, INT_MAX)),
-               "INAGG_DEADLINE");
+    set_deadline(join_timeout_ms(options_));
     if (options_.join_key[0]) {
         const LinearCheck::Key key = LinearCheck::parse_key(options_.join_key);
         if (setsockopt(socket_.get(), SOL_INAGG, INAGG_KEY, key.data(), key.size()))
             throw system_error("INAGG_KEY: the module af_inagg");
     }
     join(family, peer);
+    set_deadline(options_.timeout_ms);
     elements_ = std::max<uint16_t>(info().elements, INAGG_CHUNK);
 }
 
 void KernelCarrier::set_option(int name, int value, const char *text) {
     if (setsockopt(socket_.get(), SOL_INAGG, name, &value, sizeof(value)))
         throw system_error(text);
+}
+
+void KernelCarrier::set_deadline(uint32_t ms) {
+    set_option(INAGG_DEADLINE, static_cast<int>(std::min<uint32_t>(ms, INT_MAX)), "INAGG_DEADLINE");
 }
 
 void KernelCarrier::join(int family, const sockaddr_storage &peer) {
@@ -410,7 +415,11 @@ bool KernelCarrier::receive() {
 }
 
 void KernelCarrier::finish_oldest() {
-    tensors_.front()->finish();
+    Tensor &oldest = *tensors_.front();
+    const auto lacks = [&](uint64_t contributors) { return lacks_root(oldest.call, contributors); };
+    if (std::any_of(oldest.contributors.begin(), oldest.contributors.end(), lacks))
+        oldest.set_error(broadcast_without_root(oldest.call, options_.job));
+    oldest.finish();
     tensors_.pop_front();
     sent_--;
 }

@@ -277,6 +277,7 @@ void read_environment(inagg_options &options) {
     read_text("INAGG_ALGORITHM", options.algorithm);
     read_text("INAGG_TRANSPORT", options.transport);
     read_number({"INAGG_TIMEOUT_MS"}, options.timeout_ms, 1, UINT32_MAX);
+    read_number({"INAGG_JOIN_TIMEOUT_MS"}, options.join_timeout_ms, 1, UINT32_MAX);
     if (const auto scale = first_set({"INAGG_SCALE"}); scale && scale->value != "auto")
         options.scale = static_cast<int32_t>(parse_number(*scale, -128, 157));
     read_number({"INAGG_CHECKED"}, options.checked, 0, 1);

@@ -12,6 +12,10 @@ namespace inagg {
 
 inagg_options default_options();
 
+inline uint32_t join_timeout_ms(const inagg_options &options) {
+    return options.join_timeout_ms ? options.join_timeout_ms : options.timeout_ms;
+}
+
 // default_options() changed by the environment; throws INAGG_EINVAL naming the variable and the fix.
 inagg_options options_from_env();
 // The same, but rank and size are these.

@@ -136,6 +136,16 @@ UdpIo::~UdpIo() {
         munmap(rx_ring_, rx_buffers * sizeof(io_uring_buf));
 }
 
+// That the path of a connected socket carries, as far as the kernel knows.
+static std::size_t payload_of_path(int fd, bool ipv4) {
+    int mtu = 0;
+    socklen_t length = sizeof(mtu);
+    if (getsockopt(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MTU : IPV6_MTU, &mtu, &length))
+        throw system_error("IP_MTU");
+    const std::size_t headers = (ipv4 ? 20 : 40) + 8;
+    return std::max<std::size_t>(mtu, headers) - headers;
+}
+
 void UdpIo::open_socket() {
     const bool ipv4 = peer_.ss_family == AF_INET;
     unicast_.socket = udp_socket(peer_.ss_family);
@@ -149,13 +159,7 @@ void UdpIo::open_socket() {
     if (getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length))
         throw system_error("getsockname");
     receive_port_ = port_of(local);
-
-    int mtu = 0;
-    length = sizeof(mtu);
-    if (getsockopt(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MTU : IPV6_MTU, &mtu, &length))
-        throw system_error("IP_MTU");
-    const std::size_t headers = (ipv4 ? 20 : 40) + 8;
-    path_payload_ = std::max<std::size_t>(mtu, headers) - headers;
+    path_payload_ = payload_of_path(fd, ipv4);
 }
 
 static Error ring_error(int error) {
@@ -265,9 +269,14 @@ void UdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
     wait_for_events(wait);
     while (reap(receiver) == completion_entries / 2)
         ;
+    if (failure_ == EMSGSIZE)
+        throw Error(INAGG_ESYSTEM,
+                    "the path to the switch at {} carried packets of {} bytes when rank {} joined job {}, and now no more than {}: "
+                    "restore its MTU, or start all ranks again",
+                    options_.switch_address, path_payload_, options_.rank, options_.job,
+                    payload_of_path(unicast_.socket.get(), peer_.ss_family == AF_INET));
     if (failure_)
-        throw system_error(fmt::format("sending {} bytes to the switch at {}", path_payload_, options_.switch_address),
-                           failure_);
+        throw system_error(fmt::format("sending to the switch at {}", options_.switch_address), failure_);
 }
 
 // The kernel completes a request on the thread that made it. When another thread takes over (the

@@ -95,6 +95,9 @@ INAGG_INLINE void inagg_congestion_sent(struct inagg_congestion *c)
 {
 	c->flying++;
 	c->next++;
+	/* Block numbers wrap: without cuts for half of their range, what is behind would seem to be before. */
+	if (inagg_before(c->recovered, c->next - 2 * c->most))
+		c->recovered = c->next - 2 * c->most;
 }
 
 /* What was counted belongs to another window. */

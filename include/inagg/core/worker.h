@@ -343,6 +343,13 @@ INAGG_INLINE int inagg_wslot_resend(const struct inagg_worker *w, struct inagg_w
 	return ask_all ? INAGG_W_RESEND_ASK_ALL : INAGG_W_RESEND;
 }
 
+/* Goes round where it would end, so that each INAGG_RESEND_EVERY-th stays one, and what many tries mean stays meant. */
+INAGG_INLINE __u32 inagg_wslot_count_try(struct inagg_wslot *s)
+{
+	s->tries = s->tries < 255 ? s->tries + 1 : 256 - INAGG_RESEND_EVERY;
+	return s->tries;
+}
+
 /*
  * A WAIT puts our next request off, longer for higher ranks: then the lowest rank that waits asks for
  * all of them, and n ranks never cause n * n WAITs.  What another rank asked when our own turn was near
@@ -355,8 +362,8 @@ INAGG_INLINE void inagg_wslot_put_off(const struct inagg_worker *w, struct inagg
 	/* RACK made us send again, others do so too: the result is due, not late */
 	if (!s->acked && !s->tries && w->srtt_ns && 2 * w->srtt_ns < wait)
 		wait = 2 * w->srtt_ns > w->floor_ns ? 2 * w->srtt_ns : w->floor_ns;
-	if (s->acked && s->due_ns < now + wait / 2 && s->tries < 255)
-		wait = inagg_worker_backoff(w, ++s->tries);
+	if (s->acked && s->due_ns < now + wait / 2)
+		wait = inagg_worker_backoff(w, inagg_wslot_count_try(s));
 	s->acked = 1;
 	s->overtaken = 0;
 	s->due_ns = now + wait + wait / (2 * INAGG_MAX_RANKS) * (rank % INAGG_MAX_RANKS);
@@ -480,8 +487,7 @@ INAGG_INLINE int inagg_worker_failed(struct inagg_worker *w, struct inagg_wslot 
  */
 INAGG_INLINE void inagg_wslot_expired(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	if (s->tries < 255)
-		s->tries++;
+	inagg_wslot_count_try(s);
 	if (s->acked || s->sent_ns < w->backed_off_ns)
 		return;
 	w->backed_off_ns = now;

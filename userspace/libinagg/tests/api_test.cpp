@@ -5,6 +5,8 @@
 #include <inagg/inagg.hpp>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <numeric>
@@ -53,6 +55,24 @@ TEST(CApi, ArgumentsAreChecked) {
     inagg_stats_t stats;
     inagg_get_stats(comm, &stats);
     EXPECT_EQ(stats.blocks, 1U);
+    EXPECT_EQ(inagg_leave(comm), INAGG_OK);
+}
+
+TEST(CApi, AChildOfForkHasNoPartInIt) {
+    SoftwareSwitch software_switch;
+    const inagg_options options = options_for(software_switch, 0, 1);
+    inagg_comm *comm = nullptr;
+    ASSERT_EQ(inagg_join(&options, &comm), INAGG_OK) << inagg_message();
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool told = inagg_barrier(comm) == INAGG_ECLOSED && std::strstr(inagg_message(), "child");
+        _exit(told && inagg_leave(comm) == INAGG_OK ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    int data = 1;
+    EXPECT_EQ(inagg_allreduce(comm, &data, &data, 1, INAGG_INT32, INAGG_SUM), INAGG_OK) << inagg_message();
     EXPECT_EQ(inagg_leave(comm), INAGG_OK);
 }
 

@@ -210,6 +210,12 @@ void SoftwareSwitch::reset_most_open() {
     counters_.most_open = 0;
 }
 
+void SoftwareSwitch::set_most_open(uint32_t blocks) {
+    const std::lock_guard lock(mutex_);
+    for (auto &[number, job] : jobs_)
+        job.policy.most_open = blocks;
+}
+
 // Packets.
 
 void SoftwareSwitch::arrived(std::span<const std::byte> bytes, const Endpoint &from) {

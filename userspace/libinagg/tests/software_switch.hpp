@@ -94,6 +94,7 @@ public:
     SoftwareSwitchCounters counters();
     // From now on.
     void reset_most_open();
+    void set_most_open(uint32_t blocks); // trio: of all jobs
 
 private:
     struct Member {

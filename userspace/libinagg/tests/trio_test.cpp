@@ -326,6 +326,65 @@ TEST(Trio, RefusedBlocksGoLaterAndNobodyIsStuck) {
     EXPECT_GT(refused, 0U);
 }
 
+TEST(Trio, ACapThatHasGoneHoldsNothingBack) {
+    SoftwareSwitch software_switch({.elements = 64, .slots = 16, .most_open = 4});
+    std::atomic<int> refused{0};
+    run_ranks(
+        software_switch, size,
+        [&](Communicator &c) {
+            std::vector<float> data = floats_of(c.rank(), 2000, 0), sum(data.size());
+            c.wait(*c.allreduce(data.data(), sum.data(), sum.size(), INAGG_FLOAT32, INAGG_SUM));
+            refused += c.stats().refused != 0;
+            c.wait(*c.barrier());
+            software_switch.set_most_open(UINT32_MAX);
+            for (unsigned n = 1; n < 10; n++) { // in one of these the last cap goes
+                data = floats_of(c.rank(), 2000, n);
+                const auto handle = c.allreduce(data.data(), sum.data(), sum.size(), INAGG_FLOAT32, INAGG_SUM);
+                c.wait(*handle);
+                expect_sums_of_named_ranks(*handle, sum, n);
+            }
+        },
+        [](inagg_options &options) {
+            use_trio(options, 0, 0);
+            options.timeout_ms = 5000;
+        });
+    EXPECT_GT(refused, 0);
+}
+
+TEST(Trio, WithoutItsRootABroadcastFails) {
+    SoftwareSwitch software_switch;
+    const uint16_t job = options_for(software_switch, 0, size).job;
+    std::atomic<int> excluded{0}, heard{0};
+    run_ranks(
+        software_switch, size,
+        [&](Communicator &c) {
+            c.wait(*c.barrier());
+            if (c.rank() == 0) {
+                software_switch.exclude(job, 0);
+                excluded = 1;
+                wait_for(heard, size - 1);
+                return;
+            }
+            wait_for(excluded, 1);
+            std::vector<int32_t> data(1000, c.rank());
+            try {
+                c.wait(*c.broadcast(data.data(), data.size(), INAGG_INT32, 0));
+                ADD_FAILURE() << "zeros from nobody";
+            } catch (const Error &error) {
+                EXPECT_EQ(error.code(), INAGG_ECLOSED);
+                EXPECT_NE(std::string(error.what()).find("rank 0 was excluded"), std::string::npos) << error.what();
+            }
+            EXPECT_EQ(data, std::vector<int32_t>(1000, c.rank()));
+            c.wait(*c.broadcast(data.data(), data.size(), INAGG_INT32, 1));
+            EXPECT_EQ(data, std::vector<int32_t>(1000, 1));
+            heard++;
+        },
+        [](inagg_options &options) {
+            use_trio(options, 0, 0);
+            options.exclude_ms = 60000;
+        });
+}
+
 TEST(Trio, WhoIsTooFarBehindHearsSo) {
     SoftwareSwitch software_switch;
     std::atomic<int> ahead{0};

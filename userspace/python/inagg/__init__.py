@@ -64,6 +64,7 @@ class _Options(ctypes.Structure):
         ("aggregate_from", ctypes.c_uint64),
         ("key", ctypes.c_char * 33),
         ("join_key", ctypes.c_char * 33),
+        ("join_timeout_ms", ctypes.c_uint32),
     ]
 
 
@@ -274,7 +275,7 @@ class Communicator:
     def __init__(self, **options):
         """Options are the fields of inagg_options: switch_address, job, rank, size, algorithm, transport,
         timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms, congestion_control, trees,
-        aggregate_from, key, join_key."""
+        aggregate_from, key, join_key, join_timeout_ms."""
         self._comm = None
         self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)
