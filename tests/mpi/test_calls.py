@@ -66,6 +66,12 @@ def test_bad_settings(tmp_path, variable, value):
     assert run.status and f"inagg: {variable}='{value}': set it to" in run.output + run.error
 
 
+def test_no_scale_by_hand(tmp_path):
+    """What overflows it could not be given to MPI: its elements may have been replaced."""
+    run = mpi(tmp_path, 1, BIN / "mpi-collectives", environment={"INAGG_SCALE": 20, "INAGG_MPI_FLOAT": "float32"})
+    assert run.status and "inagg: INAGG_SCALE='20': set it to auto" in run.output + run.error
+
+
 def test_line_at_exit(tmp_path):
     run = mpi(tmp_path, 2, BIN / "mpi-collectives", "left")
     assert "summed in the switch" in run.error and "left to MPI: " in run.error and "(user's operator)" in run.error

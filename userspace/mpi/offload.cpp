@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <numeric>
 #include <utility>
@@ -17,6 +18,9 @@
 namespace inagg::mpi {
 
 namespace {
+
+// A rank that is late to a call is waited for, as MPI does: one that is gone, mpirun sees before.
+constexpr uint32_t patience_ms = 30 * 60 * 1000;
 
 // Ranks of other applications may be without this library.
 bool is_within(MPI_Comm comm, MPI_Comm world, int size) {
@@ -135,7 +139,11 @@ bool Offload::join_job() {
     }
     int error = inagg_options_for_rank(&options, static_cast<uint16_t>(rank_), static_cast<uint16_t>(size_));
     options.job = static_cast<uint16_t>(invitation_.job);
-    timeout_ms_ = options.timeout_ms;
+    if (!options.join_timeout_ms)
+        options.join_timeout_ms = options.timeout_ms;
+    timeout_ms_ = options.join_timeout_ms;
+    if (!std::getenv("INAGG_TIMEOUT_MS"))
+        options.timeout_ms = patience_ms;
     if (error == INAGG_OK)
         error = inagg_join(&options, &job_);
     if (error != INAGG_OK)
@@ -233,14 +241,16 @@ void Offload::finish() {
     const MpiProgress::Scope scope(session_.progress());
     stop();
     leave();
+    if (objection_.empty() && private_ == MPI_COMM_NULL) // never joined: the invitation may still come, to this memory
+        PMPI_Wait(&invited_, MPI_STATUS_IGNORE);
 }
 
 void Offload::dissolve() {
     finish();
     if (!objection_.empty())
         return;
-    if (private_ == MPI_COMM_NULL) // never joined: nobody has used the number
-        PMPI_Wait(&invited_, MPI_STATUS_IGNORE);
+    if (private_ == MPI_COMM_NULL)
+        ; // nobody has used the number
     else if (all_have_left())
         PMPI_Comm_free(&private_);
     else

@@ -91,6 +91,9 @@ Settings read_settings(int ranks) {
     settings.max_bytes = read_bytes("INAGG_MPI_MAX_BYTES", settings.max_bytes);
     settings.verified = options.key[0];
     settings.float_sums = read_float_sums(algorithm == "panama", settings.verified);
+    // What does not fit goes by MPI, which needs the elements that the sums of others have replaced by then.
+    if (settings.float_sums == FloatSums::float32 && options.scale != INAGG_SCALE_AUTO)
+        reject("INAGG_SCALE", "auto, or nothing: MPI's sums agree on their scales");
     settings.first_job = options.job;
     settings.jobs = read_jobs(options.job, options.trees, settings.jobs);
     settings.trees = options.trees;

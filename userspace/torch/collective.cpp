@@ -126,27 +126,26 @@ int Reduction::start(inagg_comm *comm, inagg_request **request) {
 void Reduction::end(ProcessGroupInagg &group, int code) {
     // Elements differ too much in magnitude for an exact sum, which all ranks are told alike.
     if (code == INAGG_ERANGE && may_fall_back())
-        return reduce_by_gloo(group);
-    Collective::end(group, code);
+        reduce_by_gloo(group);
+    else
+        Collective::end(group, code);
     if (!root_ || *root_ == group.getRank())
         scatter(buffer_, tensors_);
 }
 
+// Gloo takes memory for contiguous, as the buffer is; a sum without a result has left in it what was there.
 void Reduction::reduce_by_gloo(ProcessGroupInagg &group) {
     group.counters().delegated(name_ + ": float64 of too many magnitudes", bytes_of(tensors_));
+    std::vector<at::Tensor> buffers{buffer_};
     if (root_) {
         c10d::ReduceOptions options;
         options.rootRank = *root_;
-        group.gloo().reduce(tensors_, options)->wait();
+        group.gloo().reduce(buffers, options)->wait();
     } else {
-        for (at::Tensor &tensor : tensors_) {
-            std::vector<at::Tensor> one{tensor};
-            group.gloo().allreduce(one)->wait();
-        }
+        group.gloo().allreduce(buffers)->wait();
     }
-    if (op_ == INAGG_AVG && (!root_ || *root_ == group.getRank()))
-        for (at::Tensor &tensor : tensors_)
-            tensor.div_(group.getSize());
+    if (op_ == INAGG_AVG)
+        buffer_.div_(group.getSize());
 }
 
 // Broadcast

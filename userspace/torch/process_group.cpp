@@ -84,11 +84,8 @@ ProcessGroupInagg::ProcessGroupInagg(const MakeGloo &make_gloo, int rank, int si
       gloo_(make_gloo()), completer_([](const Item &item) { item->complete(); }, true),
       finisher_([this](const Item &item) {
           item->finish(*this);
-          if (item->may_fall_back()) {
-              const std::lock_guard lock(mutex_);
-              undecided_--;
-              settled_.notify_all();
-          }
+          if (item->may_fall_back())
+              count_undecided(-1);
           completer_.push(item);
       }),
       starter_([this](const Item &item) {
@@ -175,21 +172,36 @@ std::string ProcessGroupInagg::obstacle(const Tensors &tensors, const c10d::Redu
     for (const at::Tensor &tensor : tensors)
         if (tensor.scalar_type() != type)
             return "several types";
-    const std::optional<Wire> wire = wire_of(type);
+    const std::optional<Wire> wire = wire_for(type);
     if (!wire || (wire->type > INAGG_DTYPES && is_trio()))
         return c10::toString(type);
     return "";
 }
 
+std::optional<Wire> ProcessGroupInagg::wire_for(at::ScalarType type) const {
+    return wire_of(type == at::kInt && options_.key[0] ? at::kLong : type); // verified sums of int32 must not wrap
+}
+
 bool ProcessGroupInagg::is_trio() const { return !std::strcmp(options_.algorithm, "trio"); }
 
 ProcessGroupInagg::Handle ProcessGroupInagg::submit(Item item) {
-    if (item->may_fall_back()) {
-        const std::lock_guard lock(mutex_);
-        undecided_++;
+    const bool undecided = item->may_fall_back();
+    if (undecided)
+        count_undecided(1);
+    try {
+        starter_.push(item);
+    } catch (...) { // it has left
+        if (undecided)
+            count_undecided(-1);
+        throw;
     }
-    starter_.push(item);
     return item;
+}
+
+void ProcessGroupInagg::count_undecided(int more) {
+    const std::lock_guard lock(mutex_);
+    undecided_ += more;
+    settled_.notify_all();
 }
 
 // Gloo matches calls by their order: those that may still go there go before this one.
@@ -211,9 +223,7 @@ Wire ProcessGroupInagg::checked_wire(const at::Tensor &tensor, inagg_op op) cons
     const at::ScalarType type = tensor.scalar_type();
     TORCH_CHECK(op != INAGG_AVG || at::isFloatingType(type), "inagg: the average of ", c10::toString(type),
                 " elements is none of that type: sum, and divide, or use a type of floating point");
-    if (type == at::kInt && options_.key[0]) // verified sums of int32 must not wrap
-        return *wire_of(at::kLong);
-    return *wire_of(type);
+    return *wire_for(type);
 }
 
 ProcessGroupInagg::Handle ProcessGroupInagg::allreduce(Tensors &tensors,

@@ -84,7 +84,9 @@ private:
     template <typename Call> Handle delegate(const std::string &what, const Tensors &tensors, Call call);
     std::string obstacle(const Tensors &tensors) const;
     std::string obstacle(const Tensors &tensors, const c10d::ReduceOp &op) const;
+    std::optional<Wire> wire_for(at::ScalarType type) const;
     Wire checked_wire(const at::Tensor &tensor, inagg_op op) const;
+    void count_undecided(int more);
     bool is_trio() const;
     void settle();
 

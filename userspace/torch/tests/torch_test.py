@@ -301,7 +301,13 @@ class ByGloo(Ranks):
             dist.reduce(part, 1)
             if rank == 1:
                 torch.testing.assert_close(part, doubles(9e30, 3e-30))
-            self.assertEqual(delegated(), {"all_gather": 6, "all_reduce: float64 of too many magnitudes": 7,
+            whole = torch.zeros(150, 3, dtype=torch.float64)  # of which one column takes part
+            column = whole[:, 1]
+            column.copy_(doubles(1e30, rank + 1e-30, 7))
+            dist.all_reduce(column)
+            torch.testing.assert_close(column, doubles(1e30 * size, sum(range(size)), 7 * size))
+            self.assertFalse(whole[:, [0, 2]].any(), "columns that nobody has passed")
+            self.assertEqual(delegated(), {"all_gather": 6, "all_reduce: float64 of too many magnitudes": 8,
                                            "reduce: float64 of too many magnitudes": 1})
 
         self.run_ranks(3, body)
