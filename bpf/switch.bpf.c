@@ -805,13 +805,19 @@ static int set_floor(__u32 key, const struct inagg_floor *floor)
 	return 1;
 }
 
-static int clear_aggregator(__u32 key)
+/* As clear_bucket(). */
+static int clear_aggregator(__u32 key, __u32 job)
 {
 	struct inagg_aggregator_memory *m = bpf_map_lookup_elem(&aggregators, &key);
 
-	if (!m || !lock_word(&m->busy))
+	if (!m)
 		return 0;
-	__builtin_memset(&m->state, 0, sizeof(m->state));
+	if (job != INAGG_MAX_JOBS && *(volatile __u8 *)&m->state.job != job)
+		return 1;
+	if (!lock_word(&m->busy))
+		return 0;
+	if (job == INAGG_MAX_JOBS || m->state.job == job)
+		__builtin_memset(&m->state, 0, sizeof(m->state));
 	unlock_word(&m->busy);
 	return 1;
 }
@@ -855,7 +861,7 @@ static long clear_one(__u32 i, void *context)
 		args->cleared += set_floor(key, &lost);
 		break;
 	case INAGG_CLEAR_AGGREGATORS:
-		args->cleared += clear_aggregator(key);
+		args->cleared += clear_aggregator(key, args->job);
 		break;
 	case INAGG_CLEAR_DESCRIPTORS:
 	case INAGG_CLEAR_STALE:

@@ -25,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <thread>
 
 namespace ps {
 namespace {
@@ -77,6 +78,7 @@ void describe(CLI::App &app, Options &o) {
                    "keys that ranks must know to join: lines \"JOB KEY\", \"FIRST-LAST KEY\", or \"KEY\" for all jobs; repeat for more")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
+        ->check(CLI::Range(1u, 86400u * 365))
         ->capture_default_str();
     app.add_option("--join-timeout", o.join_seconds,
                    "seconds until the next rank of a job that is not configured must join, or the job is removed")
@@ -229,8 +231,14 @@ public:
             }
         }
         const auto last = statistics(server_);
-        server_.end();
+        const auto farewells = server_.end();
         io_.flush();
+        for (int again = 0; again < 2; again++) { // who does not hear it waits for its deadline
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            for (const auto &say : farewells)
+                say();
+            io_.flush();
+        }
         if (!o_.stats.empty())
             write(last);
     }
@@ -246,9 +254,18 @@ private:
         signalfd_siginfo info;
         while (read(signals_.get(), &info, sizeof info) == sizeof info) {
             if (info.ssi_signo == SIGUSR1)
-                write(statistics(server_));
+                show();
             else
                 stop_ = true;
+        }
+    }
+
+    // Jobs go on also if it cannot be written now.
+    void show() const {
+        try {
+            write(statistics(server_));
+        } catch (const Error &error) {
+            spdlog::error(error.what());
         }
     }
 

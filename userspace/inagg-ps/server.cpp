@@ -23,10 +23,6 @@ namespace {
 
 using Kind = Outcome::Change::Kind;
 
-constexpr double strangers_per_second = 1000, strangers_burst = 1000;
-// Ranks repeat a JOIN every few milliseconds, and there may be 64 in a job.
-constexpr double joins_per_second = 4000, joins_burst = 4000;
-
 bool is_flagged(const inagg_job &job, inagg_join_flag flag) { return job.flags & flag; }
 
 // Who asks, as the book knows it.
@@ -86,8 +82,7 @@ void add(inagg_stats &sum, const inagg_stats &more) {
 
 Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox,
                Indices indices, inaggd::Keys keys)
-    : book_(policy, std::move(random)), gate_(std::move(keys)), boot_(boot), outbox_(outbox), indices_(indices), strangers_(strangers_per_second, strangers_burst),
-      joins_(joins_per_second, joins_burst) {}
+    : book_(policy, std::move(random)), gate_(std::move(keys)), boot_(boot), outbox_(outbox), indices_(indices) {}
 
 Server::Job *Server::find(uint16_t number) {
     const auto found = jobs_.find(number);
@@ -129,6 +124,8 @@ void Server::handle(const Packet &packet) {
     case INAGG_PARTIAL:
     case INAGG_REQUEST:
         verdict = job ? handle_block(*job, packet) : -INAGG_R_JOB;
+        if (job && verdict >= 0)
+            job->heard = true;
         break;
     default: // a RESTORE, too: what is complete is not forgotten
         break;
@@ -377,8 +374,13 @@ void Server::refuse(const inagg_hdr &asked, const struct inagg_join &join, inagg
 // Probably a rank that this server has forgotten, because it was restarted. It proves nothing to the rank, but makes it
 // ask again as who it is: see join().
 void Server::answer_stranger(const Packet &packet) {
-    if (strangers_.take(packet.now))
+    if (limits_of(packet.from).strangers.take(packet.now))
         refuse(packet.header, {}, INAGG_R_JOB, packet.from);
+}
+
+// Who floods takes from those whose addresses come to the same of many limits; which ones, nobody can know.
+Server::Limits &Server::limits_of(const Endpoint &from) {
+    return limits_[inagg_siphash(&limits_key_, from.address.bytes.data(), from.address.bytes.size()) % limits_.size()];
 }
 
 // Membership.
@@ -408,10 +410,11 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     const Endpoint to{packet.from.address, body.receive_port};
     if (Job *job = find(number); job && has_joined(*job, packet, body))
         return configure(*job, packet, body);
-    if (!joins_.take(packet.now))
-        return; // it asks again
     const inagg_event event = event_of(packet.header, body, packet.from);
     const auto objection = gate_.objection(event, packet.now);
+    const bool proven = !objection && gate_.key(number);
+    if (!proven && !limits_of(packet.from).joins.take(packet.now))
+        return; // it asks again
     // It had joined, in a run that has ended or before this server was started.
     if (!objection && packet.header.boot) {
         no_job_.joins++;
@@ -476,16 +479,19 @@ void Server::apply(const Outcome &outcome) {
         if (Job *job = find(change.job))
             seat(*job);
     }
-    for (const Displaced &gone : outcome.displaced) {
-        inagg_hdr header{};
-        header.job = inagg_swap16(gone.job);
-        header.source = inagg_swap16(gone.rank);
-        header.generation = inagg_swap16(gone.generation);
-        struct inagg_join join {};
-        join.nonce = gone.member.nonce;
-        refuse(header, join, gone.reason, endpoint_of(gone.member));
-    }
+    for (const Displaced &gone : outcome.displaced)
+        tell(gone);
     gate_.forget_gone(outcome, book_);
+}
+
+void Server::tell(const Displaced &gone) {
+    inagg_hdr header{};
+    header.job = inagg_swap16(gone.job);
+    header.source = inagg_swap16(gone.rank);
+    header.generation = inagg_swap16(gone.generation);
+    struct inagg_join join {};
+    join.nonce = gone.member.nonce;
+    refuse(header, join, gone.reason, endpoint_of(gone.member));
 }
 
 // A new job, or a new generation of it: slots that hold nothing.
@@ -545,7 +551,7 @@ void Server::add_job(const JobSpec &spec, Time now) {
 
 void Server::tick(Time now) {
     for (auto &[number, job] : jobs_)
-        if (std::exchange(job.heard_packets, job.stats.packets) != job.stats.packets)
+        if (std::exchange(job.heard, false))
             book_.heard(number, now);
     const Outcome expired = book_.expire(now);
     for (const Outcome::Change &change : expired.changes) {
@@ -556,9 +562,15 @@ void Server::tick(Time now) {
     apply(expired);
 }
 
-void Server::end() {
-    while (!book_.jobs().empty())
-        apply(book_.remove(book_.jobs().begin()->first));
+std::vector<std::function<void()>> Server::end() {
+    std::vector<std::function<void()>> farewells;
+    while (!book_.jobs().empty()) {
+        const Outcome outcome = book_.remove(book_.jobs().begin()->first);
+        apply(outcome);
+        for (const Displaced &gone : outcome.displaced)
+            farewells.emplace_back([this, gone] { tell(gone); });
+    }
+    return farewells;
 }
 
 } // namespace ps

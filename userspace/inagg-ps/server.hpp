@@ -45,8 +45,8 @@ public:
     void tick(Time now);
     // Throws inaggd::Error.
     void add_job(const inaggd::JobSpec &spec, Time now);
-    // Ends all jobs; their members are told.
-    void end();
+    // Ends all jobs; their members are told. The calls that are returned, while this lives, tell them again: nobody answers.
+    std::vector<std::function<void()>> end();
 
     // Calls `each(number, stats)` for the jobs that there are.
     template <typename Each> void for_jobs(Each each) const {
@@ -76,7 +76,7 @@ private:
         // By index of the slot: the floats that each rank has sent, until all have.
         std::unordered_map<std::size_t, std::unique_ptr<float[]>> raw;
         inagg_stats stats{};
-        uint64_t heard_packets = 0; // stats.packets when tick() last looked
+        bool heard = false; // a packet of a rank, since tick() last looked
     };
     // A packet while it is handled.
     struct Packet {
@@ -86,6 +86,12 @@ private:
         uint16_t flags; // enum inagg_flag
         inagg_block block;
         Time now;
+    };
+
+    // How much is answered that nobody has proven to be of a rank, by the sender's address.
+    struct Limits {
+        inaggd::TokenBucket strangers{100, 100};
+        inaggd::TokenBucket joins{4000, 4000}; // as EventLimit
     };
 
     void handle(const Packet &packet);
@@ -100,6 +106,8 @@ private:
     void renew(uint16_t number);
     void seat(Job &job);
     void remove(uint16_t number);
+    void tell(const inaggd::Displaced &gone);
+    Limits &limits_of(const Endpoint &from);
 
     int admit(const Job &job, const Packet &packet) const;
     int handle_block(Job &job, const Packet &packet);
@@ -128,7 +136,8 @@ private:
     const Indices indices_;
     std::unordered_map<uint16_t, Job> jobs_;
     inagg_stats past_{}, no_job_{};
-    inaggd::TokenBucket strangers_, joins_;
+    std::array<Limits, 256> limits_{};
+    const inagg_mac_key limits_key_ = inaggd::random_key();
 };
 
 } // namespace ps

@@ -252,7 +252,9 @@ void Agent::forget_blocks(const inagg_job &record) {
         maps_.put_policy(record.index, {});
     } else if (has_descriptors(record)) {
         maps_.zero_descriptors(record.index);
-    } else if (!shares_slots(record)) {
+    } else if (shares_slots(record)) {
+        maps_.zero_aggregators(record.index);
+    } else {
         maps_.zero_slots(record.first_slot, pool_slots(record));
     }
 }

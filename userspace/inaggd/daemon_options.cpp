@@ -102,6 +102,7 @@ void describe(CLI::App &app, Options &o) {
                    "keys that ranks must know to join: lines \"JOB KEY\", \"FIRST-LAST KEY\", or \"KEY\" for all jobs; repeat for more")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
+        ->check(CLI::Range(1u, 86400u * 365))
         ->capture_default_str();
     app.add_option("--join-timeout", o.join_seconds,
                    "seconds until the next rank of a job that is not configured must join, or the job is removed")

@@ -14,13 +14,6 @@ namespace {
 
 using Verdict = Outcome::Verdict;
 
-inagg_mac_key random_key() {
-    inagg_mac_key key;
-    if (getrandom(&key, sizeof key, 0) != sizeof key)
-        throw Error("getrandom: {}", system_text(errno));
-    return key;
-}
-
 Outcome refused(inagg_reason reason, std::string detail) {
     return {.verdict = Verdict::refused, .reason = reason, .detail = std::move(detail)};
 }
@@ -35,6 +28,13 @@ bool needs_no_challenge(const inagg_event &event) {
 }
 
 } // namespace
+
+inagg_mac_key random_key() {
+    inagg_mac_key key;
+    if (getrandom(&key, sizeof key, 0) != sizeof key)
+        throw Error("getrandom: {}", system_text(errno));
+    return key;
+}
 
 Gate::Gate(Keys keys) : Gate(std::move(keys), random_key()) {}
 

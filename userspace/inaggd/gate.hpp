@@ -15,6 +15,9 @@ namespace inaggd {
 // How long a challenge can be used is once to twice this.
 inline constexpr std::chrono::seconds challenge_period{30};
 
+// That nobody else knows.
+inagg_mac_key random_key();
+
 class Gate {
 public:
     // Without keys it lets all pass that needs none.

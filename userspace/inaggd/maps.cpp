@@ -365,8 +365,8 @@ void SwitchMaps::zero_floors(uint32_t first, uint32_t count) const {
     clear({.first = first, .count = count, .cleared = 0, .what = INAGG_CLEAR_FLOORS, .job = 0}, "floors");
 }
 
-void SwitchMaps::zero_aggregators() const {
-    clear({.first = 0, .count = aggregator_count_, .cleared = 0, .what = INAGG_CLEAR_AGGREGATORS, .job = 0}, "aggregators");
+void SwitchMaps::zero_aggregators(uint32_t index) const {
+    clear({.first = 0, .count = aggregator_count_, .cleared = 0, .what = INAGG_CLEAR_AGGREGATORS, .job = index}, "aggregators");
 }
 
 void SwitchMaps::zero_descriptors(uint32_t index) const {
@@ -398,7 +398,7 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot)
         maps.zero_slots(0, maps.slot_count());
         maps.zero_floors(0, maps.floor_count());
         maps.zero_records(INAGG_MAX_JOBS);
-        maps.zero_aggregators();
+        maps.zero_aggregators(INAGG_MAX_JOBS);
         maps.zero_descriptors(INAGG_MAX_JOBS);
     } else {
         auto jobs = maps.jobs();
@@ -412,7 +412,7 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot)
         } else if (has_descriptors(record)) {
             maps.zero_descriptors(record.index);
         } else if (shares_slots(record)) {
-            maps.zero_aggregators();
+            maps.zero_aggregators(record.index);
         } else {
             maps.zero_slots(record.first_slot, pool_slots(record));
         }

@@ -109,7 +109,7 @@ public:
     void zero_records(uint32_t index) const;
     void zero_floors(uint32_t first, uint32_t count) const;
     // Of all jobs: what they hold is sent again.
-    void zero_aggregators() const;
+    void zero_aggregators(uint32_t index) const;
     // Of one row, or with INAGG_MAX_JOBS of all.
     void zero_descriptors(uint32_t index) const;
     // Those that hold blocks which nobody waits for any more.

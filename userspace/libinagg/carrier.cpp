@@ -120,12 +120,36 @@ std::unique_ptr<Carrier> make_named(std::string_view name, const inagg_options &
 
 } // namespace
 
-std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string &note) {
+namespace {
+
+// What has gone wrong before is what the caller is to hear.
+void give_up(Carrier &carrier) {
+    try {
+        carrier.leave();
+    } catch (const Error &) {
+    }
+}
+
+// All or none: who cannot join all jobs leaves those that it has joined, and nobody waits for it there.
+std::vector<std::unique_ptr<Carrier>> make_trees(const inagg_options &options, std::string &note) {
     const std::string_view asked = options.transport;
     std::vector<std::unique_ptr<Carrier>> trees;
     trees.push_back(asked == "auto" ? make_best(options, note) : make_named(asked, options, 0));
-    while (trees.size() < options.trees)
-        trees.push_back(make_named(trees[0]->name(), options, static_cast<uint16_t>(trees.size())));
+    try {
+        while (trees.size() < options.trees)
+            trees.push_back(make_named(trees[0]->name(), options, static_cast<uint16_t>(trees.size())));
+    } catch (const Error &) {
+        for (const auto &tree : trees)
+            give_up(*tree);
+        throw;
+    }
+    return trees;
+}
+
+} // namespace
+
+std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string &note) {
+    std::vector<std::unique_ptr<Carrier>> trees = make_trees(options, note);
     std::unique_ptr<Carrier> carrier;
     if (trees.size() == 1)
         carrier = std::move(trees[0]);

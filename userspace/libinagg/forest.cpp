@@ -32,12 +32,14 @@ static const char *levels_of(const Carrier &carrier) {
 Forest::Forest(const inagg_options &options, std::vector<std::unique_ptr<Carrier>> trees)
     : options_(options), trees_(std::move(trees)) {
     for (std::size_t i = 1; i < trees_.size(); i++)
-        if (trees_[i]->elements() != elements() || trees_[i]->floats() != floats())
+        if (trees_[i]->elements() != elements() || trees_[i]->floats() != floats()) {
+            leave();
             throw Error(INAGG_EREFUSED,
                         "job {} has packets of {} elements{}, job {} of {}{}: give the switches of all trees "
                         "the same MTU and the same levels",
                         options_.job, elements(), levels_of(*this), options_.job + i, trees_[i]->elements(),
                         levels_of(*trees_[i]));
+        }
 }
 
 // Starting operations
