@@ -3,6 +3,7 @@
 
 #include "engine.hpp"
 #include "errors.hpp"
+#include "float_mode.hpp"
 #include "options.hpp"
 
 #include <algorithm>
@@ -174,6 +175,7 @@ Handle Communicator::submit(const Call &call) {
         nothing->finish();
         return nothing;
     }
+    const FloatMode mode;
     const Handle operation = carrier_->prepare(call);
     if (operations_.empty())
         oldest_since_ns_ = monotonic_ns();
@@ -232,6 +234,7 @@ uint32_t Communicator::block_elements(inagg_dtype dtype, inagg_op op) {
 bool Communicator::progress(std::chrono::nanoseconds wait) {
     if (broken_)
         return false;
+    const FloatMode mode;
     try {
         const bool came = carrier_->progress(wait);
         forget_finished();

@@ -79,6 +79,8 @@ public:
     const Reason &objection() const { return objection_; }
     int rank() const { return rank_; }
     int size() const { return size_; }
+    // Number of the job; negative: none of this communicator's ranks has joined one.
+    int job() const { return private_ == MPI_COMM_NULL ? -1 : invitation_.job; }
 
     // Do @call now; an error has been through the communicator's error handler.
     int run(const Collective &call);

@@ -3,12 +3,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace inagg::mpi {
 
@@ -90,7 +92,12 @@ void Session::agree() {
 }
 
 int Session::end(MPI_Comm, int, void *, void *) {
-    for (const auto &[key, offload] : session->offloads_)
+    // With canary each waits for the others that leave: in the same order everywhere.
+    std::vector<Offload *> offloads;
+    for (const auto &[offload, owned] : session->offloads_)
+        offloads.push_back(offload);
+    std::ranges::sort(offloads, {}, &Offload::job);
+    for (Offload *offload : offloads)
         offload->finish();
     session->progress_.reset();
     session->print_report();

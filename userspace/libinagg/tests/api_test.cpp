@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <cstring>
 #include <numeric>
@@ -57,6 +60,24 @@ TEST(CApi, ArgumentsAreChecked) {
     EXPECT_EQ(stats.blocks, 1U);
     EXPECT_EQ(inagg_leave(comm), INAGG_OK);
 }
+
+#if defined(__x86_64__)
+TEST(CApi, SubnormalsAreSumsWhateverTheCallerHasSet) {
+    SoftwareSwitch software_switch;
+    const inagg_options options = options_for(software_switch, 0, 1);
+    inagg_comm *comm = nullptr;
+    ASSERT_EQ(inagg_join(&options, &comm), INAGG_OK) << inagg_message();
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | _MM_FLUSH_ZERO_ON | _MM_ROUND_UP);
+    float data[2] = {0x1p-140F, 0x1.8p-127F};
+    EXPECT_EQ(inagg_allreduce(comm, data, data, 2, INAGG_FLOAT32, INAGG_AVG), INAGG_OK) << inagg_message();
+    EXPECT_EQ(_mm_getcsr() & ~0x3fU, (before | _MM_FLUSH_ZERO_ON | _MM_ROUND_UP) & ~0x3fU);
+    _mm_setcsr(before);
+    EXPECT_EQ(data[0], 0x1p-140F);
+    EXPECT_EQ(data[1], 0x1.8p-127F);
+    EXPECT_EQ(inagg_leave(comm), INAGG_OK);
+}
+#endif
 
 TEST(CApi, AChildOfForkHasNoPartInIt) {
     SoftwareSwitch software_switch;

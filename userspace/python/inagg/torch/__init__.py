@@ -33,7 +33,7 @@ __all__ = ["stats"]
 
 _EXTENSION = "inagg_torch.so"
 _PATIENCE = 10  # seconds that the switch may be silent until we mention it
-_groups = weakref.WeakSet()  # that may be in their jobs
+_groups = weakref.WeakKeyDictionary()  # keys: those that may be in their jobs, in the order in which they were made
 
 
 def _load():
@@ -73,7 +73,7 @@ def _create(options, pg_options):
         lambda: ProcessGroupGloo(options.store, options.group_rank, options.group_size, options.timeout),
         options.group_rank, options.group_size, number=_number(options), timeout=options.timeout,
         scope=f" (ranks of a group: they are {', '.join(map(str, ranks))} of all)" if ranks else "")
-    _groups.add(group)
+    _groups[group] = None
     if not ranks:
         _join(group)
     return group
@@ -92,6 +92,7 @@ def _join(group):
 
 
 def _leave(groups):
+    """In the same order on all ranks: with canary each waits for the others that leave."""
     for group in list(groups):
         group.leave()
 
