@@ -4,6 +4,7 @@
 #include "common/lanes.hpp"
 #include "common/log.hpp"
 #include "error.hpp"
+#include "refusal_log.hpp"
 
 #include <inagg/core/aggregator.h>
 #include <inagg/core/checksum.h>
@@ -60,11 +61,13 @@ void sum_floats(uint32_t *sums, const float *elements, std::size_t count, std::s
 const char *type_name(uint8_t type) { return type == INAGG_JOIN ? "JOIN" : "LEAVE"; }
 
 void log_decision(const inagg_event &event, const Endpoint &from, const Outcome &outcome) {
-    const bool changed = outcome.verdict == Outcome::Verdict::done || outcome.verdict == Outcome::Verdict::refused;
+    static RefusalLog refusals;
+    const bool refused = outcome.verdict == Outcome::Verdict::refused, done = outcome.verdict == Outcome::Verdict::done;
+    const auto level = refused ? refusals.next() : done ? spdlog::level::info : spdlog::level::debug;
     const inagg::LogFields about{{"job", event.job}, {"rank", event.rank}, {"address", from.address.text()}};
-    spdlog::log(changed ? spdlog::level::info : spdlog::level::debug, "job {}: {} of rank {} from {}{}{}{}", event.job,
+    spdlog::log(level, "job {}: {} of rank {} from {}{}{}{}", event.job,
                 type_name(event.type), event.rank, from.address.text(),
-                outcome.verdict == Outcome::Verdict::refused   ? ", refused " + reason_name(outcome.reason)
+                refused ? ", refused " + reason_name(outcome.reason)
                 : outcome.verdict == Outcome::Verdict::ignored ? ", ignored"
                                                                : "",
                 outcome.detail.empty() ? "" : ": ", outcome.detail);
@@ -247,13 +250,14 @@ void Server::fold(Job &job, const Slot &slot, const Packet &packet, int action) 
                           block.elements, block.dtype_op & 0xf);
 }
 
-// False if `block` brings floats that were asked for and there is no memory for them.
+// False if `block` brings floats that were asked for and there is no memory for them. A job that has none gets some, whatever the
+// others have.
 bool Server::reserve_raw(Job &job, const Slot &slot, const inagg_block &block) {
     const bool asked = inagg_raw_holds(&slot.state, &block) && !(slot.state.flags & INAGG_SLOT_COMPLETE);
     if (block.dtype_op != INAGG_RAW_DTYPE_OP || !asked || job.raw.contains(index_of(job, slot)))
         return true;
-    const std::size_t floats = std::size_t{job.record.size} * slot.state.elements, used = raw_bytes();
-    if (used && used + floats * sizeof(float) > std::size_t{book_.policy().slots} * slot_bytes)
+    const std::size_t floats = std::size_t{job.record.size} * slot.state.elements;
+    if (!job.raw.empty() && raw_bytes() + floats * sizeof(float) > std::size_t{book_.policy().slots} * slot_bytes)
         return false; // it comes again
     job.raw.emplace(index_of(job, slot), std::make_unique_for_overwrite<float[]>(floats));
     return true;

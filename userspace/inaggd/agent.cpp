@@ -171,7 +171,14 @@ void Agent::event(const void *data, size_t bytes) {
     if (outcome.reason)
         send(from, event.join.receive_port, refusal(event.job, event.rank, event.generation, outcome.reason, gate_.challenge(event, now)),
              event.join);
-    events_by_port_.charge(event.ifindex, Clock::now() - now);
+    if (!leads_to_switch(event.ifindex)) // a switch limits its own ports
+        events_by_port_.charge(event.ifindex, Clock::now() - now);
+}
+
+bool Agent::leads_to_switch(uint32_t ifindex) const {
+    const auto is_there = [&](const Neighbour &other) { return other.port == ifindex; };
+    const Policy &policy = book_.policy();
+    return std::ranges::any_of(policy.children, is_there) || std::ranges::any_of(policy.parents, is_there);
 }
 
 Outcome Agent::decide(const inagg_event &event, Time now) {

@@ -67,6 +67,7 @@ public:
 
 private:
     Outcome decide(const inagg_event &event, Time now);
+    bool leads_to_switch(uint32_t ifindex) const;
     void apply(const Outcome &outcome);
     void sweep();
     void apply_remove(const Outcome::Change &change);

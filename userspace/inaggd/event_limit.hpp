@@ -19,13 +19,16 @@ public:
         Port &of = ports_[port];
         return of.microseconds.has(now) && of.events.take(now);
     }
-    // What the event that was taken has cost.
+    // What the event that was taken has cost; not more than such events do: the first job of an algorithm has its programs loaded,
+    // and a busy machine is not the port's fault.
     void charge(uint32_t port, Time::duration spent) {
-        ports_[port].microseconds.spend(std::chrono::duration<double, std::micro>(spent).count());
+        ports_[port].microseconds.spend(std::chrono::duration<double, std::micro>(std::min(spent, dearest)).count());
     }
     void forget(uint32_t port) { ports_.erase(port); }
 
 private:
+    static constexpr Time::duration dearest = std::chrono::milliseconds(100);
+
     struct Port {
         TokenBucket events{4000, 4000};
         TokenBucket microseconds{250'000, 2'000'000};

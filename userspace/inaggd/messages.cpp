@@ -3,6 +3,7 @@
 
 #include "common/log.hpp"
 #include "error.hpp"
+#include "refusal_log.hpp"
 
 #include <arpa/inet.h>
 #include <spdlog/spdlog.h>
@@ -55,8 +56,10 @@ inagg_join join_of(const inagg_member &member) {
 void log_event(const inagg_event &event, const Outcome &outcome, const std::string &port) {
     const bool unchanged = outcome.verdict == Outcome::Verdict::ignored || outcome.verdict == Outcome::Verdict::asked ||
                            (outcome.verdict == Outcome::Verdict::put_off && outcome.detail.empty());
+    static RefusalLog refusals;
+    const auto level = unchanged ? spdlog::level::debug : outcome.reason ? refusals.next() : spdlog::level::info;
     const inagg::LogFields about{{"job", event.job}, {"rank", event.rank}, {"port", port}, {"address", sender_of(event).text()}};
-    spdlog::log(unchanged ? spdlog::level::debug : spdlog::level::info, "job {}: {} of rank {} from {}/{}{}{}{}",
+    spdlog::log(level, "job {}: {} of rank {} from {}/{}{}{}{}",
                 event.job, type_name(event.type), event.rank, port, sender_of(event).text(),
                 outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"
                 : outcome.verdict == Outcome::Verdict::asked   ? ", passed on to the parent"

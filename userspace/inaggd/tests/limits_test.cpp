@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "event_limit.hpp"
+#include "refusal_log.hpp"
 #include "reminders.hpp"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ TEST(EventLimit, WhoTakesMuchTimeWaitsAndTheOthersDoNot) {
     Time now = Time{} + 1h;
     int taken = 0;
     for (; limit.take(1, now); taken++)
-        limit.charge(1, 100ms);
+        limit.charge(1, taken % 2 ? 100ms : 10s);
     EXPECT_EQ(taken, 20); // two seconds' work at once
     EXPECT_TRUE(limit.take(2, now));
     taken = 0;
@@ -38,6 +39,15 @@ TEST(EventLimit, WhoTakesMuchTimeWaitsAndTheOthersDoNot) {
             limit.charge(1, 100ms);
         }
     EXPECT_NEAR(taken, 25, 1); // then a quarter of the time
+}
+
+TEST(RefusalLog, TellsOfAFloodAFewTimesASecond) {
+    RefusalLog log;
+    Time now = Time{} + 1h;
+    int told = 0;
+    for (int i = 0; i < 10'000; i++, now += 1ms)
+        told += log.next(now) == spdlog::level::info;
+    EXPECT_NEAR(told, 200, 1);
 }
 
 class Reminded : public ::testing::Test {
