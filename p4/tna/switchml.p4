@@ -235,17 +235,19 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
     action drop() {
         deparser_intrinsic.drop_ctl = 1;
     }
-    // From where the packet went, to where it came from.
+    // From where the packet went, to where it came from. The statements of an action run in order.
     action turn() {
+        bit<48> sender = hdr.ethernet.src;
         hdr.ethernet.src = hdr.ethernet.dst;
-        hdr.ethernet.dst = hdr.ethernet.src;
+        hdr.ethernet.dst = sender;
         hdr.udp.src = INAGG_PORT;
         hdr.udp.dst = hdr.bridge.receive_port;
         hdr.udp.checksum = 0;	// RFC 6935
     }
     action turn4() {
+        bit<32> sender = hdr.ipv4.src;
         hdr.ipv4.src = hdr.ipv4.dst;
-        hdr.ipv4.dst = hdr.ipv4.src;
+        hdr.ipv4.dst = sender;
         hdr.ipv4.tos = INAGG_TOS;
         hdr.ipv4.id = 0;
         hdr.ipv4.reserved = 0;
@@ -253,8 +255,9 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
         hdr.ipv4.ttl = 64;
     }
     action turn6() {
+        bit<128> sender = hdr.ipv6.src;
         hdr.ipv6.src = hdr.ipv6.dst;
-        hdr.ipv6.dst = hdr.ipv6.src;
+        hdr.ipv6.dst = sender;
         hdr.ipv6.tos = INAGG_TOS;
         hdr.ipv6.ttl = 64;
     }

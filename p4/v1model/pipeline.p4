@@ -36,7 +36,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         key = { hdr.ethernet.dst: exact; }
         actions = { to_station; flood; }
         const default_action = flood;
-        size = 1024;
+        size = 4097; // ranks of all jobs, and the switch
     }
 
     // To the agent, with the port that it came by.

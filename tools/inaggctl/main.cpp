@@ -43,7 +43,7 @@ public:
         reading("sockets", "AF_INAGG sockets of this network namespace", read_sockets, print_sockets);
         describe_slots();
         auto *reload = app.add_subcommand("reload", "let inaggd start again, with its configuration as it is now");
-        reload->callback([this] { run_ = [this] { ask({{"command", "reload"}}); }; });
+        reload->callback([this] { run_ = [this] { inaggd::await_reload(where_.run_dir, ask({{"command", "reload"}})); }; });
         describe_doctor();
     }
 
@@ -70,15 +70,16 @@ private:
 
     void show(const json &value, const Printer &print) const {
         if (json_)
-            fmt::print("{}\n", value.dump(2));
+            fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace));
         else
             print(value);
     }
 
-    void ask(const nlohmann::json &request) const {
+    nlohmann::json ask(const nlohmann::json &request) const {
         nlohmann::json reply = inaggd::ask_daemon(where_.run_dir, request);
         if (json_)
             fmt::print("{}\n", reply.dump());
+        return reply;
     }
 
     void describe_jobs() {

@@ -6,6 +6,8 @@
 #define NCURSES_NOMACROS // they have names of C++'s
 #include <curses.h>
 #include <fmt/core.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <clocale>
@@ -189,6 +191,8 @@ public:
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
         wtimeout(stdscr, std::max(static_cast<int>(left.count()), 0));
         const int key = wgetch(stdscr);
+        if (key == ERR && std::chrono::steady_clock::now() < end && at_end())
+            return false;
         if (key == KEY_DOWN || key == 'j')
             first_++;
         if (key == KEY_UP || key == 'k')
@@ -197,6 +201,12 @@ public:
     }
 
 private:
+    // Nobody will press a key any more: the terminal has gone.
+    static bool at_end() {
+        pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+        return poll(&input, 1, 0) > 0;
+    }
+
     SCREEN *screen_ = nullptr;
     int first_ = 0; // line at the top
 };
@@ -224,7 +234,7 @@ void print_switch(const Where &where, Seconds interval, bool as_json) {
     if (as_json) {
         const double seconds = Seconds(now.at - before.at).count();
         const json value = {{"seconds", seconds}, {"status", now.status}, {"jobs", now.jobs}, {"rates", rates_of(before, now)}, {"drops", now.drops}};
-        fmt::print("{}\n", value.dump(2));
+        fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace));
         return;
     }
     for (const std::string &line : frame(before, now))

@@ -273,6 +273,10 @@ private:
         const std::string text = stats.dump(1) + "\n";
         if (o_.stats.empty()) {
             std::cout << text << std::flush;
+            if (!std::cout) {
+                std::cout.clear();
+                throw Error("standard output cannot be written");
+            }
             return;
         }
         std::ofstream file(o_.stats);
@@ -295,6 +299,7 @@ private:
 } // namespace ps
 
 int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN); // who reads the log may go
     ps::Options options;
     CLI::App app(
         "Sums the blocks of inagg jobs in user space: the server of algorithm atp, and the root of a tree of switches");

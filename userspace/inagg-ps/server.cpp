@@ -367,18 +367,24 @@ void Server::send_block(const Job &job, inagg_hdr &header, std::span<const std::
 
 void Server::refuse(const inagg_hdr &asked, const struct inagg_join &join, inagg_reason reason, const Endpoint &to,
                     uint64_t challenge) {
+    const inagg_hdr header = refusal(asked, join, reason, to, challenge);
+    outbox_.send(header, std::as_bytes(std::span(&join, 1)), {&to, 1});
+}
+
+inagg_hdr Server::refusal(const inagg_hdr &asked, const struct inagg_join &join, inagg_reason reason, const Endpoint &to,
+                          uint64_t challenge) const {
     inagg_hdr header = answer(asked, INAGG_REFUSED);
     header.slot = inagg_swap32(static_cast<uint32_t>(reason));
     inagg_hdr_set_challenge(&header, challenge);
     gate_.prove(header, join, to.address);
     inagg_hdr_seal_checked(&header, inagg_body_checksum(&join));
-    outbox_.send(header, std::as_bytes(std::span(&join, 1)), {&to, 1});
+    return header;
 }
 
 // Probably a rank that this server has forgotten, because it was restarted. It proves nothing to the rank, but makes it
 // ask again as who it is: see join().
 void Server::answer_stranger(const Packet &packet) {
-    if (limits_of(packet.from).strangers.take(packet.now))
+    if (limits_of(packet.from).strangers.take(packet.now) && in_all_.strangers.take(packet.now))
         refuse(packet.header, {}, INAGG_R_JOB, packet.from);
 }
 
@@ -417,7 +423,7 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     const inagg_event event = event_of(packet.header, body, packet.from);
     const auto objection = gate_.objection(event, packet.now);
     const bool proven = !objection && gate_.key(number);
-    if (!proven && !limits_of(packet.from).joins.take(packet.now))
+    if (!proven && !(limits_of(packet.from).joins.take(packet.now) && in_all_.joins.take(packet.now)))
         return; // it asks again
     // It had joined, in a run that has ended or before this server was started.
     if (!objection && packet.header.boot) {
@@ -484,18 +490,22 @@ void Server::apply(const Outcome &outcome) {
             seat(*job);
     }
     for (const Displaced &gone : outcome.displaced)
-        tell(gone);
+        farewell(gone)();
     gate_.forget_gone(outcome, book_);
 }
 
-void Server::tell(const Displaced &gone) {
+// Tells a rank that it is out.
+std::function<void()> Server::farewell(const Displaced &gone) const {
     inagg_hdr header{};
     header.job = inagg_swap16(gone.job);
     header.source = inagg_swap16(gone.rank);
     header.generation = inagg_swap16(gone.generation);
     struct inagg_join join {};
     join.nonce = gone.member.nonce;
-    refuse(header, join, gone.reason, endpoint_of(gone.member));
+    const Endpoint to = endpoint_of(gone.member);
+    return [this, join, to, header = refusal(header, join, gone.reason, to, 0)] {
+        outbox_.send(header, std::as_bytes(std::span(&join, 1)), {&to, 1});
+    };
 }
 
 // A new job, or a new generation of it: slots that hold nothing.
@@ -570,9 +580,9 @@ std::vector<std::function<void()>> Server::end() {
     std::vector<std::function<void()>> farewells;
     while (!book_.jobs().empty()) {
         const Outcome outcome = book_.remove(book_.jobs().begin()->first);
-        apply(outcome);
         for (const Displaced &gone : outcome.displaced)
-            farewells.emplace_back([this, gone] { tell(gone); });
+            farewells.push_back(farewell(gone)); // while the job's key is known
+        apply(outcome);
     }
     return farewells;
 }

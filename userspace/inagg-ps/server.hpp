@@ -106,7 +106,9 @@ private:
     void renew(uint16_t number);
     void seat(Job &job);
     void remove(uint16_t number);
-    void tell(const inaggd::Displaced &gone);
+    std::function<void()> farewell(const inaggd::Displaced &gone) const;
+    inagg_hdr refusal(const inagg_hdr &asked, const struct inagg_join &join, inagg_reason reason, const Endpoint &to,
+                      uint64_t challenge) const;
     Limits &limits_of(const Endpoint &from);
 
     int admit(const Job &job, const Packet &packet) const;
@@ -137,6 +139,7 @@ private:
     std::unordered_map<uint16_t, Job> jobs_;
     inagg_stats past_{}, no_job_{};
     std::array<Limits, 256> limits_{};
+    Limits in_all_{.strangers{1000, 1000}, .joins{16000, 16000}};
     const inagg_mac_key limits_key_ = inaggd::random_key();
 };
 

@@ -160,8 +160,11 @@ void Agent::event(const void *data, size_t bytes) {
     inagg_event event;
     std::memcpy(&event, data, sizeof event);
     Time now = Clock::now();
-    if (!events_by_port_.take(event.ifindex, now))
+    if (!events_by_port_.take(event.ifindex, now, event.type == INAGG_LEAVE))
         return; // workers repeat
+    std::optional<EventLimit::Turn> turn;
+    if (!leads_to_switch(event.ifindex)) // a switch limits its own ports
+        turn.emplace(events_by_port_, event.ifindex, now);
 
     const Address from = sender_of(event);
     const std::optional<Outcome> objection = gate_.objection(event, now);
@@ -171,8 +174,6 @@ void Agent::event(const void *data, size_t bytes) {
     if (outcome.reason)
         send(from, event.join.receive_port, refusal(event.job, event.rank, event.generation, outcome.reason, gate_.challenge(event, now)),
              event.join);
-    if (!leads_to_switch(event.ifindex)) // a switch limits its own ports
-        events_by_port_.charge(event.ifindex, Clock::now() - now);
 }
 
 bool Agent::leads_to_switch(uint32_t ifindex) const {
@@ -444,7 +445,8 @@ void Agent::tell(const Displaced &gone) {
     const Words words = worded(to, refusal(gone.job, gone.rank, gone.generation, gone.reason), join_of(gone.member));
     const auto say = [=, this, port = gone.member.receive_port] { say_to(to, port, words); };
     say();
-    reminders_.add(say, Clock::now());
+    if (gone.reason != INAGG_R_FORMING) // after which the rank may be let in
+        reminders_.add(say, Clock::now());
 }
 
 void Agent::send(const Address &to, uint16_t port, const inagg_hdr &header, const inagg_join &join) {

@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 namespace inaggd {
 namespace {
@@ -126,6 +128,22 @@ json ask_daemon(const std::string &run_dir, const json &request) {
     if (!reply.value("ok", false))
         throw Error("{}", reply.value("error", "inaggd refuses without a reason"));
     return reply;
+}
+
+void await_reload(const std::string &run_dir, const json &reply) {
+    constexpr std::chrono::seconds limit(60); // it loads and verifies its programs first
+    constexpr std::chrono::milliseconds pause(50);
+    if (!reply.contains("started"))
+        return; // an agent of an earlier version
+    for (auto left = std::chrono::milliseconds(limit); left.count() > 0; left -= pause) {
+        std::this_thread::sleep_for(pause);
+        try {
+            if (ask_daemon(run_dir, {{"command", "which"}}).at("started") != reply.at("started"))
+                return;
+        } catch (const Error &) { // it does not listen yet
+        }
+    }
+    throw Error("inaggd has not come back within {} s: its log says why (journalctl -u inaggd)", limit.count());
 }
 
 bool daemon_answers(const std::string &run_dir) {

@@ -41,6 +41,8 @@ private:
 bool is_asked(const std::string &run_dir);
 // Asks a running inaggd. Throws Error when there is none, or when it says no.
 nlohmann::json ask_daemon(const std::string &run_dir, const nlohmann::json &request);
+// Returns when the program that takes over from the one that has given `reply` answers commands; throws if it does not.
+void await_reload(const std::string &run_dir, const nlohmann::json &reply);
 bool daemon_answers(const std::string &run_dir);
 
 } // namespace inaggd

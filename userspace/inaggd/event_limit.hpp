@@ -15,15 +15,30 @@ class EventLimit {
 public:
     using Time = std::chrono::steady_clock::time_point;
 
-    bool take(uint32_t port, Time now) {
+    // A LEAVE is not repeated, and as many of those that cost something as JOINs have been let in.
+    bool take(uint32_t port, Time now, bool is_leave = false) {
         Port &of = ports_[port];
-        return of.microseconds.has(now) && of.events.take(now);
+        const bool has_time = of.microseconds.has(now);
+        return (has_time || is_leave) && of.events.take(now);
     }
     // What the event that was taken has cost; not more than such events do: the first job of an algorithm has its programs loaded,
     // and a busy machine is not the port's fault.
     void charge(uint32_t port, Time::duration spent) {
         ports_[port].microseconds.spend(std::chrono::duration<double, std::micro>(std::min(spent, dearest)).count());
     }
+    // What is done while it lives is charged.
+    class Turn {
+    public:
+        Turn(EventLimit &limit, uint32_t port, Time begun) : limit_(limit), port_(port), begun_(begun) {}
+        ~Turn() { limit_.charge(port_, std::chrono::steady_clock::now() - begun_); }
+        Turn(const Turn &) = delete;
+        Turn &operator=(const Turn &) = delete;
+
+    private:
+        EventLimit &limit_;
+        const uint32_t port_;
+        const Time begun_;
+    };
     void forget(uint32_t port) { ports_.erase(port); }
 
 private:

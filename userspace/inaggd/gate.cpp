@@ -46,8 +46,11 @@ std::optional<inagg_mac_key> Gate::key(uint16_t job) const {
 }
 
 void Gate::need_key(uint16_t job, const inagg_mac_key &key) const {
-    const auto own = this->key(job);
-    if (!own || own->word[0] != key.word[0] || own->word[1] != key.word[1])
+    need_same(job, key, this->key(job).value_or(inagg_mac_key{}));
+}
+
+void Gate::need_same(uint16_t job, const inagg_mac_key &key, const inagg_mac_key &own) {
+    if (own.word[0] != key.word[0] || own.word[1] != key.word[1])
         throw Error("job {} exists with another key, or none; remove it first: inaggctl job del {}", job, job);
 }
 

@@ -30,6 +30,8 @@ public:
     void set_key(uint16_t job, const inagg_mac_key &key) { own_[job] = key; }
     // Throws Error if the job, which is here, has another.
     void need_key(uint16_t job, const inagg_mac_key &key) const;
+    // Likewise; all zero: none.
+    static void need_same(uint16_t job, const inagg_mac_key &key, const inagg_mac_key &own);
     // Jobs that this outcome has removed. Their ranks have been told.
     void forget_gone(const Outcome &outcome, const JobBook &book);
 

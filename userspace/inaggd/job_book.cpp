@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <set>
 #include <span>
 
 namespace inaggd {
@@ -130,6 +129,15 @@ bool from_switch(const inagg_event &event) { return event.join.flags & INAGG_JOI
 bool is_move(const inagg_event &event) { return from_switch(event) && event.join.flags & INAGG_JOIN_MOVED; }
 
 void forget_run(Members &members) { std::for_each(members.begin(), members.end(), empty_seat); }
+
+// Only from there may these ranks join.
+bool same_reservations(const Members &a, const Members &b) {
+    return std::ranges::equal(a, b, [](const inagg_member &one, const inagg_member &other) {
+        const bool reserved = one.flags & INAGG_MEMBER_RESERVED;
+        return reserved == !!(other.flags & INAGG_MEMBER_RESERVED) &&
+               (!reserved || (one.ifindex == other.ifindex && Address::of(one) == Address::of(other)));
+    });
+}
 
 bool same_switch(const inagg_member &a, const inagg_member &b) {
     return (a.flags & b.flags & INAGG_MEMBER_SWITCH) && a.ifindex == b.ifindex && Address::of(a) == Address::of(b);
@@ -376,8 +384,6 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
                                                    "addresses of one family", event.family, family));
     if (elements_for_mtu(policy_.mtu, event.family) < INAGG_CHUNK)
         return refused(INAGG_R_MTU, fmt::format("an MTU of {}: less than one chunk a packet", policy_.mtu));
-    if (job == jobs_.end() && !is_asked_for(event.job) && forming_behind(event.ifindex) >= policy_.port_forming)
-        return too_many_forming({});
     const std::pair rank{event.job, event.rank};
     const auto asked = asked_.find(rank);
     if (asked != asked_.end() && neighbour_of(asked->second.event) != neighbour_of(event) &&
@@ -630,8 +636,11 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
                        std::move(so_far));
-    if (!from_switch(event) && forming_behind(event.ifindex) >= policy_.port_forming) // a switch sees to its own ports
-        return too_many_forming(std::move(so_far));
+    if (forming_behind(event.ifindex) >= policy_.port_forming)
+        return refused(INAGG_R_FORMING,
+                       fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
+                                   policy_.port_forming),
+                       std::move(so_far));
     inagg_job record = new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements,
                                   flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
@@ -940,9 +949,17 @@ void JobBook::close_if_empty(uint16_t number, JobState &job, Outcome &outcome) {
 Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index,
                      Time now) {
     const uint16_t most = most_elements_here(4, spec.algorithm, spec.stragglers);
-    uint16_t elements = spec.elements ? spec.elements : most_elements_here(6, spec.algorithm, spec.stragglers);
-    inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : policy_.job_slots,
-                                  spec.control ? spec.control : policy_.job_control, elements,
+    const auto found = jobs_.find(spec.number);
+    // What the specification leaves open stays as it is: the MTU, or a default, may be another now.
+    inagg_job otherwise{};
+    otherwise.slots = policy_.job_slots;
+    otherwise.control_slots = policy_.job_control;
+    otherwise.elements = most_elements_here(6, spec.algorithm, spec.stragglers);
+    if (found != jobs_.end() && found->second.record.keep)
+        otherwise = found->second.record;
+    const uint16_t elements = spec.elements ? spec.elements : otherwise.elements;
+    inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : otherwise.slots,
+                                  spec.control ? spec.control : otherwise.control_slots, elements,
                                   flags_of(spec.algorithm, spec.checked));
     if (policy_.has_parent())
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
@@ -960,14 +977,6 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     if (elements == 0 || elements > most)
         throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements,
                     policy_.mtu, spec.stragglers.expiry_us ? ", or what an expiry leaves room for" : "", most);
-    auto found = jobs_.find(spec.number);
-    if (found != jobs_.end() && found->second.record.keep && same_job(found->second.record, record) &&
-        found->second.stragglers == spec.stragglers)
-        return ignored("runs already as configured");
-    if (found != jobs_.end())
-        throw Error("job {} exists with another configuration; remove it first: inaggctl job del {}", spec.number,
-                    spec.number);
-
     Members members{};
     for (const MemberSpec &member : spec.members) {
         inagg_member &row = members[member.rank];
@@ -976,6 +985,13 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
         row.flags = INAGG_MEMBER_RESERVED;
         std::copy(member.address.bytes.begin(), member.address.bytes.end(), row.address);
     }
+    if (found != jobs_.end() && found->second.record.keep && same_job(found->second.record, record) &&
+        found->second.stragglers == spec.stragglers && same_reservations(found->second.members, members))
+        return ignored("runs already as configured");
+    if (found != jobs_.end())
+        throw Error("job {} exists with another configuration; remove it first: inaggctl job del {}", spec.number,
+                    spec.number);
+
     Outcome outcome{.verdict = Verdict::done};
     JobState *job = create(spec.number, record, spec.stragglers, outcome, now);
     if (!job)
@@ -1039,20 +1055,10 @@ Outcome JobBook::expire(Time now) {
 
 uint32_t JobBook::forming_behind(uint32_t ifindex) const {
     auto behind = [&](const inagg_member &member) { return has_joined(member) && member.ifindex == ifindex; };
-    std::set<uint16_t> numbers;
-    for (const auto &[number, job] : jobs_)
-        if (forming(job) && std::any_of(job.members.begin(), job.members.end(), behind))
-            numbers.insert(number);
-    for (const auto &[rank, asked] : asked_) // the parent forms those
-        if (asked.event.ifindex == ifindex && !jobs_.contains(rank.first))
-            numbers.insert(rank.first);
-    return static_cast<uint32_t>(numbers.size());
-}
-
-Outcome JobBook::too_many_forming(Outcome so_far) const {
-    return refused(INAGG_R_FORMING,
-                   fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)", policy_.port_forming),
-                   std::move(so_far));
+    return static_cast<uint32_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto &entry) {
+        const JobState &job = entry.second;
+        return forming(job) && std::any_of(job.members.begin(), job.members.end(), behind);
+    }));
 }
 
 void JobBook::heard(uint16_t number, Time now) {
@@ -1183,9 +1189,20 @@ bool JobBook::waited(const inagg_event &event, Time now, std::chrono::millisecon
     if (waiters.size() >= waiters_capacity)
         std::erase_if(waiters, [&](const auto &waiter) { return now - waiter.second > 10 * patience; });
     if (waiters.size() >= waiters_capacity && !waiters.contains(waiter_of(event)))
-        return false; // a flood of joins; who restarts a job in it comes to it later
+        forget_waiter(waiters);
     auto [since, is_new] = waiters.try_emplace(waiter_of(event), now);
     return now - since->second >= long_enough;
+}
+
+// A flood of joins for one job does not end the patience with those for others, and of its own the oldest stay.
+void JobBook::forget_waiter(Waiters &waiters) {
+    const auto job_of = [](const Waiters::value_type &waiter) { return std::get<0>(waiter.first); };
+    std::map<uint16_t, size_t> count;
+    for (const auto &waiter : waiters)
+        count[job_of(waiter)]++;
+    const auto most = std::ranges::max_element(count, {}, [](const auto &entry) { return entry.second; });
+    const auto rank = [&](const auto &waiter) { return std::pair(job_of(waiter) == most->first, waiter.second); };
+    waiters.erase(std::ranges::max_element(waiters, {}, rank));
 }
 
 void JobBook::retire(uint64_t nonce) {

@@ -230,6 +230,7 @@ public:
 
 private:
     using Waiter = std::tuple<uint16_t, uint16_t, uint64_t>; // job, rank, nonce
+    using Waiters = std::map<Waiter, Time>; // since when
     static Waiter waiter_of(const inagg_event &event) { return {event.job, event.rank, event.join.nonce}; }
 
     std::optional<Outcome> unfit(const inagg_event &event) const;
@@ -311,7 +312,6 @@ private:
                      std::optional<uint16_t> generation = {});
     JobState *create_below(const inagg_event &config, Outcome &outcome, Time now);
     uint32_t forming_behind(uint32_t ifindex) const;
-    Outcome too_many_forming(Outcome so_far) const;
     void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
     void renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reason reason = INAGG_R_REPLACED);
     void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
@@ -325,6 +325,7 @@ private:
     uint32_t pool_of(const inagg_job &record) const;
     bool needs_no_slots(const inagg_job &record) const;
     uint16_t next_generation(uint16_t number);
+    static void forget_waiter(Waiters &waiters);
     bool waited(const inagg_event &event, Time now, std::chrono::milliseconds long_enough);
     void retire(uint64_t nonce);
     bool retired(uint64_t nonce) const;
@@ -333,7 +334,7 @@ private:
     std::function<uint16_t()> random_;
     std::map<uint16_t, JobState> jobs_;
     std::unordered_map<uint16_t, uint16_t> generations_; // last one of each number, also of jobs that went
-    std::map<uint32_t, std::map<Waiter, Time>> waiters_; // by port, who cannot fill those of others; since when
+    std::map<uint32_t, Waiters> waiters_;                // by port, who cannot fill those of others
     // The parent, by job and rank; the latest JOIN.
     struct Asked {
         inagg_event event;

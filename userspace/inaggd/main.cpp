@@ -24,6 +24,7 @@
 
 #include <linux/capability.h>
 
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -128,6 +129,15 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
             .timeout_us = o.canary_timeout_us};
 }
 
+// Jobs that are here have their keys.
+void need_same_keys(const SwitchMaps &maps, const std::vector<JobSpec> &specs) {
+    const auto jobs = maps.jobs();
+    for (const JobSpec &spec : specs)
+        if (const auto job = jobs.find(spec.number); job != jobs.end())
+            if (const auto key = key_of(spec))
+                Gate::need_same(spec.number, *key, maps.key(job->second.index));
+}
+
 // Throws what a start with these options would end with.
 void check_start(const Options &o) {
     Plan plan(o);
@@ -139,6 +149,7 @@ void check_start(const Options &o) {
         book.policy().slots = maps.slot_count();
         book.policy().buffers = maps.buffer_count();
         restore_jobs(book, maps);
+        need_same_keys(maps, plan.jobs);
     }
     try_jobs(book, plan.jobs);
 }
@@ -166,6 +177,7 @@ public:
             Sweeping{.bpffs = o_.bpffs, .mac = mac_of(o_.ports.front()), .sweepers = o_.sweepers,
                      .per_expiry = o_.sweeps_per_expiry},
             plan_.keys);
+        need_same_keys(agent_->maps(), plan_.jobs);
         try_jobs(agent_->book(), plan_.jobs);
         events_.reset(ring_buffer__new(agent_->maps().events(), on_event, this, nullptr));
         if (!events_)
@@ -359,6 +371,7 @@ void run_xdp(const Options &options, std::vector<std::string> arguments) {
 
 int main(int argc, char **argv) {
     using namespace inaggd;
+    signal(SIGPIPE, SIG_IGN); // who reads the log may go
     Options options;
     CLI::App app("The agent of an inagg switch: XDP programs, or a P4 program in BMv2");
     describe(app, options);

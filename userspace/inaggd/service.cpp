@@ -234,9 +234,11 @@ json Service::command(const json &request) {
         commands_.remove_job(static_cast<uint16_t>(number));
         return json::object();
     }
+    if (name == "which")
+        return {{"started", started_}};
     if (name == "reload") {
         reload();
-        return json::object();
+        return {{"started", started_}};
     }
     throw Error("unknown command '{}'", name);
 }

@@ -11,6 +11,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -80,6 +81,8 @@ private:
     std::unique_ptr<MetricsServer> metrics_;
     std::unique_ptr<WebServer> web_;
     bool stop_ = false, reload_ = false;
+    // Names this program, whose process stays when another takes over; nanoseconds of the monotonic clock.
+    const int64_t started_ = std::chrono::steady_clock::now().time_since_epoch().count();
 };
 
 } // namespace inaggd

@@ -116,7 +116,7 @@ void WebServer::serve() {
     handlers_->desk.answer([this] {
         const Clock::time_point now = Clock::now();
         if (handlers_->last.empty() || now >= handlers_->read_at + fresh_for) {
-            handlers_->last = state_().dump();
+            handlers_->last = state_().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
             handlers_->read_at = now;
         }
         return handlers_->last;

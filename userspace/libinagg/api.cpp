@@ -210,7 +210,9 @@ const char *inagg_transport(const inagg_comm *comm) { return comm->communicator.
 
 const char *inagg_transport_note(const inagg_comm *comm) { return comm->communicator.transport_note(); }
 
-void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats) { *stats = comm->communicator.stats(); }
+void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats) {
+    *stats = comm->owner == getpid() ? comm->communicator.stats() : inagg_stats_t{};
+}
 
 int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
                     inagg_op op) {
@@ -288,7 +290,8 @@ uint64_t inagg_last_contributors(uint64_t block) {
 
 int inagg_blocks_ahead(inagg_comm *comm, uint64_t *blocks) {
     return guarded([&] {
-        require(comm && blocks, "the communicator or the result is NULL");
+        require(blocks, "the result is NULL");
+        require_comm(comm);
         *blocks = comm->communicator.blocks_ahead();
     });
 }
@@ -296,7 +299,7 @@ int inagg_blocks_ahead(inagg_comm *comm, uint64_t *blocks) {
 int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inagg_op op, uint64_t *blocks) {
     return guarded([&] {
         require(blocks, "the result is NULL");
-        require(comm, "the communicator is NULL");
+        require_comm(comm);
         check_reduction(&count, &count, count, dtype, op);
         if (inagg::is_wide(dtype))
             throw Error(INAGG_EINVAL, "blocks of 64-bit elements: how many depends on their values; use a 32-bit type");

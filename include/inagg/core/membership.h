@@ -132,6 +132,8 @@ INAGG_INLINE int inagg_membership_refused(struct inagg_membership *m, const stru
 		m->said_ns = 0;
 		return INAGG_CHALLENGED;
 	}
+	if (reason == INAGG_R_FORMING)	/* late, since this rank was let in after all */
+		return INAGG_NO_NEWS;
 	if (nonce == m->nonce)
 		return INAGG_ENDED;
 	/* whoever says that need not be the switch: what it answers to our nonce counts */

@@ -122,8 +122,11 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
         counted_[INAGG_STATS_NO_JOB].drops[punted.wrong]++;
         return;
     }
-    if (!events_by_port_.take(event.ifindex, now))
+    if (!events_by_port_.take(event.ifindex, now, event.type == INAGG_LEAVE))
         return; // workers repeat
+    std::optional<EventLimit::Turn> turn;
+    if (!is_switch(neighbour_of(event))) // which limits its own ports
+        turn.emplace(events_by_port_, event.ifindex, now);
     if (is_switch(neighbour_of(event)))
         switches_[neighbour_of(event)] = mac_at(event.mac);
     if (event.type == INAGG_JOIN && seat_of(event)) {
@@ -213,7 +216,8 @@ void P4Agent::tell(const Displaced &gone) {
     if (!frame)
         return;
     send_(*frame);
-    reminders_.add([this, frame = *frame] { send_(frame); }, Clock::now());
+    if (gone.reason != INAGG_R_FORMING) // after which the rank may be let in
+        reminders_.add([this, frame = *frame] { send_(frame); }, Clock::now());
 }
 
 // A switch, or server, that has not been heard yet is found by its address.
@@ -464,11 +468,11 @@ json P4Agent::read_job(uint16_t number) const {
     if (job == book_.jobs().end())
         throw Error("job {}: no such job on this switch (inaggctl job list)", number);
     const JobState &state = job->second;
-    json result = job_json(number, state.record, state.members, {});
+    json result = job_json(number, state.record, state.members, policy_of(state));
     result["members"] = json::array();
     for (uint16_t rank = 0; rank < state.record.size; rank++) {
         const inagg_member &member = state.members[rank];
-        result["members"].push_back(member_json(rank, member, true, member.ifindex ? port_name(member.ifindex) : ""));
+        result["members"].push_back(member_json(rank, member, state.record.all & inagg_rank_bit(rank), member.ifindex ? port_name(member.ifindex) : ""));
     }
     return result;
 }

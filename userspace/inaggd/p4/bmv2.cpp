@@ -87,11 +87,14 @@ void Bmv2::say(const std::string &lines) {
 
 // What it says until it prompts again. It ends when it finds no switch, and when the switch does.
 std::string Bmv2::answer() {
+    if (silent_) // what it says now answers something else
+        throw Error("BMv2's simple_switch at Thrift port {} has not answered in time: start inaggd again", thrift_port_);
     size_t end;
     while ((end = heard_.find(prompt)) == std::string::npos) {
         char buffer[65536];
         pollfd readable{.fd = from_.get(), .events = POLLIN, .revents = 0};
-        if (poll(&readable, 1, answer_ms) == 0)
+        silent_ = poll(&readable, 1, answer_ms) == 0;
+        if (silent_)
             throw Error("BMv2's simple_switch at Thrift port {} has not answered for {} s", thrift_port_, answer_ms / 1000);
         const ssize_t bytes = read(from_.get(), buffer, sizeof buffer);
         if (bytes < 0 && errno == EINTR)
@@ -161,10 +164,10 @@ void Bmv2::put_job(uint16_t number, const JobEntries &wanted) {
             remove(old);
     if (now.group != wanted.group)
         remove_group(now.group);
+    now = wanted; // also if not all of it can be written: what has been is to be removed with the job
     put_group(wanted.group, wanted.copies);
     for (const Entry &entry : wanted.entries)
         put(entry);
-    now = wanted;
 }
 
 void Bmv2::remove_job(uint16_t number) {

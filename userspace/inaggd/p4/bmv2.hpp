@@ -56,6 +56,7 @@ private:
     pid_t child_ = 0;
     Fd to_, from_;
     std::string heard_; // and not yet understood
+    bool silent_ = false; // it has not answered in time
     std::map<Key, Installed> installed_;
     std::map<uint16_t, JobEntries> jobs_;
     std::map<uint16_t, std::map<Copy, uint64_t>> nodes_; // of multicast groups

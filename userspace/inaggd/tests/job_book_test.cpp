@@ -443,6 +443,26 @@ TEST_F(Book, AFloodOfJoinsEndsNobodysPatience) {
         }
     expect_ignored(join(Worker::of(0).again(50)));
     EXPECT_EQ(generation(), 65535) << "rank 1 still finishes";
+    for (uint64_t nonce = 2000; nonce < 4000; nonce++) {
+        Worker w = other.again(10'000 + nonce);
+        w.port = Worker::of(0).port;
+        w.size = 3;
+        join(w);
+    }
+    now += patience;
+    expect_done(join(Worker::of(0).again(50)));
+}
+
+TEST_F(Book, WhatIsConfiguredAgainIsTheSameJobOrNone) {
+    expect_done(add("7:size=2"));
+    book.policy().mtu = 9000; // of which its elements would be others
+    book.policy().job_slots = 64;
+    expect_ignored(add("7:size=2"));
+    expect_done(add("8:size=2,member=0@p0/10.77.0.10"));
+    expect_ignored(add("8:size=2,member=0@p0/10.77.0.10"));
+    for (const char *other : {"7:size=3", "7:size=2,slots=256", "7:size=2,member=0@p0/10.77.0.10", "8:size=2",
+                              "8:size=2,member=0@p0/10.77.0.11", "8:size=2,member=1@p0/10.77.0.10"})
+        EXPECT_THROW(add(other), Error) << other;
 }
 
 TEST_F(Book, ConfiguredJobStaysAndBeginsAnew) {
@@ -976,19 +996,6 @@ TEST_F(Leaf, KeepsItsRanksApart) {
     now += patience;
     expect_refused(join(other), INAGG_R_TAKEN);
     EXPECT_EQ(job().members[0].nonce, zero.nonce);
-}
-
-TEST_F(Leaf, OnePortCannotTakeTheOthersPlacesAtTheParent) {
-    Worker w = Worker::of(0, 4);
-    for (w.job = 1; w.job <= book.policy().port_forming; w.job++)
-        expect_asked(join(w));
-    expect_refused(join(w), INAGG_R_FORMING);
-    Worker elsewhere = Worker::of(1, 4);
-    elsewhere.job = w.job;
-    expect_asked(join(elsewhere));
-    expect_asked(join(w)); // whose job somebody else has begun
-    w.job = 1;
-    expect_asked(join(w));
 }
 
 TEST_F(Leaf, ForgetsWhatIsNeverAnswered) {
