@@ -43,7 +43,7 @@ public:
         reading("sockets", "AF_INAGG sockets of this network namespace", read_sockets, print_sockets);
         describe_slots();
         auto *reload = app.add_subcommand("reload", "let inaggd start again, with its configuration as it is now");
-        reload->callback([this] { run_ = [this] { inaggd::await_reload(where_.run_dir, ask({{"command", "reload"}})); }; });
+        reload->callback([this] { run_ = [this] { this->reload(); }; });
         describe_doctor();
     }
 
@@ -75,11 +75,17 @@ private:
             print(value);
     }
 
-    nlohmann::json ask(const nlohmann::json &request) const {
-        nlohmann::json reply = inaggd::ask_daemon(where_.run_dir, request);
+    void ask(const nlohmann::json &request) const { show_reply(inaggd::ask_daemon(where_.run_dir, request)); }
+
+    void reload() const {
+        const nlohmann::json reply = inaggd::ask_daemon(where_.run_dir, {{"command", "reload"}});
+        inaggd::await_reload(where_.run_dir, reply);
+        show_reply(reply);
+    }
+
+    void show_reply(const nlohmann::json &reply) const {
         if (json_)
             fmt::print("{}\n", reply.dump());
-        return reply;
     }
 
     void describe_jobs() {

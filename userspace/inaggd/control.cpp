@@ -9,13 +9,14 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <filesystem>
-#include <thread>
 
 namespace inaggd {
 namespace {
@@ -46,6 +47,7 @@ Fd connect_to(const std::string &run_dir) {
     Fd fd = new_socket();
     timeval limit{.tv_sec = 10, .tv_usec = 0};
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); // of connect(), too
     sockaddr_un address = unix_address(path);
     if (connect(fd.get(), reinterpret_cast<sockaddr *>(&address), sizeof address))
         throw Error("{}: {}; is inaggd running? (--run-dir names its directory)", path, system_text(errno));
@@ -131,12 +133,16 @@ json ask_daemon(const std::string &run_dir, const json &request) {
 }
 
 void await_reload(const std::string &run_dir, const json &reply) {
+    using std::chrono::steady_clock;
     constexpr std::chrono::seconds limit(60); // it loads and verifies its programs first
-    constexpr std::chrono::milliseconds pause(50);
-    if (!reply.contains("started"))
+    constexpr int pause_ms = 50;
+    if (!reply.contains("pid"))
         return; // an agent of an earlier version
-    for (auto left = std::chrono::milliseconds(limit); left.count() > 0; left -= pause) {
-        std::this_thread::sleep_for(pause);
+    const Fd process(static_cast<int>(syscall(SYS_pidfd_open, reply.at("pid").get<pid_t>(), 0)));
+    pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
+    for (const auto end = steady_clock::now() + limit; steady_clock::now() < end;) {
+        if (!process || poll(&ended, 1, pause_ms) > 0)
+            throw Error("inaggd has ended: its log says why (journalctl -u inaggd)");
         try {
             if (ask_daemon(run_dir, {{"command", "which"}}).at("started") != reply.at("started"))
                 return;

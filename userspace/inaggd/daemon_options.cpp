@@ -109,7 +109,7 @@ void describe(CLI::App &app, Options &o) {
         ->check(CLI::Range(1u, 86400u))
         ->capture_default_str();
     app.add_option("--port-forming", o.port_forming,
-                   "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FULL")
+                   "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FORMING")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
     app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")

@@ -130,12 +130,12 @@ bool is_move(const inagg_event &event) { return from_switch(event) && event.join
 
 void forget_run(Members &members) { std::for_each(members.begin(), members.end(), empty_seat); }
 
-// Only from there may these ranks join.
-bool same_reservations(const Members &a, const Members &b) {
-    return std::ranges::equal(a, b, [](const inagg_member &one, const inagg_member &other) {
+// Only from there may these ranks join: who has joined, from the same port.
+bool same_reservations(const Members &here, const Members &wanted) {
+    return std::ranges::equal(here, wanted, [](const inagg_member &one, const inagg_member &other) {
         const bool reserved = one.flags & INAGG_MEMBER_RESERVED;
         return reserved == !!(other.flags & INAGG_MEMBER_RESERVED) &&
-               (!reserved || (one.ifindex == other.ifindex && Address::of(one) == Address::of(other)));
+               (!reserved || ((one.ifindex == other.ifindex || !has_joined(one)) && Address::of(one) == Address::of(other)));
     });
 }
 
@@ -972,11 +972,6 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     if (spec.checked && !policy_.limits.checks_payloads)
         throw Error("job {}: this switch has no payload checksums; leave out 'checked'", spec.number);
     record.keep = 1;
-    if (elements > policy_.limits.elements)
-        throw Error("job {}: elements={} are more than this switch takes; the most is {}", spec.number, elements, most);
-    if (elements == 0 || elements > most)
-        throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements,
-                    policy_.mtu, spec.stragglers.expiry_us ? ", or what an expiry leaves room for" : "", most);
     Members members{};
     for (const MemberSpec &member : spec.members) {
         inagg_member &row = members[member.rank];
@@ -987,16 +982,32 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     }
     if (found != jobs_.end() && found->second.record.keep && same_job(found->second.record, record) &&
         found->second.stragglers == spec.stragglers && same_reservations(found->second.members, members))
-        return ignored("runs already as configured");
+        return reserve_again(spec.number, found->second, members);
     if (found != jobs_.end())
         throw Error("job {} exists with another configuration; remove it first: inaggctl job del {}", spec.number,
                     spec.number);
+    if (elements > policy_.limits.elements)
+        throw Error("job {}: elements={} are more than this switch takes; the most is {}", spec.number, elements, most);
+    if (elements == 0 || elements > most)
+        throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements,
+                    policy_.mtu, spec.stragglers.expiry_us ? ", or what an expiry leaves room for" : "", most);
 
     Outcome outcome{.verdict = Verdict::done};
     JobState *job = create(spec.number, record, spec.stragglers, outcome, now);
     if (!job)
         throw Error("job {}: no room: {}", spec.number, what_is_full(record));
     job->members = members;
+    return outcome;
+}
+
+// A port that has been made anew has another number.
+Outcome JobBook::reserve_again(uint16_t number, JobState &job, const Members &members) {
+    Outcome outcome = ignored("runs already as configured");
+    for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
+        if (inagg_member &row = job.members[rank]; row.flags & INAGG_MEMBER_RESERVED && row.ifindex != members[rank].ifindex) {
+            row.ifindex = members[rank].ifindex;
+            outcome = {.verdict = Verdict::done, .changes = {{Kind::members, number, job.record}}};
+        }
     return outcome;
 }
 

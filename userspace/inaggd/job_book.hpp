@@ -233,6 +233,7 @@ private:
     using Waiters = std::map<Waiter, Time>; // since when
     static Waiter waiter_of(const inagg_event &event) { return {event.job, event.rank, event.join.nonce}; }
 
+    static Outcome reserve_again(uint16_t number, JobState &job, const Members &members);
     std::optional<Outcome> unfit(const inagg_event &event) const;
     uint16_t most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const;
     uint8_t flags_of(uint8_t algorithm, bool checked) const;

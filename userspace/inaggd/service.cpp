@@ -238,7 +238,7 @@ json Service::command(const json &request) {
         return {{"started", started_}};
     if (name == "reload") {
         reload();
-        return {{"started", started_}};
+        return {{"started", started_}, {"pid", getpid()}}; // of the next program, too
     }
     throw Error("unknown command '{}'", name);
 }

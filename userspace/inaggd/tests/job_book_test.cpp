@@ -458,8 +458,14 @@ TEST_F(Book, WhatIsConfiguredAgainIsTheSameJobOrNone) {
     book.policy().mtu = 9000; // of which its elements would be others
     book.policy().job_slots = 64;
     expect_ignored(add("7:size=2"));
+    book.policy().mtu = 1000;
+    expect_ignored(add("7:size=2"));
+    book.policy().mtu = 1500;
     expect_done(add("8:size=2,member=0@p0/10.77.0.10"));
     expect_ignored(add("8:size=2,member=0@p0/10.77.0.10"));
+    expect_done(add("8:size=2,member=0@p1/10.77.0.10")); // as if p0 had been made anew
+    EXPECT_EQ(job(8).members[0].ifindex, 101u);
+    expect_done(add("8:size=2,member=0@p0/10.77.0.10"));
     for (const char *other : {"7:size=3", "7:size=2,slots=256", "7:size=2,member=0@p0/10.77.0.10", "8:size=2",
                               "8:size=2,member=0@p0/10.77.0.11", "8:size=2,member=1@p0/10.77.0.10"})
         EXPECT_THROW(add(other), Error) << other;
