@@ -70,7 +70,7 @@ private:
 
     void show(const json &value, const Printer &print) const {
         if (json_)
-            fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace));
+            print_json(value);
         else
             print(value);
     }

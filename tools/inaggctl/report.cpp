@@ -14,6 +14,8 @@ std::string text(const json &value) { return value.is_string() ? value.get<std::
 
 } // namespace
 
+void print_json(const json &value) { fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace)); }
+
 void print_status(const json &status) {
     fmt::print("agent      {}\n", text(status["agent"]));
     fmt::print("addresses  {} {} UDP port {}\n", text(status["address4"]), text(status["address6"]),

@@ -9,6 +9,8 @@ namespace inaggctl {
 using json = nlohmann::ordered_json;
 using inaggd::Where;
 
+// A name of an interface may be any bytes.
+void print_json(const json &value);
 void print_status(const json &status);
 void print_jobs(const json &jobs);
 void print_job(const json &job);

@@ -234,7 +234,7 @@ void print_switch(const Where &where, Seconds interval, bool as_json) {
     if (as_json) {
         const double seconds = Seconds(now.at - before.at).count();
         const json value = {{"seconds", seconds}, {"status", now.status}, {"jobs", now.jobs}, {"rates", rates_of(before, now)}, {"drops", now.drops}};
-        fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace));
+        print_json(value);
         return;
     }
     for (const std::string &line : frame(before, now))

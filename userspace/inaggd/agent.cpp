@@ -249,22 +249,18 @@ void Agent::apply_remove(const Outcome::Change &change) {
     if (has_descriptors(change.record))
         maps_.put_route(index, {});
     forget_blocks(change.record);
+    if (has_records(change.record))
+        maps_.put_policy(index, {});
     write_shares();
     spdlog::info("job {}: removed", change.job);
 }
 
 // Nothing of the job is left in the switch's memory, or in the way of other jobs' blocks.
 void Agent::forget_blocks(const inagg_job &record) {
-    if (has_records(record)) {
+    if (has_records(record))
         maps_.forget_job(record);
-        maps_.put_policy(record.index, {});
-    } else if (has_descriptors(record)) {
-        maps_.zero_descriptors(record.index);
-    } else if (shares_slots(record)) {
-        maps_.zero_aggregators(record.index);
-    } else {
-        maps_.zero_slots(record.first_slot, pool_slots(record));
-    }
+    else
+        maps_.zero_blocks(record);
 }
 
 // Without its programs the switch drops the job's packets, and counts them.

@@ -15,7 +15,7 @@ class EventLimit {
 public:
     using Time = std::chrono::steady_clock::time_point;
 
-    // A LEAVE is not repeated, and as many of those that cost something as JOINs have been let in.
+    // A LEAVE is not repeated, and no more of them cost something than JOINs have been let in.
     bool take(uint32_t port, Time now, bool is_leave = false) {
         Port &of = ports_[port];
         const bool has_time = of.microseconds.has(now);

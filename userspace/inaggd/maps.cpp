@@ -379,6 +379,15 @@ void SwitchMaps::free_stale_descriptors() const {
     clear({.first = 0, .count = descriptor_count_, .cleared = 0, .what = INAGG_CLEAR_STALE, .job = 0}, "descriptors");
 }
 
+void SwitchMaps::zero_blocks(const inagg_job &record) const {
+    if (has_descriptors(record))
+        zero_descriptors(record.index);
+    else if (shares_slots(record))
+        zero_aggregators(record.index);
+    else
+        zero_slots(record.first_slot, pool_slots(record));
+}
+
 inagg_occupancy SwitchMaps::occupancy() const {
     inagg_occupancy occupancy{};
     uint32_t zero = 0;
@@ -409,12 +418,8 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *number, bool keep_boot)
         if (has_records(record)) {
             maps.zero_floors(record.first_slot, pool_slots(record));
             maps.zero_records(record.index);
-        } else if (has_descriptors(record)) {
-            maps.zero_descriptors(record.index);
-        } else if (shares_slots(record)) {
-            maps.zero_aggregators(record.index);
         } else {
-            maps.zero_slots(record.first_slot, pool_slots(record));
+            maps.zero_blocks(record);
         }
     }
     if (keep_boot)

@@ -108,10 +108,11 @@ public:
     // The same with records, of one row or with INAGG_MAX_JOBS of all, and with floors.
     void zero_records(uint32_t index) const;
     void zero_floors(uint32_t first, uint32_t count) const;
-    // Of all jobs: what they hold is sent again.
+    // Of one row, or with INAGG_MAX_JOBS of all: what they hold is sent again.
     void zero_aggregators(uint32_t index) const;
-    // Of one row, or with INAGG_MAX_JOBS of all.
     void zero_descriptors(uint32_t index) const;
+    // Where the job has its blocks, if it has no records.
+    void zero_blocks(const inagg_job &job) const;
     // Those that hold blocks which nobody waits for any more.
     void free_stale_descriptors() const;
     uint32_t descriptor_count() const { return descriptor_count_; }

@@ -118,18 +118,6 @@ std::unique_ptr<Carrier> make_named(std::string_view name, const inagg_options &
     return choice->make(options_of_tree(options, tree));
 }
 
-} // namespace
-
-namespace {
-
-// What has gone wrong before is what the caller is to hear.
-void give_up(Carrier &carrier) {
-    try {
-        carrier.leave();
-    } catch (const Error &) {
-    }
-}
-
 // All or none: who cannot join all jobs leaves those that it has joined, and nobody waits for it there.
 std::vector<std::unique_ptr<Carrier>> make_trees(const inagg_options &options, std::string &note) {
     const std::string_view asked = options.transport;
@@ -139,14 +127,22 @@ std::vector<std::unique_ptr<Carrier>> make_trees(const inagg_options &options, s
         while (trees.size() < options.trees)
             trees.push_back(make_named(trees[0]->name(), options, static_cast<uint16_t>(trees.size())));
     } catch (const Error &) {
-        for (const auto &tree : trees)
-            give_up(*tree);
+        leave_all(trees);
         throw;
     }
     return trees;
 }
 
 } // namespace
+
+void leave_all(const std::vector<std::unique_ptr<Carrier>> &trees) {
+    for (const auto &tree : trees)
+        try {
+            tree->leave();
+        } catch (const Error &) {
+            // the other trees are to hear it all the same
+        }
+}
 
 std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string &note) {
     std::vector<std::unique_ptr<Carrier>> trees = make_trees(options, note);

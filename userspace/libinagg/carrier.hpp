@@ -128,5 +128,7 @@ public:
 // Joins the job with the transport that options.transport names and returns when the switch has
 // accepted the rank. `note` receives why `auto` passed over faster transports. Throws inagg::Error.
 std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string &note);
+// Whatever happens to one of them.
+void leave_all(const std::vector<std::unique_ptr<Carrier>> &trees);
 
 } // namespace inagg

@@ -170,13 +170,6 @@ inagg_stats_t Forest::stats() const {
     return sum;
 }
 
-void Forest::leave() {
-    for (const auto &tree : trees_)
-        try {
-            tree->leave();
-        } catch (const Error &) {
-            // the other trees are to hear it all the same
-        }
-}
+void Forest::leave() { leave_all(trees_); }
 
 } // namespace inagg

@@ -247,14 +247,11 @@ void Offload::finish() {
 
 void Offload::dissolve() {
     finish();
-    if (!objection_.empty())
+    const bool joined = private_ != MPI_COMM_NULL; // else nobody has used the number
+    if (!objection_.empty() || (joined && !all_have_left()))
         return;
-    if (private_ == MPI_COMM_NULL)
-        ; // nobody has used the number
-    else if (all_have_left())
+    if (joined)
         PMPI_Comm_free(&private_);
-    else
-        return;
     if (rank_ == 0 && invitation_.job >= 0)
         session_.numbers().give_back(invitation_.job);
 }

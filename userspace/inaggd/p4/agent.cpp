@@ -125,10 +125,10 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
     if (!events_by_port_.take(event.ifindex, now, event.type == INAGG_LEAVE))
         return; // workers repeat
     std::optional<EventLimit::Turn> turn;
-    if (!is_switch(neighbour_of(event))) // which limits its own ports
-        turn.emplace(events_by_port_, event.ifindex, now);
     if (is_switch(neighbour_of(event)))
         switches_[neighbour_of(event)] = mac_at(event.mac);
+    else // a switch limits its own ports
+        turn.emplace(events_by_port_, event.ifindex, now);
     if (event.type == INAGG_JOIN && seat_of(event)) {
         configure(event);
         return;
