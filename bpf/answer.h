@@ -48,7 +48,7 @@ static __always_inline int is_plain_sum(__u8 dtype_op)
 }
 
 /* The header of what the switch says about a block; the frame's payload is final. */
-static __always_inline void answer(const struct xdp_md *ctx, const struct packet *p, const struct inagg_job *job,
+static __always_inline void answer(struct xdp_md *ctx, const struct packet *p, const struct inagg_job *job,
 				   __u8 type, const struct report *r)
 {
 	int checked = job->flags & INAGG_JOIN_CHECKED, sum = type != INAGG_WAIT;
@@ -57,15 +57,11 @@ static __always_inline void answer(const struct xdp_md *ctx, const struct packet
 	struct inagg_hdr *h;
 	void *end;
 
+	if (checked)
+		checksum = payload_checksum(ctx, p->payload / 64);
 	h = header_of(ctx, &end);
 	if (!h)
 		return;
-	if (checked) {
-		checksum = payload_checksum(h + 1, end, p->payload / 64);
-		h = header_of(ctx, &end);
-		if (!h)
-			return;
-	}
 	flags |= sum ? r->flags | r->state.marks | (p->flags & INAGG_F_RESEND) : r->flags & (INAGG_F_MULTICAST | INAGG_F_SATURATED);
 	if (sum && (r->state.flags & INAGG_SLOT_SATURATED))
 		flags |= INAGG_F_SATURATED;

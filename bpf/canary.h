@@ -135,7 +135,7 @@ __attribute__((noinline)) int canary_admit(struct xdp_md *ctx)
 	if (p->up && !is_word(p->type) && !c.leader->ifindex)
 		return -INAGG_R_PARENT;	/* what comes from above goes down */
 	if ((c.job->flags & INAGG_JOIN_CHECKED) &&
-	    !inagg_packet_intact(&d->hdr, payload_checksum(d + 1, end, p->payload / 64)))
+	    !inagg_packet_intact(&d->hdr, payload_checksum(ctx, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
 	return 0;
 }

@@ -85,22 +85,43 @@ struct lanes {
 };
 
 /*
- * Minimum or maximum, @op, of the packet's elements and a block's.  A global function: the verifier looks at it once,
- * and not, with its branches, once for each way to get there.
+ * Where the work on an element has branches, or many instructions: verifiers look at a global function once, and not
+ * once for each way to get there, and at the body of bpf_loop() once, and not at each of 26 chunks.
  */
-__attribute__((noinline)) int lanes_choose(struct xdp_md *ctx, struct lanes *lanes, __u32 chunks, __u32 op)
+struct choosing {
+	struct xdp_md *ctx;
+	struct lanes *lanes;
+	__u32	op;
+};
+
+static long choose_chunk(__u32 chunk, void *context)
 {
+	struct choosing *c = context;
 	struct inagg_hdr *h;
+	__u64 *p, *a;
 	void *end;
 
-	h = header_of(ctx, &end);
-	if (!h || !lanes)
+	h = header_of(c->ctx, &end);
+	if (!h || chunk >= INAGG_MAX_CHUNKS)
+		return 1;
+	p = (__u64 *)(h + 1) + chunk * CHUNK_WORDS;
+	a = c->lanes->word + chunk * CHUNK_WORDS;
+	if ((void *)(p + CHUNK_WORDS) > end)
+		return 1;
+#pragma nounroll
+	for (__u32 i = 0; i < CHUNK_WORDS; i++)
+		a[i] = c->op == INAGG_WIRE_MIN ? min_lanes(a[i], p[i]) : max_lanes(a[i], p[i]);
+	return 0;
+}
+
+/* Minimum or maximum, @op, of the packet's elements and a block's. */
+__attribute__((noinline)) int lanes_choose(struct xdp_md *ctx, struct lanes *lanes, __u32 chunks, __u32 op)
+{
+	struct choosing c = { ctx, lanes, op };
+
+	if (!lanes)
 		return -1;
-	if (op == INAGG_WIRE_MIN) {
-		FOR_EACH_WORD(h + 1, end, lanes->word, chunks, *a = min_lanes(*a, *p))
-	} else {
-		FOR_EACH_WORD(h + 1, end, lanes->word, chunks, *a = max_lanes(*a, *p))
-	}
+	bpf_loop(chunks, choose_chunk, &c, 0);
 	return 0;
 }
 
@@ -176,13 +197,21 @@ static __always_inline void packet_to_result(void *payload, void *end, __u64 *la
 	FOR_EACH_LINE(payload, end, lanes, lines, *a = *p)
 }
 
-/* The payload's part of the checksum (core/checksum.h), over @lines lines of 64 bytes. */
-static __always_inline __u32 payload_checksum(void *payload, void *end, __u32 lines)
+/*
+ * The payload's part of the checksum (core/checksum.h), over @lines lines of 64 bytes.  A global function, as
+ * lanes_choose(); 0 where there is no payload.
+ */
+__attribute__((noinline)) __u32 payload_checksum(struct xdp_md *ctx, __u32 lines)
 {
 	struct inagg_digest sum = {};
+	struct inagg_hdr *h;
+	void *end;
 
+	h = header_of(ctx, &end);
+	if (!h)
+		return 0;
 	for (__u32 line = 0; line < 2 * INAGG_MAX_CHUNKS; line++) {
-		__u64 *p = (__u64 *)payload + line * LINE_WORDS;
+		__u64 *p = (__u64 *)(h + 1) + line * LINE_WORDS;
 
 		if (line >= lines || (void *)(p + LINE_WORDS) > end)
 			break;
@@ -230,31 +259,45 @@ static __always_inline __u32 narrow_pair(__u64 lanes, __u32 mantissa_bits, __u32
 	       (__u32)inagg_fixed_to_half(high, mantissa_bits, fan_in_log2, scale) << 16;
 }
 
-/*
- * Global functions: the verifier looks at each once, not once for each way to get there.  @bias is that
- * of one contribution to widen, of all together to narrow.
- */
+/* As lanes_choose().  @bias is that of one contribution to widen, of all together to narrow. */
+struct widening {
+	struct xdp_md *ctx;
+	struct lanes *wide;
+	__u32	mantissa_bits;
+	__u32	fan_in_log2;
+	__u32	scale;
+	__u32	bias;
+};
 
-/* The packet's elements into the buffer, to the end of the frame. */
+static long widen_chunk(__u32 chunk, void *context)
+{
+	const struct widening w = *(struct widening *)context;
+	__u64 *wide = w.wide->word + chunk * CHUNK_WORDS;
+	struct inagg_hdr *h;
+	__u32 *p;
+	void *end;
+
+	h = header_of(w.ctx, &end);
+	if (!h || chunk >= INAGG_MAX_CHUNKS)
+		return 1;
+	p = (__u32 *)(h + 1) + chunk * CHUNK_WORDS;
+	if ((void *)(p + CHUNK_WORDS) > end)
+		return 1;
+#pragma unroll
+	for (__u32 i = 0; i < CHUNK_WORDS; i++)
+		wide[i] = widen_pair(p[i], w.mantissa_bits, w.fan_in_log2, w.scale, w.bias);
+	return 0;
+}
+
+/* The packet's elements into the buffer, to the end of the frame, which has whole chunks. */
 __attribute__((noinline)) int widen(struct xdp_md *ctx, __u32 mantissa_bits, __u32 fan_in_log2, __u32 scale,
 				    __u32 bias)
 {
-	struct lanes *wide = get_widened();
-	struct inagg_hdr *h;
-	void *end;
+	struct widening w = { ctx, get_widened(), mantissa_bits, fan_in_log2, scale, bias };
 
-	if (!wide)
+	if (!w.wide)
 		return -1;
-	h = header_of(ctx, &end);
-	if (!h)
-		return -1;
-	for (__u32 i = 0; i < INAGG_MAX_ELEMENTS / 2; i++) {
-		__u32 *p = (__u32 *)(h + 1) + i;
-
-		if ((void *)(p + 1) > end)
-			break;
-		wide->word[i] = widen_pair(*p, mantissa_bits, fan_in_log2, scale, bias);
-	}
+	bpf_loop(INAGG_MAX_CHUNKS, widen_chunk, &w, 0);
 	return 0;
 }
 

@@ -18,7 +18,7 @@ static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p,
 }
 
 /* Is it the job's parent that speaks, and of what can be?  As admit() for what comes from below. */
-static __always_inline int admit_parent(const struct xdp_md *ctx, struct packet *p, const struct branch *b)
+static __always_inline int admit_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
 	struct datagram *d;
@@ -43,7 +43,7 @@ static __always_inline int admit_parent(const struct xdp_md *ctx, struct packet 
 	if (verdict)
 		return verdict;
 	if ((b->job->flags & INAGG_JOIN_CHECKED) &&
-	    !inagg_packet_intact(&d->hdr, payload_checksum(d + 1, end, p->payload / 64)))
+	    !inagg_packet_intact(&d->hdr, payload_checksum(ctx, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
 	p->block.stream = inagg_stream_of(b->job, slot);
 	p->slot_key = (b->job->first_slot + slot) * 2 + ((p->flags & INAGG_F_VERSION) != 0);

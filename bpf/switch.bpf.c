@@ -551,7 +551,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 #include "meter.h"
 
 /* May this frame touch the job's slots?  Nothing has changed yet, and nothing does if it may not. */
-static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, void *data, void *end,
+static __always_inline int admit(struct xdp_md *ctx, struct packet *p, void *data,
 				 const struct inagg_hdr *h, const struct inagg_job *job)
 {
 	__u32 slot = bpf_ntohl(h->slot);
@@ -571,7 +571,7 @@ static __always_inline int admit(const struct xdp_md *ctx, struct packet *p, voi
 	if (verdict)
 		return verdict;
 	if ((job->flags & INAGG_JOIN_CHECKED) &&
-	    !inagg_packet_intact(h, payload_checksum((void *)(h + 1), end, p->payload / 64)))
+	    !inagg_packet_intact(h, payload_checksum(ctx, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
 	p->reply_port = m->receive_port;
 	p->leaf = m->leaf;
@@ -664,7 +664,7 @@ int inagg_switch(struct xdp_md *ctx)
 	if (!count)
 		return XDP_ABORTED;
 	count->packets++;
-	verdict = admit(ctx, &p, data, end, h, job);
+	verdict = admit(ctx, &p, data, h, job);
 	if (verdict)
 		return drop(count, verdict);
 	if (is_over_quota(job, end - data))

@@ -81,9 +81,18 @@ static inline __u32 inagg_call_of(const struct inagg_job *job)
 /** Does what handles them need @call, too? */
 static inline int inagg_also_calls(const struct inagg_job *job, __u32 call)
 {
-	if (call == INAGG_CALL_CANARY_DOWN || call == INAGG_CALL_EXPIRE)
+	switch (call) {
+	case INAGG_CALL_CANARY_DOWN:
+	case INAGG_CALL_EXPIRE:
 		return job->algorithm == INAGG_CANARY;
-	return call == INAGG_CALL_PANAMA && job->algorithm == INAGG_PANAMA;
+	case INAGG_CALL_TICK:
+		return job->algorithm == INAGG_CANARY || job->algorithm == INAGG_TRIO;
+	case INAGG_CALL_COMBINED:
+		return inagg_call_of(job) == INAGG_CALL_COMBINE;
+	case INAGG_CALL_PANAMA:
+		return job->algorithm == INAGG_PANAMA;
+	}
+	return 0;
 }
 
 /* `members`: index job.index * INAGG_MAX_RANKS + rank, value struct inagg_member. */

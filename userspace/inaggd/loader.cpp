@@ -239,16 +239,19 @@ void Loader::load(const SwitchSizes &sizes) {
 }
 
 void Loader::provide(const inagg_job &job) {
+    std::vector<const char *> missing;
     for (const inagg_program &program : inagg_programs) {
         uint32_t id = 0; // of the program that is there
         if ((program.call == inagg_call_of(&job) || inagg_also_calls(&job, program.call)) &&
             bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.algorithms), &program.call, &id))
-            load_further(program);
+            missing.push_back(program.name);
     }
+    if (!missing.empty())
+        load_further(missing);
 }
 
-// One more of the programs, over the maps of those that are there.
-void Loader::load_further(const inagg_program &wanted) {
+// More of the programs, over the maps of those that are there.
+void Loader::load_further(const std::vector<const char *> &wanted) {
     const std::unique_ptr<switch_bpf, void (*)(switch_bpf *)> further(switch_bpf__open(), switch_bpf__destroy);
     if (!further)
         throw Error("switch program: {}", system_text(errno));
@@ -261,7 +264,8 @@ void Loader::load_further(const inagg_program &wanted) {
     }
     bpf_program *program;
     bpf_object__for_each_program(program, further->obj) bpf_program__set_autoload(program, false);
-    bpf_program__set_autoload(program_of(further->obj, wanted.name), true);
+    for (const char *name : wanted)
+        bpf_program__set_autoload(program_of(further->obj, name), true);
     need_loaded(further.get(), switch_bpf__load(further.get()));
 }
 

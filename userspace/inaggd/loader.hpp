@@ -11,7 +11,6 @@
 #include <vector>
 
 struct inagg_job;
-struct inagg_program;
 struct switch_bpf;
 
 namespace inaggd {
@@ -66,7 +65,7 @@ public:
 
 private:
     void load(const SwitchSizes &sizes);
-    void load_further(const inagg_program &wanted);
+    void load_further(const std::vector<const char *> &wanted);
     void reuse_or_create(const SwitchSizes &sizes);
     void pin_new_maps();
     void pin_programs() const;
