@@ -31,6 +31,14 @@ template <typename Value> const char *find_name(const std::map<std::string, Valu
     return "?";
 }
 
+// In --help, where completion finds them.
+template <typename Value> std::string values_of(const std::map<std::string, Value> &names) {
+    std::string list;
+    for (const auto &[name, value] : names)
+        list += (list.empty() ? "{" : ",") + name;
+    return list + "}";
+}
+
 struct Range {
     size_t first = 4 << 10, last = 64 << 20, factor = 4;
 };
@@ -83,18 +91,42 @@ Straggler parse_straggler(const std::string &text) {
     return {rank, std::chrono::microseconds(static_cast<int64_t>(time * found->second)), every};
 }
 
-void check_arguments(const Arguments &args, const Range &range) {
-    if (args.counts.empty()) {
-        check_range(range);
-        check_memory("--end", range.last, 1, args);
+// Every type with every operator, in every size.
+struct Matrix {
+    std::vector<inagg_dtype> dtypes = {INAGG_FLOAT32};
+    std::vector<inagg_op> ops = {INAGG_SUM};
+    std::vector<size_t> counts; // or a range of sizes
+    Range range;
+};
+
+void check_sizes(const Matrix &matrix, const Arguments &args) {
+    if (matrix.counts.empty()) {
+        check_range(matrix.range);
+        check_memory("--end", matrix.range.last, 1, args);
     }
-    for (size_t count : args.counts) {
+    for (size_t count : matrix.counts) {
         if (count == 0)
             throw CLI::ValidationError("--count", "0 elements: give at least 1");
-        check_memory("--count", count, element_bytes(args.dtype), args);
+        for (inagg_dtype dtype : matrix.dtypes)
+            check_memory("--count", count, element_bytes(dtype), args);
     }
-    if (args.op == INAGG_AVG && args.dtype == INAGG_INT32)
-        throw CLI::ValidationError("--op", "avg of int32 is no int32: give a --dtype of floats");
+}
+
+std::vector<Operation> operations_of(const Matrix &matrix, Collective collective) {
+    std::vector<Operation> operations;
+    for (inagg_dtype dtype : matrix.dtypes)
+        for (inagg_op op : matrix.ops) {
+            if (op == INAGG_AVG && dtype == INAGG_INT32)
+                throw CLI::ValidationError("--op", "avg of int32 is no int32: give a --dtype of floats");
+            for (size_t count : matrix.counts.empty() ? counts_of(matrix.range, element_bytes(dtype)) : matrix.counts)
+                operations.push_back({dtype, op, collective == Collective::barrier ? 0 : count});
+        }
+    if (collective == Collective::barrier)
+        operations.resize(1);
+    return operations;
+}
+
+void check_arguments(const Arguments &args) {
     if (args.inflight > 1 && args.collective != Collective::allreduce)
         throw CLI::ValidationError("--inflight", "only allreduce has a non-blocking form");
     if (args.iterations == 0 && (!args.check || args.collective == Collective::barrier))
@@ -103,12 +135,12 @@ void check_arguments(const Arguments &args, const Range &range) {
 
 // Options of the join, each with the environment variable that it overrides.
 struct JoinOption {
-    std::string flag, variable, help, value = {};
+    std::string flag, variable, help, type = "TEXT", value = {};
 };
 
 void add_join_options(CLI::App &app, std::vector<JoinOption> &options) {
     for (JoinOption &option : options)
-        app.add_option(option.flag, option.value, option.help + " (" + option.variable + ")")->group("Join");
+        app.add_option(option.flag, option.value, option.help + " (" + option.variable + ")")->type_name(option.type)->group("Join");
 }
 
 void export_join_options(const CLI::App &app, const std::vector<JoinOption> &options) {
@@ -126,14 +158,15 @@ const char *name_of(Collective collective) { return find_name(collectives, colle
 
 Arguments parse_arguments(int argc, char **argv) {
     Arguments args;
-    Range range;
+    Matrix matrix;
+    Range &range = matrix.range;
     CLI::App app{
         "Measure and check the collective operations of inagg, in the manner of nccl-tests. Run one\n"
         "process per rank (inagg-netns, mpirun, torchrun, srun); rank 0 prints."};
     app.set_version_flag("--version", inagg_version());
-    app.add_option("collective", args.collective, "allreduce, broadcast, reduce or barrier")
+    app.add_option("collective", args.collective, "What to measure")
         ->required()
-        ->transform(CLI::CheckedTransformer(collectives).description(""));
+        ->transform(CLI::CheckedTransformer(collectives).description(values_of(collectives)));
     app.add_option("-b,--begin", range.first, "Smallest size in bytes: 4, 4K, 64M; default 4K")
         ->transform(CLI::AsSizeValue(false).description(""))
         ->transform(CLI::Validator("").operation(check_sign));
@@ -142,17 +175,21 @@ Arguments parse_arguments(int argc, char **argv) {
         ->transform(CLI::Validator("").operation(check_sign));
     app.add_option("-f,--factor", range.factor, "From one size to the next; default 4")
         ->check(CLI::Range(2, 1 << 20));
-    app.add_option("--count", args.counts, "Elements instead of sizes, for example 1,353")
+    app.add_option("--count", matrix.counts, "Elements instead of sizes, for example 1,353")
         ->delimiter(',')
         ->check(CLI::Validator("").operation(check_sign))
         ->excludes("--begin", "--end", "--factor");
     app.add_option("-n,--iterations", args.iterations, "Timed iterations; default 20")
         ->check(CLI::NonNegativeNumber);
     app.add_option("-w,--warmup", args.warmup, "Iterations before; default 5")->check(CLI::NonNegativeNumber);
-    app.add_option("-d,--dtype", args.dtype, "int32, float32, float16 or bfloat16; default float32")
-        ->transform(CLI::CheckedTransformer(dtypes).description(""));
-    app.add_option("-o,--op", args.op, "sum, min, max or avg, the sum divided by the ranks in it; default sum")
-        ->transform(CLI::CheckedTransformer(operators).description(""));
+    app.add_option("-d,--dtype", matrix.dtypes, "Type of the elements, or several with commas; default float32")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->transform(CLI::CheckedTransformer(dtypes).description(values_of(dtypes)));
+    app.add_option("-o,--op", matrix.ops, "Operator, or several; avg: the sum divided by the ranks in it; default sum")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->transform(CLI::CheckedTransformer(operators).description(values_of(operators)));
     app.add_option("--inflight", args.inflight, "Tensors in flight (allreduce); default 1")
         ->check(CLI::Range(1, 1024));
     app.add_flag("--check", args.check, "Compare every element with the exact result of random data");
@@ -171,26 +208,23 @@ Arguments parse_arguments(int argc, char **argv) {
         {"--job", "INAGG_JOB", "Job number"},
         {"--rank", "INAGG_RANK", "This process's rank"},
         {"--size", "INAGG_SIZE", "Ranks in the job"},
-        {"--algorithm", "INAGG_ALGORITHM", "switchml, trio, atp, panama or canary"},
+        {"--algorithm", "INAGG_ALGORITHM", "Who adds, and where", "TEXT:{switchml,trio,atp,panama,canary}"},
         {"--expiry", "INAGG_EXPIRY", "trio: a block waits so long for its next rank, 10ms"},
         {"--quorum", "INAGG_QUORUM", "trio: so many ranks decide a block, 3 or 0.88"},
-        {"--transport", "INAGG_TRANSPORT", "udp, kernel, afxdp, xdp or auto"},
+        {"--transport", "INAGG_TRANSPORT", "How packets leave and come", "TEXT:{udp,kernel,afxdp,xdp,auto}"},
         {"--timeout", "INAGG_TIMEOUT_MS", "Deadline in milliseconds"}};
     add_join_options(app, join);
 
     try {
         app.parse(argc, argv);
         range.last = app.count("--end") ? range.last : std::max(range.first, range.last);
-        check_arguments(args, range);
+        check_arguments(args);
+        check_sizes(matrix, args);
+        args.operations = operations_of(matrix, args.collective);
     } catch (const CLI::ParseError &error) {
         std::exit(app.exit(error));
     }
     export_join_options(app, join);
-
-    if (args.collective == Collective::barrier)
-        args.counts = {0};
-    else if (args.counts.empty())
-        args.counts = counts_of(range, element_bytes(args.dtype));
     return args;
 }
 

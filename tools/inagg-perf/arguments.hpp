@@ -22,11 +22,18 @@ struct Straggler {
     unsigned every; // iterations
 };
 
-struct Arguments {
-    Collective collective = Collective::allreduce;
+// What one row measures.
+struct Operation {
     inagg_dtype dtype = INAGG_FLOAT32;
     inagg_op op = INAGG_SUM;
-    std::vector<size_t> counts; // elements of each row
+    size_t count = 0; // elements
+
+    bool operator==(const Operation &) const = default;
+};
+
+struct Arguments {
+    Collective collective = Collective::allreduce;
+    std::vector<Operation> operations;
     int iterations = 20;
     int warmup = 5;
     int check_iterations = 2;

@@ -67,16 +67,17 @@ struct Tensor {
 
 class Bench {
 public:
-    Bench(const Arguments &args, Communicator &comm, size_t count) : args_(args), comm_(comm), count_(count) {
+    Bench(const Arguments &args, Communicator &comm, const Operation &operation)
+        : args_(args), comm_(comm), operation_(operation), count_(operation.count), dtype_(operation.dtype) {
         // A broadcast has one buffer only.
         bool in_place = args.in_place || args.collective == Collective::broadcast;
         for (int i = 0; i < args.inflight; i++)
-            tensors_.emplace_back(count * element_bytes(args.dtype), in_place);
+            tensors_.emplace_back(count_ * element_bytes(dtype_), in_place);
     }
 
     Row run() {
         Row row;
-        row.count = count_;
+        row.operation = operation_;
         const inagg_stats_t before = comm_.stats();
         if (args_.iterations)
             time(row);
@@ -92,7 +93,7 @@ private:
 
     Pattern pattern(uint32_t iteration) const {
         const inagg_options &options = comm_.options();
-        return {args_, comm_.size(), options.scale, iteration, options.key[0] != '\0'};
+        return {args_, operation_, comm_.size(), options.scale, iteration, options.key[0] != '\0'};
     }
 
     bool has_result() const { return args_.collective != Collective::reduce || comm_.rank() == root; }
@@ -102,11 +103,11 @@ private:
         std::byte *recv = has_result() ? tensor.recv().data() : nullptr;
         switch (args_.collective) {
         case Collective::allreduce:
-            return require(inagg_allreduce(comm_.get(), send, recv, count_, args_.dtype, args_.op));
+            return require(inagg_allreduce(comm_.get(), send, recv, count_, dtype_, operation_.op));
         case Collective::broadcast:
-            return require(inagg_broadcast(comm_.get(), recv, count_, args_.dtype, root));
+            return require(inagg_broadcast(comm_.get(), recv, count_, dtype_, root));
         case Collective::reduce:
-            return require(inagg_reduce(comm_.get(), send, recv, count_, args_.dtype, args_.op, root));
+            return require(inagg_reduce(comm_.get(), send, recv, count_, dtype_, operation_.op, root));
         case Collective::barrier:
             return comm_.barrier();
         }
@@ -122,8 +123,8 @@ private:
         straggle();
         if (args_.inflight == 1)
             return blocking(tensor);
-        require(inagg_iallreduce(comm_.get(), tensor.send.data(), tensor.recv().data(), count_, args_.dtype,
-                                 args_.op, &tensor.request));
+        require(inagg_iallreduce(comm_.get(), tensor.send.data(), tensor.recv().data(), count_, dtype_,
+                                 operation_.op, &tensor.request));
     }
 
     void finish(Tensor &tensor) {
@@ -143,7 +144,7 @@ private:
         for (uint64_t block = 0; block < outcome.blocks; block++) {
             const size_t first = block * outcome.block_elements;
             wrong += pattern.wrong(first, std::min<size_t>(outcome.block_elements, count_ - first),
-                                   result + first * element_bytes(args_.dtype), inagg_last_contributors(block));
+                                   result + first * element_bytes(dtype_), inagg_last_contributors(block));
         }
         return wrong;
     }
@@ -217,7 +218,9 @@ private:
 
     const Arguments &args_;
     Communicator &comm_;
+    Operation operation_;
     size_t count_;
+    inagg_dtype dtype_;
     std::vector<Tensor> tensors_;
     unsigned iteration_ = 0;
 };
@@ -231,8 +234,8 @@ bool run(const Arguments &args) {
 
     if (printing)
         report.header();
-    for (size_t count : args.counts) {
-        Row row = Bench(args, comm, count).run();
+    for (const Operation &operation : args.operations) {
+        Row row = Bench(args, comm, operation).run();
         if (printing)
             report.row(row);
         wrong += row.wrong.value_or(0);

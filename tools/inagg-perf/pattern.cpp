@@ -79,9 +79,10 @@ int32_t ordered(int32_t bits, int32_t magnitude_mask) { return bits ^ ((bits >> 
 
 } // namespace
 
-Pattern::Pattern(const Arguments &args, unsigned ranks, int32_t scale, uint32_t iteration, bool verified)
-    : collective_(args.collective), dtype_(args.dtype), op_(args.op == INAGG_AVG ? INAGG_SUM : args.op),
-      average_(args.op == INAGG_AVG), all_(~uint64_t{0} >> (64 - ranks)),
+Pattern::Pattern(const Arguments &args, const Operation &operation, unsigned ranks, int32_t scale, uint32_t iteration,
+                 bool verified)
+    : collective_(args.collective), dtype_(operation.dtype), op_(operation.op == INAGG_AVG ? INAGG_SUM : operation.op),
+      average_(operation.op == INAGG_AVG), all_(~uint64_t{0} >> (64 - ranks)),
       key_(mix64(args.seed + 0x9e3779b97f4a7c15 * (iteration + 1))) {
     if (collective_ == Collective::broadcast || dtype_ == INAGG_INT32) {
         domain_ = Domain::raw;

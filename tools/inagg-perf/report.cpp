@@ -50,7 +50,8 @@ void Report::header() const {
 }
 
 void Report::row(const Row &row) const {
-    size_t bytes = row.count * element_bytes(args_.dtype);
+    const auto &[dtype, op, count] = row.operation;
+    size_t bytes = count * element_bytes(dtype);
     std::optional<double> algbw, busbw;
     if (row.time_us && *row.time_us > 0) {
         algbw = bytes * 8 / *row.time_us / 1e3;
@@ -58,8 +59,8 @@ void Report::row(const Row &row) const {
     }
     std::string hash = row.hash ? fmt::format("{:016x}", *row.hash) : "-";
     if (!args_.json) {
-        print(fmt::format("{:>12} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}{}  {:<16}{}", bytes, row.count,
-                          name_of(args_.dtype), name_of(args_.op), text(row.time_us), text(algbw),
+        print(fmt::format("{:>12} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}{}  {:<16}{}", bytes, count,
+                          name_of(dtype), name_of(op), text(row.time_us), text(algbw),
                           text(busbw), row.wrong ? std::to_string(*row.wrong) : "-",
                           leaves_ranks_out() ? fmt::format("{:>10}", row.degraded) : "", hash,
                           row.same ? "" : "  RANKS DIFFER"));
@@ -67,9 +68,9 @@ void Report::row(const Row &row) const {
     }
     Json object = {{"collective", name_of(args_.collective)},
                    {"size", bytes},
-                   {"count", row.count},
-                   {"dtype", name_of(args_.dtype)},
-                   {"op", name_of(args_.op)},
+                   {"count", count},
+                   {"dtype", name_of(dtype)},
+                   {"op", name_of(op)},
                    {"algorithm", comm_.options().algorithm},
                    {"transport", comm_.transport()},
                    {"workers", comm_.size()},

@@ -11,7 +11,7 @@
 namespace perf {
 
 struct Row {
-    size_t count = 0;
+    Operation operation;
     std::optional<double> time_us, time_mean_us; // maximum over ranks of the median and the mean
     std::optional<uint64_t> wrong, hash;         // with --check; wrong elements summed over ranks
     bool same = true;                            // all ranks have the same hash

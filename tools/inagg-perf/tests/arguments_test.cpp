@@ -38,6 +38,11 @@ TEST(ArgumentsDeathTest, RefusesAveragesOfIntegersAndStragglersOfNoTime) {
         expect_refused({"allreduce", "--straggle", text}, "--straggle: .*give RANK:TIME");
 }
 
+TEST(ArgumentsDeathTest, RefusesTypesThatAreNone) {
+    expect_refused({"allreduce", "-d", "int32,int64"}, "--dtype: .*int64");
+    expect_refused({"allreduce", "-d", "float32,int32", "-o", "sum,avg"}, "--op: avg of int32");
+}
+
 TEST(Arguments, Stragglers) {
     const auto one = parse({"allreduce", "--straggle", "3:2.5ms"}).straggler;
     ASSERT_TRUE(one);
@@ -53,10 +58,34 @@ TEST(ArgumentsDeathTest, RefusesWhatExceedsMemory) {
     expect_refused({"allreduce", "-e", "1G", "--inflight", "1024", "--begin", "99999999999999999999"}, "less than");
 }
 
+using Operations = std::vector<Operation>;
+
+Operations operations(std::vector<std::string> words) { return parse(std::move(words)).operations; }
+
 TEST(Arguments, SizesEndAtTheLargestThatIsAsked) {
-    EXPECT_EQ(parse({"allreduce", "-b", "4", "-e", "64"}).counts, (std::vector<size_t>{1, 4, 16}));
-    EXPECT_EQ(parse({"allreduce", "-b", "4K", "-e", "5000", "-f", "1048576"}).counts, std::vector<size_t>{1024});
-    EXPECT_EQ(parse({"allreduce", "-n", "0", "--check", "--count", "1,353"}).counts, (std::vector<size_t>{1, 353}));
+    const auto floats = [](std::vector<size_t> counts) {
+        Operations of;
+        for (size_t count : counts)
+            of.push_back({INAGG_FLOAT32, INAGG_SUM, count});
+        return of;
+    };
+    EXPECT_EQ(operations({"allreduce", "-b", "4", "-e", "64"}), floats({1, 4, 16}));
+    EXPECT_EQ(operations({"allreduce", "-b", "4K", "-e", "5000", "-f", "1048576"}), floats({1024}));
+    EXPECT_EQ(operations({"allreduce", "-n", "0", "--check", "--count", "1,353"}), floats({1, 353}));
+}
+
+TEST(Arguments, EveryTypeWithEveryOperatorInEverySize) {
+    EXPECT_EQ(operations({"allreduce", "-d", "int32,float16", "-o", "sum,max", "-b", "8", "-e", "16", "-f", "2"}),
+              (Operations{{INAGG_INT32, INAGG_SUM, 2},
+                          {INAGG_INT32, INAGG_SUM, 4},
+                          {INAGG_INT32, INAGG_MAX, 2},
+                          {INAGG_INT32, INAGG_MAX, 4},
+                          {INAGG_FLOAT16, INAGG_SUM, 4},
+                          {INAGG_FLOAT16, INAGG_SUM, 8},
+                          {INAGG_FLOAT16, INAGG_MAX, 4},
+                          {INAGG_FLOAT16, INAGG_MAX, 8}}));
+    EXPECT_EQ(operations({"-d", "int32", "allreduce", "--count", "7"}), (Operations{{INAGG_INT32, INAGG_SUM, 7}}));
+    EXPECT_EQ(operations({"barrier", "-d", "int32,float16"}), (Operations{{INAGG_INT32, INAGG_SUM, 0}}));
 }
 
 } // namespace

@@ -79,9 +79,7 @@ TEST(Pattern, AcceptsTheExactResultOfFloats) {
         for (inagg_dtype dtype : floats)
             for (inagg_op op : operators)
                 for (uint32_t iteration = 1; iteration < 6; iteration++) {
-                    args.dtype = dtype;
-                    args.op = op;
-                    Pattern pattern(args, ranks, INAGG_SCALE_AUTO, iteration);
+                    Pattern pattern(args, {dtype, op}, ranks, INAGG_SCALE_AUTO, iteration);
                     auto result = reduce(pattern, dtype, op, ranks);
                     EXPECT_EQ(pattern.wrong(count, result.data()), 0U)
                         << ranks << " ranks, " << name_of(dtype) << ", " << name_of(op);
@@ -93,10 +91,8 @@ TEST(Pattern, KnowsTheResultOfSomeRanks) {
     Arguments args;
     for (inagg_dtype dtype : floats)
         for (inagg_op op : {INAGG_SUM, INAGG_AVG}) {
-            args.dtype = dtype;
-            args.op = op;
             const size_t bytes = element_bytes(dtype), first = 300, some = 700;
-            Pattern pattern(args, 5, INAGG_SCALE_AUTO, 1);
+            Pattern pattern(args, {dtype, op}, 5, INAGG_SCALE_AUTO, 1);
             std::vector<std::byte> one(count * bytes), other(count * bytes), result(some * bytes);
             pattern.fill(1, count, one.data());
             pattern.fill(4, count, other.data());
@@ -112,8 +108,7 @@ TEST(Pattern, KnowsTheResultOfSomeRanks) {
 
 TEST(Pattern, IntegersWrap) {
     Arguments args;
-    args.dtype = INAGG_INT32;
-    Pattern pattern(args, 7, INAGG_SCALE_AUTO, 1);
+    Pattern pattern(args, {INAGG_INT32}, 7, INAGG_SCALE_AUTO, 1);
     std::vector<uint32_t> data(count), sum(count);
     for (unsigned rank = 0; rank < 7; rank++) {
         pattern.fill(rank, count, reinterpret_cast<std::byte *>(data.data()));
@@ -126,8 +121,7 @@ TEST(Pattern, IntegersWrap) {
 TEST(Pattern, SeesEveryWrongBit) {
     Arguments args;
     for (inagg_dtype dtype : floats) {
-        args.dtype = dtype;
-        Pattern pattern(args, 4, INAGG_SCALE_AUTO, 1);
+        Pattern pattern(args, {dtype}, 4, INAGG_SCALE_AUTO, 1);
         auto result = reduce(pattern, dtype, INAGG_SUM, 4);
         for (size_t at : {size_t{0}, result.size() / 2, result.size() - 1})
             for (int bit = 0; bit < 8; bit++) {
@@ -142,15 +136,15 @@ TEST(Pattern, DependsOnSeedRankAndIteration) {
     Arguments args, other;
     other.seed = 2;
     std::vector<std::byte> base(count * 4), data(count * 4);
-    Pattern pattern(args, 4, INAGG_SCALE_AUTO, 1);
+    Pattern pattern(args, {}, 4, INAGG_SCALE_AUTO, 1);
     pattern.fill(0, count, base.data());
     pattern.fill(0, count, data.data());
     EXPECT_EQ(data, base);
     pattern.fill(1, count, data.data());
     EXPECT_NE(data, base);
-    Pattern(args, 4, INAGG_SCALE_AUTO, 2).fill(0, count, data.data());
+    Pattern(args, {}, 4, INAGG_SCALE_AUTO, 2).fill(0, count, data.data());
     EXPECT_NE(data, base);
-    Pattern(other, 4, INAGG_SCALE_AUTO, 1).fill(0, count, data.data());
+    Pattern(other, {}, 4, INAGG_SCALE_AUTO, 1).fill(0, count, data.data());
     EXPECT_NE(data, base);
 }
 
@@ -158,7 +152,7 @@ TEST(Pattern, OutliersDoNotFitTheScaleAndTheirSumsAreExact) {
     constexpr int scale = 10;
     Arguments args;
     args.outliers = 100;
-    Pattern pattern(args, 8, scale, 1);
+    Pattern pattern(args, {}, 8, scale, 1);
     const auto result = reduce(pattern, INAGG_FLOAT32, INAGG_SUM, 8);
     EXPECT_EQ(pattern.wrong(count, result.data()), 0U);
     EXPECT_EQ(pattern.wrong(50, count - 50, result.data() + 50 * 4, 0xff), 0U);
@@ -169,15 +163,15 @@ TEST(Pattern, OutliersDoNotFitTheScaleAndTheirSumsAreExact) {
         large += !fits;
     }
     EXPECT_GT(large, 45U);
-    const auto usual = reduce(Pattern(args, 8, INAGG_SCALE_AUTO, 1), INAGG_FLOAT32, INAGG_SUM, 8);
+    const auto usual = reduce(Pattern(args, {}, 8, INAGG_SCALE_AUTO, 1), INAGG_FLOAT32, INAGG_SUM, 8);
     args.outliers = 0;
-    EXPECT_EQ(usual, reduce(Pattern(args, 8, INAGG_SCALE_AUTO, 1), INAGG_FLOAT32, INAGG_SUM, 8));
+    EXPECT_EQ(usual, reduce(Pattern(args, {}, 8, INAGG_SCALE_AUTO, 1), INAGG_FLOAT32, INAGG_SUM, 8));
 }
 
 TEST(Pattern, KeepsToAScaleFixedByHand) {
     constexpr int scale = 10;
     Arguments args;
-    Pattern pattern(args, 8, scale, 1);
+    Pattern pattern(args, {}, 8, scale, 1);
     std::vector<float> data(count);
     for (unsigned rank = 0; rank < 8; rank++) {
         pattern.fill(rank, count, reinterpret_cast<std::byte *>(data.data()));
