@@ -14,15 +14,12 @@ ODD = ("--count", "1,2,31,352,353,705,10007", *QUICK)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_types(tmp_path, transport, dtype):
-    allreduce(tmp_path, 4, *SIZES, "-d", dtype, transport=transport)
+def test_types(tmp_path, transport):
+    allreduce(tmp_path, 4, *SIZES, "-d", DTYPES, transport=transport)
 
 
-@pytest.mark.parametrize("operator", ["min", "max"])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_operators(tmp_path, operator, dtype):
-    allreduce(tmp_path, 3, *SMALL, "-d", dtype, "-o", operator)
+def test_operators(tmp_path):
+    allreduce(tmp_path, 3, *SMALL, "-d", DTYPES, "-o", "min,max")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -48,9 +45,8 @@ def test_workers(tmp_path, workers, transport):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_odd_sizes(tmp_path, transport, dtype):
-    allreduce(tmp_path, 3, *ODD, "-d", dtype, transport=transport)
+def test_odd_sizes(tmp_path, transport):
+    allreduce(tmp_path, 3, *ODD, "-d", "float32,float16", transport=transport)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -38,17 +38,15 @@ def canary(tmp_path, workers, *perf, options=(), switches=("inagg",), transport=
     return Result(run, workers)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_types(tmp_path, dtype):
-    result = canary(tmp_path, 4, "-b", "4K", "-e", "256K", "-f", 8, *QUICK, "-d", dtype, options=("--ipv6",))
+def test_types(tmp_path):
+    result = canary(tmp_path, 4, "-b", "4K", "-e", "256K", "-f", 8, *QUICK, "-d", DTYPES, options=("--ipv6",))
     # the leader's elements are not among them
     assert 0.8 * 3 / 4 < result.total("additions") / result.counters["blocks"] <= 3 / 4 * 1.2
     assert result.total("completions") > 0
 
 
-@pytest.mark.parametrize("op", ["min", "avg"])
-def test_operators_by_af_xdp(tmp_path, op):
-    canary(tmp_path, 3, "-b", "64K", "-e", "64K", *QUICK, "-o", op, transport="afxdp")
+def test_operators_by_af_xdp(tmp_path):
+    canary(tmp_path, 3, "-b", "64K", "-e", "64K", *QUICK, "-o", "min,avg", transport="afxdp")
 
 
 @pytest.mark.parametrize("options", [("--loss", 0.01, "--dup", 0.05, "--reorder", 0.1), ("--loss", 0.05), ("--corrupt", 0.01)])

@@ -15,20 +15,17 @@ LINKS = {
 }
 
 transports = pytest.mark.parametrize("transport", TRANSPORTS)
-dtypes = pytest.mark.parametrize("dtype", DTYPES)
 
 
 @transports
-@dtypes
-def test_sizes(tmp_path, transport, dtype):
-    allreduce(tmp_path, 4, "-b", "4K", "-e", "64M", "-f", 4, "-n", 5, "-w", 1, "-d", dtype, transport=transport, limit=HOUR)
+def test_sizes(tmp_path, transport):
+    allreduce(tmp_path, 4, "-b", "4K", "-e", "64M", "-f", 4, "-n", 5, "-w", 1, "-d", DTYPES, transport=transport, limit=HOUR)
 
 
 @transports
-@dtypes
 @pytest.mark.parametrize("links", LINKS)
-def test_links(tmp_path, transport, dtype, links):
-    result = allreduce(tmp_path, 4, "-b", "4K", "-e", "64M", "-f", 4, "-n", 2, "-w", 0, "-d", dtype, transport=transport,
+def test_links(tmp_path, transport, links):
+    result = allreduce(tmp_path, 4, "-b", "4K", "-e", "64M", "-f", 4, "-n", 2, "-w", 0, "-d", DTYPES, transport=transport,
                        options=LINKS[links], limit=HOUR)
     if "duplicates" not in links:
         assert_lossy(result)
@@ -43,14 +40,12 @@ def test_workers(tmp_path, transport, workers, loss):
 
 
 @transports
-@dtypes
-@pytest.mark.parametrize("operator", ["sum", "min", "max"])
 @pytest.mark.parametrize("mtu", [1280, 1500, 3498])
 @pytest.mark.parametrize("family", [(), ("--ipv6",)])
-def test_odd_sizes(tmp_path, transport, dtype, operator, mtu, family):
+def test_odd_sizes(tmp_path, transport, mtu, family):
     around = {count + more for count in (32, 288, 320, 352, 704, 832, 128 * 320, 128 * 352) for more in (-1, 0, 1)}
     counts = ",".join(map(str, sorted(around | {1, 2, 10007})))
-    allreduce(tmp_path, 3, "--count", counts, "-n", 1, "-w", 0, "-d", dtype, "-o", operator, transport=transport,
+    allreduce(tmp_path, 3, "--count", counts, "-n", 1, "-w", 0, "-d", DTYPES, "-o", "sum,min,max", transport=transport,
               options=("--mtu", mtu, *family), limit=HOUR)
 
 
