@@ -24,6 +24,8 @@ from network import BPFFS, BUILD, DIR, ROOT, attached, build_network, die_with_p
 PORTS = ["p0", "p1", "p2"]
 ELEMENTS = 32
 PATIENCE = 20  # seconds until a missing packet is a failure
+TRIO = 1
+DECIDES_EARLY = "--job=8:size=3,elements=32,algorithm=trio,expiry=10ms"  # for late_rank()
 
 
 def wire_types():
@@ -149,6 +151,20 @@ def busy_switch(hosts):
     Worker(hosts[2], 0, nonce=workers[0].nonce).contribute(9, 1)
     until(lambda: ctl("drops"), "the stranger's packet is dropped")
     return workers
+
+
+def late_rank(hosts):
+    """Job 8 of an agent with DECIDES_EARLY decides a block without its rank 2."""
+    workers = [Worker(hosts[rank], rank, size=3, algorithm=TRIO, job=8).join() for rank in range(3)]
+
+    def decided():
+        for worker in workers[:2]:
+            worker.contribute(0, 1)
+        answers = [worker.receive(0.05) for worker in workers[:2]]
+        return any(answer and answer[0] == "RESULT" for answer in answers)
+
+    until(decided, "a block is decided without rank 2")
+    until(lambda: ctl("job", "show", "8")["stragglers"], "rank 2 is a straggler")
 
 
 class Agent:

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from agent import Agent, Worker, ctl, drops, main, until
+from agent import ELEMENTS, Agent, Worker, ctl, drops, main, start_fails, until
 from network import BPFFS, BUILD, ROOT, die_with_parent, inside, run
 
 CTL = BUILD / "bin/inaggctl"
@@ -116,8 +116,37 @@ def test_no_module(_):
     expect(examine()[0], "AF_INAGG", "ok" if Path("/proc/net/inagg").exists() else "warn")
 
 
-def test_no_compiler(_):
-    expect(examine(environment={"PATH": "/nonexistent"})[0], "clang", "warn", "apt install clang")
+def test_a_kernel_update_without_headers(_):
+    if Path("/proc/net/inagg").exists():
+        print("SKIP: the module is loaded")
+        return
+    dkms, release = Path("/var/lib/dkms/inagg"), os.uname().release
+    with changed(["mount", "--no-mtab", "-t", "tmpfs", "tmpfs", "/var/lib"], ["umount", "--no-mtab", "/var/lib"]):
+        (dkms / "0.1.0").mkdir(parents=True)
+        (dkms / f"kernel-{release}1-x86_64").touch()  # another kernel
+        expect(examine()[0], "AF_INAGG", "warn", f"for {release}", f"apt install linux-headers-{release} && dkms autoinstall")
+        (dkms / f"kernel-{release}-x86_64").touch()
+        expect(examine()[0], "AF_INAGG", "warn", "no such address family", "modprobe af_inagg")
+
+
+def test_programs_that_are_not_installed(_):
+    for program in ("clang", "bpftool"):
+        expect(examine()[0], program, "ok", f"/{program}")
+    with tempfile.TemporaryDirectory() as empty:
+        run("mount", "--no-mtab", "--bind", empty, "/usr/sbin")  # where it looks, too
+        try:
+            found, status = examine(environment={"PATH": "/nonexistent"})
+        finally:
+            run("umount", "--no-mtab", "/usr/sbin")
+    assert status == 0
+    for program in ("clang", "bpftool"):
+        expect(found, program, "warn", f"apt install {program}")
+
+
+def test_a_kernel_without_btf(_):
+    with changed(["mount", "--no-mtab", "-t", "tmpfs", "tmpfs", "/sys/kernel/btf"], ["umount", "--no-mtab", "/sys/kernel/btf"]):
+        expect(examine()[0], "BTF", "warn", "CONFIG_DEBUG_INFO_BTF")
+    expect(examine()[0], "BTF", "ok")
 
 
 # Interfaces.
@@ -147,21 +176,56 @@ def test_an_interface_without_an_address(_):
         expect(examine("d0")[0], "d0: address", "warn", "ip addr add")
 
 
-def test_another_program_has_the_port(_):
-    pin = BPFFS / "others"
+@contextlib.contextmanager
+def object_file(name):
+    """An XDP program of that name that passes all."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "pass.c").write_text('__attribute__((section("xdp"), used)) int others_pass(void *ctx) { return 2; }\n'
+        (Path(folder) / "pass.c").write_text(f'__attribute__((section("xdp"), used)) int {name}(void *ctx) {{ return 2; }}\n'
                                              'char licence_text[] __attribute__((section("license"), used)) = "GPL";\n')
         run("clang", "-O2", "-g", "-target", "bpf", "-c", f"{folder}/pass.c", "-o", f"{folder}/pass.o")
-        run("bpftool", "prog", "load", f"{folder}/pass.o", pin)
+        yield f"{folder}/pass.o"
+
+
+@contextlib.contextmanager
+def attached_by_hand(name):
+    """That program has the port p0, in generic mode."""
+    pin = BPFFS / "by_hand"
+    with object_file(name) as file:
+        run("bpftool", "prog", "load", file, pin)
     with changed(["bpftool", "net", "attach", "xdpgeneric", "pinned", pin, "dev", "p0"],
                  ["bpftool", "net", "detach", "xdpgeneric", "dev", "p0"]):
-        found, status = examine("p0")
-        assert status == 1
-        expect(found, "p0: other programs", "missing", "others_pass", "xdp off")
-        expect(found, "p0: native XDP", "warn", "generic")
+        yield
     pin.unlink()
-    expect(examine("p0")[0], "p0: other programs", "ok")
+
+
+def expect_owner(state, *words):
+    """Of the port p0, which inaggd cannot take."""
+    found, status = examine("p0")
+    expect(found, "p0: other programs", state, *words)
+    assert (status == 1) == (state == "missing"), found
+    refusal = start_fails("--port=p0", "--check")
+    assert "port p0: another XDP program is attached" in refusal, refusal
+
+
+def test_another_program_has_the_port(_):
+    with attached_by_hand("others_pass"):
+        expect_owner("missing", "others_pass", "ip link set dev p0 xdp off")
+        expect(examine("p0")[0], "p0: native XDP", "warn", "generic")
+    expect(examine("p0")[0], "p0: other programs", "ok", "none")
+
+
+def test_another_switch_has_the_port(_):
+    with attached_by_hand("inagg_switch"):
+        expect_owner("warn", "XDP program inagg_switch is attached", "ip link set dev p0 xdp off")
+    with Agent(f"--bpffs={BPFFS}/second", ports=["p0"]):
+        expect_owner("warn", "XDP program inagg_switch is attached", "ip link set dev p0 xdp off")
+        expect(examine("p0", options=[f"--bpffs={BPFFS}/second"])[0], "p0: other programs", "ok", f"the switch of {BPFFS}/second")
+
+
+def test_the_loader_of_libxdp_has_the_port(_):
+    with attached_by_hand("xdp_dispatcher"):
+        expect_owner("warn", "XDP program xdp_dispatcher is attached", "ip link set dev p0 xdp off")
+        expect(examine("p0", environment={"INAGG_RANK": "0"})[0], "p0: other programs", "ok", "xdp_dispatcher")
 
 
 def test_large_frames(_):
@@ -246,6 +310,21 @@ def test_a_job_that_waits_for_a_rank(hosts):
         expect(examine()[0], "switch: job 7", "ok")
 
 
+def test_ranks_that_are_refused(hosts):
+    with Agent():
+        Worker(hosts[0], 0).join()
+        examine(before=inside(hosts[1]), environment={**WORKER, "INAGG_RANK": "1"})  # its question does not count
+        expect(examine()[0], "switch: refusals", "ok", "none in the last 10 minutes")
+        for _ in range(2):
+            assert Worker(hosts[1], 0).ask() == "TAKEN"
+        assert Worker(hosts[1], 1, size=3).ask() == "SIZE"
+        found, status = examine()
+        assert status == 0 and len(found["switch: refusals"]) == 2, found
+        expect(found, "switch: refusals", "warn", "TAKEN: 2 joins, the last ",
+               " s ago: job 7, rank 0 from p1/10.77.0.11: rank is held by 10.77.0.10", "INAGG_RANK")
+        expect(found, "switch: refusals", "warn", "SIZE: 1 joins", "job 7, rank 1 from p1/10.77.0.11: job has 2 ranks, not 3", "INAGG_SIZE")
+
+
 def test_a_full_switch(hosts):
     with Agent("--slots=256"):
         expect(examine()[0], "switch: slots", "ok", "256 of 256")
@@ -258,6 +337,34 @@ def test_ports_of_different_mtu(_):
         expect(examine()[0], "switch: MTUs", "ok")
         with changed(["ip", "link", "set", "p1", "mtu", "1400"], ["ip", "link", "set", "p1", "mtu", "1500"]):
             expect(examine()[0], "switch: MTUs", "warn", "p1 1400", "p0 1500")
+
+
+def test_a_port_without_a_link(hosts):
+    with Agent():
+        assert "switch: link" not in examine()[0]
+        with changed([*inside(hosts[0]), "ip", "link", "set", "eth0", "down"], [*inside(hosts[0]), "ip", "link", "set", "eth0", "up"]):
+            until(lambda: "switch: link" in examine()[0], "the link is seen to be down")
+            (finding,) = examine()[0]["switch: link"]
+            assert (finding["state"], finding["detail"]) == ("warn", "p0 has none"), finding
+        run(*inside(hosts[0]), "ip", "addr", "replace", "fd77::10/64", "dev", "eth0", "nodad")  # it goes with the link
+        until(lambda: "switch: link" not in examine()[0], "the link is seen to be up")
+
+
+def test_ports_in_generic_mode(_):
+    with changed(["ip", "link", "add", "d0", "type", "bridge"], ["ip", "link", "del", "d0"]):
+        with Agent(ports=["p0", "d0"]):
+            expect(examine()[0], "switch: native XDP", "warn", "slower: d0")
+            expect(examine("d0")[0], "d0: native XDP", "warn", "generic")
+    with Agent():
+        expect(examine()[0], "switch: native XDP", "ok")
+
+
+def test_a_switch_that_cannot_be_read(_):
+    with Agent():
+        found, _ = examine(before=["setpriv", "--reuid=65534", "--clear-groups"])
+        (finding,) = found["switch: state"]
+        assert finding["state"] == "warn" and "--bpffs and --run-dir" in finding["fix"], finding
+        assert "switch: state" not in examine()[0]
 
 
 def test_the_recipes_for_bpftool(hosts):
@@ -273,12 +380,15 @@ def test_the_recipes_for_bpftool(hosts):
 def test_drops_that_mean_something(hosts):
     with Agent():
         workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
-        expect(examine()[0], "switch: drops", "ok")
+        expect(examine()[0], "switch: drops", "ok", "none but of late and doubled packets")
         liar = Worker(hosts[2], 0, nonce=workers[0].nonce)
         liar.generation = workers[0].generation
         liar.contribute(0, 1)
         until(lambda: drops("PORT"), "the forged contribution is counted")
         expect(examine()[0], "switch: drops", "warn", "PORT", "INAGG_RANK")
+        workers[0].send("CONTRIBUTION", generation=workers[0].generation, slot=5000, elements=[1] * ELEMENTS)
+        until(lambda: drops("SLOT"), "the slot that is not there is counted")
+        expect(examine()[0], "switch: drops", "warn", "SLOT: 1 packets", "start the job again")
         workers[0].generation += 1
         workers[0].contribute(0, 1)
         until(lambda: drops("GENERATION"), "the late packet is counted")

@@ -2,21 +2,24 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The agent's page: what it is told beside what inaggctl says, who may read it, and what Chromium makes of it."""
 
+import contextlib
 import http.client
+import http.server
+import itertools
 import json
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 
-from agent import Agent, Worker, busy_switch, ctl, expect_nothing_left, main, start_fails, until
+from agent import DECIDES_EARLY, Agent, busy_switch, ctl, expect_nothing_left, late_rank, main, start_fails, sums, until
 from network import BUILD
 
-PORT = 8077
+PORT, FRONT_PORT = 8077, 8078
+FRESH_FOR = 0.5  # seconds that a state is shown
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-DECIDES_EARLY = "--job=8:size=3,elements=32,algorithm=trio,expiry=10ms"
-TRIO = 1
 
 
 def asked(path, host="127.0.0.1", name=None, method="GET"):
@@ -33,29 +36,31 @@ def state(**where):
     return json.loads(text)
 
 
-def late_rank(hosts):
-    """Job 8 decides a block without its rank 2."""
-    workers = [Worker(hosts[rank], rank, size=3, algorithm=TRIO, job=8).join() for rank in range(3)]
-
-    def decided():
-        for worker in workers[:2]:
-            worker.contribute(0, 1)
-        answers = [worker.receive(0.05) for worker in workers[:2]]
-        return any(answer and answer[0] == "RESULT" for answer in answers)
-
-    until(decided, "a block is decided without rank 2")
-    until(lambda: ctl("job", "show", "8")["stragglers"], "rank 2 is a straggler")
-
-
 def test_the_state_is_what_inaggctl_says(hosts):
     with Agent(f"--web={PORT}"):
         busy_switch(hosts)
-        time.sleep(0.6)  # a state is shown for half a second
+        time.sleep(FRESH_FOR + 0.1)
         seen = state()
         assert seen["status"] == ctl("status")
         assert seen["jobs"] == [ctl("job", "show", "7")]
         assert seen["stats"] == ctl("stats") and seen["drops"] == ctl("drops")
         assert seen["jobs"][0]["joined"] == 2 and {row["job"] for row in seen["stats"]} == {7, None}
+        assert seen["waits"] == []
+
+
+def test_the_state_says_for_whom_a_job_waits(hosts):
+    with Agent(f"--web={PORT}"):
+        early, late = busy_switch(hosts)
+        early.contribute(3, 1)
+        until(lambda: ctl("stats", "--job", "7")[0]["additions"] == 7, "rank 0 is in block 3")
+        assert state()["waits"] == []  # seen for the first time
+        time.sleep(FRESH_FOR + 0.1)
+        (wait,) = state()["waits"]
+        assert FRESH_FOR < wait["seconds"] < 20 and wait == {"job": 7, "ranks": [1], "children": [], "seconds": wait["seconds"]}
+        late.contribute(3, 1)
+        until(lambda: ctl("stats", "--job", "7")[0]["completions"] == 4, "nobody is waited for")
+        time.sleep(FRESH_FOR + 0.1)
+        assert state()["waits"] == []
 
 
 def test_many_lookers_cost_as_much_as_two_a_second(_):
@@ -129,16 +134,74 @@ def trouble_of(page):
     return re.search(r'<p id="trouble"[^>]*>(.*?)</p>', page, re.S).group(1)
 
 
+def rows_of(page):
+    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.S)]
+
+
+def number(cell):
+    return float(cell.replace(",", ""))
+
+
+def browser():
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not found:
+        print("SKIP: no Chromium: run `make deps`")
+    return found
+
+
+@contextlib.contextmanager
+def front(states):
+    """The agent's page with these states, one after the other. To Chromium the time that an answer takes is none."""
+    page = asked("/")[2]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            is_page = self.path == "/"
+            body = (page if is_page else json.dumps(next(states))).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8" if is_page else "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", FRONT_PORT), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{FRONT_PORT}/"
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def traffic(workers, first):
+    """Sums, until the caller has seen enough."""
+    enough = threading.Event()
+
+    def work():
+        for block in itertools.count(first):
+            if enough.is_set():
+                return
+            sums(workers, block)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
 def test_chromium_shows_it(hosts):
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not browser:
-        print("SKIP: no Chromium (apt-get install chromium)")
+    if not browser():
         return
     with Agent(f"--web={PORT}", DECIDES_EARLY):
         busy_switch(hosts)
         late_rank(hosts)
-        page = seen_in(browser, f"http://127.0.0.1:{PORT}/")
-        rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.S)]
+        page = seen_in(browser(), f"http://127.0.0.1:{PORT}/")
+        rows = rows_of(page)
         assert any(row[:3] == ["7", "2/2", "switchml"] for row in rows), rows
         assert any(row[:3] == ["8", "3/3", "trio"] and row[6] != "0" for row in rows), rows
         (straggler,) = [row for row in rows if row[:2] == ["8", "2"]]
@@ -149,17 +212,84 @@ def test_chromium_shows_it(hosts):
         assert not trouble_of(page)
 
 
+def test_chromium_shows_rates_while_traffic_goes_on(hosts):
+    if not browser():
+        return
+
+    def live():
+        while True:
+            time.sleep(FRESH_FOR + 0.1)
+            yield state()
+
+    with Agent(f"--web={PORT}", "--job=7:size=2,slots=2048,elements=32"):  # a slot for each sum
+        with traffic(busy_switch(hosts), 3), front(live()) as url:
+            rows = rows_of(seen_in(browser(), url))
+        (job,) = [row for row in rows if row[:3] == ["7", "2/2", "switchml"]]
+        packets, blocks = map(number, job[3:5])
+        assert blocks > 0 and packets > 1.5 * blocks, job  # two contributions to each, or more
+
+
+def test_chromium_shows_counters_as_rates(hosts):
+    if not browser():
+        return
+    growth = {"packets": 3000, "completions": 84, "elements": 125_000_000, "drops": 14}  # in 2 s
+
+    def states(now):
+        while True:
+            yield now
+            now["uptime_ms"] += 2000
+            (row,) = [row for row in now["stats"] if row["job"] == 7]
+            row.update({counter: row[counter] + more for counter, more in growth.items()}, degraded=5)
+
+    with Agent(f"--web={PORT}"):
+        busy_switch(hosts)
+        with front(states(state())) as url:
+            rows = rows_of(seen_in(browser(), url))
+        assert ["7", "2/2", "switchml", "1,500", "42", "2.000", "5", "7"] in rows, rows
+
+
+def drawing(hosts, **told_of_job):
+    """The rows and the picture of a job of which the agent says this, and that it waits for its rank 1."""
+    with Agent(f"--web={PORT}"):
+        busy_switch(hosts)
+        told = state()
+        assert told["jobs"][0]["parent"] == "none" and not told["jobs"][0]["route"]
+        told["jobs"][0].update(told_of_job)
+        told["waits"] = [{"job": 7, "ranks": [1], "children": [], "seconds": 2.46}]
+        with front(itertools.repeat(told)) as url:
+            page = seen_in(browser(), url)
+    assert not trouble_of(page)
+    (picture,) = re.findall(r"<svg.*?</svg>", page, re.S)
+    texts = re.findall(r"<text[^>]*>([^<]*)", picture)
+    assert re.findall(r'<circle[^>]* class="(\w+)"', picture) == ["joined", "late"]
+    return rows_of(page), texts, re.findall(r'<line[^>]* class="(\w*)"', picture)
+
+
+def test_chromium_draws_a_parent_and_whom_a_job_waits_for(hosts):
+    if not browser():
+        return
+    rows, texts, links = drawing(hosts, parent="10.77.9.1", parent_port="p2")
+    assert ["7", "1", "late, 2.5 s", "", ""] in rows, rows
+    assert texts == ["p2", "10.77.9.1", "p0", "p1", "10.77.0.1", "0", "1", "late"] and links == ["", "", ""]
+
+
+def test_chromium_draws_several_parents_and_which_are_not_in_use(hosts):
+    if not browser():
+        return
+    ups = [{"number": at, "port": f"up{at}", "address": f"10.77.9.{at}", "up": at != 1} for at in range(2)]
+    _, texts, links = drawing(hosts, route={"up": 1, "policy": "default", "timeout_us": 0, "ports": ups})
+    assert texts[:4] == ["up0", "up1", "10.77.9.0", "10.77.9.1"] and links == ["", "down", "", ""]
+
+
 def test_chromium_says_that_the_agent_is_gone(_):
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not browser:
-        print("SKIP: no Chromium (apt-get install chromium)")
+    if not browser():
         return
     with Agent(f"--web={PORT}"):
         page = asked("/")[2]
     with tempfile.NamedTemporaryFile("w", suffix=".html") as file:
         file.write(page)
         file.flush()
-        assert "inaggd does not answer" in trouble_of(seen_in(browser, f"file://{file.name}"))
+        assert "inaggd does not answer" in trouble_of(seen_in(browser(), f"file://{file.name}"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 from netns import BIN, HERE, netns
 
 PLUGIN = HERE.parent.parent / "tools/wireshark/inagg.lua"
-CONTRIBUTION, REQUEST, JOIN, LEAVE, RESULT, CONFIG, REFUSED = "1", "2", "4", "5", "6", "8", "9"
+CONTRIBUTION, REQUEST, JOIN, LEAVE, RESULT, CONFIG, REFUSED, PARTIAL = "1", "2", "4", "5", "6", "8", "9", "10"
 PCAP_HEADER, PCAP_RECORD, UDP_END = 24, 16, 14 + 20 + 8
 
 pytestmark = pytest.mark.skipif(not shutil.which("tshark") or not shutil.which("dumpcap"),
@@ -44,6 +44,14 @@ def fields(path, *names, where=None):
 
 def perf(dtype, *others):
     return (BIN / "inagg-perf", "allreduce", "--count", 1000, "-n", 1, "-w", 0, "-d", dtype, "--check", "--check-iterations", 1, *others)
+
+
+def intact(path, *names):
+    """The fields of a run's packets, with which nothing is wrong."""
+    packets = fields(path, "inagg.type", "inagg.checksum.good", "_ws.expert.message", "_ws.malformed", *names)
+    assert not [packet for packet in packets if packet["inagg.checksum.good"] not in ("1", "True")
+                or packet["_ws.expert.message"] or packet["_ws.malformed"]]
+    return packets
 
 
 def sums(captures, value):
@@ -86,22 +94,80 @@ def test_floats_add_up(tmp_path, dtype, precision):
         assert all(abs(sum(numbers) - total) <= tolerance for *numbers, total in zip(*contributions, result, strict=True))
 
 
+def float32(number):
+    """tshark shows 15 digits of it."""
+    return struct.unpack("f", struct.pack("f", number))[0]
+
+
+def test_floats_of_panama_add_up(tmp_path):
+    """Of such that need no rounding: inagg-perf compares with the exact sum."""
+    blocks = list(sums(capture(tmp_path, 3, *perf("float32"), options=("--algorithm", "panama")), "inagg.value"))
+    assert len(blocks) >= 2 and any(any(result) for _, result, _ in blocks)
+    for contributions, result, _ in blocks:
+        for numbers in zip(*contributions, result, strict=True):
+            *addends, total = map(float32, numbers)
+            assert sum(addends) == total
+
+
 # Packets
 
+IN_EVERY_RUN = {JOIN, CONFIG, CONTRIBUTION, RESULT, LEAVE}
 
-@pytest.mark.parametrize("options", [(), ("--ipv6", "--checked")])
-def test_a_run_from_join_to_leave(tmp_path, options):
-    path = capture(tmp_path, 2, *perf("float32"), options=options)[0]
-    packets = fields(path, "inagg.type", "inagg.checksum.good", "inagg.payload_checksum.good", "inagg.job", "inagg.fan_in",
-                     "inagg.contributor", "inagg.join.nonce", "inagg.config.nonce", "_ws.expert.message")
-    assert {JOIN, CONFIG, CONTRIBUTION, RESULT, LEAVE} <= {packet["inagg.type"] for packet in packets}
-    assert not [packet for packet in packets if packet["inagg.checksum.good"] not in ("1", "True") or packet["_ws.expert.message"]]
+
+@pytest.mark.parametrize("workers, options, types", [
+    (2, (), IN_EVERY_RUN),
+    (2, ("--ipv6", "--checked"), IN_EVERY_RUN),
+    (3, ("--algorithm", "panama"), IN_EVERY_RUN),
+    (2, ("--algorithm", "atp", "--switch", "inagg-ps"), IN_EVERY_RUN),
+    (3, ("--algorithm", "canary"), IN_EVERY_RUN | {PARTIAL}),
+])
+def test_a_run_from_join_to_leave(tmp_path, workers, options, types):
+    path = capture(tmp_path, workers, *perf("float32"), options=options)[0]
+    packets = intact(path, "inagg.payload_checksum.good", "inagg.job", "inagg.contributor", "inagg.join.nonce", "inagg.config.nonce",
+                     "udp.dstport")
+    assert types <= {packet["inagg.type"] for packet in packets}
     checked = [packet["inagg.payload_checksum.good"] in ("1", "True") for packet in packets]
-    assert all(checked) if options else {packet["inagg.type"] for packet, good in zip(packets, checked) if good} <= {JOIN, LEAVE, CONFIG}
+    assert all(checked) if "--checked" in options else {packet["inagg.type"] for packet, good in zip(packets, checked) if good} <= {JOIN, LEAVE, CONFIG}
     assert {packet["inagg.job"] for packet in packets} == {"1"}
-    assert {packet["inagg.contributor"] for packet in packets if packet["inagg.type"] == RESULT} == {"0,1"}
+    # A leader of canary's tells the switch other ranks.
+    assert {packet["inagg.contributor"] for packet in packets if packet["inagg.type"] == RESULT
+            and packet["udp.dstport"] != "12000"} == {",".join(map(str, range(workers)))}
     assert {packet["inagg.join.nonce"] or packet["inagg.config.nonce"] for packet in packets
             if packet["inagg.type"] in (JOIN, CONFIG, LEAVE)} == {packets[0]["inagg.join.nonce"]}
+
+
+def test_results_without_a_straggler_say_so(tmp_path):
+    command = (BIN / "inagg-perf", "allreduce", "--count", 1000, "-n", 4, "-w", 0, "--straggle", "2:200ms:2")
+    early, _, late = capture(tmp_path, 3, *command, options=("--algorithm", "trio", "--expiry", "10ms"))
+    for path in early, late:
+        packets = intact(path, "inagg.contributor", "inagg.flags.degraded", "inagg.count")
+        assert IN_EVERY_RUN <= {packet["inagg.type"] for packet in packets}
+        results = {(packet["inagg.contributor"], packet["inagg.count"], packet["inagg.flags.degraded"] in ("1", "True"))
+                   for packet in packets if packet["inagg.type"] == RESULT}
+        assert {("0,1", "2", True), ("0,1,2", "3", False)} <= results
+        assert all(degraded == (who != "0,1,2") for who, _, degraded in results)
+
+
+def test_partial_sums_on_the_link_to_a_trees_root_add_up(tmp_path):
+    """The root is a server: what XDP takes is not seen by dumpcap."""
+    path = tmp_path / "root.pcap"
+    dumpcap = f"exec dumpcap -q -P -p -i br0 -f 'udp port 12000' -w {path}"
+    run = netns(tmp_path, "--workers", 4, "--transport", "udp", "--topology", "two-level", "--switch", "inagg-ps",
+                "--also-in-switch", dumpcap, "--", "sh", "-c", f'until [ -s {path} ]; do sleep 0.05; done; "$@"; sleep 0.5', "sh", *perf("int32"))
+    assert run.status == 0
+    packets = intact(path, "inagg.slot", "inagg.block", "inagg.contributor", "inagg.count", "inagg.integer", "inagg.join.flags.tree")
+    types = {packet["inagg.type"] for packet in packets}
+    assert {JOIN, CONFIG, PARTIAL, RESULT, LEAVE} <= types and CONTRIBUTION not in types
+    assert all(packet["inagg.join.flags.tree"] in ("1", "True") for packet in packets if packet["inagg.type"] == JOIN)
+    blocks = collections.defaultdict(dict)
+    for packet in packets:
+        if packet["inagg.type"] in (PARTIAL, RESULT) and packet["inagg.integer"]:
+            blocks[packet["inagg.slot"], packet["inagg.block"]][packet["inagg.contributor"]] = packet["inagg.integer"].split(",")
+    assert len(blocks) >= 3
+    for block in blocks.values():
+        assert set(block) == {"0,1", "2,3", "0,1,2,3"}
+        assert all((int(left) + int(right) - int(both)) % 2**32 == 0
+                   for left, right, both in zip(block["0,1"], block["2,3"], block["0,1,2,3"], strict=True))
 
 
 def test_results_and_their_contributions_know_each_other(tmp_path):

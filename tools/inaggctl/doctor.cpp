@@ -5,6 +5,7 @@
 #include "error.hpp"
 #include "findings.hpp"
 #include "links.hpp"
+#include "maps.hpp"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -22,6 +23,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -73,13 +75,18 @@ json check_privileges(const std::string &user, const char *otherwise,
                  "run as root, or use transport udp on a worker: it needs none");
 }
 
-json check_kernel() {
+std::string kernel_release() {
     utsname name{};
     uname(&name);
+    return name.release;
+}
+
+json check_kernel() {
+    const std::string release = kernel_release();
     int major = 0, minor = 0;
-    bool known = std::sscanf(name.release, "%d.%d", &major, &minor) == 2;
+    bool known = std::sscanf(release.c_str(), "%d.%d", &major, &minor) == 2;
     bool recent = known && (major > 6 || (major == 6 && minor >= 1));
-    return judge("kernel", recent, "missing", name.release, "inagg is made for Linux 6.1 or later");
+    return judge("kernel", recent, "missing", release, "inagg is made for Linux 6.1 or later");
 }
 
 // A feature that only the kernel can tell. Without privileges libbpf takes the refusal for a no.
@@ -139,10 +146,28 @@ json check_af_xdp() {
                          : "needs CAP_NET_RAW: run as root for the afxdp transport");
 }
 
+// DKMS has the module's source, but has not built it for the kernel that runs, as after an update without headers.
+bool is_left_behind(const std::string &release) {
+    const std::filesystem::path module = "/var/lib/dkms/inagg"; // with a link "kernel-RELEASE-MACHINE" for each
+    std::error_code ignored;
+    if (!std::filesystem::exists(module, ignored))
+        return false;
+    const std::filesystem::directory_iterator entries(module, ignored);
+    return std::none_of(begin(entries), end(entries), [&](const auto &entry) {
+        return entry.path().filename().string().starts_with("kernel-" + release + "-");
+    });
+}
+
 json check_af_inagg() {
-    auto line = first_line("/proc/net/inagg");
-    return judge("AF_INAGG", line.has_value(), "warn", line.value_or("no such address family"),
-                 "the kernel transport needs the module af_inagg: modprobe af_inagg");
+    const std::string release = kernel_release();
+    if (const auto line = first_line("/proc/net/inagg"))
+        return finding("AF_INAGG", "ok", *line);
+    if (is_left_behind(release))
+        return finding("AF_INAGG", "warn", "DKMS has not built its module for " + release,
+                       "a new kernel needs its headers: apt install linux-headers-" + release + " && dkms autoinstall && "
+                       "modprobe af_inagg");
+    return finding("AF_INAGG", "warn", "no such address family",
+                   "the kernel transport needs the module af_inagg: modprobe af_inagg");
 }
 
 json check_memlock() {
@@ -201,13 +226,27 @@ std::string program_name(uint32_t id) {
     return program && !bpf_obj_get_info_by_fd(program.get(), &info, &length) ? info.name : "";
 }
 
-// A port takes one program. The loader of libxdp, which workers use, has one that calls others.
-json check_owner(const std::string &interface, uint32_t ifindex) {
+bool serves(const std::string &bpffs, uint32_t ifindex) {
+    const std::vector<inaggd::AttachedPort> ports = inaggd::attached_ports(bpffs);
+    return std::ranges::any_of(ports, [&](const auto &port) { return port.ifindex == ifindex; });
+}
+
+// A port takes one program, and inaggd only takes over what is pinned in its directory. The loader of libxdp, which ranks
+// use, has one that calls others.
+json check_owner(const std::string &interface, uint32_t ifindex, const std::string &bpffs) {
+    const std::string check = interface + ": other programs";
     const bpf_xdp_query_opts query = attached(ifindex);
-    const std::string name = query.attach_mode == XDP_ATTACHED_NONE ? "" : program_name(query.prog_id);
-    const bool ours = name.empty() || name.starts_with("inagg_") || name.starts_with("xdp_dispatcher");
-    return judge(interface + ": other programs", ours, "missing", ours ? "none" : "XDP program " + name + " is attached",
-                 "inaggd needs the port for itself: ip link set dev " + interface + " xdp off");
+    if (query.attach_mode == XDP_ATTACHED_NONE)
+        return finding(check, "ok", "none");
+    if (serves(bpffs, ifindex))
+        return finding(check, "ok", "none but the switch of " + bpffs);
+    const std::string name = program_name(query.prog_id);
+    const bool of_ranks = name.starts_with("xdp_dispatcher");
+    if (of_ranks && is_worker())
+        return finding(check, "ok", name + ", which ranks share");
+    return finding(check, of_ranks || name.starts_with("inagg_") ? "warn" : "missing",
+                   "XDP program " + (name.empty() ? fmt::format("number {}", query.prog_id) : name) + " is attached",
+                   "inaggd needs the port for itself: ip link set dev " + interface + " xdp off");
 }
 
 // Attaches a program for a moment: only the driver knows whether it takes native XDP.
@@ -250,14 +289,14 @@ json check_gro(const std::string &interface, uint32_t ifindex) {
                      " gro on");
 }
 
-void examine_interface(const std::string &interface, json &findings) {
+void examine_interface(const std::string &interface, const Where &where, json &findings) {
     uint32_t ifindex = if_nametoindex(interface.c_str());
     if (!ifindex) {
         findings.push_back(finding(interface, "missing", "no such interface in this network namespace", "ip link"));
         return;
     }
     examine_network(interface, findings);
-    findings.push_back(check_owner(interface, ifindex));
+    findings.push_back(check_owner(interface, ifindex, where.bpffs));
     findings.push_back(check_native_xdp(interface, ifindex));
     findings.push_back(check_mtu(interface));
     if (driver_of(interface) == "veth")
@@ -265,6 +304,8 @@ void examine_interface(const std::string &interface, json &findings) {
 }
 
 } // namespace
+
+bool is_generic(uint32_t ifindex) { return attached(ifindex).attach_mode == XDP_ATTACHED_SKB; }
 
 json examine(const std::vector<std::string> &interfaces, const Where &where) {
     libbpf_set_print(nullptr);
@@ -294,7 +335,7 @@ json examine(const std::vector<std::string> &interfaces, const Where &where) {
     findings.push_back(check_program("bpftool", "shows and loads programs by hand"));
     findings.push_back(check_program("clang", "builds the BPF programs"));
     for (const std::string &interface : interfaces)
-        examine_interface(interface, findings);
+        examine_interface(interface, where, findings);
     examine_switch(where, findings);
     examine_worker(findings);
     return findings;

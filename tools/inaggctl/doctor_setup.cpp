@@ -24,11 +24,9 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
-#include <string_view>
 
 namespace inaggctl {
 namespace {
@@ -38,11 +36,6 @@ using inaggd::Fd;
 using inaggd::system_text;
 
 constexpr int answer_ms = 300, attempts = 3;
-
-// Somebody has said who this rank is, or where its switch.
-bool is_worker() {
-    return std::getenv("INAGG_SWITCH") || std::getenv("INAGG_RANK") || std::getenv("INAGG_SIZE");
-}
 
 // A socket that sends to the switch; empty, with errno, if there is no way there.
 Fd connect_to(const Address &address) {
@@ -109,43 +102,6 @@ void examine_way(const std::string &text, uint16_t job, json &findings) {
                   "Does a firewall let UDP pass?"));
 }
 
-// For reasons of drops that are more than a late or a doubled packet.
-const std::map<std::string_view, const char *> advice = {
-    {"VERSION", "install the same release of inagg on ranks and switch"},
-    {"HEADER_CHECKSUM", "a link damages frames: ethtool -S on its ends"},
-    {"PAYLOAD_CHECKSUM", "a link damages frames: ethtool -S on its ends"},
-    {"JOB", "ranks send for a job that has ended, or was never here: start them again"},
-    {"PORT", "a rank has moved to another port, or somebody uses its number: start the job again, or "
-             "INAGG_RANK differs"},
-    {"ADDRESS", "a rank's address has changed: start the job again"},
-    {"MISMATCH", "ranks call with different tensors, types or operators: compare their programs"},
-    {"DTYPE", "this algorithm does not sum this type"},
-    {"RESIZE", "the MTU of a port is below the job's packets: ip link set dev PORT mtu"},
-    {"MTU", "the MTU of a port is below the job's packets: ip link set dev PORT mtu"},
-    {"MULTICAST", "no port to send results to: inaggctl job show"},
-    {"ALGORITHM", "the agent has not loaded this algorithm's program: its log says why"},
-    {"KEY", "give ranks and switch the same join key"},
-    {"PARENT", "name the switches to each other: inaggd --parent, --child"},
-    {"QUOTA", "the job sends more than inaggd --job-rate lets it"},
-};
-
-void examine_drops(const Where &where, json &findings) {
-    std::map<std::string, std::pair<uint64_t, std::string>> found; // by reason
-    for (const json &row : read_drops(where, {})) {
-        auto &[packets, text] = found[row["reason"].get<std::string>()];
-        packets += row["packets"].get<uint64_t>();
-        text = row["text"].get<std::string>();
-    }
-    const auto is_advised = [](const auto &entry) { return advice.contains(entry.first); };
-    if (std::none_of(found.begin(), found.end(), is_advised))
-        findings.push_back(finding("switch: drops", "ok", "none but of late and doubled packets"));
-    for (const auto &[reason, seen] : found)
-        if (const auto fix = advice.find(reason); fix != advice.end())
-            findings.push_back(finding("switch: drops", "warn",
-                                       fmt::format("{}: {} packets, {}", reason, seen.first, seen.second),
-                                       fix->second));
-}
-
 void examine_jobs(const Where &where, json &findings) {
     for (const json &job : read_jobs(where)) {
         const std::string check = fmt::format("switch: job {}", job["job"].get<int>());
@@ -165,19 +121,26 @@ void examine_jobs(const Where &where, json &findings) {
 
 void examine_ports(const json &status, json &findings) {
     std::set<uint32_t> mtus;
-    std::vector<std::string> texts;
+    std::vector<std::string> texts, slow;
     for (const json &port : status["ports"]) {
         const std::string name = port["port"];
-        if (!if_nametoindex(name.c_str())) // it is in another namespace, or has gone
+        const uint32_t ifindex = if_nametoindex(name.c_str());
+        if (!ifindex) // it is in another namespace, or has gone
             continue;
         mtus.insert(inaggd::mtu_of(name));
         texts.push_back(fmt::format("{} {}", name, inaggd::mtu_of(name)));
+        if (is_generic(ifindex))
+            slow.push_back(name);
         if (!inaggd::has_link(name))
             findings.push_back(finding("switch: link", "warn", name + " has none",
                                        "ip link set dev " + name + " up, and see what is at its other end"));
     }
     if (texts.empty())
         return;
+    findings.push_back(judge("switch: native XDP", slow.empty(), "warn",
+                             slow.empty() ? "no port is in generic mode"
+                                          : fmt::format("generic mode, which is slower: {}", fmt::join(slow, ", ")),
+                             "their drivers do not take native XDP: other NICs or a newer kernel may (docs/SUPPORTED.md)"));
     findings.push_back(judge("switch: MTUs", mtus.size() < 2, "warn",
                              fmt::format("{}", fmt::join(texts, ", ")),
                              "a job's packets are as large as its smallest port allows: give all the same"));
@@ -194,6 +157,10 @@ void examine_slots(const json &status, json &findings) {
 }
 
 } // namespace
+
+bool is_worker() {
+    return std::getenv("INAGG_SWITCH") || std::getenv("INAGG_RANK") || std::getenv("INAGG_SIZE");
+}
 
 void examine_worker(json &findings) {
     if (!is_worker())
@@ -217,13 +184,16 @@ void examine_switch(const Where &where, json &findings) {
         if (!std::filesystem::exists(where.bpffs + "/jobs") && !inaggd::is_asked(where.run_dir))
             return;
         const json status = read_status(where);
+        const bool runs = status["agent"] == "running";
         findings.push_back(
-            judge("switch: agent", status["agent"] == "running", "warn", status["agent"],
+            judge("switch: agent", runs, "warn", status["agent"],
                   "jobs go on, but none can begin: start inaggd as before, and it takes the switch over"));
         examine_slots(status, findings);
         examine_ports(status, findings);
         examine_jobs(where, findings);
         examine_drops(where, findings);
+        if (runs)
+            examine_refusals(where, findings);
     } catch (const std::exception &error) {
         findings.push_back(finding("switch: state", "warn", error.what(),
                                    "run inaggctl doctor as root, with the --bpffs and "

@@ -4,6 +4,7 @@
 
 #include "report.hpp"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,17 @@ inline json judge(const std::string &check, bool good, const char *otherwise, co
     return finding(check, good ? "ok" : otherwise, detail, good ? "" : fix);
 }
 
-// Of a rank: what its environment says, and whether its switch answers. Nothing without INAGG_SWITCH,
-// INAGG_RANK and INAGG_SIZE.
+// Somebody has said who this rank is, or where its switch.
+bool is_worker();
+// Of a rank: what its environment says, and whether its switch answers. Nothing unless is_worker().
 void examine_worker(json &findings);
 // The switch that runs here; nothing without one.
 void examine_switch(const Where &where, json &findings);
+// What it has dropped, and which joins its agent, which has to run, has refused of late.
+void examine_drops(const Where &where, json &findings);
+void examine_refusals(const Where &where, json &findings);
+// Has it a program in generic mode, which is slower than the driver's own?
+bool is_generic(uint32_t ifindex);
 // Is the interface connected, and has the switch an address there?
 void examine_network(const std::string &interface, json &findings);
 

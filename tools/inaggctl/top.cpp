@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "top.hpp"
 
+#include "blocks.hpp"
 #include "error.hpp"
+#include "trace.hpp"
 
 #define NCURSES_NOMACROS // they have names of C++'s
 #include <curses.h>
@@ -19,13 +21,17 @@
 namespace inaggctl {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 using Lines = std::vector<std::string>;
 
+constexpr auto look_period = std::chrono::milliseconds(100); // shorter waits are not shown
+
 // What a switch says of itself at one time.
 struct Sample {
-    std::chrono::steady_clock::time_point at;
+    Clock::time_point at;
     json status, jobs, stats, drops;
+    json waits; // the longest of each job since the sample before
     std::map<std::string, json> switches; // members of a job that are switches, by the job
 };
 
@@ -45,12 +51,14 @@ json switches_of(const Where &where, uint16_t job) {
     return found;
 }
 
-Sample sample(const Where &where) {
-    Sample now{.at = std::chrono::steady_clock::now(),
+Sample sample(const Where &where, inaggd::Waits &waits) {
+    waits.look(where);
+    Sample now{.at = Clock::now(),
                .status = read_status(where),
                .jobs = read_jobs(where),
                .stats = read_stats(where, {}),
                .drops = read_drops(where, {}),
+               .waits = waits.take(),
                .switches = {}};
     for (const json &job : now.jobs)
         now.switches[job_name(job["job"])] = switches_of(where, job["job"]);
@@ -88,12 +96,16 @@ void add_jobs(Lines &lines, const Sample &before, const Sample &now) {
     lines.push_back(job_line(before, now, "none", "", ""));
 }
 
+// Those that trio has not waited for, and those that jobs wait for.
 void add_stragglers(Lines &lines, const Sample &now) {
     Lines found;
     for (const json &job : now.jobs)
         for (const json &rank : job["stragglers"])
             found.push_back(fmt::format("{:>6} rank {:>2} {:<10} missed {} blocks, {} packets heard", job_name(job["job"]),
                                         text(rank["rank"]), text(rank["state"]), text(rank["missed"]), text(rank["heard"])));
+    for (const json &wait : now.waits)
+        found.push_back(fmt::format("{:>6} waits for ranks {} ({:.1f} s)", job_name(wait["job"]),
+                                    ranks_text(wait["ranks"], wait["children"]), wait["seconds"].get<double>()));
     if (found.empty())
         return;
     lines.insert(lines.end(), {"", "STRAGGLERS"});
@@ -187,11 +199,11 @@ public:
     }
 
     // False when the user wants to go. Waits until `end` at most, or for a key.
-    bool wait(std::chrono::steady_clock::time_point end) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    bool wait(Clock::time_point end) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
         wtimeout(stdscr, std::max(static_cast<int>(left.count()), 0));
         const int key = wgetch(stdscr);
-        if (key == ERR && std::chrono::steady_clock::now() < end && at_end())
+        if (key == ERR && Clock::now() < end && at_end())
             return false;
         if (key == KEY_DOWN || key == 'j')
             first_++;
@@ -214,26 +226,37 @@ private:
 } // namespace
 
 void watch_switch(const Where &where, Seconds interval) {
-    Sample before = sample(where), now = before; // or say now that there is no switch
-    const auto period = std::chrono::duration_cast<std::chrono::steady_clock::duration>(interval);
+    inaggd::Waits waits;
+    Sample before = sample(where, waits), now = before; // or say now that there is no switch
+    const auto period = std::chrono::duration_cast<Clock::duration>(interval);
+    Clock::time_point looked = now.at;
     Screen screen;
     screen.show(frame(before, now));
-    while (screen.wait(now.at + period)) {
-        if (std::chrono::steady_clock::now() >= now.at + period) {
+    while (screen.wait(std::min(now.at + period, looked + look_period))) {
+        if (Clock::now() >= now.at + period) {
             before = std::move(now);
-            now = sample(where);
+            now = sample(where, waits);
+            looked = now.at;
+        } else if (Clock::now() >= looked + look_period) {
+            waits.look_again();
+            looked = Clock::now();
         }
         screen.show(frame(before, now));
     }
 }
 
 void print_switch(const Where &where, Seconds interval, bool as_json) {
-    const Sample before = sample(where);
-    std::this_thread::sleep_for(interval);
-    const Sample now = sample(where);
+    inaggd::Waits waits;
+    const Sample before = sample(where, waits);
+    for (Seconds left = interval; left > Seconds(0); left -= look_period) {
+        std::this_thread::sleep_for(std::min<Seconds>(left, look_period));
+        waits.look_again();
+    }
+    const Sample now = sample(where, waits);
     if (as_json) {
         const double seconds = Seconds(now.at - before.at).count();
-        const json value = {{"seconds", seconds}, {"status", now.status}, {"jobs", now.jobs}, {"rates", rates_of(before, now)}, {"drops", now.drops}};
+        const json value = {{"seconds", seconds}, {"status", now.status}, {"jobs", now.jobs}, {"rates", rates_of(before, now)},
+                            {"drops", now.drops}, {"waits", now.waits}};
         print_json(value);
         return;
     }

@@ -5,6 +5,8 @@
 #include "report.hpp"
 
 #include <chrono>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace inaggctl {
@@ -14,5 +16,8 @@ namespace inaggctl {
 json trace_job(const std::vector<std::string> &switches, uint16_t job, std::optional<uint32_t> block,
                std::chrono::duration<double> time);
 void print_trace(const json &trace);
+
+// "2, 3 (behind 10.77.1.1), 5"; `children`: of the switch that waits for them.
+std::string ranks_text(const json &ranks, const json &children);
 
 } // namespace inaggctl

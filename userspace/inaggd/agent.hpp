@@ -8,6 +8,7 @@
 #include "loader.hpp"
 #include "maps.hpp"
 #include "metrics.hpp"
+#include "refusals.hpp"
 #include "reminders.hpp"
 #include "sweeper.hpp"
 #include "watch.hpp"
@@ -64,6 +65,7 @@ public:
     // Counters of all jobs, and of packets that belong to none.
     std::vector<MetricsRow> metrics_rows() const;
     JobBook &book() { return book_; }
+    const Refusals &refusals() const { return refusals_; }
 
 private:
     Outcome decide(const inagg_event &event, Time now);
@@ -106,6 +108,7 @@ private:
     std::map<uint32_t, Fd> devmaps_;            // by job index
     EventLimit events_by_port_;
     Reminders reminders_;
+    Refusals refusals_;
     std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
     UpPorts up_ports_{};                                     // as in the map
 };

@@ -184,7 +184,8 @@ public:
             throw Error("events: {}", system_text(errno));
         service_.listen({.add_job = [this](const JobSpec &spec) { agent_->add_job(spec); },
                          .remove_job = [this](uint16_t number) { agent_->remove_job(number); },
-                         .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); }});
+                         .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); },
+                         .refusals = [this] { return agent_->refusals().rows(Clock::now()); }});
         loader_.attach_new(o_.ports);
         take_over(settings);
     }

@@ -219,7 +219,8 @@ void Service::reload() {
 
 json Service::command(const json &request) {
     const std::string name = request.at("command");
-    spdlog::log(name == "read" ? spdlog::level::debug : spdlog::level::info, "control: {}", request.dump());
+    const bool only_asks = name == "read" || name == "refusals";
+    spdlog::log(only_asks ? spdlog::level::debug : spdlog::level::info, "control: {}", request.dump());
     if (name == "read" && commands_.read) // as text, which keeps the order
         return {{"value", commands_.read(request.at("what"), request.at("job")).dump()}};
     if (name == "job add") {
@@ -234,6 +235,8 @@ json Service::command(const json &request) {
         commands_.remove_job(static_cast<uint16_t>(number));
         return json::object();
     }
+    if (name == "refusals")
+        return {{"refusals", commands_.refusals()}};
     if (name == "which")
         return {{"started", started_}};
     if (name == "reload") {
@@ -244,7 +247,7 @@ json Service::command(const json &request) {
 }
 
 // What the page shows.
-nlohmann::ordered_json Service::state() const {
+nlohmann::ordered_json Service::state() {
     using std::chrono::steady_clock;
     const auto read = [this](const char *what, const json &job = nullptr) {
         return commands_.read ? commands_.read(what, job) : read_pins({o_.bpffs, o_.run_dir}, what, job);
@@ -253,7 +256,9 @@ nlohmann::ordered_json Service::state() const {
     for (const auto &job : read("jobs"))
         jobs.push_back(read("job", job["job"]));
     const auto uptime = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now().time_since_epoch());
-    return {{"uptime_ms", uptime.count()}, {"status", read("status")}, {"jobs", jobs}, {"stats", read("stats")}, {"drops", read("drops")}};
+    waits_.look({o_.bpffs, o_.run_dir});
+    return {{"uptime_ms", uptime.count()}, {"status", read("status")}, {"jobs", jobs}, {"stats", read("stats")},
+            {"drops", read("drops")}, {"waits", waits_.take()}};
 }
 
 void Service::execute_again() {

@@ -3,6 +3,7 @@
 // steered through the control socket.
 #pragma once
 
+#include "blocks.hpp"
 #include "control.hpp"
 #include "job_spec.hpp"
 #include "daemon_options.hpp"
@@ -41,6 +42,7 @@ struct Commands {
     // Not set: it is in pinned maps, which inaggctl reads.
     std::function<nlohmann::ordered_json(const std::string &what, const nlohmann::json &job)> read{};
     std::function<Metrics()> metrics{};
+    std::function<nlohmann::ordered_json()> refusals{}; // as Refusals::rows()
 };
 
 // Throws Error if what is to be served over HTTP has an address that is not this machine's, or, before a reload, one that another
@@ -70,7 +72,7 @@ private:
     void reload_on_signal();
     void reload();
     nlohmann::json command(const nlohmann::json &request);
-    nlohmann::ordered_json state() const;
+    nlohmann::ordered_json state();
 
     Options o_;
     std::vector<std::string> arguments_; // of a reload
@@ -80,6 +82,7 @@ private:
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<MetricsServer> metrics_;
     std::unique_ptr<WebServer> web_;
+    Waits waits_{};
     bool stop_ = false, reload_ = false;
     // Names this program, whose process stays when another takes over; nanoseconds of the monotonic clock.
     const int64_t started_ = std::chrono::steady_clock::now().time_since_epoch().count();

@@ -9,6 +9,7 @@
 #include "metrics.hpp"
 #include "p4/driver.hpp"
 #include "p4/punt.hpp"
+#include "refusals.hpp"
 #include "reminders.hpp"
 
 #include <nlohmann/json.hpp>
@@ -74,6 +75,7 @@ public:
     void poll_activity();
 
     const JobBook &book() const { return book_; }
+    const Refusals &refusals() const { return refusals_; }
     // Counters of all jobs, and of packets that belong to none.
     std::vector<MetricsRow> metrics_rows() const;
     // What inaggctl shows: see Commands.
@@ -116,6 +118,7 @@ private:
     Gate gate_;
     EventLimit events_by_port_;
     Reminders reminders_;
+    Refusals refusals_;
     std::set<uint16_t> running_;                  // jobs that are in the tables
     std::map<Mac, uint16_t> stations_;            // likewise
     std::map<Neighbour, Mac> switches_;           // above and below, as they were last heard

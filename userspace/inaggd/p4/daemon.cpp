@@ -146,7 +146,8 @@ public:
                          .read = [this](const std::string &what, const nlohmann::json &job) {
                              return agent_->read(what, job.is_null() ? std::nullopt : std::optional<uint16_t>(job));
                          },
-                         .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); }});
+                         .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); },
+                         .refusals = [this] { return agent_->refusals().rows(Clock::now()); }});
         look_at_links();
         spdlog::info("BMv2 at Thrift port {}: {}, switch {} {} port {}, boot id {:#06x}, {} ports", *o_.bmv2,
                      algorithm_name(algorithm),

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "event_limit.hpp"
 #include "refusal_log.hpp"
+#include "refusals.hpp"
 #include "reminders.hpp"
 
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
 #include <string>
 
 using namespace std::chrono_literals;
 
 namespace inaggd {
 namespace {
-
-using Time = std::chrono::steady_clock::time_point;
 
 TEST(EventLimit, CountsEventsOfEachPort) {
     EventLimit limit;
@@ -48,6 +51,29 @@ TEST(RefusalLog, TellsOfAFloodAFewTimesASecond) {
     for (int i = 0; i < 10'000; i++, now += 1ms)
         told += log.next(now) == spdlog::level::info;
     EXPECT_NEAR(told, 200, 1);
+}
+
+TEST(Refusals, AreJoinsByReasonAndHaveTheLast) {
+    Refusals refusals;
+    inagg_event event{};
+    event.type = INAGG_JOIN;
+    event.family = 4;
+    std::ranges::copy(std::array{10, 77, 0, 11}, event.address);
+    event.job = 7;
+    event.rank = 1;
+    event.join.size = htons(2);
+    const Outcome taken{.verdict = Outcome::Verdict::refused, .reason = INAGG_R_TAKEN, .detail = "rank is held"};
+    refusals.note(event, taken, "p1", Time{} + 1h);
+    event.rank = 0;
+    refusals.note(event, taken, "p2", Time{} + 2h);
+    refusals.note(event, {.verdict = Outcome::Verdict::put_off, .reason = INAGG_R_CHALLENGE}, "p2", Time{} + 2h);
+    event.join.size = htons(INAGG_MAX_RANKS + 1); // inaggctl doctor asks so whether the switch answers
+    refusals.note(event, {.verdict = Outcome::Verdict::refused, .reason = INAGG_R_SIZE}, "p2", Time{} + 2h);
+    event.join.size = htons(2);
+    event.type = INAGG_LEAVE;
+    refusals.note(event, taken, "p2", Time{} + 2h);
+    EXPECT_EQ(refusals.rows(Time{} + 2h + 5ms).dump(),
+              R"([{"reason":"TAKEN","joins":2,"ms_ago":5,"last":"job 7, rank 0 from p2/10.77.0.11: rank is held"}])");
 }
 
 class Reminded : public ::testing::Test {

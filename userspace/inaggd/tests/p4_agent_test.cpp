@@ -197,6 +197,10 @@ TEST_F(P4AgentTest, AllRanksGetCopies) {
 TEST_F(P4AgentTest, OtherAlgorithmIsRefused) {
     expect_refused(hear({.rank = 0, .algorithm = INAGG_TRIO}), INAGG_R_ALGORITHM);
     EXPECT_TRUE(plane.jobs.empty());
+    const auto refusals = agent->refusals().rows(Clock::now());
+    ASSERT_EQ(refusals.size(), 1u);
+    EXPECT_EQ(refusals[0]["reason"], "ALGORITHM");
+    EXPECT_EQ(refusals[0]["joins"], 1);
 }
 
 TEST_F(P4AgentTest, DamagedJoinIsCountedOnly) {
