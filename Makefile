@@ -32,7 +32,7 @@ demo: deps build ## train a network on four workers through the XDP switch
 test: deps build ## run all tests (about half an hour on 2 cores)
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan
 
-test-full: deps build ## the full matrices of every tier (under an hour)
+test-full: deps build packages ## the full matrices of every tier, and the Debian packages (over an hour; a mirror)
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan --full
 
 simulation-long: deps build ## only the simulated schedules, with millions of seeds
@@ -66,14 +66,18 @@ packages: deps ## Debian packages of what is here, into $(BUILD)/packages
 packages-test: packages ## install, use and purge them in a clean Debian 12 (a chroot; needs root and a mirror)
 	@tests/packages/run $(BUILD)
 
+# The dynamic linker looks for libraries anew.
+forget_libraries = [ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
 install: ## install under PREFIX (default /usr/local); DESTDIR is honoured
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 	@cmake --build $(BUILD)
 	@cmake --install $(BUILD)
-	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+	@$(forget_libraries)
 
 uninstall: ## remove what `make install` installed from this build
-	@sed 's|^|$(DESTDIR)|' $(BUILD)/install_manifest.txt | tr '\n' '\0' | xargs -0r rm -fv
+	@tools/uninstall $(BUILD) $(DESTDIR)
+	@$(forget_libraries)
 
 clean: ## remove the build directories
 	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
