@@ -31,10 +31,17 @@ def steps_of(output):
     return dict(zip(parts[::2], parts[1::2]))
 
 
+def make_clone(directory):
+    """What the steps use of a clone that is built. The module looks for its library from where it is, so it has to be there."""
+    (directory / "tools").symlink_to(ROOT / "tools")
+    (directory / "build").symlink_to(BUILD)
+    shutil.copytree(ROOT / "userspace/python", directory / "userspace/python")
+
+
 def run_all(directory):
     marks = [f"echo; echo === {step}\n{block(step)}" for step in STEPS]
-    environment = dict(os.environ, INAGG_LIBRARY=str(BUILD / "lib/libinagg.so"), PYTHONDONTWRITEBYTECODE="1",
-                       HOME=str(directory))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("INAGG_", "PYTHON"))}
+    environment["HOME"] = str(directory)
     output = directory / "output"  # not a pipe: what a failed step leaves running would keep that open
     with output.open("w") as file:
         done = subprocess.run(["timeout", str(LIMIT), "bash", "-e", "-u", "-o", "pipefail", "-c", "\n".join(marks)], cwd=directory,
@@ -54,6 +61,7 @@ def check(printed):
     counters = dict(re.findall(r"^  (\w+) +(\d+)$", printed["pytorch"], re.M))
     assert int(counters["completions"]) > 100 and int(counters["additions"]) >= 2 * int(counters["completions"]), counters
     assert re.search(r"^ +\d+ (data|control) +open +[\d.]+ +0 +1$", printed["trace"], re.M)
+    assert re.search(r"^ +7 waits for ranks 1 \(\d+\.\d s\)$", printed["trace"], re.M)
     assert re.search(r"^ +8 rank +1 .*missed [1-9]", printed["straggler"], re.M)
     assert "CONTRIBUTION" in printed["packet"] and "JOIN" in printed["packet"]
     results = re.findall(r"^7\t(\d+)\t0,1$", printed["packet"], re.M)
@@ -77,9 +85,7 @@ def main():
     run("mount", "-t", "tmpfs", "tmpfs", "/run")
     run("ip", "link", "set", "lo", "up")
     with tempfile.TemporaryDirectory() as directory:
-        for name in ("tools", "userspace"):
-            (Path(directory) / name).symlink_to(ROOT / name)
-        (Path(directory) / "build").symlink_to(BUILD)
+        make_clone(Path(directory))
         check(run_all(Path(directory)))
     assert not list(BPFFS.glob("inagg*")), "the switch is still there"
 
