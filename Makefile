@@ -76,7 +76,7 @@ install: ## install under PREFIX (default /usr/local); DESTDIR is honoured
 	@$(forget_libraries)
 
 uninstall: ## remove what `make install` installed from this build
-	@tools/uninstall $(BUILD) $(DESTDIR)
+	@tools/uninstall "$(BUILD)" "$(DESTDIR)"
 	@$(forget_libraries)
 
 clean: ## remove the build directories

@@ -83,6 +83,13 @@ def test_no_privileges(_):
     expect(found, "AF_XDP", "warn", "CAP_NET_RAW")
 
 
+def test_no_privileges_to_know_whose_a_port_is(_):
+    with Agent(ports=["p0"]):
+        expect(examine("p0")[0], "p0: other programs", "ok", "none but the switch of")
+        found, _status = examine("p0", before=["setpriv", "--reuid=65534", "--clear-groups"])
+        expect(found, "p0: other programs", "warn", "is attached", "as root")
+
+
 def test_an_old_kernel(_):
     found, status = examine(before=["setarch", "--uname-2.6"])
     assert status == 1
@@ -216,9 +223,9 @@ def test_another_program_has_the_port(_):
 
 def test_another_switch_has_the_port(_):
     with attached_by_hand("inagg_switch"):
-        expect_owner("warn", "XDP program inagg_switch is attached", "ip link set dev p0 xdp off")
+        expect_owner("warn", "XDP program inagg_switch is attached", "by hand goes with ip link set dev p0 xdp off")
     with Agent(f"--bpffs={BPFFS}/second", ports=["p0"]):
-        expect_owner("warn", "XDP program inagg_switch is attached", "ip link set dev p0 xdp off")
+        expect_owner("warn", "XDP program inagg_switch is attached", "end the agent that has it, with its --bpffs")
         expect(examine("p0", options=[f"--bpffs={BPFFS}/second"])[0], "p0: other programs", "ok", f"the switch of {BPFFS}/second")
 
 

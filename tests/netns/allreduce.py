@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """inagg-perf in a run of inagg-netns, and what must hold of every such run."""
 
+import itertools
 import json
 import shlex
 from collections import Counter
@@ -58,6 +59,14 @@ def server_stats(tmp_path, name="switch"):
     return json.loads((tmp_path / f"{name}.json").read_text())
 
 
+def operations(perf):
+    """(type, operator) of each that inagg-perf is to measure, from its arguments."""
+    def listed(default, *names):
+        found = [value for name, value in zip(perf, perf[1:]) if name in names]
+        return (found[-1] if found else default).split(",")
+    return set(itertools.product(listed("float32", "-d", "--dtype"), listed("sum", "-o", "--op")))
+
+
 def total(rows):
     """Counters of several jobs together."""
     numbers = [key for key, value in rows[0].items() if isinstance(value, int)]
@@ -72,8 +81,8 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
     settings of a trio job that decides blocks without them. `sources`: what the root of a tree of switches adds for each
     block, ranks and switches, instead of one contribution a rank. `server`: inagg-ps in the place of the root, and for each
     of the other `trees`; "bmv2": and a P4 switch below it."""
-    jobs = range(job, job + trees)
-    perf = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
+    jobs, words = range(job, job + trees), perf
+    perf = shlex.join(map(str, ("inagg-perf", "allreduce", *words, "--check", "--json")))
     wanted = f"size={workers},algorithm={algorithm}{stragglers}{',checked' if '--corrupt' in options else ''}"
     configured = [word for number in jobs  # keep their counters at the end
                   for word in ("--root-arg", "--job", "--root-arg", f"{number}:{wanted}")]
@@ -89,6 +98,7 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
     counters = next(value["counters"] for value in values if "counters" in value)
     switch = total([row for value in values if isinstance(value, list) for row in value if row["job"] in jobs])
     assert sizes
+    assert {(entry["dtype"], entry["op"]) for entry in sizes} == operations(words)
     for entry in sizes:
         assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == workers and entry["transport"] == transport
     blocks = counters["blocks"] // workers

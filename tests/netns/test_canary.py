@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from allreduce import DTYPES, QUICK, objects
+from allreduce import DTYPES, QUICK, objects, operations
 from netns import netns
 
 FABRIC = ("--topology", "leaf-spine", "--leaves", 4, "--spines", 4)
@@ -13,13 +13,13 @@ SPINES = ("inagg", "inagg-spine1", "inagg-spine2", "inagg-spine3")
 
 
 class Result:
-    def __init__(self, run, workers):
+    def __init__(self, run, workers, wanted):
         values = objects("\n".join(run.lines(0)) + "\n")
         self.run = run
         self.counters = next(value["counters"] for value in values if "counters" in value)
         self.switches = [next(row for row in value if row["job"] == 1) for value in values if isinstance(value, list)]
         sizes = [value for value in values if "size" in value]
-        assert sizes
+        assert sizes and {(entry["dtype"], entry["op"]) for entry in sizes} == wanted
         for entry in sizes:
             assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == workers
 
@@ -31,11 +31,11 @@ def canary(tmp_path, workers, *perf, options=(), switches=("inagg",), transport=
     """A checked allreduce of job 1, and the counters of these switches at its end."""
     kept = ("--root-arg", f"--job=1:size={workers},algorithm=canary{',checked' if '--corrupt' in options else ''}")
     stats = "; ".join(f"inaggctl --bpffs /sys/fs/bpf/{name} --json stats" for name in switches)
-    perf = " ".join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
+    command = " ".join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
     run = netns(tmp_path, "--workers", workers, "--algorithm", "canary", "--transport", transport, *kept, *options, "--",
-                "sh", "-c", f"{perf} || exit; test $INAGG_RANK != 0 || {{ {stats}; }}")
+                "sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || {{ {stats}; }}")
     assert run.status == 0
-    return Result(run, workers)
+    return Result(run, workers, operations(perf))
 
 
 def test_types(tmp_path):

@@ -127,7 +127,10 @@ def test_a_run_from_join_to_leave(tmp_path, workers, options, types):
                      "udp.dstport")
     assert types <= {packet["inagg.type"] for packet in packets}
     checked = [packet["inagg.payload_checksum.good"] in ("1", "True") for packet in packets]
-    assert all(checked) if "--checked" in options else {packet["inagg.type"] for packet, good in zip(packets, checked) if good} <= {JOIN, LEAVE, CONFIG}
+    if "--checked" in options:
+        assert all(checked)
+    else:
+        assert {packet["inagg.type"] for packet, good in zip(packets, checked) if good} <= {JOIN, LEAVE, CONFIG}
     assert {packet["inagg.job"] for packet in packets} == {"1"}
     # A leader of canary's tells the switch other ranks.
     assert {packet["inagg.contributor"] for packet in packets if packet["inagg.type"] == RESULT
@@ -153,7 +156,8 @@ def test_partial_sums_on_the_link_to_a_trees_root_add_up(tmp_path):
     path = tmp_path / "root.pcap"
     dumpcap = f"exec dumpcap -q -P -p -i br0 -f 'udp port 12000' -w {path}"
     run = netns(tmp_path, "--workers", 4, "--transport", "udp", "--topology", "two-level", "--switch", "inagg-ps",
-                "--also-in-switch", dumpcap, "--", "sh", "-c", f'until [ -s {path} ]; do sleep 0.05; done; "$@"; sleep 0.5', "sh", *perf("int32"))
+                "--also-in-switch", dumpcap, "--",
+                "sh", "-c", f'until [ -s {path} ]; do sleep 0.05; done; "$@"; sleep 0.5', "sh", *perf("int32"))
     assert run.status == 0
     packets = intact(path, "inagg.slot", "inagg.block", "inagg.contributor", "inagg.count", "inagg.integer", "inagg.join.flags.tree")
     types = {packet["inagg.type"] for packet in packets}

@@ -123,6 +123,8 @@ std::vector<Operation> operations_of(const Matrix &matrix, Collective collective
         }
     if (collective == Collective::barrier)
         operations.resize(1);
+    if (collective == Collective::broadcast && matrix.ops.size() > 1)
+        throw CLI::ValidationError("--op", "a broadcast has none: leave it out");
     return operations;
 }
 

@@ -17,7 +17,8 @@ namespace perf {
 class Pattern {
 public:
     // `scale` is inagg_options.scale: sums of float32 keep to it when it is fixed by hand.
-    Pattern(const Arguments &args, const Operation &operation, unsigned ranks, int32_t scale, uint32_t iteration, bool verified = false);
+    Pattern(const Arguments &args, const Operation &operation, unsigned ranks, int32_t scale, uint32_t iteration,
+            bool verified = false);
 
     /** Write `rank`'s elements 0 .. count-1. */
     void fill(unsigned rank, size_t count, std::byte *out) const;

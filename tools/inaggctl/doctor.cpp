@@ -218,9 +218,11 @@ bpf_xdp_query_opts attached(uint32_t ifindex) {
     return query;
 }
 
-// "" if it cannot be told.
-std::string program_name(uint32_t id) {
+// "" if it has none, nullopt if this user may not know.
+std::optional<std::string> program_name(uint32_t id) {
     Fd program(bpf_prog_get_fd_by_id(id));
+    if (!program && errno == EPERM)
+        return std::nullopt;
     bpf_prog_info info{};
     uint32_t length = sizeof info;
     return program && !bpf_obj_get_info_by_fd(program.get(), &info, &length) ? info.name : "";
@@ -240,13 +242,18 @@ json check_owner(const std::string &interface, uint32_t ifindex, const std::stri
         return finding(check, "ok", "none");
     if (serves(bpffs, ifindex))
         return finding(check, "ok", "none but the switch of " + bpffs);
-    const std::string name = program_name(query.prog_id);
-    const bool of_ranks = name.starts_with("xdp_dispatcher");
+    const std::optional<std::string> known = program_name(query.prog_id);
+    if (!known)
+        return finding(check, "warn", fmt::format("XDP program number {} is attached", query.prog_id),
+                       "only root can tell whose it is: run inaggctl doctor as root");
+    const bool of_ranks = known->starts_with("xdp_dispatcher"), of_switch = known->starts_with("inagg_");
     if (of_ranks && is_worker())
-        return finding(check, "ok", name + ", which ranks share");
-    return finding(check, of_ranks || name.starts_with("inagg_") ? "warn" : "missing",
-                   "XDP program " + (name.empty() ? fmt::format("number {}", query.prog_id) : name) + " is attached",
-                   "inaggd needs the port for itself: ip link set dev " + interface + " xdp off");
+        return finding(check, "ok", *known + ", which ranks share");
+    return finding(check, of_ranks || of_switch ? "warn" : "missing",
+                   "XDP program " + (known->empty() ? fmt::format("number {}", query.prog_id) : *known) + " is attached",
+                   std::string("inaggd needs the port for itself: ") +
+                       (of_switch ? "end the agent that has it, with its --bpffs; what was attached by hand goes with " : "") +
+                       "ip link set dev " + interface + " xdp off");
 }
 
 // Attaches a program for a moment: only the driver knows whether it takes native XDP.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What the switch drops, whom its agent refuses, and what to do about it; docs/TROUBLESHOOTING.md has the same as a table.
 #include "control.hpp"
+#include "error.hpp"
 #include "findings.hpp"
 
 #include <fmt/core.h>
@@ -10,7 +11,6 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <utility>
 
 namespace inaggctl {
 namespace {
@@ -24,7 +24,7 @@ const std::set<std::string_view> harmless = {
 
 // For all other reasons.
 const std::map<std::string_view, const char *> advice = {
-    {"LENGTH", "somebody sends to the port what is not of inagg, or frames are cut: tcpdump -i PORT udp port 12000"},
+    {"LENGTH", "somebody sends to the port what is not of inagg, or frames are cut: tcpdump on the sending host, udp port 12000"},
     {"VERSION", "install the same release of inagg on ranks and switch"},
     {"HEADER_CHECKSUM", "a link damages frames: ethtool -S on its ends"},
     {"PAYLOAD_CHECKSUM", "a link damages frames: ethtool -S on its ends"},
@@ -91,7 +91,14 @@ void examine_drops(const Where &where, json &findings) {
 }
 
 void examine_refusals(const Where &where, json &findings) {
-    const json reply = inaggd::ask_daemon(where.run_dir, {{"command", "refusals"}});
+    json reply;
+    try {
+        reply = inaggd::ask_daemon(where.run_dir, {{"command", "refusals"}});
+    } catch (const inaggd::Error &error) { // it is of an earlier release
+        findings.push_back(
+            finding("switch: refusals", "warn", error.what(), "have the agent take up this release: inaggctl reload"));
+        return;
+    }
     const size_t before = findings.size();
     for (const json &row : reply["refusals"]) {
         const std::string reason = row["reason"];

@@ -20,7 +20,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -119,7 +118,7 @@ void examine_jobs(const Where &where, json &findings) {
     }
 }
 
-void examine_ports(const json &status, json &findings) {
+void examine_ports(const json &status, bool has_xdp, json &findings) {
     std::set<uint32_t> mtus;
     std::vector<std::string> texts, slow;
     for (const json &port : status["ports"]) {
@@ -137,10 +136,12 @@ void examine_ports(const json &status, json &findings) {
     }
     if (texts.empty())
         return;
-    findings.push_back(judge("switch: native XDP", slow.empty(), "warn",
-                             slow.empty() ? "no port is in generic mode"
-                                          : fmt::format("generic mode, which is slower: {}", fmt::join(slow, ", ")),
-                             "their drivers do not take native XDP: other NICs or a newer kernel may (docs/SUPPORTED.md)"));
+    if (has_xdp)
+        findings.push_back(
+            judge("switch: native XDP", slow.empty(), "warn",
+                  slow.empty() ? "no port is in generic mode"
+                               : fmt::format("generic mode, which is slower: {}", fmt::join(slow, ", ")),
+                  "their drivers do not take native XDP: other NICs or a newer kernel may (docs/SUPPORTED.md)"));
     findings.push_back(judge("switch: MTUs", mtus.size() < 2, "warn",
                              fmt::format("{}", fmt::join(texts, ", ")),
                              "a job's packets are as large as its smallest port allows: give all the same"));
@@ -189,7 +190,7 @@ void examine_switch(const Where &where, json &findings) {
             judge("switch: agent", runs, "warn", status["agent"],
                   "jobs go on, but none can begin: start inaggd as before, and it takes the switch over"));
         examine_slots(status, findings);
-        examine_ports(status, findings);
+        examine_ports(status, !inaggd::is_asked(where.run_dir), findings);
         examine_jobs(where, findings);
         examine_drops(where, findings);
         if (runs)

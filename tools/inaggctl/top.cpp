@@ -248,10 +248,12 @@ void watch_switch(const Where &where, Seconds interval) {
 void print_switch(const Where &where, Seconds interval, bool as_json) {
     inaggd::Waits waits;
     const Sample before = sample(where, waits);
-    for (Seconds left = interval; left > Seconds(0); left -= look_period) {
-        std::this_thread::sleep_for(std::min<Seconds>(left, look_period));
+    const auto end = before.at + std::chrono::duration_cast<Clock::duration>(interval);
+    for (auto next = before.at + look_period; next < end; next += look_period) {
+        std::this_thread::sleep_until(next);
         waits.look_again();
     }
+    std::this_thread::sleep_until(end);
     const Sample now = sample(where, waits);
     if (as_json) {
         const double seconds = Seconds(now.at - before.at).count();

@@ -7,6 +7,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <thread>

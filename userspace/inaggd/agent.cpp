@@ -169,8 +169,9 @@ void Agent::event(const void *data, size_t bytes) {
     const Address from = sender_of(event);
     const std::optional<Outcome> objection = gate_.objection(event, now);
     const Outcome outcome = objection ? *objection : decide(event, now);
-    log_event(event, outcome, port_name(event.ifindex));
-    refusals_.note(event, outcome, port_name(event.ifindex), now);
+    const std::string port = port_name(event.ifindex);
+    log_event(event, outcome, port);
+    refusals_.note(event, outcome, port, now);
     apply(outcome);
     if (outcome.reason)
         send(from, event.join.receive_port, refusal(event.job, event.rank, event.generation, outcome.reason, gate_.challenge(event, now)),

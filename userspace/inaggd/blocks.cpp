@@ -6,6 +6,8 @@
 
 #include <bpf/bpf.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <tuple>
 
 namespace inaggd {
@@ -13,8 +15,17 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-template <class Value> bool read(const Fd &map, uint32_t index, Value &value) {
-    return !bpf_map_lookup_elem(map.get(), &index, &value);
+// There may be a million: many at a time.
+template <class Visit> void for_each_bucket(const Fd &map, Visit visit) {
+    std::vector<uint32_t> keys(128);
+    std::vector<inagg_bucket_memory> buckets(keys.size());
+    uint32_t position = 0, *after = nullptr, count = 0;
+    for (int error = 0; !error; after = &position) {
+        count = static_cast<uint32_t>(keys.size());
+        error = bpf_map_lookup_batch(map.get(), after, &position, keys.data(), buckets.data(), &count, nullptr);
+        if (!error || error == -ENOENT) // the last of them
+            std::for_each_n(buckets.begin(), count, visit);
+    }
 }
 
 bool is_live(const inagg_slot &slot, const inagg_job &job) {
@@ -30,25 +41,42 @@ bool same(const Block &a, const Block &b) {
 } // namespace
 
 uint64_t Block::waits_for(const inagg_job &job) const {
-    return slot.flags & (INAGG_SLOT_COMPLETE | INAGG_SLOT_SENT) ? 0 : job.all & ~in();
+    const bool waits_here = in() && !(slot.flags & (INAGG_SLOT_COMPLETE | INAGG_SLOT_SENT));
+    return waits_here ? job.all & ~in() : 0;
 }
 
 Blocks BlockMemory::slots(const inagg_job &job) const {
     Blocks found;
     inagg_slot_memory memory;
-    for (uint32_t index = 0; index < 2 * pool_slots(job); index++)
-        if (read(slots_, 2 * job.first_slot + index, memory) && is_live(memory.state, job))
+    for (uint32_t index = 0; index < 2 * pool_slots(job); index++) {
+        const uint32_t at = 2 * job.first_slot + index;
+        if (bpf_map_lookup_elem(slots_.get(), &at, &memory))
+            break;
+        if (is_live(memory.state, job))
             found[{inagg_stream_of(&job, index / 2), memory.state.block}] = {.slot = memory.state};
+    }
     return found;
 }
 
-Blocks BlockMemory::records(const inagg_job &job) const {
-    Blocks found;
-    inagg_bucket_memory memory;
-    for (uint32_t index = 0; read(buckets_, index, memory); index++)
-        for (const inagg_record &record : memory.records)
-            if (is_live(record.slot, job) && record.job == job.index)
-                found[{record.stream, record.slot.block}] = {.slot = record.slot, .absent = record.absent};
+void BlockMemory::add_records(const Jobs &jobs, std::map<uint16_t, Blocks> &found) const {
+    std::map<uint32_t, std::pair<const inagg_job *, Blocks *>> by_index;
+    for (const auto &[number, job] : jobs)
+        if (has_records(job))
+            by_index[job.index] = {&job, &found[number]};
+    if (by_index.empty())
+        return;
+    for_each_bucket(buckets_, [&](const inagg_bucket_memory &bucket) {
+        for (const inagg_record &record : bucket.records)
+            if (const auto owner = by_index.find(record.job); owner != by_index.end() && is_live(record.slot, *owner->second.first))
+                (*owner->second.second)[{record.stream, record.slot.block}] = {.slot = record.slot, .absent = record.absent};
+    });
+}
+
+std::map<uint16_t, Blocks> BlockMemory::look(const Jobs &jobs) const {
+    std::map<uint16_t, Blocks> found;
+    for (const auto &[number, job] : jobs)
+        found[number] = has_records(job) ? Blocks{} : slots(job);
+    add_records(jobs, found);
     return found;
 }
 
@@ -83,38 +111,45 @@ json children_json(const Members &members, uint16_t size) {
 void Waits::look(const Where &where) {
     if (is_asked(where.run_dir)) // it has no maps
         return;
-    maps_ = SwitchMaps::open(where.bpffs);
+    const SwitchMaps maps = SwitchMaps::open(where.bpffs);
     memory_.emplace(where.bpffs);
-    jobs_ = maps_->jobs();
+    const Jobs before = std::exchange(jobs_, maps.jobs());
     std::erase_if(jobs_, [](const auto &entry) { return shares_slots(entry.second); });
-    std::erase_if(seen_, [this](const auto &entry) { return !jobs_.contains(entry.first); });
+    std::erase_if(watched_, [&](const auto &entry) { // of a job that is gone, or begins anew
+        const auto now = jobs_.find(entry.first);
+        return now == jobs_.end() || now->second.generation != before.at(entry.first).generation;
+    });
+    for (const auto &[number, job] : jobs_)
+        watched_[number].children = children_json(maps.members(job.index), job.size);
     look_again();
 }
 
 void Waits::look_again() {
-    for (const auto &[number, job] : jobs_)
-        look_at(number, job);
-}
-
-void Waits::look_at(uint16_t number, const inagg_job &job) {
-    SeenBlocks &seen = seen_[number];
+    if (!memory_)
+        return;
     const LookClock::time_point now = LookClock::now();
-    update(seen, memory_->look(job), now);
-    for (const auto &[key, entry] : seen)
-        if (const uint64_t ranks = entry.block.waits_for(job); ranks && now - entry.since > longest_[number].time)
-            longest_[number] = {.ranks = ranks, .time = now - entry.since,
-                                .children = children_json(maps_->members(job.index), job.size)};
+    for (const auto &[number, blocks] : memory_->look(jobs_)) {
+        Watched &watched = watched_[number];
+        update(watched.seen, blocks, now);
+        for (const auto &[key, entry] : watched.seen)
+            if (const uint64_t ranks = entry.block.waits_for(jobs_.at(number)); ranks && now - entry.since > watched.time) {
+                watched.ranks = ranks;
+                watched.time = now - entry.since;
+            }
+    }
 }
 
 json Waits::take() {
     json list = json::array();
-    for (const auto &[number, longest] : longest_)
-        if (longest.ranks)
+    for (auto &[number, watched] : watched_) {
+        if (watched.ranks)
             list.push_back({{"job", number},
-                            {"ranks", ranks_of(longest.ranks)},
-                            {"children", longest.children},
-                            {"seconds", std::chrono::duration<double>(longest.time).count()}});
-    longest_.clear();
+                            {"ranks", ranks_of(watched.ranks)},
+                            {"children", watched.children},
+                            {"seconds", std::chrono::duration<double>(watched.time).count()}});
+        watched.ranks = 0;
+        watched.time = {};
+    }
     return list;
 }
 

@@ -33,18 +33,21 @@ struct Block {
 using BlockKey = std::pair<uint8_t, uint32_t>; // stream, block: data first, the oldest first
 using Blocks = std::map<BlockKey, Block>;
 
-// Where a switch has its blocks. The maps stay open: of a switch that is loaded anew it is that of the old one.
+using Jobs = std::map<uint16_t, inagg_job>; // by number
+
+// Where a switch has its blocks, which stays open: if the switch is taken down, and another comes, this is still the old one's.
 class BlockMemory {
 public:
-    // The switch pinned in `dir`.
+    // The switch pinned in `dir`, which SwitchMaps::open() takes.
     explicit BlockMemory(const std::string &dir) : slots_(open_pin(dir, "slots")), buckets_(open_pin(dir, "buckets")) {}
 
-    // Of a job that does not share its slots.
-    Blocks look(const inagg_job &job) const { return has_records(job) ? records(job) : slots(job); }
+    // Of jobs that do not share their slots.
+    std::map<uint16_t, Blocks> look(const Jobs &jobs) const;
+    Blocks look(const inagg_job &job) const { return look(Jobs{{0, job}})[0]; }
 
 private:
     Blocks slots(const inagg_job &job) const;
-    Blocks records(const inagg_job &job) const;
+    void add_records(const Jobs &jobs, std::map<uint16_t, Blocks> &found) const;
 
     Fd slots_, buckets_;
 };
@@ -74,19 +77,16 @@ public:
     nlohmann::ordered_json take();
 
 private:
-    struct Longest {
-        uint64_t ranks = 0;
-        LookClock::duration time{};
+    struct Watched {
+        SeenBlocks seen{};
         nlohmann::ordered_json children{};
+        uint64_t ranks = 0; // of the longest wait
+        LookClock::duration time{};
     };
 
-    void look_at(uint16_t number, const inagg_job &job);
-
-    std::optional<SwitchMaps> maps_;
     std::optional<BlockMemory> memory_;
-    std::map<uint16_t, inagg_job> jobs_;
-    std::map<uint16_t, SeenBlocks> seen_;
-    std::map<uint16_t, Longest> longest_;
+    Jobs jobs_;
+    std::map<uint16_t, Watched> watched_;
 };
 
 } // namespace inaggd

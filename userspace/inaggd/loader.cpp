@@ -175,7 +175,7 @@ bool serves(const std::string &dir, uint32_t ifindex) {
 }
 
 Error port_taken(const std::string &port) {
-    return Error("port {}: another XDP program is attached; remove it: ip link set dev {} xdp off", port, port);
+    return Error("port {}: another XDP program is attached; inaggctl doctor {} says whose, and how to remove it", port, port);
 }
 
 bpf_program *program_of(const bpf_object *object, const char *name) {
@@ -230,9 +230,12 @@ void Loader::load(const SwitchSizes &sizes) {
     if (!skeleton_)
         throw Error("switch program: {}", system_text(errno));
     reuse_or_create(sizes);
-    for (const inagg_program &program : inagg_programs)
-        if (program.by_job)
+    for (const inagg_program &program : inagg_programs) {
+        // Jobs of an earlier agent may have blocks in the queue before provide(): ticks without a program would take none out.
+        const bool awaited = resumed_ && program.call == INAGG_CALL_TICK;
+        if (program.by_job && !awaited)
             bpf_program__set_autoload(program_of(skeleton_->obj, program.name), false);
+    }
     need_loaded(skeleton_, switch_bpf__load(skeleton_));
     pin_new_maps();
     pin_programs();

@@ -30,6 +30,16 @@ bpf_map_info info_of(const Fd &map, const char *what) {
     return info;
 }
 
+// Of a map whose values must be those that this program knows.
+uint32_t entries_of(const Fd &map, const std::string &dir, const char *name, size_t value_bytes) {
+    const bpf_map_info info = info_of(map, name);
+    if (info.value_size != value_bytes)
+        throw Error("{}/{} is of another version of inagg (values of {} bytes, this program knows {}): use "
+                    "the tools of that version, or start inaggd with --fresh",
+                    dir, name, info.value_size, value_bytes);
+    return info.max_entries;
+}
+
 // A row of counters, each a 64-bit word, of which each CPU has its own.
 template <typename Row> Row sum_of_cpus(const Fd &map, uint32_t index, const char *name) {
     std::vector<Row> cpus(libbpf_num_possible_cpus());
@@ -94,13 +104,8 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.keys_ = open_pin(dir, "keys");
     maps.occupancy_ = open_pin(dir, "occupancy");
 
-    const bpf_map_info info = info_of(maps.slots_, "slots");
-    if (info.value_size != sizeof(inagg_slot_memory))
-        throw Error("{}/slots is of another version of inagg ({} bytes a slot, this program knows {}): use the "
-                    "tools of that version, or start inaggd with --fresh",
-                    dir, info.value_size, sizeof(inagg_slot_memory));
-    maps.slot_count_ = info.max_entries / 2;
-    maps.bucket_count_ = info_of(open_pin(dir, "buckets"), "buckets").max_entries;
+    maps.slot_count_ = entries_of(maps.slots_, dir, "slots", sizeof(inagg_slot_memory)) / 2;
+    maps.bucket_count_ = entries_of(open_pin(dir, "buckets"), dir, "buckets", sizeof(inagg_bucket_memory));
     maps.descriptor_count_ = info_of(open_pin(dir, "descriptors"), "descriptors").max_entries;
     maps.aggregator_count_ = info_of(open_pin(dir, "aggregators"), "aggregators").max_entries;
     maps.buffer_count_ = info_of(open_pin(dir, "float_buffers"), "float_buffers").max_entries;

@@ -135,8 +135,9 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
     }
     const std::optional<Outcome> objection = gate_.objection(event, now);
     const Outcome outcome = objection ? *objection : decide(event, now);
-    log_event(event, outcome, port_name(event.ifindex));
-    refusals_.note(event, outcome, port_name(event.ifindex), now);
+    const std::string port = port_name(event.ifindex);
+    log_event(event, outcome, port);
+    refusals_.note(event, outcome, port, now);
     apply(outcome);
     if (outcome.reason && (event.type == INAGG_JOIN || event.type == INAGG_LEAVE))
         refuse(event, outcome.reason, gate_.challenge(event, now));
