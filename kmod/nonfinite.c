@@ -85,28 +85,36 @@ static bool is_too_large(const struct inagg_sock *isk, const struct inagg_tensor
 	return t->blocks > isk->ring.cells;
 }
 
+/* Memory of a sum's counts. */
+static int alloc_own(struct inagg_sock *isk, struct inagg_tensor *classes)
+{
+	int error = inagg_charge(isk, own_bytes(classes));
+
+	if (error)
+		return error;
+	classes->own = __vmalloc(own_bytes(classes), GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	if (classes->own)
+		return 0;
+	inagg_uncharge(isk, own_bytes(classes));
+	return -ENOMEM;
+}
+
 static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 {
-	u64 bytes = div_u64(t->bytes, memory_bytes(t)) * 4, room = round_up(bytes, INAGG_CHUNK * 4);	/* results are padded */
+	u64 bytes = div_u64(t->bytes, memory_bytes(t)) * 4;
 	struct inagg_tensor *exponent, *classes;
-	int error;
+	int error = -ENOMEM;
 
 	if (is_too_large(isk, t))
 		return -EDOM;	/* its first part is needed twice */
-	error = inagg_charge(isk, room);
-	if (error)
-		return error;
 	exponent = companion(t, 0, INAGG_WIRE_NONE << 4, isk->job.elements);
 	classes = companion(t, bytes, INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, isk->job.elements);
-	if (classes)
-		classes->own = __vmalloc(room, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	if (!exponent || !classes || !classes->own) {
+	if (exponent && classes)
+		error = alloc_own(isk, classes);
+	if (error) {
 		kfree(exponent);
-		if (classes)
-			vfree(classes->own);
 		kfree(classes);
-		inagg_uncharge(isk, room);
-		return -ENOMEM;
+		return error;
 	}
 	exponent->exponent = split_elements(isk, t, classes->own);
 	insert_companions(isk, t, exponent, classes);

@@ -15,29 +15,36 @@ struct reading {
 	u32	blocks, most;
 };
 
-static void apply_classes(const struct inagg_tensor *t, u8 *cell, u32 first, u32 count)
+/* @ranks are in the sum. */
+static void apply_classes(const struct inagg_sock *isk, const struct inagg_tensor *t, u8 *cell, u32 first, u32 count,
+			  u64 ranks)
 {
-	u32 bytes = memory_bytes(t), i;
+	const struct inagg_tensor *classes = t->classes;
+	u32 bytes = memory_bytes(t), i, counts;
 
-	for (i = 0; i < count; i++)
+	for (i = 0; i < count; i++) {
+		counts = inagg_class_certain(inagg_element(classes->own, first + i, 4),
+					     *contributors_of(isk, classes, (first + i) / classes->per_block), ranks);
 		inagg_set_element(cell, i, bytes,
-				  inagg_class_apply(inagg_element(cell, i, bytes),
-						    inagg_element(t->classes->own, first + i, 4), t->coding.dtype));
+				  inagg_class_apply(inagg_element(cell, i, bytes), counts, t->coding.dtype));
+	}
 }
 
 /* Block @index of a result, in the user's type: turned back once, in its cell. */
 static u8 *decoded_cell(struct inagg_sock *isk, struct inagg_tensor *t, u32 index)
 {
+	u32 count = bytes_of(t, index) / memory_bytes(t), in;
 	u8 *cell = cell_of(isk, t, index);
-	u32 count = bytes_of(t, index) / memory_bytes(t), ranks;
+	u64 ranks;
 
 	if (t->decoded <= index) {	/* those before may have been thrown away */
-		ranks = inagg_count_ranks(*contributors_of(isk, t, index));
-		inagg_from_wire(&t->coding, cell, count, ranks);
+		ranks = *contributors_of(isk, t, index);
+		in = inagg_count_ranks(ranks);
+		inagg_from_wire(&t->coding, cell, count, in);
 		if (t->average)
-			inagg_average_block(cell, count, t->coding.dtype, ranks);
+			inagg_average_block(cell, count, t->coding.dtype, in);
 		if (t->classes)
-			apply_classes(t, cell, index * t->per_block, count);
+			apply_classes(isk, t, cell, index * t->per_block, count, ranks);
 		t->decoded = index + 1;
 	}
 	return cell;

@@ -110,7 +110,7 @@ void inagg_unlink_tensor(struct inagg_sock *isk, struct inagg_tensor *t)
 	inagg_free_cells(isk, t->cell + t->blocks);
 	if (t->classes) {
 		list_del(&t->classes->list);
-		inagg_uncharge(isk, round_up(t->classes->bytes, INAGG_CHUNK * 4));
+		inagg_uncharge(isk, own_bytes(t->classes));
 		free_tensor(t->classes);
 	}
 	free_tensor(t);
@@ -283,10 +283,9 @@ static void store_elements(struct inagg_sock *isk, struct inagg_tensor *t, u32 i
 		t->mismatch = true;
 	else
 		memcpy(cell_of(isk, t, index), payload, inagg_block_bytes(meta));
-	if (t->own)
-		return;
 	*contributors_of(isk, t, index) = meta->contributors;
-	inagg_roll_call(&t->roll, meta->contributors);
+	if (!t->own)
+		inagg_roll_call(&t->roll, meta->contributors);
 }
 
 /* The first of the control blocks of @t is back.  All of them say the same. */

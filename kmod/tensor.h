@@ -33,9 +33,23 @@ static inline u8 *cell_of(const struct inagg_sock *isk, const struct inagg_tenso
 	return ring->memory + (size_t)((t->cell + index) & (ring->cells - 1)) * ring->cell_bytes;
 }
 
-/* Who is in the result of its block @index; the user's tensors only. */
+/* Bytes of a sum's counts: results are padded. */
+static inline u64 counts_bytes(const struct inagg_tensor *t)
+{
+	return round_up(t->bytes, INAGG_CHUNK * 4);
+}
+
+/* Bytes of the counts' own memory: behind them is who is in each block. */
+static inline u64 own_bytes(const struct inagg_tensor *t)
+{
+	return counts_bytes(t) + t->blocks * sizeof(u64);
+}
+
+/* Who is in the result of its block @index. */
 static inline u64 *contributors_of(const struct inagg_sock *isk, const struct inagg_tensor *t, u32 index)
 {
+	if (t->own)
+		return (void *)(t->own + counts_bytes(t) + index * sizeof(u64));
 	return &isk->ring.contributors[(t->cell + index) & (isk->ring.cells - 1)];
 }
 

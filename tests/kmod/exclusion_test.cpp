@@ -5,7 +5,9 @@
 #include <inagg/core/membership.h>
 #include <inagg/core/packet.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <poll.h>
 
@@ -333,6 +335,49 @@ TEST_F(ExclusionTest, WhoClosesMeanwhileLeavesNothing) {
         ranks.clear();
         world.reset();
     }
+}
+
+// Data blocks: 0 asks for the exponent, 1 to 4 are the sum, 5 to 8 the counts. Some of rank 2 are lost until it is excluded.
+TEST_F(ExclusionTest, WhatAnExcludedRankCouldNotCountIsNaN) {
+    begin();
+    constexpr float inf = std::numeric_limits<float>::infinity();
+    static constexpr size_t count = 256;
+    world->filter = [&](const mock_packet &packet) {
+        const inagg_hdr h = header_of(packet);
+        const uint32_t block = inagg_swap32(h.block);
+        return packet.from_port == ranks[2].port && inagg_hdr_type(&h) == INAGG_CONTRIBUTION &&
+               inagg_swap32(h.slot) < small().slots && (block == 2 || block == 4 || block == 7 || block == 8);
+    };
+    for (size_t r = 0; r < size; r++) {
+        std::vector<float> values(count, 1);
+        if (r == 2)
+            values[7] = values[70] = values[130] = values[200] = inf;
+        if (r == 0)
+            values[71] = inf, values[201] = -inf;
+        ASSERT_EQ(ranks[r].send(bytes_of(values), {INAGG_FLOAT32, INAGG_SUM, 0, INAGG_SCALE_AUTO}), int{4 * count});
+    }
+    world->run(100 * ms);
+    Bytes got[2] = {Bytes(4 * count), Bytes(4 * count)};
+    EXPECT_EQ(ranks[0].recv_nowait(got[0]), -EAGAIN) << "rank 2 is missing";
+    exclude(2);
+    for (const size_t r : {0, 1}) {
+        std::vector<uint64_t> blocks;
+        int flags = 0;
+        ASSERT_EQ(ranks[r].recv(got[r], blocks, 8, flags), int{4 * count});
+        EXPECT_EQ(blocks, (std::vector<uint64_t>{7, 3, 7, 3}));
+        std::vector<float> sum(count);
+        std::memcpy(sum.data(), got[r].data(), got[r].size());
+        for (size_t i = 0; i < count; i++) {
+            const bool is_counted_of_others = i == 70 || i == 71, is_not_counted = i / 64 == 2;
+            if (is_counted_of_others || is_not_counted) {
+                EXPECT_TRUE(std::isnan(sum[i])) << i;
+            } else {
+                EXPECT_EQ(sum[i], i == 7 ? inf : i == 201 ? -inf : i < 64 ? 3.0F : 2.0F) << i;
+            }
+        }
+    }
+    EXPECT_TRUE(got[0] == got[1]) << "the same NaN";
+    world->filter = {};
 }
 
 } // namespace kmod

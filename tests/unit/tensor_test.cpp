@@ -315,6 +315,29 @@ TEST(Tensor, InfinitiesAndNanAddAsFloatsDo) {
     }
 }
 
+// Whoever is in the sum and in the counts: a result is that of the ranks in the sum, or NaN.
+TEST(Tensor, WhatWasCountedOfOthersIsNoNumber) {
+    constexpr __u32 finite = 0x1234, nan = 0x7fc00000;
+    const __u32 values[] = {0x3f800000, 0x7f800000, 0xff800000, 0x7fc00000};
+    for (__u64 ranks = 1; ranks < 8; ranks++)
+        for (__u64 counted = 1; counted < 8; counted++)
+            for (int choice = 0; choice < 64; choice++) {
+                __u32 of_sum = 0, counts = 0;
+                for (int rank = 0; rank < 3; rank++) {
+                    const __u32 one = inagg_class_of(values[choice >> 2 * rank & 3], INAGG_FLOAT32);
+                    of_sum += ranks >> rank & 1 ? one : 0;
+                    counts += counted >> rank & 1 ? one : 0;
+                }
+                const __u32 truth = inagg_class_apply(finite, of_sum, INAGG_FLOAT32);
+                const __u32 result =
+                    inagg_class_apply(finite, inagg_class_certain(counts, counted, ranks), INAGG_FLOAT32);
+                EXPECT_TRUE(result == truth || result == nan) << ranks << " " << counted << " " << choice;
+                if (counted == ranks || (!counts && !(ranks & ~counted))) {
+                    EXPECT_EQ(result, truth) << ranks << " " << counted << " " << choice;
+                }
+            }
+}
+
 // A sum of 16-bit floats in a tree of switches has the bits that one switch gives it.
 TEST(Widened, RoundsAsASwitchDoes) {
     for (__u32 dtype : {INAGG_FLOAT16, INAGG_BFLOAT16}) {

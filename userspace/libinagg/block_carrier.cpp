@@ -392,7 +392,7 @@ void BlockCarrier::finish(BlockOperation &operation) {
         return begin_check();
     const Reduction &r = operation.reduction;
     if (operation.classes && r.recv)
-        operation.classes->combine(r.recv);
+        operation.classes->combine(r.recv, operation.contributors, operation.block_elements);
     if (operation.saturated)
         operation.set_error(out_of_scale(operation.call, options_));
     operation.classes.reset();

@@ -98,6 +98,21 @@ private:
     uint8_t dtype_op_, scale_;
 };
 
+// How many ranks have what is not finite, and which ranks were asked.
+class CountsEncoding : public PlainEncoding {
+public:
+    CountsEncoding(const Reduction &r, std::vector<uint64_t> &counted)
+        : PlainEncoding(r, INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, 0), counted_(counted) {}
+
+    bool store(uint32_t index, const BlockMeta &meta, const std::byte *payload) override {
+        counted_[index] = meta.contributors;
+        return PlainEncoding::store(index, meta, payload);
+    }
+
+private:
+    std::vector<uint64_t> &counted_;
+};
+
 // A float sum in offset-binary fixed point: of float32, and of 16-bit floats where a tree of switches adds them, by the
 // core's integer code.
 template <typename Float> class FixedEncoding : public Encoding {
@@ -346,7 +361,7 @@ std::unique_ptr<Encoding> make_exponent_block(uint8_t exponent, uint16_t tail, u
 
 ClassCounts::ClassCounts(const Reduction &reduction)
     : reduction_(reduction), finite_(reduction.count * inagg_memory_bytes(reduction.dtype)),
-      counts_(reduction.count) {
+      counts_(reduction.count), counted_(inagg_blocks_of(reduction.count, reduction.elements)) {
     const uint32_t bytes = inagg_memory_bytes(reduction.dtype);
     for (std::size_t i = 0; i < counts_.size(); i++) {
         const uint32_t element = inagg_element(reduction.send, i, bytes);
@@ -362,13 +377,15 @@ std::unique_ptr<Encoding> ClassCounts::make_encoding() {
     r.recv = counts_.data();
     r.dtype = INAGG_INT32;
     r.average = false;
-    return inagg::make_encoding(r, 0);
+    return std::make_unique<CountsEncoding>(r, counted_);
 }
 
-void ClassCounts::combine(void *recv) const {
+void ClassCounts::combine(void *recv, std::span<const uint64_t> ranks, uint32_t per_block) const {
     const uint32_t bytes = inagg_memory_bytes(reduction_.dtype);
     for (std::size_t i = 0; i < counts_.size(); i++) {
-        const auto counts = static_cast<uint32_t>(counts_[i]);
+        auto counts = static_cast<uint32_t>(counts_[i]);
+        if (!ranks.empty())
+            counts = inagg_class_certain(counts, counted_[i / reduction_.elements], ranks[i / per_block]);
         inagg_set_element(recv, i, bytes, inagg_class_apply(inagg_element(recv, i, bytes), counts, reduction_.dtype));
     }
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace inagg {
@@ -78,13 +79,15 @@ public:
     // The finite part of the input: 0 where it is not finite.
     const void *finite() const { return finite_.data(); }
     std::unique_ptr<Encoding> make_encoding();
-    // Write infinities and NaN over the finite sums in `recv`, as IEEE 754 addition gives them.
-    void combine(void *recv) const;
+    // Write infinities and NaN over the finite sums in `recv`, as IEEE 754 addition gives them. `ranks`: who is in each block of
+    // these, of `per_block` elements; empty: all ranks, everywhere.
+    void combine(void *recv, std::span<const uint64_t> ranks, uint32_t per_block) const;
 
 private:
     Reduction reduction_;
     std::vector<std::byte> finite_;
     std::vector<int32_t> counts_;
+    std::vector<uint64_t> counted_; // whose they are, block by block
 };
 
 } // namespace inagg

@@ -202,7 +202,19 @@ INAGG_INLINE __u32 inagg_class_of(__u32 bits, __u32 dtype)
 	return bits & sign ? INAGG_ONE_NEGATIVE_INFINITY : INAGG_ONE_INFINITY;
 }
 
-/** The sum, as IEEE 754 addition gives it: @finite unless @counts of all ranks says otherwise. */
+/**
+ * What is certain of a sum of @ranks, if @counts are of the ranks @counted: bitmaps.  They differ if a rank was excluded in the
+ * middle of a tensor (trio).  Then one that is in the sum may have what nobody has counted, or what was counted be of one
+ * that is not in it: that is a NaN, and the same one for all ranks.
+ */
+INAGG_INLINE __u32 inagg_class_certain(__u32 counts, __u64 counted, __u64 ranks)
+{
+	if ((ranks & ~counted) || (counts && counted != ranks))
+		return INAGG_ONE_NAN;
+	return counts;
+}
+
+/** The sum, as IEEE 754 addition gives it: @finite unless @counts, of the same ranks, says otherwise. */
 INAGG_INLINE __u32 inagg_class_apply(__u32 finite, __u32 counts, __u32 dtype)
 {
 	__u32 sign = dtype == INAGG_FLOAT32 ? 0x80000000 : 0x8000, infinity = inagg_infinity(dtype);

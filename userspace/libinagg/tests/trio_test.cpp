@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Algorithm trio against a switch in user space: ranks that are late get what the others have, bit for bit, and each
 // result is exactly the sum of the ranks that it names.
+#include "encoding.hpp"
 #include "history.hpp"
 #include "ranks.hpp"
 #include "same_bits.hpp"
@@ -473,6 +474,89 @@ TEST(Outcome, IsThatOfTheThreadsLastCall) {
         });
     for (std::thread &thread : threads)
         thread.join();
+}
+
+// 128 elements a block of the sum, 64 of the counts.
+TEST(ClassCounts, CountWhereTheyAreOfTheRanksInTheSum) {
+    std::vector<uint16_t> in(256, 0x3c00), sum(256, 0x4000);
+    in[5] = in[70] = 0x7c00;
+    in[130] = 0xfc00;
+    ClassCounts classes({in.data(), sum.data(), in.size(), INAGG_FLOAT16, INAGG_SUM, false, size, 64, INAGG_FLOATS_FIXED, 0});
+    const auto counts = classes.make_encoding();
+    const std::array<uint64_t, 4> counted = {3, 7, 7, 3};
+    ASSERT_EQ(counts->blocks(), counted.size());
+    std::array<std::byte, 256> payload;
+    for (uint32_t block = 0; block < counted.size(); block++) {
+        BlockMeta meta = counts->load(block, payload.data());
+        meta.contributors = counted[block];
+        ASSERT_TRUE(counts->store(block, meta, payload.data()));
+    }
+    std::vector<uint16_t> want = sum, all = sum;
+    want[5] = 0x7c00;
+    want[70] = 0x7e00; // of a rank that may not be in the sum
+    want[130] = 0xfc00;
+    std::fill(want.begin() + 192, want.end(), 0x7e00); // rank 2 was not counted
+    classes.combine(sum.data(), std::array<uint64_t, 2>{3, 7}, 128);
+    EXPECT_EQ(sum, want);
+    classes.combine(all.data(), {}, 0);
+    EXPECT_EQ(all[70], 0x7c00) << "all ranks, everywhere";
+    EXPECT_EQ(all[200], 0x4000);
+}
+
+// Data blocks: 0 asks for the exponent, 1 to 4 are the sum, 5 to 8 the counts. One that is sent needs the result of four before,
+// so the straggler comes to 5, and no further.
+TEST(Trio, WhatAnExcludedRankCouldNotCountIsNaN) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    constexpr uint32_t slots = 4;
+    constexpr unsigned up_to_5 = 0x3f;
+    std::atomic<unsigned> decided{0}; // data blocks
+    SoftwareSwitch software_switch({.elements = 64, .slots = slots, .lose = [&](const inagg_hdr &header, int rank) {
+                                        if (inagg_hdr_type(&header) != INAGG_RESULT || inagg_swap32(header.slot) >= slots)
+                                            return false;
+                                        const uint32_t block = inagg_swap32(header.block);
+                                        decided |= 1U << block;
+                                        return rank == straggler && block >= 2 && block <= 4;
+                                    }});
+    const uint16_t job = options_for(software_switch, 0, size).job;
+    try {
+        run_ranks(
+            software_switch, size,
+            [&](Communicator &c) {
+                std::vector<float> data(256, static_cast<float>(c.rank())), sum(data.size());
+                if (c.rank() == straggler)
+                    data[7] = data[200] = infinity;
+                const auto handle = c.allreduce(data.data(), sum.data(), sum.size(), INAGG_FLOAT32, INAGG_SUM);
+                for (int i = 0; c.rank() == 0 && decided != up_to_5 && i < 5000; i++)
+                    std::this_thread::sleep_for(1ms);
+                if (c.rank() == 0) {
+                    EXPECT_EQ(decided, up_to_5);
+                    software_switch.exclude(job, straggler);
+                }
+                try {
+                    c.wait(*handle);
+                    EXPECT_NE(c.rank(), straggler);
+                } catch (const Error &error) {
+                    EXPECT_EQ(c.rank(), straggler) << error.what();
+                    EXPECT_EQ(error.code(), INAGG_ECLOSED) << error.what();
+                    return;
+                }
+                for (std::size_t i = 0; i < sum.size(); i++)
+                    if (i < 64) {
+                        ASSERT_EQ(sum[i], i == 7 ? infinity : 3.0F) << i;
+                    } else {
+                        ASSERT_TRUE(std::isnan(sum[i])) << i;
+                    }
+                const inagg_outcome outcome = outcome_of(*handle, size);
+                EXPECT_EQ(outcome.in_all, 7U) << "it is in the sum";
+                EXPECT_EQ(outcome.degraded_blocks, 0U);
+            },
+            [](inagg_options &options) {
+                use_trio(options, 0, 0);
+                options.exclude_ms = 60000;
+            });
+    } catch (const Error &error) {
+        EXPECT_EQ(error.code(), INAGG_ECLOSED) << error.what(); // leave() repeats it
+    }
 }
 
 } // namespace
