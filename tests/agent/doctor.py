@@ -225,7 +225,7 @@ def test_another_switch_has_the_port(_):
     with attached_by_hand("inagg_switch"):
         expect_owner("warn", "XDP program inagg_switch is attached", "by hand goes with ip link set dev p0 xdp off")
     with Agent(f"--bpffs={BPFFS}/second", ports=["p0"]):
-        expect_owner("warn", "XDP program inagg_switch is attached", "end the agent that has it, with its --bpffs")
+        expect_owner("warn", "XDP program inagg_switch is attached", "end the agent that has it")
         expect(examine("p0", options=[f"--bpffs={BPFFS}/second"])[0], "p0: other programs", "ok", f"the switch of {BPFFS}/second")
 
 

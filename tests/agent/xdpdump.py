@@ -14,6 +14,9 @@ from agent import Agent, Worker, main, sums
 from network import ROOT, die_with_parent, run, skip
 
 
+give_up = sys.exit if os.environ.get("INAGG_MUST") else skip  # on a kernel that is known to let programs be traced
+
+
 def recipe(port):
     document = (ROOT / "docs/TROUBLESHOOTING.md").read_text()
     (text,) = re.findall(r"<!-- xdpdump-recipe:begin -->\n```bash\n(.*?)```\n<!-- xdpdump-recipe:end -->", document, re.S)
@@ -39,7 +42,7 @@ def test_xdpdump_shows_contributions_and_results(hosts):
         workers = [Worker(hosts[rank], rank).join() for rank in (1, 0)]
         shell = start("p0")
         if not shell:
-            skip("this kernel lets nobody trace an XDP program")
+            give_up("this kernel lets nobody trace an XDP program")
         for block in range(60):  # xdpdump listens a little later than it says, and wakes up after some packets
             sums(workers, block)  # rank 0 is the last: its frame becomes the result
             time.sleep(0.1)
@@ -55,5 +58,5 @@ if __name__ == "__main__":
     if sys.argv[1:] != ["inside"]:
         for program in ("xdpdump", "tshark", "pgrep"):
             if not shutil.which(program):
-                skip(f"{program} is not installed: run `make deps`")
+                give_up(f"{program} is not installed: run `make deps`")
     main(globals())

@@ -63,7 +63,7 @@ def operations(perf):
     """(type, operator) of each that inagg-perf is to measure, from its arguments."""
     def listed(default, *names):
         found = [value for name, value in zip(perf, perf[1:]) if name in names]
-        return (found[-1] if found else default).split(",")
+        return (",".join(found) if found else default).split(",")
     return set(itertools.product(listed("float32", "-d", "--dtype"), listed("sum", "-o", "--op")))
 
 

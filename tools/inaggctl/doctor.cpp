@@ -252,7 +252,9 @@ json check_owner(const std::string &interface, uint32_t ifindex, const std::stri
     return finding(check, of_ranks || of_switch ? "warn" : "missing",
                    "XDP program " + (known->empty() ? fmt::format("number {}", query.prog_id) : *known) + " is attached",
                    std::string("inaggd needs the port for itself: ") +
-                       (of_switch ? "end the agent that has it, with its --bpffs; what was attached by hand goes with " : "") +
+                       (of_switch ? "end the agent that has it, or start one with its --bpffs and end that; what was attached by "
+                                    "hand goes with "
+                                  : "") +
                        "ip link set dev " + interface + " xdp off");
 }
 

@@ -94,7 +94,9 @@ void examine_refusals(const Where &where, json &findings) {
     json reply;
     try {
         reply = inaggd::ask_daemon(where.run_dir, {{"command", "refusals"}});
-    } catch (const inaggd::Error &error) { // it is of an earlier release
+    } catch (const inaggd::Error &error) {
+        if (std::string_view(error.what()).find("unknown command") == std::string_view::npos)
+            throw;
         findings.push_back(
             finding("switch: refusals", "warn", error.what(), "have the agent take up this release: inaggctl reload"));
         return;

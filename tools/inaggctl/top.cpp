@@ -249,7 +249,7 @@ void print_switch(const Where &where, Seconds interval, bool as_json) {
     inaggd::Waits waits;
     const Sample before = sample(where, waits);
     const auto end = before.at + std::chrono::duration_cast<Clock::duration>(interval);
-    for (auto next = before.at + look_period; next < end; next += look_period) {
+    for (auto next = before.at + look_period; next < end; next = std::max(next + look_period, Clock::now())) {
         std::this_thread::sleep_until(next);
         waits.look_again();
     }

@@ -99,7 +99,7 @@ json switch_json(const Memory &memory, const SeenBlocks &seen, std::optional<uin
 std::string waits_text(const json &one, const json &block) {
     if (block["state"] == "sent up")
         return "the parent, " + one["parent"].get<std::string>();
-    return block["state"] == "complete" ? "nobody" : ranks_text(block["waits_for"], one["children"]);
+    return block["waits_for"].empty() ? "nobody" : ranks_text(block["waits_for"], one["children"]);
 }
 
 } // namespace

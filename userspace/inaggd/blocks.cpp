@@ -67,8 +67,11 @@ void BlockMemory::add_records(const Jobs &jobs, std::map<uint16_t, Blocks> &foun
         return;
     for_each_bucket(buckets_, [&](const inagg_bucket_memory &bucket) {
         for (const inagg_record &record : bucket.records)
-            if (const auto owner = by_index.find(record.job); owner != by_index.end() && is_live(record.slot, *owner->second.first))
-                (*owner->second.second)[{record.stream, record.slot.block}] = {.slot = record.slot, .absent = record.absent};
+            if (const auto owner = by_index.find(record.job); owner != by_index.end()) {
+                const auto &[job, blocks] = owner->second;
+                if (is_live(record.slot, *job))
+                    (*blocks)[{record.stream, record.slot.block}] = {.slot = record.slot, .absent = record.absent};
+            }
     });
 }
 

@@ -26,7 +26,8 @@ struct Block {
     uint64_t absent = 0; // ranks that have nothing to add
 
     uint64_t in() const { return slot.seen | absent; }
-    // Those of the job's ranks here that are not in; nobody if the parent has what this switch has summed, or all have the sum.
+    // Those of the job's ranks here that are not in; nobody if the parent has what this switch has summed, all have the sum,
+    // or nobody is in.
     uint64_t waits_for(const inagg_job &job) const;
 };
 

@@ -231,8 +231,9 @@ void Loader::load(const SwitchSizes &sizes) {
         throw Error("switch program: {}", system_text(errno));
     reuse_or_create(sizes);
     for (const inagg_program &program : inagg_programs) {
-        // Jobs of an earlier agent may have blocks in the queue before provide(): ticks without a program would take none out.
-        const bool awaited = resumed_ && program.call == INAGG_CALL_TICK;
+        // Jobs of an earlier agent may have blocks in the queue before provide(): ticks without a program would take none out,
+        // or drop what they take.
+        const bool awaited = resumed_ && (program.call == INAGG_CALL_TICK || program.call == INAGG_CALL_EXPIRE);
         if (program.by_job && !awaited)
             bpf_program__set_autoload(program_of(skeleton_->obj, program.name), false);
     }
