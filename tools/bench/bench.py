@@ -17,11 +17,19 @@ import statistics
 import sys
 import time
 
-from contenders import (CONTENDERS, PEERS, RINGS, TRANSPORTS, Failed, Network, Runner, size_of_text, text_of_size)
+from contenders import (CONTENDERS, PEERS, RINGS, TRANSPORTS, Failed, Network, Runner, json_lines, size_of_text, text_of_size)
 
 HEADER_BYTES = {"ethernet": 14, "ip": 20, "udp": 8, "inagg": 64}
 PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training", "tenants", "ddp", "verify")
 VERIFYING = ("udp", "afxdp")
+SMALL = 4 << 10  # bytes: few enough blocks that their scale is guessed
+# What figures are to reach: at least, or at most.
+BARS = {"switch_add_vs_copy_352": ("most", 1.8), "allreduce_4K_n8_vs_best_ring": ("least", 5),
+        "allreduce_4M_n8_vs_best_ring": ("least", 1), "allreduce_64M_n8_vs_best_ring": ("least", 1),
+        "limited_link_n8_fraction": ("least", 0.9), "loss_1pct_inflation": ("most", 1.5)}
+SUMMARY = (*BARS, "allreduce_64M_n8_vs_best_peer", "allreduce_4K_n8_vs_best_peer", "allreduce_4K_n8_fresh_vs_best_ring",
+           "tcp_with_switch_vs_without", "straggler_20_p99_ms_10", "straggler_4096_p99_ms_10", "training_p16_vs_ideal",
+           "training_p16_vs_switchml", "training_p16_vs_gloo")
 # Iterations that take about a second with eight workers on two cores.
 ITERATIONS = {4 << 10: 200, 256 << 10: 50, 4 << 20: 12, 64 << 20: 3}
 
@@ -76,6 +84,11 @@ def rate_of_text(text):
     raise ValueError(f"{text}: want a rate like 500mbit")
 
 
+def tcp_share(mtu):
+    """Bits of payload in a bit of full Ethernet frames of TCP over IPv4, with time stamps."""
+    return (mtu - 20 - 20 - 12) / (mtu + HEADER_BYTES["ethernet"])
+
+
 def payload_share(mtu):
     """Bits of tensor in a bit of full Ethernet frames of inagg."""
     headers = sum(HEADER_BYTES.values()) - HEADER_BYTES["ethernet"]
@@ -84,8 +97,8 @@ def payload_share(mtu):
 
 
 class Bench:
-    def __init__(self, build, plan):
-        self.plan = plan
+    def __init__(self, build, plan, parts):
+        self.plan, self.parts = plan, parts
         self.build = build
         self.runner = Runner(build)
         self.results = []
@@ -101,9 +114,10 @@ class Bench:
     def conditions(self):
         """What the figures depend on beside the programs."""
         cores, kernel = os.cpu_count(), os.uname().release
-        policy = "SCHED_OTHER, more ranks than cores where workers > cores"
+        policy = "SCHED_OTHER (trio's sweeps SCHED_FIFO), more ranks than cores where workers > cores"
         self.add("conditions", cores, "cores", f"Linux {kernel}; {policy}; TCP cubic; peers on a plain bridge"
-                 " between the same veths, segmentation offload on; Open MPI with mpi_yield_when_idle")
+                 " between the same veths, segmentation offload on; Open MPI with mpi_yield_when_idle",
+                 plan=dataclasses.asdict(self.plan), parts=self.parts)
         print(f"# {cores} cores, Linux {kernel}, {policy}, TCP cubic", flush=True)
 
     def contenders(self):
@@ -120,26 +134,29 @@ class Bench:
         return present
 
     def measure(self, what, function):
-        """function(), or the Failed it raised; notes whether the machine was busy with something else."""
+        """function(), or the Failed it raised; notes whether the machine was busy with something else, before or after."""
         self.measurements += 1
-        self.disturbed += busy_fraction() > 0.1
+        busy = busy_fraction() > 0.1
         try:
             return function()
         except Failed as error:
             print(f"# {what}: {error}", flush=True)
             return error
+        finally:
+            self.disturbed += busy or busy_fraction() > 0.1
 
     def interleaved(self, cases):
-        """cases: {key: function}. All functions take turns; {key: median, or the last Failed}."""
-        values, errors = collections.defaultdict(list), {}
+        """cases: {key: function}. All functions take turns; {key: median, or Failed where any turn was}."""
+        values, errors = collections.defaultdict(list), collections.defaultdict(list)
         for _ in range(self.plan.rounds):
             for key, function in cases.items():
                 value = self.measure(key, function)
                 if isinstance(value, Failed):
-                    errors[key] = value
+                    errors[key].append(value)
                 else:
                     values[key].append(value)
-        return {key: statistics.median(values[key]) if values[key] else errors[key] for key in cases}
+        return {key: Failed(f"{len(errors[key])} of {self.plan.rounds} turns: {errors[key][-1]}") if errors[key]
+                else statistics.median(values[key]) for key in cases}
 
     def times(self, network, size, contenders):
         """{contender: time or Failed} of one allreduce."""
@@ -164,22 +181,25 @@ class Bench:
                   f" {row['switch_ns_per_element']:>8.3f} {row['copy_ns_per_element']:>8.3f} {row['ratio']:>6.2f}")
             only = (f"--elements {row['elements']} --ranks {row['ranks']} --dtype {row['dtype']}"
                     + ("" if checked else " --unchecked"))
-            names = [f"switch_{row['dtype']}_{row['elements']}_r{row['ranks']}{checked}"]
+            name = f"switch_{row['dtype']}_{row['elements']}_r{row['ranks']}{checked}"
+            figures = {name: (row["switch_ns_per_element"], "ns/element")}
             if (row["dtype"], row["elements"], row["ranks"], row["checked"]) == ("fixed32", 352, 8, False):
-                names.append("switch_add_vs_copy_352")
-            for name in names:
-                self.add(name, row["switch_ns_per_element"], "ns/element",
-                         f"copy: {row['copy_ns_per_element']:.4g} ns/element", row["ratio"], f"{command} {only}",
-                         ratio_is="ours over the copy's, the harness's own time subtracted from both",
+                figures["switch_add_vs_copy_352"] = (row["ratio"], "our time over the copy's")
+            for name, (value, unit) in figures.items():
+                self.add(name, value, unit, f"copy: {row['copy_ns_per_element']:.4g} ns/element", row["ratio"],
+                         f"{command} {only}", ratio_is="ours over the copy's, the harness's own time subtracted from both",
                          ratio_with_harness=row["ratio_with_driver"])
 
     # (b)
 
     def row(self, label, network, size, prefix):
         """One line of a table of times, and its figures; returns the times."""
-        times, iterations = self.times(network, size, self.contenders())
+        present = self.contenders()
+        if size <= SMALL and not network.rate:
+            present += [f"{transport}+fresh" for transport in TRANSPORTS]
+        times, iterations = self.times(network, size, present)
         good = {name: value for name, value in times.items() if not isinstance(value, Failed)}
-        ring = min((name for name in RINGS if name in good), key=good.get, default=None)
+        ring = min(RINGS, key=good.get) if good.keys() >= set(RINGS) else None
         cells = "".join(f"{good[name]:>12.1f}" if name in good else f"{'-':>12}" for name in CONTENDERS)
         print(f"{label}{cells}", flush=True)
         for name in times:
@@ -211,20 +231,26 @@ class Bench:
                 self.versus(best, workers, size)
 
     def versus(self, best, workers, size):
-        """Our best transport at our best MTU against the best ring, and the best peer, at theirs."""
+        """Our best transport at our best MTU against the best ring, and the best peer, at theirs: where all of those were
+        measured, since without one the other would be called the best."""
+        measured = {mtu: best[workers, mtu, size] for mtu in self.plan.mtus}
+
         def fastest(names):
-            return min(((best[workers, mtu, size][name], name, mtu) for mtu in self.plan.mtus for name in names
-                        if name in best[workers, mtu, size]), default=None)
-        ours = fastest(TRANSPORTS)
-        for suffix, names in (("best_ring", RINGS), ("best_peer", PEERS)):
-            theirs = fastest(names)
-            ratio = theirs[0] / ours[0] if ours and theirs else None
-            peer = f"{theirs[1]} at MTU {theirs[2]}: {theirs[0]:.5g} us" if theirs else "none measured"
-            command = self.runner.repeat_command(ours[1], Network(workers, ours[2]), size,
-                                                 ITERATIONS[size]) if ours else ""
-            self.add(f"allreduce_{text_of_size(size)}_n{workers}_vs_{suffix}", ratio,
-                     "their time over ours", peer, ratio, command,
-                     ours=f"{ours[1]} at MTU {ours[2]}: {ours[0]:.5g} us" if ours else "none measured")
+            return min(((times[name], name, mtu) for mtu, times in measured.items() for name in names if name in times),
+                       default=None)
+
+        contenders = {"": TRANSPORTS}
+        if size <= SMALL:
+            contenders["_fresh"] = [f"{transport}+fresh" for transport in TRANSPORTS]
+        for kind, ours in ((kind, fastest(names)) for kind, names in contenders.items()):
+            for suffix, names in (("best_ring", RINGS), ("best_peer", PEERS)):
+                lacking = sorted({name for times in measured.values() for name in names if name not in times})
+                theirs = fastest(names) if not lacking else None
+                ratio = theirs[0] / ours[0] if ours and theirs else None
+                peer = f"{theirs[1]} at MTU {theirs[2]}: {theirs[0]:.5g} us" if theirs else f"not measured: {', '.join(lacking)}"
+                command = ours and self.runner.repeat_command(ours[1], Network(workers, ours[2]), size, ITERATIONS[size])
+                self.add(f"allreduce_{text_of_size(size)}_n{workers}{kind}_vs_{suffix}", ratio, "their time over ours",
+                         peer, ratio, command or "", ours=f"{ours[1]} at MTU {ours[2]}: {ours[0]:.5g} us" if ours else "none measured")
 
     def limited(self):
         size = self.plan.limited_size
@@ -243,8 +269,9 @@ class Bench:
         payload = rate_of_text(network.rate) * payload_share(network.mtu)
         goodput = {name: size * 8 / time_us * 1e6 / payload for name, time_us in good.items()}
         ours = max((name for name in TRANSPORTS if name in goodput), key=goodput.get, default=None)
-        ring = max((name for name in RINGS if name in goodput), key=goodput.get, default=None)
-        bound = network.workers / (2 * (network.workers - 1))
+        ring = max(RINGS, key=goodput.get) if goodput.keys() >= set(RINGS) else None
+        # A ring's frames have less of headers.
+        bound = network.workers / (2 * (network.workers - 1)) * tcp_share(network.mtu) / payload_share(network.mtu)
         name = f"limited_link_n{network.workers}_fraction"
         first = (network.rate, network.mtu) == (self.plan.rates[0], self.plan.mtus[0])
         if not first:
@@ -264,14 +291,14 @@ class Bench:
         for size in self.plan.loss_sizes:
             cases = {(transport, loss): lambda t=transport, p=loss: self.runner.allreduce(
                 t, Network(4, 1500, loss=p), size, ITERATIONS[size] * 2)
-                for transport in TRANSPORTS for loss in (none, *self.plan.losses)}
+                for transport in TRANSPORTS for loss in (0, none, *self.plan.losses)}
             times = self.interleaved(cases)
             for transport in TRANSPORTS:
                 self.inflation(size, transport, none, times)
         self.headline_loss(none)
 
     def inflation(self, size, transport, none, times):
-        base = times[transport, none]
+        base, plain = times[transport, none], times[transport, 0]
         cells = ""
         for loss in self.plan.losses:
             value = times[transport, loss]
@@ -280,7 +307,11 @@ class Bench:
             cells += f"{ratio:>10.2f}" if measured else f"{'-':>10}"
             self.add(f"loss_{loss * 100:g}pct_{text_of_size(size)}_{transport}", ratio, "time over time without loss",
                      f"no loss: {base:.5g} us" if measured else "", ratio,
-                     self.runner.repeat_command(transport, Network(4, 1500, loss=loss), size, ITERATIONS[size] * 2))
+                     self.runner.repeat_command(transport, Network(4, 1500, loss=loss), size, ITERATIONS[size] * 2),
+                     base_command=self.runner.repeat_command(transport, Network(4, 1500, loss=none), size,
+                                                             ITERATIONS[size] * 2),
+                     over_links_without_impairments=value / plain if measured and not isinstance(plain, Failed) else None,
+                     **({} if measured else {"error": str(value if isinstance(value, Failed) else base)}))
         print(f"{text_of_size(size):>6} {transport:>9}{cells}", flush=True)
         self.loss_times = getattr(self, "loss_times", {})
         if not isinstance(base, Failed):
@@ -314,14 +345,18 @@ class Bench:
     # (d)
 
     def script(self, name, *options):
-        """Rows of a script, none if it failed, and its command; it draws what it measured."""
+        """Rows of a script, those before it failed if it did, and its command; it draws what it measured."""
         folder = self.build / "bench"
         folder.mkdir(parents=True, exist_ok=True)
         plot = ["--plot", folder / f"{name}.png"] if importlib.util.find_spec("matplotlib") else []
         if not plot:
             print(f"# {name}: no plot: matplotlib is not installed (python3-matplotlib)")
         rows = self.measure(name, lambda: self.runner.script(name, *options, *plot))
-        return [] if isinstance(rows, Failed) else rows, shlex.join(self.runner.script_command(name, *options))
+        command = shlex.join(self.runner.script_command(name, *options))
+        if isinstance(rows, Failed):
+            self.add(f"{name}_failed", None, "", command=command, error=str(rows))
+            rows = json_lines(rows.output)
+        return rows, command
 
     def stragglers(self):
         print("\n== one of six ranks asleep: from when a block leaves another one to its result there")
@@ -341,7 +376,6 @@ class Bench:
         print("\n== training with slow workers: mean iteration, and time to an accuracy")
         rows, command = self.script("training", *self.plan.training_options)
         if not rows:
-            self.add("training_p16_vs_ideal", None, "ms", command=command, error="not measured")
             return
         print(f"{'p':>6} {'contender':>9} {'iteration':>12} {'accuracy':>9} {'reference':>9} {'to ' + format(rows[0]['target'], '.0%'):>9}")
         for row in rows:
@@ -403,10 +437,12 @@ class Bench:
                 times = self.interleaved(cases)
                 for transport in VERIFYING:
                     plain, keyed = times[transport], times[f"{transport}+key"]
-                    if isinstance(plain, Failed) or isinstance(keyed, Failed):
+                    name = f"verify_{workers}w_{text_of_size(size)}_{transport}"
+                    if failed := next((time for time in (plain, keyed) if isinstance(time, Failed)), None):
+                        self.add(name, None, "time over time without a key", error=str(failed))
                         continue
                     print(f"{workers} workers, {text_of_size(size):>4} {transport:>6} {keyed / plain:>6.3f}", flush=True)
-                    self.add(f"verify_{workers}w_{text_of_size(size)}_{transport}", keyed / plain, "time over time without a key",
+                    self.add(name, keyed / plain, "time over time without a key",
                              f"no key: {plain:.5g} us", keyed / plain,
                              self.runner.repeat_command(f"{transport}+key", network, size, ITERATIONS[size] * 4))
 
@@ -423,25 +459,41 @@ class Bench:
                      accuracy=row["accuracy"], in_switch=row["in_switch"])
 
     def write(self):
-        """results.json, and the figures that others rely on."""
+        """results.json; where it is."""
         folder = self.build / "bench"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "results.json"
-        path.write_text(json.dumps(self.results, indent=1) + "\n")
-        wanted = ("switch_add_vs_copy_352", "allreduce_64M_n8_vs_best_ring", "allreduce_4K_n8_vs_best_ring",
-                  "limited_link_n8_fraction", "loss_1pct_inflation", "tcp_with_switch_vs_without",
-                  "straggler_20_p99_ms_10", "straggler_4096_p99_ms_10", "training_p16_vs_ideal",
-                  "training_p16_vs_switchml", "training_p16_vs_gloo")
+        busy = {"name": "disturbed", "value": self.disturbed, "unit": f"of {self.measurements} measurements", "peer": "",
+                "ratio": None, "command": ""}
+        path.write_text(json.dumps([*self.results, busy], indent=1) + "\n")
+        return path
+
+    def summary(self):
+        """The figures that others rely on. Are all there?"""
         print("\n== summary")
+        complete = True
         for result in self.results:
-            if result["name"] in wanted:
-                value = "-" if result["value"] is None else f"{result['value']:.4g}"
-                ratio = "-" if result["ratio"] is None else f"{result['ratio']:.4g}"
-                print(f"{result['name']:>30} {value:>9} {result['unit']:<28} ratio {ratio:>7}   {result['peer']}")
+            if result["name"] not in SUMMARY:
+                complete = complete and "error" not in result
+                continue
+            complete = complete and result["value"] is not None
+            value = "-" if result["value"] is None else f"{result['value']:.4g}"
+            print(f"{result['name']:>34} {value:>9} {result['unit']:<28} {verdict(result):<20} {result['peer']}")
         if self.disturbed:
-            print(f"# before {self.disturbed} of {self.measurements} measurements the machine was busy with"
+            print(f"# before or after {self.disturbed} of {self.measurements} measurements the machine was busy with"
                   " something else: repeat on an idle one before quoting")
-        print(f"# {path}")
+        if not complete:
+            print("# some of it could not be measured: see \"error\" in the results")
+        return complete
+
+
+def verdict(result):
+    """Does a figure reach what it is to reach?"""
+    if result["name"] not in BARS or result["value"] is None:
+        return ""
+    kind, bar = BARS[result["name"]]
+    meets = result["value"] <= bar if kind == "most" else result["value"] >= bar
+    return f"{'meets' if meets else 'MISSES'} at {kind} {bar:g}"
 
 
 def one_measurement(args, build):
@@ -463,7 +515,7 @@ def parse_arguments():
                         help="of " + ", ".join(PARTS))
     parser.add_argument("--rounds", type=int, help="rounds that the contenders take turns in")
     one = parser.add_argument_group("one measurement")
-    one.add_argument("--measure", choices=CONTENDERS, help="only this contender, with what follows")
+    one.add_argument("--measure", choices=(*CONTENDERS, *(f"{transport}+fresh" for transport in TRANSPORTS)), help="only this contender, with what follows")
     one.add_argument("--workers", type=int, default=8)
     one.add_argument("--mtu", type=int, default=1500)
     one.add_argument("--rate", default="")
@@ -487,19 +539,22 @@ def main():
     plan = QUICK if args.quick else Plan()
     if args.rounds:
         plan = dataclasses.replace(plan, rounds=args.rounds)
-    bench = Bench(args.build, plan)
+    bench = Bench(args.build, plan, args.only)
     started = time.monotonic()
     bench.conditions()
     status = 0
     try:
         for part in args.only:
-            getattr(bench, part)()
+            try:
+                getattr(bench, part)()
+            finally:
+                path = bench.write()
     except KeyboardInterrupt:
         print("\n# interrupted: what has been measured is kept")
         status = 130
-    bench.write()
-    print(f"# {time.monotonic() - started:.0f} s")
-    return status
+    complete = bench.summary()
+    print(f"# {path}\n# {time.monotonic() - started:.0f} s")
+    return status or (0 if complete else 1)
 
 
 if __name__ == "__main__":

@@ -6,24 +6,34 @@ the same veths, segmentation offload on. All report the maximum over ranks of th
 """
 import dataclasses
 import json
+import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TRANSPORTS = ("udp", "afxdp", "xdp")
-KEY = "INAGG_KEY=000102030405060708090a0b0c0d0e0f"  # of a transport with "+key"
+CUBIC = str(HERE / "cubic-rank")
+# What a transport with "+key", or "+fresh", has beside the transport.
+KEY = ["env", "INAGG_KEY=000102030405060708090a0b0c0d0e0f"]
+FRESH = ["--tensors", "3"]  # each call's scale is another than those before, from which scales are guessed
 RINGS = ("mpi-ring", "gloo-ring")
 PEERS = RINGS + ("mpi-default", "gloo-bcube")
 CONTENDERS = TRANSPORTS + PEERS
 MPI_ALGORITHMS = {
     "default": [], "ring": ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "4"]}
 TIMEOUT = 180  # seconds for one measurement
+SCRIPT_TIMEOUT = 3600
 
 
 class Failed(Exception):
-    """A measurement that gave no number; the text says why."""
+    """A measurement that gave no number; the text says why. `output` is what it had printed."""
+
+    def __init__(self, text, output=""):
+        super().__init__(text)
+        self.output = output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,17 +69,30 @@ def size_of_text(text):
 
 
 def run(command, timeout=TIMEOUT):
-    """Standard output of a command; raises Failed with its last words."""
+    """Standard output of a command; raises Failed with its last words. At the limit it is asked to end, with all that it has
+    started."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"not finished after {timeout} s") from error
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                                   start_new_session=True)
     except OSError as error:
         raise Failed(str(error)) from error
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "[info]" not in line]
-        raise Failed("; ".join(lines[-4:]) or f"status {done.returncode}")
-    return done.stdout
+    late = False
+    try:
+        output, said = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        late = True
+        os.killpg(process.pid, signal.SIGTERM)
+        output, said = process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+        raise
+    if late:
+        raise Failed(f"not finished after {timeout} s", output)
+    if process.returncode:
+        lines = [line for line in said.splitlines() if "[info]" not in line]
+        raise Failed("; ".join(lines[-4:]) or f"status {process.returncode}", output)
+    return output
 
 
 def json_lines(text):
@@ -99,16 +122,17 @@ class Runner:
 
     def allreduce_command(self, contender, network, size, iterations, folder="DIRECTORY"):
         """The command of one measurement. FOLDER is where the ranks of a peer meet: new and empty."""
-        transport, _, key = contender.partition("+")
+        transport, _, more = contender.partition("+")
         if transport in TRANSPORTS:
-            return self.netns(network, "--transport", transport) + (["env", KEY] if key else []) + [
+            return self.netns(network, "--transport", transport) + (KEY if more == "key" else []) + [
                 str(self.bin / "inagg-perf"), "allreduce", "-b", text_of_size(size), "-e", text_of_size(size),
-                "-n", str(iterations), "-w", str(iterations // 5 + 1), "--json"]
+                "-n", str(iterations), "-w", str(iterations // 5 + 1), "--check", "--check-iterations", "1", "--json",
+                *(FRESH if more == "fresh" else [])]
         library, algorithm = contender.split("-")
         if library == "mpi":
-            start = ["mpirun", *MPI_ALGORITHMS[algorithm], str(HERE / "mpi-rank")]
+            start = ["mpirun", *MPI_ALGORITHMS[algorithm], CUBIC]
         else:
-            start = [str(HERE / "gloo-rank"), str(folder), algorithm]
+            start = [CUBIC, str(HERE / "gloo-rank"), str(folder), algorithm]
         return self.netns(network, "--switch", "none") + start + [
             str(self.bin / f"{library}-allreduce"), f"{size}:{iterations}"]
 
@@ -119,6 +143,8 @@ class Runner:
         times = [row["time_us"] for row in rows if "time_us" in row]
         if len(times) != 1:
             raise Failed(f"printed {len(times)} times instead of one")
+        if any(row.get("wrong") for row in rows):
+            raise Failed("summed wrongly")
         return times[0]
 
     def repeat_command(self, contender, network, size, iterations):
@@ -133,7 +159,7 @@ class Runner:
     def tcp_command(self, switch, seconds):
         """iperf3 through the ports, with ("inaggd") or without ("none") the switch on them."""
         return [option for option in self.netns(Network(2), "--switch", switch) if option != "--quiet-ranks"] + [
-            str(HERE / "tcp-rank"), str(seconds)]
+            CUBIC, str(HERE / "tcp-rank"), str(seconds)]
 
     def tcp(self, switch, seconds):
         """Gbit/s of one TCP connection."""
@@ -148,7 +174,7 @@ class Runner:
 
     def script(self, script, *options):
         """Rows of such a script."""
-        return json_lines(run([str(HERE / script), str(self.build), *map(str, options)], timeout=3600))
+        return json_lines(run([str(HERE / script), str(self.build), *map(str, options)], timeout=SCRIPT_TIMEOUT))
 
     def switch_command(self, rounds, *options):
         return [str(self.build / "bin" / "bench-switch"), "--rounds", str(rounds), *options]

@@ -10,16 +10,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from contenders import json_lines
+from contenders import CUBIC, json_lines
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def run(build, options, script, **environment):
-    """Run `script`, a list of arguments for Python, on every rank of `inagg-netns run OPTIONS`; what the ranks printed as
-    JSON. Exits with the command and its output if that fails."""
+def run(build, options, script, cubic=False, **environment):
+    """Run `script`, a list of arguments for Python, on every rank of `inagg-netns run OPTIONS`, with TCP by Cubic whatever the
+    default here is; what the ranks printed as JSON. Exits with the command and its output if that fails."""
     build = build.resolve()
-    command = [build / "bin" / "inagg-netns", "run", *options, "--no-prefix", "--", sys.executable, *script]
+    command = [build / "bin" / "inagg-netns", "run", *options, "--no-prefix", "--", *[CUBIC] * cubic, sys.executable, *script]
     command = list(map(str, command))
     environment = dict(os.environ, PYTHONPATH=str(ROOT / "userspace" / "python"), OPENBLAS_NUM_THREADS="1",
                        INAGG_LIBRARY=str(build / "lib" / "libinagg.so"), **environment)

@@ -68,7 +68,7 @@ void check_range(const Range &range) {
 // Beyond the machine's memory the buffers would not fail at once, but end in the hands of the OOM killer.
 void check_memory(const std::string &option, size_t value, size_t bytes, const Arguments &args) {
     size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    size_t most = memory / (bytes * args.inflight * (args.in_place ? 1 : 2));
+    size_t most = memory / (bytes * (args.inflight * (args.in_place ? 1 : 2) + args.tensors - 1));
     if (value > most)
         throw CLI::ValidationError(option, std::to_string(value) + (bytes == 1 ? " bytes" : " elements") +
                                                ": with " + std::to_string(args.inflight) +
@@ -123,14 +123,14 @@ std::vector<Operation> operations_of(const Matrix &matrix, Collective collective
         }
     if (collective == Collective::barrier)
         operations.resize(1);
-    if (collective == Collective::broadcast && matrix.ops.size() > 1)
-        throw CLI::ValidationError("--op", "a broadcast has none: leave it out");
     return operations;
 }
 
 void check_arguments(const Arguments &args) {
     if (args.inflight > 1 && args.collective != Collective::allreduce)
         throw CLI::ValidationError("--inflight", "only allreduce has a non-blocking form");
+    if (args.tensors > 1 && (args.in_place || args.collective == Collective::broadcast))
+        throw CLI::ValidationError("--tensors", "the result overwrites the input: leave out one or the other");
     if (args.iterations == 0 && (!args.check || args.collective == Collective::barrier))
         throw CLI::ValidationError("--iterations", "0 measures nothing: give at least 1, or --check for data");
 }
@@ -194,6 +194,9 @@ Arguments parse_arguments(int argc, char **argv) {
         ->transform(CLI::CheckedTransformer(operators).description(values_of(operators)));
     app.add_option("--inflight", args.inflight, "Tensors in flight (allreduce); default 1")
         ->check(CLI::Range(1, 1024));
+    app.add_option("--tensors", args.tensors,
+                   "Different tensors that take turns in timed iterations; default 1. Of 3, no scale is as it was guessed")
+        ->check(CLI::Range(1, 64));
     app.add_flag("--check", args.check, "Compare every element with the exact result of random data");
     app.add_option("--check-iterations", args.check_iterations, "Rounds of the check; default 2")
         ->check(CLI::PositiveNumber);
@@ -220,6 +223,8 @@ Arguments parse_arguments(int argc, char **argv) {
     try {
         app.parse(argc, argv);
         range.last = app.count("--end") ? range.last : std::max(range.first, range.last);
+        if (app.count("--op") && (args.collective == Collective::broadcast || args.collective == Collective::barrier))
+            throw CLI::ValidationError("--op", "a broadcast and a barrier have none: leave it out");
         check_arguments(args);
         check_sizes(matrix, args);
         args.operations = operations_of(matrix, args.collective);

@@ -38,6 +38,7 @@ struct Arguments {
     int warmup = 5;
     int check_iterations = 2;
     int inflight = 1;
+    int tensors = 1; // different ones that take turns while times are taken
     uint64_t seed = 1;
     size_t outliers = 0; // each so many elements one is far larger; 0: none
     std::optional<Straggler> straggler;

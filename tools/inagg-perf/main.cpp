@@ -73,6 +73,8 @@ public:
         bool in_place = args.in_place || args.collective == Collective::broadcast;
         for (int i = 0; i < args.inflight; i++)
             tensors_.emplace_back(count_ * element_bytes(dtype_), in_place);
+        for (int i = 1; i < args.tensors; i++)
+            others_.emplace_back(count_ * element_bytes(dtype_));
     }
 
     Row run() {
@@ -98,8 +100,7 @@ private:
 
     bool has_result() const { return args_.collective != Collective::reduce || comm_.rank() == root; }
 
-    void blocking(Tensor &tensor) {
-        const std::byte *send = tensor.send.data();
+    void blocking(Tensor &tensor, const std::byte *send) {
         std::byte *recv = has_result() ? tensor.recv().data() : nullptr;
         switch (args_.collective) {
         case Collective::allreduce:
@@ -119,11 +120,11 @@ private:
             std::this_thread::sleep_for(who->time);
     }
 
-    void start(Tensor &tensor) {
+    void start(Tensor &tensor, const std::byte *send) {
         straggle();
         if (args_.inflight == 1)
-            return blocking(tensor);
-        require(inagg_iallreduce(comm_.get(), tensor.send.data(), tensor.recv().data(), count_, dtype_,
+            return blocking(tensor, send);
+        require(inagg_iallreduce(comm_.get(), send, tensor.recv().data(), count_, dtype_,
                                  operation_.op, &tensor.request));
     }
 
@@ -162,8 +163,10 @@ private:
                 times.push_back(std::chrono::duration<double, std::micro>(now - last).count());
                 last = now;
             }
-            if (i < total)
-                start(tensor);
+            if (i < total) {
+                const size_t turn = i % args_.tensors;
+                start(tensor, turn ? others_[turn - 1].data() : tensor.send.data());
+            }
         }
         return times;
     }
@@ -173,6 +176,8 @@ private:
         for (Tensor &tensor : tensors_)
             if (tensor.separate)
                 pattern(0).fill(comm_.rank(), count_, tensor.send.data());
+        for (size_t i = 0; i < others_.size(); i++)
+            pattern(i + 1).fill(comm_.rank(), count_, others_[i].data());
         pipeline(args_.warmup);
         comm_.barrier();
         std::vector<double> times = pipeline(args_.iterations);
@@ -193,7 +198,7 @@ private:
             for (size_t i = 0; i < tensors_.size(); i++)
                 prepare(tensors_[i], patterns[i]);
             for (Tensor &tensor : tensors_)
-                start(tensor);
+                start(tensor, tensor.send.data());
             for (size_t i = 0; i < tensors_.size(); i++) {
                 finish(tensors_[i]);
                 if (!has_result())
@@ -222,6 +227,7 @@ private:
     size_t count_;
     inagg_dtype dtype_;
     std::vector<Tensor> tensors_;
+    std::vector<Buffer> others_; // that take turns with those of tensors_
     unsigned iteration_ = 0;
 };
 

@@ -41,6 +41,7 @@ TEST(ArgumentsDeathTest, RefusesAveragesOfIntegersAndStragglersOfNoTime) {
 TEST(ArgumentsDeathTest, RefusesTypesThatAreNone) {
     expect_refused({"allreduce", "-d", "int32,int64"}, "--dtype: .*int64");
     expect_refused({"allreduce", "-d", "float32,int32", "-o", "sum,avg"}, "--op: avg of int32");
+    expect_refused({"broadcast", "-o", "max"}, "--op: a broadcast and a barrier have none");
 }
 
 TEST(Arguments, Stragglers) {
