@@ -130,7 +130,7 @@ void check_arguments(const Arguments &args) {
     if (args.inflight > 1 && args.collective != Collective::allreduce)
         throw CLI::ValidationError("--inflight", "only allreduce has a non-blocking form");
     if (args.tensors > 1 && (args.in_place || args.collective == Collective::broadcast))
-        throw CLI::ValidationError("--tensors", "the result overwrites the input: leave out one or the other");
+        throw CLI::ValidationError("--tensors", "with --in-place, and in a broadcast, the result overwrites the input: leave it out");
     if (args.iterations == 0 && (!args.check || args.collective == Collective::barrier))
         throw CLI::ValidationError("--iterations", "0 measures nothing: give at least 1, or --check for data");
 }
