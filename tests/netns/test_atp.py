@@ -20,7 +20,6 @@ def additions_a_block(result):
 
 def test_racks_save_the_server_work(tmp_path):
     result = atp(tmp_path, 6, "-b", "256K", "-e", "256K", *QUICK, "-d", DTYPES)
-    assert result.switch["saturated"] == 0  # the ranks agree on scales
     assert result.switch["reasons"] == {}
     assert additions_a_block(result) < 4  # three racks; six ranks without them
 
@@ -83,6 +82,11 @@ def test_what_does_not_fit_the_scale_is_summed_as_floats(tmp_path, loss, perf, r
     result = atp(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, "--outliers", 5000, *perf, options=("--loss", loss),
                  environment={"INAGG_SCALE": "8"})
     assert result.switch["saturated"] == 13 * rounds
+
+
+def test_an_agreed_scale_never_saturates(tmp_path):
+    result = atp(tmp_path, 4, "-b", "4K", "-e", "256K", "-f", 4, *QUICK)
+    assert result.switch["saturated"] == 0
 
 
 def test_a_rack_forgets_many_times(tmp_path):

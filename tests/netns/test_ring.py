@@ -19,7 +19,8 @@ def test_small_tensors_do_not_take_the_switchs_time(tmp_path, transport):
                          environment=RING).switch["additions"]
 
     few = 4 * 10  # of 4 ranks: where the hosts are, and barriers; without a ring, the 64K alone would be 1500
-    large, both = additions("1M", "1M"), additions("4K", "1M")
+    small, large, both = additions("4K", "64K"), additions("1M", "1M"), additions("4K", "1M")
+    assert small <= few
     assert large <= both <= large + few
 
 

@@ -15,7 +15,7 @@ TREE = ("--topology", "two-level")
     ("switchml", "udp", {}),
     ("switchml", "afxdp", {}),
     ("switchml", "udp", {"options": (*TREE, "--loss", 0.01), "sources": 2}),
-    ("trio", "udp", {"options": ("--loss", 0.01)}),
+    ("trio", "udp", {"options": ("--loss", 0.01, "--inaggd-arg=--buckets=16384")}),  # a block that makes room is added to anew
     ("atp", "udp", {"options": (*TREE, "--loss", 0.01), "server": True, "restarts": True}),
 ])
 def test_exact(tmp_path, algorithm, transport, more):

@@ -68,13 +68,13 @@ struct Tensor {
 class Bench {
 public:
     Bench(const Arguments &args, Communicator &comm, const Operation &operation)
-        : args_(args), comm_(comm), operation_(operation), count_(operation.count), dtype_(operation.dtype) {
+        : args_(args), comm_(comm), operation_(operation) {
         // A broadcast has one buffer only.
         bool in_place = args.in_place || args.collective == Collective::broadcast;
         for (int i = 0; i < args.inflight; i++)
-            tensors_.emplace_back(count_ * element_bytes(dtype_), in_place);
+            tensors_.emplace_back(operation_.count * element_bytes(operation_.dtype), in_place);
         for (int i = 1; i < args.tensors; i++)
-            others_.emplace_back(count_ * element_bytes(dtype_));
+            others_.emplace_back(operation_.count * element_bytes(operation_.dtype));
     }
 
     Row run() {
@@ -104,11 +104,12 @@ private:
         std::byte *recv = has_result() ? tensor.recv().data() : nullptr;
         switch (args_.collective) {
         case Collective::allreduce:
-            return require(inagg_allreduce(comm_.get(), send, recv, count_, dtype_, operation_.op));
+            return require(inagg_allreduce(comm_.get(), send, recv, operation_.count, operation_.dtype, operation_.op));
         case Collective::broadcast:
-            return require(inagg_broadcast(comm_.get(), recv, count_, dtype_, root));
+            return require(inagg_broadcast(comm_.get(), recv, operation_.count, operation_.dtype, root));
         case Collective::reduce:
-            return require(inagg_reduce(comm_.get(), send, recv, count_, dtype_, operation_.op, root));
+            return require(inagg_reduce(comm_.get(), send, recv, operation_.count, operation_.dtype, operation_.op,
+                                        root));
         case Collective::barrier:
             return comm_.barrier();
         }
@@ -124,7 +125,7 @@ private:
         straggle();
         if (args_.inflight == 1)
             return blocking(tensor, send);
-        require(inagg_iallreduce(comm_.get(), send, tensor.recv().data(), count_, dtype_,
+        require(inagg_iallreduce(comm_.get(), send, tensor.recv().data(), operation_.count, operation_.dtype,
                                  operation_.op, &tensor.request));
     }
 
@@ -140,12 +141,12 @@ private:
         require(inagg_last_outcome(&outcome));
         const std::byte *result = tensor.recv().data();
         if (!outcome.degraded_blocks)
-            return pattern.wrong(count_, result);
+            return pattern.wrong(operation_.count, result);
         uint64_t wrong = 0;
         for (uint64_t block = 0; block < outcome.blocks; block++) {
             const size_t first = block * outcome.block_elements;
-            wrong += pattern.wrong(first, std::min<size_t>(outcome.block_elements, count_ - first),
-                                   result + first * element_bytes(dtype_), inagg_last_contributors(block));
+            wrong += pattern.wrong(first, std::min<size_t>(outcome.block_elements, operation_.count - first),
+                                   result + first * element_bytes(operation_.dtype), inagg_last_contributors(block));
         }
         return wrong;
     }
@@ -175,9 +176,9 @@ private:
         // In place, results become inputs: zeros stay what they are, where sums would overflow.
         for (Tensor &tensor : tensors_)
             if (tensor.separate)
-                pattern(0).fill(comm_.rank(), count_, tensor.send.data());
+                pattern(0).fill(comm_.rank(), operation_.count, tensor.send.data());
         for (size_t i = 0; i < others_.size(); i++)
-            pattern(i + 1).fill(comm_.rank(), count_, others_[i].data());
+            pattern(i + 1).fill(comm_.rank(), operation_.count, others_[i].data());
         pipeline(args_.warmup);
         comm_.barrier();
         std::vector<double> times = pipeline(args_.iterations);
@@ -216,7 +217,7 @@ private:
     void prepare(Tensor &tensor, const Pattern &pattern) {
         if (args_.collective == Collective::broadcast && comm_.rank() != root)
             return tensor.send.poison();
-        pattern.fill(comm_.rank(), count_, tensor.send.data());
+        pattern.fill(comm_.rank(), operation_.count, tensor.send.data());
         if (tensor.separate)
             tensor.separate->poison();
     }
@@ -224,8 +225,6 @@ private:
     const Arguments &args_;
     Communicator &comm_;
     Operation operation_;
-    size_t count_;
-    inagg_dtype dtype_;
     std::vector<Tensor> tensors_;
     std::vector<Buffer> others_; // that take turns with those of tensors_
     unsigned iteration_ = 0;

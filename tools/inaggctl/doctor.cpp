@@ -228,11 +228,6 @@ std::optional<std::string> program_name(uint32_t id) {
     return program && !bpf_obj_get_info_by_fd(program.get(), &info, &length) ? info.name : "";
 }
 
-bool serves(const std::string &bpffs, uint32_t ifindex) {
-    const std::vector<inaggd::AttachedPort> ports = inaggd::attached_ports(bpffs);
-    return std::ranges::any_of(ports, [&](const auto &port) { return port.ifindex == ifindex; });
-}
-
 // A port takes one program, and inaggd only takes over what is pinned in its directory. The loader of libxdp, which ranks
 // use, has one that calls others.
 json check_owner(const std::string &interface, uint32_t ifindex, const std::string &bpffs) {
@@ -240,7 +235,7 @@ json check_owner(const std::string &interface, uint32_t ifindex, const std::stri
     const bpf_xdp_query_opts query = attached(ifindex);
     if (query.attach_mode == XDP_ATTACHED_NONE)
         return finding(check, "ok", "none");
-    if (serves(bpffs, ifindex))
+    if (inaggd::serves(bpffs, ifindex))
         return finding(check, "ok", "none but the switch of " + bpffs);
     const std::optional<std::string> known = program_name(query.prog_id);
     if (!known)

@@ -169,11 +169,6 @@ uint32_t index_of(const std::string &port) {
     return ifindex;
 }
 
-bool serves(const std::string &dir, uint32_t ifindex) {
-    std::vector<AttachedPort> ports = attached_ports(dir);
-    return std::any_of(ports.begin(), ports.end(), [&](const auto &port) { return port.ifindex == ifindex; });
-}
-
 Error port_taken(const std::string &port) {
     return Error("port {}: another XDP program is attached; inaggctl doctor {} says whose, and how to remove it", port, port);
 }

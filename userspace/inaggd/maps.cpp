@@ -467,4 +467,9 @@ std::vector<AttachedPort> attached_ports(const std::string &dir) {
     return ports;
 }
 
+bool serves(const std::string &dir, uint32_t ifindex) {
+    const std::vector<AttachedPort> ports = attached_ports(dir);
+    return std::ranges::any_of(ports, [&](const AttachedPort &port) { return port.ifindex == ifindex; });
+}
+
 } // namespace inaggd

@@ -144,6 +144,8 @@ std::string port_pin(const std::string &dir, const std::string &name);
 // Where the link of what counts its ordinary traffic is, if its rate is known.
 std::string meter_pin(const std::string &dir, const std::string &name);
 std::vector<AttachedPort> attached_ports(const std::string &dir);
+// Is the switch pinned in `dir` attached to that interface?
+bool serves(const std::string &dir, uint32_t ifindex);
 
 // Its blocks live in keyed records that all jobs share; its slots are positions in a window.
 inline bool has_records(const inagg_job &job) { return job.algorithm == INAGG_TRIO; }
