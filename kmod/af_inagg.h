@@ -57,6 +57,9 @@
 #define INAGG_BURST		64	/* packets built and sent, or results taken, in one go, with softirqs off */
 #define INAGG_BURST_PAUSE	(10 * NSEC_PER_USEC)	/* for others, before a timer builds the next */
 
+/* For memory as large as a user wants: where a control group or the machine has none left it fails, and kills nobody. */
+#define INAGG_GFP		(GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
 /* Settings of the next tensor, and of the join. */
 struct inagg_settings {
 	struct inagg_tensor_type tensor;
@@ -97,6 +100,7 @@ struct inagg_tensor {
 	u32	controls;	/* how many it has: 0, 1, or all blocks if `guesses` */
 	u32	controls_left;	/* of them, without a result */
 	u32	turn;		/* among the sums that ask for their scales */
+	struct inagg_tensor_type type;	/* as the sender has said: its rest may not have another */
 	struct inagg_coding coding;
 	u8	dtype_op;	/* on the wire */
 	u8	exponent;	/* this rank's */
@@ -221,6 +225,7 @@ struct inagg_sock {
 	u32	not_yet;	/* why the switch has last put the join off */
 	u64	progress;	/* when a result came last, or the first block after a rest was sent */
 	u64	timer_due;	/* when the timer fires; U64_MAX: it does not */
+	u64	paused_until;	/* before, it leaves the rest of a window alone, whatever it fires for */
 	struct hrtimer timer;
 	struct inagg_info info;		/* its counters */
 	u64	drops[INAGG_R_CAPACITY];	/* info.rejected, by reason */
@@ -384,7 +389,7 @@ void inagg_renewal_cancel(struct inagg_sock *isk);
 void inagg_timer_init(struct inagg_sock *isk);
 void inagg_timer_arm(struct inagg_sock *isk, u64 due);
 void inagg_timer_follow(struct inagg_sock *isk);
-void inagg_timer_continue(struct inagg_sock *isk);
+void inagg_timer_continue(struct inagg_sock *isk, bool full);
 void inagg_timer_stop(struct inagg_sock *isk);
 
 /* stats.c, sysctl.c */

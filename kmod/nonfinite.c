@@ -92,7 +92,7 @@ static int alloc_own(struct inagg_sock *isk, struct inagg_tensor *classes)
 
 	if (error)
 		return error;
-	classes->own = __vmalloc(own_bytes(classes), GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	classes->own = __vmalloc(own_bytes(classes), INAGG_GFP | __GFP_ZERO);
 	if (classes->own)
 		return 0;
 	inagg_uncharge(isk, own_bytes(classes));

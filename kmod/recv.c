@@ -221,7 +221,7 @@ static int begin_reading(const struct inagg_sock *isk, struct reading *r)
 	if (isk->job.algorithm != INAGG_TRIO || room < taken + sizeof(u64))
 		return 0;
 	r->most = min_t(size_t, (room - taken) / sizeof(u64), INAGG_MOST_BLOCKS);
-	r->contributors = kvcalloc(r->most, sizeof(u64), GFP_KERNEL_ACCOUNT);
+	r->contributors = kvcalloc(r->most, sizeof(u64), INAGG_GFP);
 	return r->contributors ? 0 : -ENOMEM;
 }
 

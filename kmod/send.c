@@ -6,6 +6,7 @@
 #include "convert.h"
 #include "tensor.h"
 
+/* What the control messages say of a tensor; @type is what holds without them. */
 static int parse_cmsgs(struct msghdr *msg, struct inagg_tensor_type *type)
 {
 	struct cmsghdr *cmsg;
@@ -36,12 +37,14 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	struct inagg_tensor *t;
 	int scale;
 
-	if (bytes % inagg_memory_bytes(type->dtype) || (bytes && type->flags & INAGG_TENSOR_RENEW))
+	/* a mask: not every kernel can divide 64 bits */
+	if (bytes & (inagg_memory_bytes(type->dtype) - 1) || (bytes && type->flags & INAGG_TENSOR_RENEW))
 		return ERR_PTR(-EINVAL);
 	t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
 	if (!t)
 		return ERR_PTR(-ENOMEM);
 	t->bytes = bytes;
+	t->type = *type;
 	t->coding.dtype = type->dtype;
 	t->coding.op = op;
 	t->average = type->op == INAGG_AVG;
@@ -216,20 +219,17 @@ static void note_rest(struct inagg_sock *isk, struct inagg_tensor *t)
 	WRITE_ONCE(isk->fill, t->cell + blocks_in(t, t->filled));
 }
 
-static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t length)
+static int begin_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *type, struct msghdr *msg)
 {
-	struct inagg_tensor_type type = isk->set.tensor;
+	size_t length = iov_iter_count(&msg->msg_iter);
 	u32 magnitude = 0, *largest = NULL;
 	struct inagg_tensor *t;
 	int error;
 
-	error = parse_cmsgs(msg, &type);
-	if (error)
-		return error;
 	error = inagg_alloc_memory(isk);
 	if (error)
 		return error;
-	t = new_tensor(isk, &type, length);
+	t = new_tensor(isk, type, length);
 	if (IS_ERR(t))
 		return PTR_ERR(t);
 	t->cell = isk->ring.head;
@@ -239,7 +239,7 @@ static int begin_tensor(struct inagg_sock *isk, struct msghdr *msg, size_t lengt
 	if (!error && largest)
 		error = scan_rest(t, &msg->msg_iter, largest);
 	if (largest)
-		t->exponent = inagg_exponent_of(magnitude, type.dtype);
+		t->exponent = inagg_exponent_of(magnitude, type->dtype);
 	note_rest(isk, t);
 	if (!error)
 		error = submit(isk, t);
@@ -290,20 +290,31 @@ static bool send_ready_or_stuck(struct inagg_sock *isk)
 	return inagg_send_ready(isk) || only_reader_helps(isk);
 }
 
-/* Begin a tensor, or take more of the one begun. */
-static int take(struct inagg_sock *isk, struct msghdr *msg)
+static int continue_tensor(struct inagg_sock *isk, struct inagg_tensor *t, struct msghdr *msg)
 {
-	struct inagg_tensor *t = isk->sending;
-	int error;
+	int error = copy_blocks(isk, t, &msg->msg_iter, NULL);
 
-	if (!t)
-		return begin_tensor(isk, msg, iov_iter_count(&msg->msg_iter));
-	error = copy_blocks(isk, t, &msg->msg_iter, NULL);
 	if (error)
 		return error;
 	note_rest(isk, t);
 	publish(isk, t);
 	return 0;
+}
+
+/* Begin a tensor, or take more of the one begun: its type may be said again, but is not another. */
+static int take(struct inagg_sock *isk, struct msghdr *msg)
+{
+	struct inagg_tensor *t = isk->sending;
+	struct inagg_tensor_type type = t ? t->type : isk->set.tensor;
+	int error = parse_cmsgs(msg, &type);
+
+	if (error)
+		return error;
+	if (!t)
+		return begin_tensor(isk, &type, msg);
+	if (memcmp(&type, &t->type, sizeof(type)))
+		return -EINVAL;
+	return continue_tensor(isk, t, msg);
 }
 
 static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length, long timeout)

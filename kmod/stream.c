@@ -54,11 +54,11 @@ static int stream_alloc(struct inagg_sock *isk, const struct inagg_job_config *j
 	u32 slots = slots_of(job, stream), blocks = kept_of(isk, job, stream);
 
 	s->cell_bytes = cell_bytes_of(job, stream);
-	s->slots = kvcalloc(slots, sizeof(*s->slots), GFP_KERNEL_ACCOUNT);
-	s->records = kvcalloc(slots, sizeof(*s->records), GFP_KERNEL_ACCOUNT);
-	inagg_history_init(&s->history, job, kvcalloc(blocks, sizeof(struct inagg_kept), GFP_KERNEL_ACCOUNT), blocks);
+	s->slots = kvcalloc(slots, sizeof(*s->slots), INAGG_GFP);
+	s->records = kvcalloc(slots, sizeof(*s->records), INAGG_GFP);
+	inagg_history_init(&s->history, job, kvcalloc(blocks, sizeof(struct inagg_kept), INAGG_GFP), blocks);
 	if (s->cell_bytes)
-		s->kept = __vmalloc((size_t)blocks * s->cell_bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		s->kept = __vmalloc((size_t)blocks * s->cell_bytes, INAGG_GFP | __GFP_ZERO);
 	if (s->slots && s->records && s->history.results && (s->kept || !s->cell_bytes))
 		return 0;
 	stream_free(s);

@@ -57,8 +57,8 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 	error = inagg_charge(isk, bytes);
 	if (error)
 		return error;
-	ring->memory = __vmalloc((size_t)ring->cells * ring->cell_bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	ring->contributors = kvcalloc(ring->cells, sizeof(u64), GFP_KERNEL_ACCOUNT);
+	ring->memory = __vmalloc((size_t)ring->cells * ring->cell_bytes, INAGG_GFP | __GFP_ZERO);
+	ring->contributors = kvcalloc(ring->cells, sizeof(u64), INAGG_GFP);
 	if (ring->memory && ring->contributors)
 		error = inagg_streams_alloc(isk, &isk->job, streams);
 	if (ring->memory && ring->contributors && !error) {

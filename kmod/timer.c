@@ -28,23 +28,20 @@ static u64 run_join(struct inagg_sock *isk, struct inagg_burst *burst)
 	return min(isk->join_due, deadline_of(isk));
 }
 
-/* In softirq the rest of a window waits a little, so that others have their turn. */
-static u64 next_burst(const struct inagg_sock *isk)
-{
-	return inagg_waits(isk) ? ktime_get_ns() + INAGG_BURST_PAUSE : U64_MAX;
-}
-
 static u64 run_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 {
+	u64 due;
+
 	if (!inagg_in_flight(isk) && !isk->renewal)
 		return U64_MAX;
 	if (burst->now >= deadline_of(isk)) {
 		inagg_fail(isk, ETIMEDOUT, 0);
 		return U64_MAX;
 	}
-	if (inagg_waits(isk))
+	if (inagg_waits(isk) && burst->now >= isk->paused_until)
 		inagg_open_waiting(isk, burst);
-	return min3(inagg_run_timers(isk, burst), next_burst(isk), deadline_of(isk));
+	due = min(inagg_run_timers(isk, burst), deadline_of(isk));
+	return inagg_waits(isk) ? burst->now : due;
 }
 
 /* Who is silent may be taken for gone, also between tensors; returns when to look again. */
@@ -71,11 +68,28 @@ static u64 run_member(struct inagg_sock *isk, struct inagg_burst *burst)
 	return min(due, run_membership(isk, burst));
 }
 
+/*
+ * The packets of a burst have gone: be there again at @due, but let others have their turn first.  To build them and to hand
+ * them on takes longer than the pause, so it is counted from here.
+ */
+static void arm_after_pause(struct inagg_sock *isk, u64 due, bool full)
+{
+	u64 pause = ktime_get_ns() + INAGG_BURST_PAUSE;
+
+	spin_lock(&isk->lock);
+	if (full)
+		isk->paused_until = pause;
+	if (isk->sk.sk_state == TCP_SYN_SENT || isk->sk.sk_state == TCP_ESTABLISHED)	/* see inagg_timer_stop() */
+		inagg_timer_arm(isk, max(due, pause));
+	spin_unlock(&isk->lock);
+}
+
 static enum hrtimer_restart expired(struct hrtimer *timer)
 {
 	struct inagg_sock *isk = container_of(timer, struct inagg_sock, timer);
 	struct inagg_burst burst;
 	u64 due = U64_MAX;
+	bool full;
 
 	inagg_burst_start(&burst);
 	spin_lock(&isk->lock);
@@ -84,10 +98,11 @@ static enum hrtimer_restart expired(struct hrtimer *timer)
 		due = run_join(isk, &burst);
 	else if (isk->sk.sk_state == TCP_ESTABLISHED)
 		due = run_member(isk, &burst);
-	if (due != U64_MAX)
-		inagg_timer_arm(isk, due);
 	spin_unlock(&isk->lock);
+	full = inagg_burst_full(&burst);
 	inagg_transmit(isk, &burst);
+	if (due != U64_MAX)
+		arm_after_pause(isk, due, full);
 	return HRTIMER_NORESTART;
 }
 
@@ -119,11 +134,11 @@ void inagg_timer_follow(struct inagg_sock *isk)
 	inagg_timer_arm(isk, due);
 }
 
-/** inagg_timer_continue() - inagg_timer_follow() of a softirq, which leaves the rest of a window to the timer */
-void inagg_timer_continue(struct inagg_sock *isk)
+/** inagg_timer_continue() - a softirq has transmitted its burst, @full or not; the rest of a window is the timer's */
+void inagg_timer_continue(struct inagg_sock *isk, bool full)
 {
-	inagg_timer_follow(isk);
-	inagg_timer_arm(isk, next_burst(isk));
+	if (inagg_waits(isk))
+		arm_after_pause(isk, 0, full);
 }
 
 /** inagg_timer_stop() - the timer neither runs nor will until it is armed; @isk is in no state that arms it; may sleep */

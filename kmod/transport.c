@@ -63,6 +63,10 @@ static struct dst_entry *route4(struct inagg_sock *isk, struct in_addr *source)
 	route = ip_route_output_key(sock_net(&isk->sk), &flow);
 	if (IS_ERR(route))
 		return ERR_CAST(route);
+	if (route->rt_flags & RTCF_BROADCAST && !sock_flag(&isk->sk, SOCK_BROADCAST)) {
+		dst_release(&route->dst);
+		return ERR_PTR(-EACCES);
+	}
 	source->s_addr = flow.saddr;
 	dst_cache_set_ip4(&link->dst, &route->dst, flow.saddr);
 	return &route->dst;
@@ -453,6 +457,7 @@ static int receive(struct sock *udp, struct sk_buff *skb)
 	struct inagg_burst burst;
 	struct inagg_hdr header;
 	const u8 *payload;
+	bool full;
 
 	if (!isk || skb_linearize(skb) || skb->len < sizeof(struct udphdr) + sizeof(header))
 		goto out;
@@ -464,9 +469,11 @@ static int receive(struct sock *udp, struct sk_buff *skb)
 		handle(isk, &header, payload + sizeof(header), skb->len - sizeof(struct udphdr) - sizeof(header), &burst);
 	else
 		inagg_count_drop(isk, INAGG_R_ADDRESS);
-	inagg_timer_continue(isk);
+	inagg_timer_follow(isk);
 	spin_unlock(&isk->lock);
+	full = inagg_burst_full(&burst);
 	inagg_transmit(isk, &burst);
+	inagg_timer_continue(isk, full);
 out:
 	consume_skb(skb);
 	return 0;

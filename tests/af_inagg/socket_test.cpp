@@ -288,6 +288,7 @@ TEST(Connect, NeedsARouteAndAnAddressOfItsFamily) {
     const Fd fd = open_socket();
     ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
     EXPECT_ERRNO(connect_to(fd.get(), address("203.0.113.1", 0, 1, 2)), ENETUNREACH);
+    EXPECT_ERRNO(connect_to(fd.get(), address("127.255.255.255", 0, 1, 2)), EACCES) << "a broadcast address";
     sockaddr_inagg other = address(switch_address(), 0, 1, 2);
     for (const sa_family_t family : {AF_UNSPEC, AF_INET, AF_INET6}) {
         other.sinagg_family = family;
@@ -517,6 +518,11 @@ TEST(Tensor, RestMustBeWhole) {
     ASSERT_GT(sent, 0);
     ASSERT_LT(sent, 1 << 20);
     EXPECT_ERRNO(send(ranks[0].get(), data.data(), 4, MSG_NOSIGNAL), EMSGSIZE);
+    char result[16 << 10];
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLIN), POLLIN);
+    ASSERT_GT(recv(ranks[0].get(), result, sizeof(result), MSG_DONTWAIT), 0) << "there is room for more";
+    const std::size_t rest = data.size() - static_cast<std::size_t>(sent);
+    EXPECT_ERRNO(send_typed(ranks[0].get(), data.data() + sent, rest, {INAGG_INT32, INAGG_SUM, 0, INAGG_SCALE_AUTO}), EINVAL);
 }
 
 void use_trio(int fd) { EXPECT_EQ(setsockopt(fd, SOL_INAGG, INAGG_ALGORITHM, "trio", 4), 0); }
@@ -1042,6 +1048,25 @@ TEST(Uring, SendsAndReceives) {
     io_uring_queue_exit(&ring);
 }
 
+TEST(Uring, ReceivesWhatIsThereUnlessItShallWaitForAll) {
+    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
+    io_uring ring;
+    if (const int error = io_uring_queue_init(8, &ring, 0))
+        GTEST_SKIP() << "no io_uring: " << std::strerror(-error);
+    std::vector<char> data(1 << 20);
+    const ssize_t sent = send(ranks[0].get(), data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    ASSERT_GT(sent, 0);
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLIN), POLLIN);
+    io_uring_prep_recv(io_uring_get_sqe(&ring), ranks[0].get(), data.data(), data.size(), 0);
+    ASSERT_EQ(io_uring_submit(&ring), 1);
+    io_uring_cqe *cqe;
+    __kernel_timespec patience{10, 0};
+    ASSERT_EQ(io_uring_wait_cqe_timeout(&ring, &cqe, &patience), 0) << "recv() would wait for the rest";
+    EXPECT_GT(cqe->res, 0);
+    EXPECT_LE(cqe->res, sent);
+    io_uring_queue_exit(&ring);
+}
+
 TEST(Shutdown, OfSending) {
     const auto ranks = join(2);
     for (const Fd &rank : ranks)
@@ -1269,18 +1294,37 @@ TEST(Memory, IsLimitedAndComesBack) {
     expect_memory_back(before);
 }
 
-TEST(Memory, OfInfinitiesIsChargedToTheControlGroup) {
-    const std::filesystem::path root = "/sys/fs/cgroup", group = root / "af_inagg";
-    std::ofstream(root / "cgroup.subtree_control") << "+memory";
-    std::error_code error;
-    if (!std::filesystem::create_directory(group, error) || !std::filesystem::exists(group / "memory.current"))
-        GTEST_SKIP() << "no control groups here";
-    const auto in_use = [&] {
+// One that this process is in.
+class ControlGroup {
+public:
+    ControlGroup() {
+        std::ofstream(root / "cgroup.subtree_control") << "+memory";
+        std::error_code error;
+        made_ = std::filesystem::create_directory(path, error) && std::filesystem::exists(path / "memory.current");
+        std::ofstream(path / "cgroup.procs") << getpid();
+    }
+    ~ControlGroup() { // once the last socket has gone
+        std::ofstream(root / "cgroup.procs") << getpid();
+        std::error_code error;
+        std::filesystem::remove(path, error);
+    }
+    explicit operator bool() const { return made_; }
+    long in_use() const {
         long bytes = 0;
-        std::ifstream(group / "memory.current") >> bytes;
+        std::ifstream(path / "memory.current") >> bytes;
         return bytes;
-    };
-    std::ofstream(group / "cgroup.procs") << getpid();
+    }
+    void limit(const std::string &bytes) const { std::ofstream(path / "memory.max") << bytes; }
+
+private:
+    const std::filesystem::path root = "/sys/fs/cgroup", path = root / "af_inagg";
+    bool made_;
+};
+
+TEST(Memory, OfInfinitiesIsChargedToTheControlGroup) {
+    const ControlGroup group;
+    if (!group)
+        GTEST_SKIP() << "no control groups here";
     {
         constexpr std::size_t count = 1 << 20;
         const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 8 << 20); });
@@ -1288,14 +1332,23 @@ TEST(Memory, OfInfinitiesIsChargedToTheControlGroup) {
         ASSERT_EQ(send_all(ranks[0].get(), tensor), static_cast<ssize_t>(4 * count));
         ASSERT_EQ(receive<float>(ranks[0].get(), count), tensor);
         tensor[5] = std::numeric_limits<float>::infinity();
-        const long before = in_use();
+        const long before = group.in_use();
         ASSERT_EQ(send_all(ranks[0].get(), tensor), static_cast<ssize_t>(4 * count));
         wait_for(ranks[0].get(), POLLIN);
-        EXPECT_GT(in_use() - before, static_cast<long>(3 * count)) << "a count for each element";
+        EXPECT_GT(group.in_use() - before, static_cast<long>(3 * count)) << "a count for each element";
         EXPECT_EQ(receive<float>(ranks[0].get(), count), tensor);
     }
-    std::ofstream(root / "cgroup.procs") << getpid();
-    std::filesystem::remove(group, error); // once the last socket has gone
+}
+
+TEST(Memory, SendFailsAndNobodyIsKilledAtTheLimitOfTheControlGroup) {
+    const ControlGroup group;
+    if (!group)
+        GTEST_SKIP() << "no control groups here";
+    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 32 << 20); });
+    group.limit(std::to_string(group.in_use() + (8 << 20)));
+    EXPECT_ERRNO(send(ranks[0].get(), "abcd", 4, MSG_NOSIGNAL), ENOMEM);
+    group.limit("max");
+    EXPECT_EQ(send(ranks[0].get(), "abcd", 4, MSG_NOSIGNAL), 4);
 }
 
 // A rank alone: all that it asks of the kernel, from socket() to close(). 0 or what failed.

@@ -261,6 +261,15 @@ TEST_F(CallsTest, ConnectNeedsARouteThatCarriesAPacket) {
     EXPECT_EQ(rank.connect(1), 0) << "a later attempt";
 }
 
+TEST_F(CallsTest, ConnectToABroadcastAddressMustBeAllowed) {
+    Rank rank;
+    ASSERT_EQ(rank.bind(0), 0);
+    mock_set_broadcast_route(true);
+    EXPECT_EQ(rank.connect(1), -EACCES);
+    mock_allow_broadcast(rank.sock);
+    EXPECT_EQ(rank.connect(1), 0);
+}
+
 TEST_F(CallsTest, ConnectOverIPv6) {
     Rank rank, mixed, changing;
     ASSERT_EQ(rank.bind(0, "fd00::1"), 0);
@@ -548,6 +557,38 @@ TEST_F(CallsTest, ControlMessagesAreChecked) {
     EXPECT_EQ(send_with(right, SOL_SOCKET, 1), -EINVAL) << "what we do not honour";
     EXPECT_EQ(send_with(right, SOL_IP, INAGG_CMSG_TENSOR), -EINVAL);
     EXPECT_EQ(send_with(right, SOL_INAGG, INAGG_CMSG_TENSOR), 64);
+}
+
+TEST_F(CallsTest, TheRestOfATensorHasNoOtherControlMessages) {
+    join(1, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); }); // four blocks
+    const Bytes data = integers(1, 64 * 6)[0];
+    const inagg_tensor_type type{INAGG_INT32, INAGG_MAX, 0, INAGG_SCALE_AUTO};
+    ASSERT_EQ(ranks[0].send(data, type, MSG_DONTWAIT), 4 * 256);
+    const Bytes rest(data.begin() + 4 * 256, data.end());
+    Bytes got(512);
+    ASSERT_EQ(ranks[0].recv(got), 512) << "room for all of it";
+    for (const auto &other : {inagg_tensor_type{INAGG_FLOAT32, INAGG_MAX, 0, INAGG_SCALE_AUTO},
+                              {INAGG_INT32, INAGG_SUM, 0, INAGG_SCALE_AUTO},
+                              {INAGG_INT32, INAGG_MAX, INAGG_TENSOR_WHOLE, INAGG_SCALE_AUTO},
+                              {INAGG_INT32, INAGG_MAX, 0, 3},
+                              {INAGG_DTYPES, INAGG_MAX, 0, INAGG_SCALE_AUTO}})
+        EXPECT_EQ(ranks[0].send(rest, other), -EINVAL);
+    struct {
+        size_t length = sizeof(*this);
+        int level = SOL_SOCKET, type = 1; // SCM_RIGHTS
+        uint64_t content = 0;
+    } rights;
+    mock_message m{};
+    m.data = const_cast<std::byte *>(rest.data());
+    m.bytes = rest.size();
+    m.control = &rights;
+    m.control_bytes = sizeof(rights);
+    EXPECT_EQ(mock_sendmsg(ranks[0].sock, &m), -EINVAL);
+    ASSERT_EQ(ranks[0].set(INAGG_DTYPE, INAGG_FLOAT16), 0) << "of the next tensor";
+    EXPECT_EQ(ranks[0].send(Bytes(rest.begin(), rest.end()), type), 512) << "said again, or not, it is the same";
+    Bytes last(1024);
+    EXPECT_EQ(ranks[0].recv(last), 1024);
+    EXPECT_TRUE(std::equal(last.begin(), last.end(), data.begin() + 512)) << "what was refused took nothing";
 }
 
 TEST_F(CallsTest, NobodyWaitsForAnotherThreadsCallIfItMustNotWait) {

@@ -583,15 +583,21 @@ struct BurstTest : TensorTest {
         start(options);
         join(2, [&](Rank &rank) { rank.set(INAGG_WINDOW, window); });
     }
+    // Data blocks of rank 0.
+    bool is_ours(const mock_packet &packet) const {
+        const auto *h = static_cast<const inagg_hdr *>(packet.data);
+        return packet.from_port == ranks[0].port && inagg_swap32(h->slot) < 1024;
+    }
+    bool is_contribution(const mock_packet &packet) const {
+        return is_ours(packet) && inagg_hdr_type(static_cast<const inagg_hdr *>(packet.data)) == INAGG_CONTRIBUTION;
+    }
     // Contributions of rank 0 from now on, by when they go.
     void watch() {
         bursts.clear();
         world->filter = [this](const mock_packet &packet) {
-            const auto *h = static_cast<const inagg_hdr *>(packet.data);
-            const bool ours = packet.from_port == ranks[0].port && inagg_swap32(h->slot) < 1024;
-            if (ours && inagg_hdr_type(h) == INAGG_CONTRIBUTION)
+            if (is_contribution(packet))
                 bursts[mock_now()]++;
-            return ours && deaf;
+            return is_ours(packet) && deaf;
         };
     }
     void expect_bursts(unsigned total) {
@@ -643,6 +649,28 @@ TEST_F(BurstTest, TheTimerSendsAWindowWhoseScaleHasCome) {
     pump(transfers);
     for (const Transfer &t : transfers)
         EXPECT_TRUE(t.output == expected(INAGG_FLOAT32, INAGG_SUM, inputs));
+}
+
+TEST_F(BurstTest, OthersHaveTheirTurnHoweverLongABurstTakes) {
+    begin();
+    const auto inputs = inputs_of(INAGG_FLOAT32, 2, 64 * 1000);
+    uint64_t gone = 0;
+    unsigned total = 0, together = 0, most = 0;
+    world->filter = [&](const mock_packet &packet) {
+        if (is_contribution(packet)) {
+            together = mock_now() < gone + 10 * us ? together + 1 : 1;
+            most = std::max(most, together);
+            total++;
+            mock_pass(us);
+            gone = mock_now();
+        }
+        return false;
+    };
+    for (size_t i = 0; i < 2; i++)
+        ASSERT_EQ(ranks[i].send(inputs[i]), 64 * 1000 * 4);
+    world->run(10 * ms);
+    EXPECT_EQ(total, 1000U);
+    EXPECT_LE(most, 64U) << "packets without a pause";
 }
 
 TEST_F(BurstTest, WhatTimesOutTogetherGoesInBursts) {

@@ -69,6 +69,8 @@ void mock_set_linger(struct socket *sock, bool on, long ms)
 	sock->sk->sk_lingertime = jiffies_of(ms);
 }
 
+void mock_allow_broadcast(struct socket *sock) { sock->sk->sk_flags |= 1UL << SOCK_BROADCAST; }
+
 int mock_so_error(struct socket *sock) { return -sock_error(sock->sk); }
 
 void mock_set_mark(struct socket *sock, unsigned int mark) { sock->sk->sk_mark = mark; }

@@ -60,6 +60,7 @@ void mock_reset(const struct mock_world *w)
 	mock_set_mtu(MOCK_MTU);
 	mock_set_nonlinear(false);
 	mock_set_route_error(0);
+	mock_set_broadcast_route(false);
 	mock_take_family(false);
 }
 
@@ -354,6 +355,8 @@ void *mock_alloc(const char *what, size_t bytes, gfp_t flags, enum mock_memory k
 		mock_might_sleep(what);
 	if (kind == MOCK_VMALLOC && !(flags & __GFP_ACCOUNT))
 		mock_complain("%s: memory as large as a user wants is charged to no control group", what);
+	if (kind == MOCK_VMALLOC && !(flags & __GFP_RETRY_MAYFAIL))
+		mock_complain("%s: where a control group has no memory left its processes are killed", what);
 	if (kind == MOCK_VMALLOC && !(flags & __GFP_ZERO))
 		mock_complain("%s: memory that a user will see holds what others left there", what);
 	if (flags & __GFP_ACCOUNT && here()->work && !here()->memcg)
@@ -441,6 +444,7 @@ struct mem_cgroup *set_active_memcg(struct mem_cgroup *memcg)
 /* Time. */
 
 uint64_t mock_now(void) { return k.now; }
+void mock_pass(uint64_t ns) { k.now += ns; }
 
 static void enqueue(struct mock_due *d, u64 due, bool is_timer)
 {

@@ -220,6 +220,7 @@ void kernel_fpu_end(void);
 #define GFP_ATOMIC		0u
 #define GFP_KERNEL		__GFP_SLEEPS
 #define __GFP_ACCOUNT		4u
+#define __GFP_RETRY_MAYFAIL	8u
 #define GFP_KERNEL_ACCOUNT	(__GFP_SLEEPS | __GFP_ACCOUNT)
 
 enum mock_memory { MOCK_KMALLOC = 1, MOCK_VMALLOC = 2, MOCK_PAGE = 4, MOCK_OBJECT = 8 };
@@ -488,7 +489,7 @@ enum { SS_FREE, SS_UNCONNECTED, SS_CONNECTING, SS_CONNECTED };
 enum { SOCKWQ_ASYNC_NOSPACE };
 enum { SOCK_WAKE_SPACE };
 enum { POLL_OUT };
-enum sock_flags { SOCK_LINGER, SOCK_DEAD, SOCK_RCU_FREE };
+enum sock_flags { SOCK_LINGER, SOCK_DEAD, SOCK_RCU_FREE, SOCK_BROADCAST };
 
 struct module { int references; };
 extern struct module mock_module;
@@ -683,7 +684,8 @@ struct inet_sock {
 
 struct net_device { int ifindex; };
 struct dst_entry { int references; struct net_device *dev; };
-struct rtable { struct dst_entry dst; };
+struct rtable { struct dst_entry dst; unsigned int rt_flags; };
+#define RTCF_BROADCAST		0x10000000
 struct flowi4 {
 	__be32 daddr, saddr;
 	int flowi4_oif;

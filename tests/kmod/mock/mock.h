@@ -3,8 +3,8 @@
  * What tests see of the mocked kernel: system calls on the module, a clock, failures on command, and
  * whether anything was left behind or done where it must not be.
  *
- * There is one thread.  Time passes only in mock_step(), which a call that sleeps repeats until it is
- * woken: timers, delayed work and the test's own events run in the order in which they are due.
+ * There is one thread.  Unless a test says so, time passes only in mock_step(), which a call that sleeps repeats until it
+ * is woken: timers, delayed work and the test's own events run in the order in which they are due.
  */
 #ifndef MOCK_H
 #define MOCK_H
@@ -46,6 +46,7 @@ const char *mock_printed(void);
 
 /* Time. */
 uint64_t mock_now(void);
+void mock_pass(uint64_t ns);	/* what runs takes so long */
 bool mock_step(void);	/* run what is due next; false: nothing is */
 
 /* Let the @nth (from 1) call of @what (NULL: of any) fail that can; 0: none. */
@@ -64,6 +65,7 @@ void mock_set_avx2(bool cpu, bool saved);	/* what the module finds at most: the 
 void mock_set_vectors(bool usable);	/* the vector unit; it is by default */
 /* Errors that the network below gives, negative errno or 0. */
 void mock_set_route_error(int error);
+void mock_set_broadcast_route(bool broadcast);	/* IPv4 routes lead to all hosts of a network */
 /* Packets keep their memory when they are on their way, as in a queue: until this is called with false. */
 void mock_hold_packets(bool hold);
 /* Called wherever user memory is copied and softirqs are turned on again: others get a turn there. */
@@ -105,6 +107,7 @@ int mock_getsockopt(struct socket *sock, int level, int name, void *value, int *
 /* Options of level SOL_SOCKET; times in ms, negative: for ever. */
 void mock_set_timeouts(struct socket *sock, long send, long receive);
 void mock_bind_to_device(struct socket *sock, int device);
+void mock_allow_broadcast(struct socket *sock);
 void mock_set_linger(struct socket *sock, bool on, long ms);
 int mock_so_error(struct socket *sock);
 void mock_set_mark(struct socket *sock, unsigned int mark);

@@ -34,6 +34,7 @@ static struct {
 
 void mock_set_mtu(unsigned int mtu) { n.mtu = mtu; }
 void mock_set_route_error(int error) { n.route_error = error; }
+void mock_set_broadcast_route(bool broadcast) { n.route.rt_flags = broadcast ? RTCF_BROADCAST : 0; }
 void mock_set_nonlinear(bool nonlinear) { n.nonlinear = nonlinear; }
 void mock_take_family(bool taken) { n.family_taken = taken; }
 int mock_module_references(void) { return mock_module.references; }
