@@ -135,9 +135,9 @@ private:
         std::vector<Caller *> callers;
         for (uint32_t rank = 0; rank < hosts.size(); rank++)
             callers.push_back(&hosts_[hosts[rank]]->add_caller(calls, rank));
-        const uint32_t trees = is_tree(algorithm) ? options_.trees : 1;
         const std::vector<uint32_t> roots = shuffled(std::max(network_.shape.spines, 1u));
         const auto blocks = static_cast<uint32_t>((options_.bytes + 4 * options_.elements - 1) / (4 * options_.elements));
+        const uint32_t trees = is_tree(algorithm) ? std::min(options_.trees, blocks) : 1;
         for (uint32_t tree = 0; tree < trees; tree++) {
             auto job = std::make_unique<Job>();
             job->number = static_cast<uint16_t>(number * options_.trees + tree);
@@ -150,6 +150,9 @@ private:
             job->patience_ns = options_.patience_ns;
             job->rto_floor_ns = options_.rto_floor_ns;
             job->controlled = options_.controlled;
+            job->noise = options_.noise;
+            job->seed = options_.seed;
+            job->results_overtake = options_.results_overtake;
             job->prepare();
             if (algorithm == Algorithm::canary)
                 install_canary(*job, callers);

@@ -26,6 +26,8 @@ struct Options {
     uint32_t elements = 256, slots = 128, descriptors = 32768;
     uint64_t patience_ns = 1000, rto_floor_ns = 0, jitter_ns = 1000;
     bool controlled = true;             // panama, atp: ranks heed marks
+    double noise = 0;                   // the share of a rank's packets that are a microsecond late
+    bool results_overtake = false;      // canary: in the hosts' queues
     uint32_t aggregators = 8192;        // atp: of each switch
     uint32_t records = 32768;           // trio: of each switch, a power of two
     TrioPolicy trio;

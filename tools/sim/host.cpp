@@ -45,12 +45,12 @@ void Host::add_worker(uint16_t job, std::unique_ptr<Worker> worker, Caller &call
     workers_[job] = std::move(worker);
 }
 
-void Host::send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content, uint16_t path) {
+void Host::send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content, uint16_t path, bool urgent) {
     Envelope envelope;
     envelope.kind = kind;
     envelope.path = path;
     envelope.to = static_cast<uint16_t>(node);
-    send(0, envelope, content, {});
+    send(0, envelope, content, {}, urgent);
 }
 
 void Host::StartApplication() {

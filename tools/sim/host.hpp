@@ -11,6 +11,7 @@
 #include <ns3/event-id.h>
 
 #include <map>
+#include <random>
 #include <unordered_map>
 
 namespace sim {
@@ -59,6 +60,7 @@ protected:
 private:
     void wake();
     void open_in_order();
+    void put(Message message);
     bool controlled() const { return congestion_.reaction != INAGG_UNCONTROLLED; }
 
     Host &host_;
@@ -68,6 +70,7 @@ private:
     uint32_t since_scan_ = 0;
     uint64_t timer_at_ = never;
     ns3::EventId timer_;
+    std::mt19937 noise_;
 
 protected:
     virtual bool detects_overtaken() const { return true; }
@@ -166,7 +169,7 @@ public:
     void add_server(uint16_t job, std::unique_ptr<Server> server) { servers_[job] = std::move(server); }
     Caller &add_caller(Calls &calls, uint32_t rank);
     Flows &flows() { return flows_; }
-    void send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content, uint16_t path = anyone);
+    void send_to(uint32_t node, Kind kind, const ns3::Ptr<ns3::Packet> &content, uint16_t path = anyone, bool urgent = false);
     uint32_t leaf() const { return network_.leaf(network_.leaf_index(number())); }
 
 protected:

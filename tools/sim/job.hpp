@@ -27,6 +27,9 @@ struct Job {
     uint64_t patience_ns = 0;   // canary: how long a sum waits for more; 0: as learnt (struct inagg_patience)
     uint64_t rto_floor_ns = 0;  // 0: the core's
     bool controlled = true;     // panama, atp: ranks heed marks
+    double noise = 0;           // the share of its packets that a rank sends a microsecond late (Canary §5.2.5)
+    uint64_t seed = 1;          // of which
+    bool results_overtake = false; // canary: what leaders send out passes their own elements that wait in the host
     inagg_job core{};
 
     uint32_t size() const { return static_cast<uint32_t>(hosts.size()); }

@@ -74,7 +74,9 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--elements", o.elements, "Elements of a packet")->check(CLI::Range(INAGG_CHUNK, INAGG_MAX_ELEMENTS));
     app.add_option("--slots", o.slots, "Blocks in flight, of each tree; a power of two")->check(CLI::Range(1, 65536));
     app.add_option("--descriptors", o.descriptors, "canary: of each switch; a power of two");
-    app.add_option("--canary-timeout", a.canary_timeout, "canary: how long a sum waits for more; 0: as switches learn");
+    app.add_option("--canary-timeout", a.canary_timeout, "canary: how long a sum waits for more; 0: as switches learn")->take_last();
+    app.add_option("--noise", o.noise, "The share of their packets that ranks send a microsecond late; not a ring's")->check(CLI::Range(0.0, 1.0));
+    app.add_flag("--overtake", o.results_overtake, "canary: results do not wait in hosts' queues for elements before them");
     app.add_option("--rto-floor", a.rto_floor, "Least time before a rank takes a block for lost");
     app.add_option("--background", o.background, "What hosts without a job send: none, permutation, uniform, or rank: to one of the first job, without end")
         ->transform(CLI::CheckedTransformer(patterns));
@@ -241,6 +243,9 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"bytes", text(o.bytes)},
             {"elements", text(o.elements)},
             {"slots", text(o.slots)},
+            {"placement", name_of(placements, o.placement)},
+            {"noise", text(o.noise)},
+            {"overtake", text(o.results_overtake ? 1 : 0)},
             {"canary_timeout_ns", text(o.patience_ns)},
             {"buffer", text(o.shape.buffer_bytes)},
             {"mark", text(o.shape.mark_bytes)},

@@ -7,23 +7,24 @@ namespace sim {
 
 Room::~Room() { sender_.give_back(bytes_); }
 
-void Station::send(uint32_t port, Envelope envelope, const ns3::Ptr<ns3::Packet> &content, const Held &room) {
+void Station::send(uint32_t port, Envelope envelope, const ns3::Ptr<ns3::Packet> &content, const Held &room, bool urgent) {
     envelope.from = static_cast<uint16_t>(number_);
     content->AddHeader(envelope);
-    network_.port(number_, port).send(content, room);
+    network_.port(number_, port).send(content, room, urgent);
 }
 
 Port::Port(const Shape &shape, uint64_t bits_per_second, uint32_t peer_node, uint32_t limit)
     : rate(bits_per_second), peer(peer_node), delay_ns_(shape.delay_ns), lossless_(shape.buffer_bytes), limit_(limit),
       mark_above_(shape.mark_bytes ? shape.mark_bytes : ~0u), credits_(shape.buffer_bytes) {}
 
-void Port::send(const ns3::Ptr<ns3::Packet> &packet, const Held &room) {
+void Port::send(const ns3::Ptr<ns3::Packet> &packet, const Held &room, bool urgent) {
     const uint32_t size = packet->GetSize();
     if (!lossless_ && queued_ + size > limit_) {
         dropped_++;
         return;
     }
-    queue_.push_back({queued_ > mark_above_ ? mark(packet) : packet, room});
+    queue_.insert(urgent ? queue_.begin() + urgent_ : queue_.end(), {queued_ > mark_above_ ? mark(packet) : packet, room});
+    urgent_ += urgent;
     queued_ += size;
     pump();
 }
@@ -52,6 +53,7 @@ void Port::pump() {
         return;
     Item item = std::move(queue_.front());
     queue_.pop_front();
+    urgent_ -= urgent_ > 0;
     queued_ -= size;
     sent_ += size;
     credits_ -= lossless_ ? size : 0;

@@ -57,7 +57,7 @@ public:
 
 protected:
     // Through a port, to `envelope.to`.
-    void send(uint32_t port, Envelope envelope, const ns3::Ptr<ns3::Packet> &content, const Held &room);
+    void send(uint32_t port, Envelope envelope, const ns3::Ptr<ns3::Packet> &content, const Held &room, bool urgent = false);
 
     Network &network_;
 
@@ -74,8 +74,8 @@ public:
     const uint32_t peer; // node
     Station *receiver = nullptr;
 
-    // `room`: what is free once the packet has left.
-    void send(const ns3::Ptr<ns3::Packet> &packet, const Held &room);
+    // `room`: what is free once the packet has left. Urgent packets overtake others, not one another.
+    void send(const ns3::Ptr<ns3::Packet> &packet, const Held &room, bool urgent = false);
     void give_back(uint32_t bytes);
     // The run is over: whatever becomes free starts nothing any more.
     void close() { closed_ = true; }
@@ -101,6 +101,7 @@ private:
     const bool lossless_;
     const uint32_t limit_, mark_above_;
     uint32_t credits_, queued_ = 0;
+    uint32_t urgent_ = 0; // packets, at the head of the queue
     bool busy_ = false, closed_ = false;
     std::deque<Item> queue_;
     uint64_t sent_ = 0, dropped_ = 0, marked_ = 0;

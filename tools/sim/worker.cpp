@@ -10,8 +10,12 @@
 
 namespace sim {
 
+constexpr uint64_t noise_ns = 1000; // Canary §5.2.5
+
 Worker::Worker(Host &host, Job &job, uint32_t rank, uint32_t name, Counters &counters)
     : job_(job), rank_(rank), name_(name), counters_(counters), slots_(job.slots), host_(host) {
+    std::seed_seq seed{static_cast<uint32_t>(job.seed), host.number(), static_cast<uint32_t>(job.number)};
+    noise_.seed(seed);
     inagg_worker_init(&worker_, job.slots, job.rto_floor_ns);
     for (uint32_t i = 0; i < job.slots; i++)
         inagg_wslot_init(&slots_[i], i);
@@ -119,7 +123,17 @@ void Worker::send(uint32_t block, inagg_type type, bool everyone, bool repeated)
     transmit(message);
 }
 
-void Worker::transmit(const Message &message) { host_.send_to(host_.leaf(), Kind::inagg, message.packet()); }
+void Worker::transmit(const Message &message) {
+    if (job_.noise > 0 && std::bernoulli_distribution(job_.noise)(noise_))
+        ns3::Simulator::Schedule(ns3::NanoSeconds(noise_ns), &Worker::put, this, message);
+    else
+        put(message);
+}
+
+void Worker::put(Message message) {
+    const bool urgent = job_.results_overtake && message.type() == INAGG_RESULT;
+    host_.send_to(host_.leaf(), Kind::inagg, message.packet(), anyone, urgent);
+}
 
 void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message) {
     check(message);

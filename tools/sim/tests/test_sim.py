@@ -47,6 +47,10 @@ def test_a_rack_keeps_the_line_rate(workers):
     assert row["drops"] == row["resends"] == "0"
 
 
+def test_fewer_blocks_than_trees():
+    assert simulate(*FABRIC, "--trees", "4", "--size", "4K")["blocks"] == "32"  # two, which 16 ranks take
+
+
 def test_racks_below_a_spine_are_as_fast():
     row = simulate("--leaves", "8", "--spines", "1", "--hosts", "16", "--elements", "832", "--size", "1M")
     assert 0.94 * PAYLOAD < float(row["gbps_mean"]) <= PAYLOAD
@@ -83,6 +87,24 @@ def test_a_congested_tree_is_slower():
     options = ["--leaves", "8", "--spines", "8", "--hosts", "8", "--elements", "832", "--ranks", "32", "--size", "1M", "--buffer", "64K"]
     quiet, busy = (float(simulate(*options, "--background", traffic)["gbps_mean"]) for traffic in ("none", "permutation"))
     assert busy < 0.95 * quiet
+
+
+EIGHT = ["--leaves", "8", "--spines", "8", "--hosts", "8", "--elements", "832", "--algorithm", "canary", "--size", "1M", "--buffer", "64K"]
+
+
+def test_results_that_overtake_come_sooner():
+    """A leader's result does not wait behind its own window."""
+    options = [*EIGHT, "--slots", "128", "--canary-timeout", "0ns"]
+    waits, overtakes = (float(simulate(*options, *flags)["gbps_mean"]) for flags in ([], ["--overtake"]))
+    assert waits * 1.2 < overtakes <= PAYLOAD
+
+
+def test_noise_makes_stragglers():
+    """What is a microsecond late comes after a timer of one (Canary Figure 11), and a seed says which packets these are."""
+    options = [*EIGHT, "--slots", "32", "--canary-timeout", "1us"]
+    clean, noisy, again = (simulate(*options, "--noise", share) for share in ("0", "0.1", "0.1"))
+    assert int(noisy["stragglers"]) > 1.2 * int(clean["stragglers"])
+    assert outcome(noisy) == outcome(again)
 
 
 TEN = ["--elements", "352", "--host-rate", "10gbit", "--link-rate", "10gbit", "--delay", "5us", "--mark", "125K"]
