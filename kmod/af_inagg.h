@@ -389,7 +389,7 @@ void inagg_renewal_cancel(struct inagg_sock *isk);
 void inagg_timer_init(struct inagg_sock *isk);
 void inagg_timer_arm(struct inagg_sock *isk, u64 due);
 void inagg_timer_follow(struct inagg_sock *isk);
-void inagg_timer_continue(struct inagg_sock *isk, bool full);
+void inagg_transmit_and_pause(struct inagg_sock *isk, struct inagg_burst *burst, u64 due);
 void inagg_timer_stop(struct inagg_sock *isk);
 
 /* stats.c, sysctl.c */

@@ -68,14 +68,18 @@ static u64 run_member(struct inagg_sock *isk, struct inagg_burst *burst)
 	return min(due, run_membership(isk, burst));
 }
 
-/*
- * The packets of a burst have gone: be there again at @due, but let others have their turn first.  To build them and to hand
- * them on takes longer than the pause, so it is counted from here.
+/**
+ * inagg_transmit_and_pause() - let a burst go, in softirq, and be there again at @due, but let others have their turn first
+ *
+ * To build its packets and to hand them on takes longer than the pause, so that is counted from when they have gone.
  */
-static void arm_after_pause(struct inagg_sock *isk, u64 due, bool full)
+void inagg_transmit_and_pause(struct inagg_sock *isk, struct inagg_burst *burst, u64 due)
 {
-	u64 pause = ktime_get_ns() + INAGG_BURST_PAUSE;
+	bool full = inagg_burst_full(burst);
+	u64 pause;
 
+	inagg_transmit(isk, burst);
+	pause = ktime_get_ns() + INAGG_BURST_PAUSE;
 	spin_lock(&isk->lock);
 	if (full)
 		isk->paused_until = pause;
@@ -89,7 +93,6 @@ static enum hrtimer_restart expired(struct hrtimer *timer)
 	struct inagg_sock *isk = container_of(timer, struct inagg_sock, timer);
 	struct inagg_burst burst;
 	u64 due = U64_MAX;
-	bool full;
 
 	inagg_burst_start(&burst);
 	spin_lock(&isk->lock);
@@ -99,10 +102,10 @@ static enum hrtimer_restart expired(struct hrtimer *timer)
 	else if (isk->sk.sk_state == TCP_ESTABLISHED)
 		due = run_member(isk, &burst);
 	spin_unlock(&isk->lock);
-	full = inagg_burst_full(&burst);
-	inagg_transmit(isk, &burst);
 	if (due != U64_MAX)
-		arm_after_pause(isk, due, full);
+		inagg_transmit_and_pause(isk, &burst, due);
+	else
+		inagg_transmit(isk, &burst);
 	return HRTIMER_NORESTART;
 }
 
@@ -132,13 +135,6 @@ void inagg_timer_follow(struct inagg_sock *isk)
 	for (stream = 0; stream < INAGG_STREAMS; stream++)
 		due = min(due, isk->streams[stream].earliest_due);
 	inagg_timer_arm(isk, due);
-}
-
-/** inagg_timer_continue() - a softirq has transmitted its burst, @full or not; the rest of a window is the timer's */
-void inagg_timer_continue(struct inagg_sock *isk, bool full)
-{
-	if (inagg_waits(isk))
-		arm_after_pause(isk, 0, full);
 }
 
 /** inagg_timer_stop() - the timer neither runs nor will until it is armed; @isk is in no state that arms it; may sleep */

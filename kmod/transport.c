@@ -457,7 +457,7 @@ static int receive(struct sock *udp, struct sk_buff *skb)
 	struct inagg_burst burst;
 	struct inagg_hdr header;
 	const u8 *payload;
-	bool full;
+	bool waits;
 
 	if (!isk || skb_linearize(skb) || skb->len < sizeof(struct udphdr) + sizeof(header))
 		goto out;
@@ -470,10 +470,12 @@ static int receive(struct sock *udp, struct sk_buff *skb)
 	else
 		inagg_count_drop(isk, INAGG_R_ADDRESS);
 	inagg_timer_follow(isk);
+	waits = inagg_waits(isk);
 	spin_unlock(&isk->lock);
-	full = inagg_burst_full(&burst);
-	inagg_transmit(isk, &burst);
-	inagg_timer_continue(isk, full);
+	if (waits)
+		inagg_transmit_and_pause(isk, &burst, 0);
+	else
+		inagg_transmit(isk, &burst);
 out:
 	consume_skb(skb);
 	return 0;

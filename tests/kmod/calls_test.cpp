@@ -20,6 +20,22 @@ struct CallsTest : KmodTest {
     }
 };
 
+template <typename Content> struct ControlMessage {
+    size_t length = sizeof(*this);
+    int level, type;
+    Content content{};
+};
+
+// Both must live as long as the message.
+template <typename Content> static mock_message message_with(const Bytes &data, ControlMessage<Content> &control) {
+    mock_message m{};
+    m.data = const_cast<std::byte *>(data.data());
+    m.bytes = data.size();
+    m.control = &control;
+    m.control_bytes = sizeof(control);
+    return m;
+}
+
 static sockaddr_inagg with(sockaddr_inagg a, const std::function<void(sockaddr_inagg &)> &change) {
     change(a);
     return a;
@@ -533,16 +549,8 @@ TEST_F(CallsTest, ControlMessagesAreChecked) {
     EXPECT_EQ(ranks[0].send(data, {INAGG_INT32, INAGG_SUM, INAGG_TENSOR_WHOLE << 1, 0}), -EINVAL);
     EXPECT_EQ(ranks[0].send(data, {INAGG_FLOAT32, INAGG_SUM, 0, 200}), -ERANGE);
     EXPECT_EQ(ranks[0].send(data, {INAGG_FLOAT32, INAGG_SUM, 0, -200}), -ERANGE);
-    struct {
-        size_t length = sizeof(*this);
-        int level = SOL_INAGG, type = INAGG_CMSG_TENSOR;
-        inagg_tensor_type content{};
-    } control;
-    mock_message m{};
-    m.data = const_cast<std::byte *>(data.data());
-    m.bytes = data.size();
-    m.control = &control;
-    m.control_bytes = sizeof(control);
+    ControlMessage<inagg_tensor_type> control;
+    mock_message m = message_with(data, control);
     const auto send_with = [&](size_t length, int level, int type) {
         control.length = length;
         control.level = level;
@@ -573,16 +581,8 @@ TEST_F(CallsTest, TheRestOfATensorHasNoOtherControlMessages) {
                               {INAGG_INT32, INAGG_MAX, 0, 3},
                               {INAGG_DTYPES, INAGG_MAX, 0, INAGG_SCALE_AUTO}})
         EXPECT_EQ(ranks[0].send(rest, other), -EINVAL);
-    struct {
-        size_t length = sizeof(*this);
-        int level = SOL_SOCKET, type = 1; // SCM_RIGHTS
-        uint64_t content = 0;
-    } rights;
-    mock_message m{};
-    m.data = const_cast<std::byte *>(rest.data());
-    m.bytes = rest.size();
-    m.control = &rights;
-    m.control_bytes = sizeof(rights);
+    ControlMessage<uint64_t> rights{.level = SOL_SOCKET, .type = 1}; // SCM_RIGHTS
+    mock_message m = message_with(rest, rights);
     EXPECT_EQ(mock_sendmsg(ranks[0].sock, &m), -EINVAL);
     ASSERT_EQ(ranks[0].set(INAGG_DTYPE, INAGG_FLOAT16), 0) << "of the next tensor";
     EXPECT_EQ(ranks[0].send(Bytes(rest.begin(), rest.end()), type), 512) << "said again, or not, it is the same";

@@ -176,9 +176,6 @@ class Work:
     def wait(self, up, down):
         """How long the queues of links take."""
 
-    def done(self):
-        return not (self.left > 0).any()
-
     def seconds(self, jobs):
         return [self.ended[self.job == number].max() + job["latency"] for number, job in enumerate(jobs)]
 
@@ -209,14 +206,14 @@ class Trees(Work):
         return [(job["roots"][tree], -(-(self.blocks - tree) // options.trees), options.slots)
                 for tree in range(min(options.trees, self.blocks))]
 
-    def stubborn(self):
+    def fixed(self):
         """What takes up links and does not yield."""
         return self.by_link(self.weight * self.sending)
 
     def yielding(self):
         return numpy.zeros(self.network.down_0)
 
-    carried_up = stubborn
+    carried_up = fixed
 
     def turn(self):
         """Rate of a tree while all take turns.
@@ -290,7 +287,7 @@ class Canary(Work):
         """A leader's network card holds a window of its own elements before it sends the first result."""
         return min(self.slots, self.blocks) * self.frame / self.network.card
 
-    def stubborn(self):
+    def fixed(self):
         return numpy.zeros(self.network.down_0)
 
     def yielding(self):
@@ -489,9 +486,6 @@ class Rings(Messages):
         self.ended[ends] = now + self.left[ends] / pace[ends]
         self.left = numpy.where(ends, 0, self.left - pace * step)
 
-    def done(self):
-        return not (self.left > 0).any()
-
     def seconds(self, jobs):
         return list(self.ended + JITTER)
 
@@ -530,7 +524,7 @@ class Model:
             for _ in range(round(WARM_UP / self.step)):
                 self.advance(None, 0)
         self.sent, now = 0.0, 0.0
-        while not self.work.done():
+        while (self.work.left > 0).any():
             if now > LIMIT:
                 raise TimeoutError(f"not done after {LIMIT} simulated seconds")
             self.advance(self.work, now)
@@ -588,7 +582,7 @@ class Model:
         n = self.network
         fixed, offered = numpy.zeros((2, n.down_0))
         if groups:
-            fixed, offered = groups.stubborn(), groups.yielding()
+            fixed, offered = groups.fixed(), groups.yielding()
         for m in messages:
             offered = offered + m.offered_up()
         kept = numpy.minimum(1, numpy.maximum(n.link - fixed, 0) / numpy.maximum(offered, 1))

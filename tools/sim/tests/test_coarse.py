@@ -1,32 +1,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """coarse.py: rates that can be worked out by hand, a seed says all, and it agrees with inagg-sim."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packets import PAYLOAD, outcome, simulate
 
 numpy = pytest.importorskip("numpy")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import coarse  # noqa: E402
 
-SIM = Path(os.environ["INAGG_BUILD"]) / "bin" / "inagg-sim"
-PAYLOAD = 100 * 3328 / (3328 + 130)  # Gbit/s: what 100 Gbit/s carry of elements
 FABRIC = ["--leaves", 8, "--spines", 8, "--hosts", 8]
-THIS_RUN = {"wall_s", "memory_mib"}  # depend on the machine
 CONTENDERS = [["--algorithm", "switchml"], ["--algorithm", "switchml", "--trees", 4], ["--algorithm", "canary"], ["--algorithm", "ring"]]
 
 
 def model(*options):
     return coarse.run(coarse.parse(options))
-
-
-def simulate(*options):
-    done = subprocess.run([SIM, *map(str, options)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
 
 
 def shares(capacity, demand, *uses):
@@ -100,7 +90,7 @@ def test_canary_waits_for_a_window_at_first():
 def test_a_seed_says_all(contender):
     options = [*FABRIC, *contender, "--ranks", 32, "--background", "permutation", "--size", "256K"]
     rows = [model(*options, "--seed", seed) for seed in (1, 1, 2)]
-    first, again, other = ({name: value for name, value in row.items() if name not in THIS_RUN} for row in rows)
+    first, again, other = map(outcome, rows)
     assert first == again
     assert first["background_gbps"] != other["background_gbps"]
 

@@ -1,31 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """inagg-sim: sums are exact, a seed says all, and rates are what the links carry. The program checks each sum itself."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from packets import PAYLOAD, outcome, simulate
 
-SIM = Path(os.environ["INAGG_BUILD"]) / "bin" / "inagg-sim"
 FABRIC = ["--leaves", "4", "--spines", "4", "--hosts", "4", "--elements", "832"]
-PAYLOAD = 100 * 3328 / (3328 + 130)  # Gbit/s: what 100 Gbit/s carry of elements
-THIS_RUN = {"wall_s", "memory_mib"}  # depend on the machine
-
-
-def simulate(*options, fails=False):
-    done = subprocess.run([SIM, *options], capture_output=True, text=True, timeout=60)
-    if fails:
-        assert done.returncode == 1, done.stdout
-        return done.stderr
-    assert done.returncode == 0, done.stderr
-    return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-
-
-def outcome(row):
-    return {name: value for name, value in row.items() if name not in THIS_RUN}
-
-
 CONTENDERS = [["--algorithm", "switchml"], ["--algorithm", "switchml", "--trees", "4"], ["--algorithm", "canary"],
               ["--algorithm", "ring"], ["--algorithm", "panama", "--trees", "4"], ["--algorithm", "atp"], ["--algorithm", "trio"]]
 SWITCHED = [CONTENDERS[0], CONTENDERS[2], *CONTENDERS[4:]]  # all but the ring, each once
