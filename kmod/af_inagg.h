@@ -14,7 +14,7 @@
  *   group.c      results that come to a group address
  *   renew.c      the job's next generation, with ranks that were excluded
  *   timer.c      one high-resolution timer a socket
- *   stats.c      /proc/net/inagg
+ *   stats.c      /proc/net/inagg, and what is refused
  *   sysctl.c     /proc/sys/net/inagg
  *   compat.h     differences between kernels
  *
@@ -271,14 +271,6 @@ static inline struct inagg_net *inagg_pernet(const struct net *net)
 	return net_generic(net, inagg_net_id);
 }
 
-static inline void inagg_count_drop(struct inagg_sock *isk, int reason)
-{
-	reason &= INAGG_R_CAPACITY - 1;
-	isk->info.rejected++;
-	isk->drops[reason]++;
-	atomic64_inc(&inagg_pernet(sock_net(&isk->sk))->drops[reason]);
-}
-
 /* Packets to send once `lock` is free. */
 struct inagg_burst {
 	struct sk_buff_head skbs;
@@ -393,6 +385,7 @@ void inagg_transmit_and_pause(struct inagg_sock *isk, struct inagg_burst *burst,
 void inagg_timer_stop(struct inagg_sock *isk);
 
 /* stats.c, sysctl.c */
+void inagg_count_drop(struct inagg_sock *isk, int reason);
 int inagg_proc_init(struct net *net);
 void inagg_proc_exit(struct net *net);
 int inagg_sysctl_init(struct net *net);

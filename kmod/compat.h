@@ -51,11 +51,10 @@ static inline ssize_t inagg_sendpage(struct socket *sock, struct page *page, int
 #define sockaddr_unsized sockaddr
 #endif
 
-/* 7.2 at the latest: UDP tunnels are told the sock, no longer the socket */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
-#define inagg_tunnel(socket) (socket)
-#else
-#define inagg_tunnel(socket) ((socket)->sk)
-#endif
+/* 7.1.5: UDP tunnels are told the sock, no longer the socket; older kernels took it over, so the type is asked */
+#define inagg_tunnel(udp)									\
+	_Generic(&setup_udp_tunnel_sock,							\
+		 void (*)(struct net *, struct socket *, struct udp_tunnel_sock_cfg *): (udp),	\
+		 default: (udp)->sk)
 
 #endif /* _INAGG_COMPAT_H */

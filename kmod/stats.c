@@ -7,6 +7,7 @@
 #include <net/net_namespace.h>
 
 #include "af_inagg.h"
+#include "trace.h"
 
 static const char *const reason_texts[INAGG_R_CAPACITY] = {
 #define INAGG_REASON_TEXT(number, name, text) [number] = text,
@@ -19,6 +20,16 @@ static const char *const reason_names[INAGG_R_CAPACITY] = {
 	INAGG_REASONS(INAGG_REASON_NAME)
 #undef INAGG_REASON_NAME
 };
+
+/** inagg_count_drop() - a packet was refused for @reason, which inagg/reason.h names; @isk is locked */
+void inagg_count_drop(struct inagg_sock *isk, int reason)
+{
+	reason &= INAGG_R_CAPACITY - 1;
+	trace_inagg_refuse(isk, reason);
+	isk->info.rejected++;
+	isk->drops[reason]++;
+	atomic64_inc(&inagg_pernet(sock_net(&isk->sk))->drops[reason]);
+}
 
 static const char *state_of(const struct inagg_sock *isk)
 {

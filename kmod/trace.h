@@ -31,6 +31,14 @@ TRACE_EVENT(inagg_resend,
 		  __entry->stream == INAGG_DATA ? "data" : "control", __entry->block)
 );
 
+TRACE_EVENT(inagg_refuse,
+	TP_PROTO(const struct inagg_sock *isk, int reason),
+	TP_ARGS(isk, reason),
+	TP_STRUCT__entry(__field(u16, job) __field(u16, rank) __field(int, reason)),
+	TP_fast_assign(__entry->job = isk->job.job; __entry->rank = isk->job.rank; __entry->reason = reason;),
+	TP_printk("job=%u rank=%u reason=%d", __entry->job, __entry->rank, __entry->reason)
+);
+
 TRACE_EVENT(inagg_fail,
 	TP_PROTO(const struct inagg_sock *isk, const struct inagg_fault *fault),
 	TP_ARGS(isk, fault),
