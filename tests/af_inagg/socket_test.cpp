@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What docs/man/inagg.7 says of each system call, on real sockets through a real switch.
-#include "rank.hpp"
+#include "calls.hpp"
 
 #include <inagg/core/types.h>
 #include <inagg/reason.h>
 
-#include <gtest/gtest.h>
 #include <liburing.h>
-#include <linux/errqueue.h>
-#include <linux/sockios.h>
 #include <linux/userfaultfd.h>
 #include <net/if.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -24,163 +20,12 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <limits>
-#include <numeric>
-#include <span>
 #include <thread>
 
 using namespace af_inagg;
 using inagg::Fd;
-
-// The call fails with this errno value.
-#define EXPECT_ERRNO(call, number) EXPECT_EQ((call) < 0 ? errno : 0, number)
-
-namespace {
-
-template <typename T> ssize_t send_all(int fd, const std::vector<T> &v, int flags = 0) {
-    return send(fd, v.data(), v.size() * sizeof(T), flags | MSG_NOSIGNAL);
-}
-
-template <typename T> std::vector<T> receive(int fd, std::size_t count) {
-    std::vector<T> v(count);
-    const ssize_t bytes = recv(fd, v.data(), count * sizeof(T), 0);
-    v.resize(bytes < 0 ? 0 : static_cast<std::size_t>(bytes) / sizeof(T));
-    return v;
-}
-
-template <typename T> std::vector<T> ramp(std::size_t count, T first) {
-    std::vector<T> v(count);
-    std::iota(v.begin(), v.end(), first);
-    return v;
-}
-
-ssize_t send_typed(int fd, const void *data, std::size_t bytes, inagg_tensor_type type) {
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(type))] = {};
-    iovec iov{const_cast<void *>(data), bytes};
-    msghdr msg{};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof(control);
-    cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
-    cmsg->cmsg_level = SOL_INAGG;
-    cmsg->cmsg_type = INAGG_CMSG_TENSOR;
-    cmsg->cmsg_len = CMSG_LEN(sizeof(type));
-    std::memcpy(CMSG_DATA(cmsg), &type, sizeof(type));
-    return sendmsg(fd, &msg, MSG_NOSIGNAL);
-}
-
-struct Received {
-    ssize_t bytes;
-    int flags;
-    inagg_result_info info;
-};
-
-Received receive_message(int fd, void *data, std::size_t bytes, int flags = 0) {
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(inagg_result_info))] = {};
-    iovec iov{data, bytes};
-    msghdr msg{};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof(control);
-    Received r{};
-    r.bytes = recvmsg(fd, &msg, flags);
-    r.flags = msg.msg_flags;
-    if (const cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); r.bytes >= 0 && cmsg && cmsg->cmsg_type == INAGG_CMSG_RESULT)
-        std::memcpy(&r.info, CMSG_DATA(cmsg), sizeof(r.info));
-    return r;
-}
-
-// What recvmsg(MSG_ERRQUEUE) tells.
-struct Fault {
-    sock_extended_err extended;
-    inagg_fault fault;
-};
-
-bool read_fault(int fd, Fault &out) {
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(sock_extended_err)) + 64] = {};
-    iovec iov{&out.fault, sizeof(out.fault)};
-    msghdr msg{};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof(control);
-    if (recvmsg(fd, &msg, MSG_ERRQUEUE) != static_cast<ssize_t>(sizeof(out.fault)))
-        return false;
-    for (cmsghdr *cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg))
-        if (cmsg->cmsg_level == SOL_INAGG && cmsg->cmsg_type == INAGG_CMSG_FAULT)
-            std::memcpy(&out.extended, CMSG_DATA(cmsg), sizeof(out.extended));
-    return true;
-}
-
-// Who is in each block, with INAGG_CMSG_BLOCKS.
-std::vector<uint64_t> receive_blocks(int fd, void *data, std::size_t bytes, Received &r) {
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(inagg_result_info)) + CMSG_SPACE(INAGG_MOST_BLOCKS * 8)] = {};
-    iovec iov{data, bytes};
-    msghdr msg{};
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control;
-    msg.msg_controllen = sizeof(control);
-    std::vector<uint64_t> blocks;
-    r.bytes = recvmsg(fd, &msg, 0);
-    r.flags = msg.msg_flags;
-    for (cmsghdr *c = CMSG_FIRSTHDR(&msg); r.bytes >= 0 && c; c = CMSG_NXTHDR(&msg, c))
-        if (c->cmsg_type == INAGG_CMSG_RESULT) {
-            std::memcpy(&r.info, CMSG_DATA(c), sizeof(r.info));
-        } else if (c->cmsg_type == INAGG_CMSG_BLOCKS) {
-            blocks.resize((c->cmsg_len - CMSG_LEN(0)) / 8);
-            std::memcpy(blocks.data(), CMSG_DATA(c), blocks.size() * 8);
-        }
-    return blocks;
-}
-
-// "limit N" in /proc/net/inagg.
-long memory_limit() {
-    std::ifstream proc("/proc/net/inagg");
-    std::string word;
-    long number = 0;
-    while (proc >> word && word != "limit")
-        ;
-    proc >> number;
-    return number;
-}
-
-// "memory N" in /proc/net/inagg.
-long memory_in_use() {
-    std::ifstream proc("/proc/net/inagg");
-    std::string word;
-    long bytes = -1;
-    while (proc >> word && word != "memory")
-        ;
-    proc >> bytes;
-    return bytes;
-}
-
-// The local name, with the UDP port.
-sockaddr_inagg name_of(int fd) {
-    sockaddr_inagg a{};
-    socklen_t length = sizeof(a);
-    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr *>(&a), &length), 0);
-    return a;
-}
-
-// Wait until no more memory is in use than `before`: closed sockets leave in the background, those of earlier tests, too.
-void expect_memory_back(long before) {
-    for (int i = 0; i < 200 && memory_in_use() > before; i++)
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_LE(memory_in_use(), before);
-}
-
-void write_sysctl(const char *name, const std::string &value) {
-    std::ofstream(std::string("/proc/sys/net/inagg/") + name) << value;
-}
-
-} // namespace
 
 TEST(Socket, KnowsOneTypeAndProtocol) {
     EXPECT_ERRNO(socket(AF_INAGG, SOCK_STREAM, 0), ESOCKTNOSUPPORT);
@@ -359,6 +204,34 @@ TEST(Options, HaveDefaultsAndRanges) {
     EXPECT_ERRNO(setsockopt(fd.get(), SOL_INAGG + 1, INAGG_DTYPE, "abcd", 4), ENOPROTOOPT);
 }
 
+// Until rank 0, which waits for rank 1, has sent or asked again.
+std::chrono::steady_clock::duration time_to_repeat(int floor_us) {
+    const auto ranks = join(2, [&](int fd) {
+        EXPECT_EQ(set(fd, INAGG_RTO_MIN, floor_us), 0);
+        EXPECT_EQ(set(fd, INAGG_DTYPE, INAGG_INT32), 0);
+    });
+    const int fd = ranks[0].get();
+    for (int i = 0; i < 3; i++) {
+        for (const Fd &rank : ranks)
+            EXPECT_EQ(send_all(rank.get(), ramp<int32_t>(10, 0)), 40);
+        for (const Fd &rank : ranks)
+            EXPECT_EQ(receive<int32_t>(rank.get(), 10).size(), 10u);
+    }
+    const auto repeated = [&] { return info_of(fd).retransmissions + info_of(fd).requests; };
+    const uint64_t before = repeated();
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(send_all(fd, ramp<int32_t>(10, 0)), 40);
+    while (repeated() == before)
+        usleep(1000);
+    return std::chrono::steady_clock::now() - begin;
+}
+
+TEST(Options, FloorHoldsTheRetransmissionTimerBack) {
+    EXPECT_GE(time_to_repeat(500000), std::chrono::milliseconds(500));
+    EXPECT_GE(time_to_repeat(100000), std::chrono::milliseconds(100));
+    EXPECT_GE(time_to_repeat(1000), std::chrono::milliseconds(1));
+}
+
 TEST(Options, NameTheAlgorithm) {
     const Fd fd = open_socket();
     const auto choose = [&](const char *name) {
@@ -527,13 +400,6 @@ TEST(Tensor, RestMustBeWhole) {
 
 void use_trio(int fd) { EXPECT_EQ(setsockopt(fd, SOL_INAGG, INAGG_ALGORITHM, "trio", 4), 0); }
 
-inagg_info info_of(int fd) {
-    inagg_info info{};
-    socklen_t length = sizeof(info);
-    EXPECT_EQ(getsockopt(fd, SOL_INAGG, INAGG_INFO, &info, &length), 0);
-    return info;
-}
-
 // Rank 2 sleeps, the others have their result in time; what it gets later is the same, bit for bit. `told`: it has it before
 // it asks. (Linux 6.1 sends what a sweep has decided to one of several ranks behind a port.)
 void expect_result_without_a_straggler(const std::vector<Fd> &ranks, bool told) {
@@ -624,6 +490,35 @@ TEST(Trio, WaitsForAllWhereThatIsAsked) {
     EXPECT_EQ(receive_message(fd, nullptr, 0).flags & MSG_EOR, MSG_EOR);
 }
 
+TEST(Trio, KeepsTheBufferItJoinedWith) {
+    const Fd fd = open_socket();
+    ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
+    use_trio(fd.get());
+    ASSERT_EQ(connect_to(fd.get(), address(switch_address(), 0, new_job(), 1)), 0);
+    EXPECT_ERRNO(set(fd.get(), INAGG_BUFFER, 65536), EBUSY);
+}
+
+TEST(Trio, TellsOfAsManyBlocksAsThereIsRoomFor) {
+    constexpr std::size_t blocks = 600, count = 32 * blocks;
+    const auto ranks = join(1, [](int fd) {
+        use_trio(fd);
+        EXPECT_EQ(set(fd, INAGG_BLOCK, 32), 0);
+        EXPECT_EQ(set(fd, INAGG_DTYPE, INAGG_INT32), 0);
+    });
+    const auto tensor = ramp<int32_t>(count, 0);
+    for (const std::size_t room : {std::size_t{10}, std::size_t{INAGG_MOST_BLOCKS}, std::size_t{1000}}) {
+        ASSERT_EQ(send_all(ranks[0].get(), tensor), int{4 * count});
+        std::vector<int32_t> got(count);
+        Received r{};
+        const auto told = receive_blocks(ranks[0].get(), got.data(), 4 * count, r, room);
+        ASSERT_EQ(r.bytes, int{4 * count});
+        EXPECT_EQ(r.info.blocks, blocks);
+        EXPECT_EQ(told, std::vector<uint64_t>(std::min<std::size_t>(room, INAGG_MOST_BLOCKS), 1));
+        EXPECT_TRUE(r.flags & MSG_CTRUNC);
+        EXPECT_EQ(got, tensor);
+    }
+}
+
 TEST(Trio, OnlyItLeavesRanksOut) {
     for (const int name : {INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE}) {
         const Fd fd = open_socket(SOCK_NONBLOCK);
@@ -646,6 +541,13 @@ void exclude_the_silent(int fd) {
     use_trio(fd);
     EXPECT_EQ(set(fd, INAGG_EXCLUDE, 2000), 0);
     EXPECT_EQ(set(fd, INAGG_DTYPE, INAGG_INT32), 0);
+}
+
+// What this rank knows of, which is a little later than the results.
+uint64_t excluded_by(int fd) {
+    for (int i = 0; i < 100 && !info_of(fd).excluded; i++)
+        usleep(20000);
+    return info_of(fd).excluded;
 }
 
 // Is there an interface, lo, by which no packet comes to the switch?
@@ -692,6 +594,75 @@ TEST(Exclusion, WhoIsIdleIsNotSilent) {
     EXPECT_FALSE(renew(ranks)) << "a barrier";
 }
 
+// A job of two: rank 0 is here, rank 1 a process that does nothing.
+struct WithIdleProcess {
+    Fd here;
+    pid_t other = -1;
+
+    WithIdleProcess() {
+        const sockaddr_inagg job = address(switch_address(), 0, new_job(), 2);
+        int ends[2];
+        EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+        const Fd ready(ends[0]), done(ends[1]);
+        other = fork();
+        if (!other) {
+            signal(SIGTERM, [](int) { _exit(0); });
+            const Fd socket = open_socket();
+            exclude_the_silent(socket.get());
+            if (bind_to(socket.get(), address("::", 1)) || connect_to(socket.get(), job) || write(done.get(), "", 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        here = open_socket(SOCK_NONBLOCK);
+        EXPECT_EQ(bind_to(here.get(), address("::", 0)), 0);
+        exclude_the_silent(here.get());
+        EXPECT_ERRNO(connect_to(here.get(), job), EINPROGRESS);
+        wait_for(here.get(), POLLOUT);
+        EXPECT_EQ(pending_error(here.get()), 0);
+        block(here.get(), true);
+        EXPECT_EQ(wait_for(ready.get(), POLLIN), POLLIN);
+    }
+    ~WithIdleProcess() {
+        if (other > 0)
+            end_by(SIGKILL);
+    }
+    void end_by(int signal) {
+        kill(other, signal);
+        waitpid(other, nullptr, 0);
+        other = -1;
+    }
+    WithIdleProcess(const WithIdleProcess &) = delete;
+    WithIdleProcess &operator=(const WithIdleProcess &) = delete;
+};
+
+TEST(Exclusion, AProcessThatIsStoppedIsNotSilent) {
+    const WithIdleProcess job;
+    kill(job.other, SIGSTOP);
+    sleep(4);
+    EXPECT_EQ(info_of(job.here.get()).excluded, 0U);
+}
+
+TEST(Exclusion, AProcessThatASignalHasKilledIsSilent) {
+    for (const int signal : {SIGKILL, SIGABRT, SIGSEGV}) {
+        WithIdleProcess job;
+        job.end_by(signal);
+        ASSERT_EQ(send_all(job.here.get(), std::vector<int32_t>(1000, 1)), 4000);
+        EXPECT_EQ(receive<int32_t>(job.here.get(), 1000), std::vector<int32_t>(1000, 1));
+        EXPECT_EQ(excluded_by(job.here.get()), 2U) << strsignal(signal);
+    }
+}
+
+TEST(Exclusion, AProcessThatEndsInAnotherWayHasLeft) {
+    WithIdleProcess job;
+    job.end_by(SIGTERM); // it exits
+    EXPECT_EQ(set(job.here.get(), INAGG_DEADLINE, 4000), 0);
+    ASSERT_EQ(send_all(job.here.get(), std::vector<int32_t>(1000, 1)), 4000);
+    int32_t one;
+    EXPECT_ERRNO(recv(job.here.get(), &one, 4, 0), ETIMEDOUT);
+    EXPECT_EQ(info_of(job.here.get()).excluded, 0U);
+}
+
 TEST(Exclusion, TheOthersGoOnAndTakeBackWhoJoinsAgain) {
     if (!can_be_silent())
         GTEST_SKIP() << "the switch is on this host";
@@ -699,9 +670,7 @@ TEST(Exclusion, TheOthersGoOnAndTakeBackWhoJoinsAgain) {
     expect_sum(ranks, 3);
     use_interface(ranks[2].get(), "lo"); // where no switch is
     expect_sum(ranks, 2);
-    for (int i = 0; i < 100 && !info_of(ranks[0].get()).excluded; i++)
-        usleep(20000);
-    EXPECT_EQ(info_of(ranks[0].get()).excluded, 4U);
+    EXPECT_EQ(excluded_by(ranks[0].get()), 4U);
     EXPECT_FALSE(renew(ranks)) << "nobody waits";
 
     use_interface(ranks[2].get(), "");
@@ -863,6 +832,52 @@ TEST(Send, ManyTensorsInOneCall) {
     EXPECT_EQ(receive<float>(ranks[0].get(), 200), b);
 }
 
+TEST(Send, WaitsNoLongerThanItsTimeout) {
+    const auto ranks = join(2, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
+    const auto limit = std::chrono::milliseconds(50);
+    const timeval timeout{0, std::chrono::microseconds(limit).count()};
+    ASSERT_EQ(setsockopt(ranks[0].get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout)), 0);
+    const std::vector<char> data(1 << 20);
+    const auto begin = std::chrono::steady_clock::now();
+    const ssize_t sent = send(ranks[0].get(), data.data(), data.size(), MSG_NOSIGNAL);
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, limit);
+    ASSERT_GT(sent, 0) << std::strerror(errno);
+    ASSERT_LT(sent, 1 << 20);
+    EXPECT_ERRNO(send(ranks[0].get(), data.data() + sent, data.size() - static_cast<std::size_t>(sent), MSG_NOSIGNAL), EAGAIN);
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 2 * limit);
+}
+
+TEST(Send, WaitsBehindManyTensors) {
+    const auto ranks = join(2);
+    for (int i = 0; i < 1024; i++)
+        ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(1, 0), MSG_DONTWAIT), 4) << i;
+    EXPECT_EQ(wait_for(ranks[0].get(), POLLOUT, 0), 0);
+    EXPECT_ERRNO(send_all(ranks[0].get(), ramp<float>(1, 0), MSG_DONTWAIT), EAGAIN);
+    ASSERT_EQ(send_all(ranks[1].get(), ramp<float>(1, 0)), 4);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 1).size(), 1u);
+    EXPECT_EQ(send_all(ranks[0].get(), ramp<float>(1, 0)), 4);
+}
+
+TEST(Send, TakesNoMoreThanLinuxDoesInOneCall) {
+    constexpr std::size_t most = (std::size_t{2} << 30) - 4096, more = std::size_t{3} << 30;
+    const auto ranks = join(1, [](int fd) {
+        set(fd, INAGG_BUFFER, 64 << 10);
+        set(fd, INAGG_DTYPE, INAGG_INT32);
+    });
+    const int fd = ranks[0].get();
+    void *zeros = mmap(nullptr, more, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ASSERT_NE(zeros, MAP_FAILED);
+    const ssize_t sent = send(fd, zeros, more, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ASSERT_GT(sent, 0) << std::strerror(errno);
+    const std::size_t rest = most - static_cast<std::size_t>(sent);
+    EXPECT_ERRNO(send(fd, zeros, rest + 4096, MSG_DONTWAIT | MSG_NOSIGNAL), EMSGSIZE) << "the tensor is no larger";
+    EXPECT_EQ(wait_for(fd, POLLIN), POLLIN);
+    char result[16 << 10];
+    ASSERT_GT(recv(fd, result, sizeof(result), MSG_DONTWAIT), 0);
+    EXPECT_GT(send(fd, zeros, rest, MSG_DONTWAIT | MSG_NOSIGNAL), 0) << std::strerror(errno);
+    munmap(zeros, more);
+}
+
 TEST(Receive, WaitsNoLongerThanItsTimeout) {
     const auto ranks = join(2);
     const timeval limit{0, 50000};
@@ -994,6 +1009,30 @@ TEST(Poll, TellsWhatCanBeDone) {
     ASSERT_EQ(shutdown(ranks[0].get(), SHUT_WR), 0);
     EXPECT_EQ(wait_for(ranks[0].get(), POLLOUT, 0), POLLOUT) << "send() does not wait, but fail";
     EXPECT_EQ(wait_for(open_socket().get(), POLLOUT, 0), POLLOUT);
+}
+
+// Rank 1's buffer lets it send a part of what rank 0's holds.
+TEST(Poll, AQuarterOfTheBufferIsWorthReading) {
+    const auto ranks = join(2, [](int fd) { set(fd, INAGG_DTYPE, INAGG_INT32); });
+    const int here = ranks[0].get(), other = ranks[1].get();
+    ASSERT_EQ(set(here, INAGG_BUFFER, 1 << 20), 0);
+    ASSERT_EQ(set(other, INAGG_BUFFER, 64 << 10), 0);
+    std::vector<char> data(4 << 20);
+    const ssize_t held = send(here, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    ASSERT_GT(held, 512 << 10);
+    std::size_t sent = 0;
+    for (bool readable = false; !readable;) {
+        const ssize_t more = send(other, data.data() + sent, data.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ASSERT_GT(more, 0) << std::strerror(errno);
+        sent += static_cast<std::size_t>(more);
+        for (int i = 0; i < 1000 && queued(here, SIOCINQ) < static_cast<int>(sent); i++)
+            usleep(10000);
+        ASSERT_EQ(queued(here, SIOCINQ), static_cast<int>(sent));
+        readable = wait_for(here, POLLIN, 0);
+        EXPECT_EQ(readable, sent > static_cast<std::size_t>(held) / 4) << sent << " of " << held;
+        while (recv(other, data.data(), data.size(), MSG_DONTWAIT) > 0)
+            ;
+    }
 }
 
 TEST(Poll, EdgesAreReported) {
@@ -1167,18 +1206,14 @@ TEST(Close, LingersAsLongAsTold) {
 
 TEST(Ioctl, CountsBytes) {
     const auto ranks = join(2);
-    int bytes = -1;
     ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(1000, 0)), 4000);
-    ASSERT_EQ(ioctl(ranks[0].get(), SIOCOUTQ, &bytes), 0);
-    EXPECT_EQ(bytes, 4000);
-    ASSERT_EQ(ioctl(ranks[0].get(), SIOCINQ, &bytes), 0);
-    EXPECT_EQ(bytes, 0);
+    EXPECT_EQ(queued(ranks[0].get(), SIOCOUTQ), 4000);
+    EXPECT_EQ(queued(ranks[0].get(), SIOCINQ), 0);
     ASSERT_EQ(send_all(ranks[1].get(), ramp<float>(1000, 0)), 4000);
     wait_for(ranks[0].get(), POLLIN);
-    ASSERT_EQ(ioctl(ranks[0].get(), SIOCINQ, &bytes), 0);
-    EXPECT_EQ(bytes, 4000);
-    ASSERT_EQ(ioctl(ranks[0].get(), SIOCOUTQ, &bytes), 0);
-    EXPECT_EQ(bytes, 0);
+    EXPECT_EQ(queued(ranks[0].get(), SIOCINQ), 4000);
+    EXPECT_EQ(queued(ranks[0].get(), SIOCOUTQ), 0);
+    int bytes = 0;
     EXPECT_ERRNO(ioctl(ranks[0].get(), SIOCGSTAMP_OLD - 100, &bytes), ENOTTY);
 }
 
@@ -1274,214 +1309,4 @@ TEST(Fault, BadMemory) {
     ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
     EXPECT_ERRNO(recv(ranks[0].get(), reinterpret_cast<void *>(8), 40, 0), EFAULT);
     EXPECT_EQ(receive<float>(ranks[0].get(), 10), ramp<float>(10, 0));
-}
-
-TEST(Memory, IsLimitedAndComesBack) {
-    const long before = memory_in_use();
-    ASSERT_GE(before, 0);
-    {
-        std::vector<Fd> many;
-        bool refused = false;
-        for (int i = 0; i < 200 && !refused; i++) {
-            auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 16 << 20); });
-            refused = send(ranks[0].get(), "abcd", 4, MSG_NOSIGNAL) < 0;
-            EXPECT_TRUE(!refused || errno == ENOBUFS) << std::strerror(errno);
-            many.push_back(std::move(ranks[0]));
-        }
-        EXPECT_TRUE(refused);
-        EXPECT_GT(memory_in_use(), before);
-    }
-    expect_memory_back(before);
-}
-
-// One that this process is in.
-class ControlGroup {
-public:
-    ControlGroup() {
-        std::ofstream(root / "cgroup.subtree_control") << "+memory";
-        std::error_code error;
-        made_ = std::filesystem::create_directory(path, error) && std::filesystem::exists(path / "memory.current");
-        std::ofstream(path / "cgroup.procs") << getpid();
-    }
-    ~ControlGroup() { // once the last socket has gone
-        std::ofstream(root / "cgroup.procs") << getpid();
-        std::error_code error;
-        std::filesystem::remove(path, error);
-    }
-    explicit operator bool() const { return made_; }
-    long in_use() const {
-        long bytes = 0;
-        std::ifstream(path / "memory.current") >> bytes;
-        return bytes;
-    }
-    void limit(const std::string &bytes) const { std::ofstream(path / "memory.max") << bytes; }
-
-private:
-    const std::filesystem::path root = "/sys/fs/cgroup", path = root / "af_inagg";
-    bool made_;
-};
-
-TEST(Memory, OfInfinitiesIsChargedToTheControlGroup) {
-    const ControlGroup group;
-    if (!group)
-        GTEST_SKIP() << "no control groups here";
-    {
-        constexpr std::size_t count = 1 << 20;
-        const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 8 << 20); });
-        std::vector<float> tensor(count, 1);
-        ASSERT_EQ(send_all(ranks[0].get(), tensor), static_cast<ssize_t>(4 * count));
-        ASSERT_EQ(receive<float>(ranks[0].get(), count), tensor);
-        tensor[5] = std::numeric_limits<float>::infinity();
-        const long before = group.in_use();
-        ASSERT_EQ(send_all(ranks[0].get(), tensor), static_cast<ssize_t>(4 * count));
-        wait_for(ranks[0].get(), POLLIN);
-        EXPECT_GT(group.in_use() - before, static_cast<long>(3 * count)) << "a count for each element";
-        EXPECT_EQ(receive<float>(ranks[0].get(), count), tensor);
-    }
-}
-
-TEST(Memory, SendFailsAndNobodyIsKilledAtTheLimitOfTheControlGroup) {
-    const ControlGroup group;
-    if (!group)
-        GTEST_SKIP() << "no control groups here";
-    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 32 << 20); });
-    group.limit(std::to_string(group.in_use() + (8 << 20)));
-    EXPECT_ERRNO(send(ranks[0].get(), "abcd", 4, MSG_NOSIGNAL), ENOMEM);
-    group.limit("max");
-    EXPECT_EQ(send(ranks[0].get(), "abcd", 4, MSG_NOSIGNAL), 4);
-}
-
-// A rank alone: all that it asks of the kernel, from socket() to close(). 0 or what failed.
-int errno_of_a_job(const std::vector<float> &tensor) {
-    static uint16_t job = 5000;
-    const Fd fd = open_socket();
-    if (!fd || bind_to(fd.get(), address("::")) || connect_to(fd.get(), address(switch_address(), 0, job++, 1)) ||
-        send_all(fd.get(), tensor) < 0)
-        return errno;
-    std::vector<float> sum(tensor.size());
-    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(sum));
-    for (std::size_t have = 0; have < bytes.size();) { // what was copied before a copy failed counts
-        const ssize_t more = recv(fd.get(), bytes.data() + have, bytes.size() - have, 0);
-        if (more <= 0)
-            return errno;
-        have += static_cast<std::size_t>(more);
-    }
-    EXPECT_EQ(sum, tensor);
-    return 0;
-}
-
-void sweep_failures(const std::vector<float> &tensor) {
-    const FailNth fault;
-    if (!fault)
-        GTEST_SKIP() << "this kernel has no fault injection";
-    const long before = memory_in_use();
-    unsigned nth = 1;
-    for (bool failed = true; failed; nth++) {
-        fault.arm(nth);
-        const int error = errno_of_a_job(tensor);
-        failed = fault.disarm();
-        EXPECT_TRUE(error == 0 ||
-                    (failed && (error == ENOMEM || error == ENOBUFS || error == ENFILE || error == EFAULT)))
-            << "call " << nth << ": " << std::strerror(error);
-    }
-    EXPECT_GT(nth, 20U) << "nothing could fail: is ignore-gfp-wait off?";
-    expect_memory_back(before);
-}
-
-TEST(Memory, EachAllocationAndCopyMayFail) { sweep_failures(ramp<float>(1000, 1)); }
-
-TEST(Memory, EachAllocationAndCopyMayFailForInfinities) {
-    sweep_failures(std::vector<float>(100, std::numeric_limits<float>::infinity()));
-}
-
-TEST(Proc, ShowsSocketsAndFamily) {
-    const auto ranks = join(1);
-    std::ifstream proc("/proc/net/inagg");
-    std::string first, line;
-    std::getline(proc, first);
-    EXPECT_NE(first.find("family 25 "), std::string::npos) << first;
-    int sockets = 0;
-    while (std::getline(proc, line))
-        sockets += line.find(" state joined job ") != std::string::npos;
-    EXPECT_EQ(sockets, 1);
-}
-
-// The line of /proc/net/inagg that begins a socket with this port.
-std::string line_of(uint16_t port) {
-    std::ifstream proc("/proc/net/inagg");
-    for (std::string line; std::getline(proc, line);)
-        if (line.find("]:" + std::to_string(ntohs(port)) + " switch") != std::string::npos)
-            return line;
-    return "";
-}
-
-TEST(Proc, CountsWhatEachRankRefuses) {
-    const auto ranks = join(2);
-    const uint16_t port = name_of(ranks[1].get()).sinagg_port;
-    const Fd stranger(socket(AF_INET, SOCK_DGRAM, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = port;
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const char nonsense[200] = {};
-    for (int i = 0; i < 3; i++)
-        ASSERT_EQ(sendto(stranger.get(), nonsense, sizeof(nonsense), 0, reinterpret_cast<sockaddr *>(&to), sizeof(to)), 200);
-    for (int i = 0; i < 100 && line_of(port).find(" dropped_ADDRESS 3") == std::string::npos; i++)
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_NE(line_of(port).find(" dropped_ADDRESS 3"), std::string::npos) << line_of(port);
-    EXPECT_NE(line_of(port).find(" rank 1 "), std::string::npos);
-    EXPECT_EQ(line_of(name_of(ranks[0].get()).sinagg_port).find(" dropped_"), std::string::npos);
-}
-
-// What netfilter's owner match, ss(8) and this file know of a packet's user is one pointer.
-TEST(Proc, UdpPacketsAreTheirUsers) {
-    const Fd fd = open_socket();
-    ASSERT_EQ(bind_to(fd.get(), address("127.0.0.1", 0)), 0);
-    struct stat status {};
-    ASSERT_EQ(fstat(fd.get(), &status), 0);
-    char port[16];
-    std::snprintf(port, sizeof(port), ":%04X ", ntohs(name_of(fd.get()).sinagg_port));
-    std::ifstream udp("/proc/net/udp");
-    std::string line;
-    while (std::getline(udp, line) && line.find(port) == std::string::npos)
-        ;
-    EXPECT_NE(line.find(" " + std::to_string(status.st_ino) + " "), std::string::npos) << line;
-}
-
-TEST(Sysctl, CutsTheBuffer) {
-    write_sysctl("buffer_max", "200000");
-    const Fd fd = open_socket();
-    EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 200000) << "buffer_default, too";
-    EXPECT_EQ(set(fd.get(), INAGG_BUFFER, 300000), 0);
-    EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 200000);
-    write_sysctl("buffer_max", std::to_string(256 << 20));
-}
-
-TEST(Sysctl, SetsTheDefaultsOfNewSockets) {
-    write_sysctl("deadline_default_ms", "1234");
-    write_sysctl("buffer_default", "100000");
-    const Fd fd = open_socket();
-    EXPECT_EQ(get(fd.get(), INAGG_DEADLINE), 1234);
-    EXPECT_EQ(get(fd.get(), INAGG_BUFFER), 100000);
-    write_sysctl("deadline_default_ms", "30000");
-    write_sysctl("buffer_default", std::to_string(4 << 20));
-}
-
-TEST(Unprivileged, UsersMayAllreduce) {
-    const pid_t child = fork();
-    if (!child) {
-        if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
-            _exit(2);
-        const auto ranks = join(2);
-        for (const Fd &rank : ranks)
-            send_all(rank.get(), ramp<float>(10, 1));
-        const bool ok = receive<float>(ranks[0].get(), 10)[9] == 20;
-        sockaddr_inagg low = address("127.0.0.1", 0);
-        low.sinagg_port = htons(80);
-        const bool denied = bind_to(open_socket().get(), low) < 0 && errno == EACCES;
-        _exit(ok && denied ? 0 : 1);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
 }

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from network import BUILD, DIR, ROOT, attached, build_network, die_with_parent, enter_namespaces, inside, run
@@ -51,6 +52,19 @@ def allreduce(holders, dtype):
     return rows
 
 
+def groups(holders):
+    """The group addresses that the ranks' hosts listen to."""
+    return [run(*inside(holders[rank]), "ip", "maddress", capture_output=True).stdout for rank in RANKS]
+
+
+def left_groups(holders, before):
+    """Ranks leave the job's group as they end, the kernel's a moment later."""
+    deadline = time.monotonic() + 10
+    while groups(holders) != before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return groups(holders) == before
+
+
 def counters():
     """Job 7's row of `stats`, summed over processors."""
     text = run("bpftool", "-j", "map", "lookup", "pinned", DIR / "stats", "key", "0", "0", "0", "0",
@@ -64,7 +78,9 @@ def check(holders, directory):
     walk(walkthrough, directory=directory)
     assert attached("p0") and attached("p1"), "the walk-through attached no XDP program"
 
+    before = groups(holders)
     rows = allreduce(holders, "int32")
+    assert left_groups(holders, before), f"still there: {groups(holders)}"
     assert rows, "inagg-perf printed no rows"
     assert all(row["wrong"] == 0 for row in rows), f"wrong sums: {rows}"
     done = counters()
