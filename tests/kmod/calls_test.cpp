@@ -64,6 +64,24 @@ TEST(ModuleTest, SaysThatTheFamilyIsTakenAndLeavesNothing) {
     EXPECT_STREQ(mock_complaints(), "");
 }
 
+TEST(ModuleTest, TakesAnotherFamily) {
+    World world;
+    inagg_family = 27;
+    ASSERT_EQ(mock_load(), 0);
+    {
+        Rank rank;
+        sockaddr_inagg a = address_of("10.0.0.1"), name;
+        EXPECT_EQ(mock_bind(rank.sock, &a, sizeof(a)), -EAFNOSUPPORT);
+        a.sinagg_family = 27;
+        EXPECT_EQ(mock_bind(rank.sock, &a, sizeof(a)), 0);
+        EXPECT_EQ(mock_getname(rank.sock, &name, false), static_cast<int>(sizeof(name)));
+        EXPECT_EQ(name.sinagg_family, 27);
+    }
+    world.run(s);
+    mock_unload();
+    inagg_family = AF_INAGG;
+}
+
 TEST(ModuleTest, WhateverFailsAtLoadIsUndone) {
     for (unsigned nth = 1;; nth++) {
         World world;
@@ -305,11 +323,44 @@ TEST_F(CallsTest, ConnectOverIPv6) {
     EXPECT_EQ(changing.connect(with(switch_address(1), [](auto &a) { a.sinagg_job = 8; })), 0) << "then IPv4";
 }
 
+TEST_F(CallsTest, LocalAddressIsOfTheSwitchsFamily) {
+    for (const char *local : {"10.0.0.1", "0.0.0.0"}) {
+        Rank rank;
+        ASSERT_EQ(rank.bind(0, local), 0);
+        EXPECT_EQ(rank.connect(switch_address(1, "fd00::fe")), -EINVAL);
+        EXPECT_EQ(rank.connect(1, true), -EINPROGRESS);
+    }
+    Rank rank;
+    ASSERT_EQ(rank.bind(0, "fd00::1"), 0);
+    EXPECT_EQ(rank.connect(1), -EINVAL);
+}
+
+TEST_F(CallsTest, ConnectTakesThePortsThatAreGiven) {
+    uint16_t from = 0, to = 0;
+    world->filter = [&](const mock_packet &packet) {
+        from = packet.from_port;
+        to = packet.to_port;
+        return true;
+    };
+    Rank rank, other;
+    ASSERT_EQ(rank.bind(0, "::", 5000), 0);
+    EXPECT_EQ(rank.connect(with(switch_address(1), [](auto &a) { a.sinagg_port = htons(13000); }), true), -EINPROGRESS);
+    EXPECT_TRUE(mock_step());
+    EXPECT_EQ(from, 5000);
+    EXPECT_EQ(to, 13000);
+    ASSERT_EQ(other.bind(0, "::", 5000), 0);
+    EXPECT_EQ(other.connect(1), -EADDRINUSE);
+    world->filter = {};
+}
+
 TEST_F(CallsTest, ConnectWithoutWaiting) {
     Rank rank;
     ASSERT_EQ(rank.bind(0), 0);
     EXPECT_EQ(rank.connect(1, true), -EINPROGRESS);
     EXPECT_EQ(rank.connect(1, true), -EALREADY);
+    Bytes nothing(4);
+    EXPECT_EQ(rank.recv_nowait(nothing), -EAGAIN);
+    EXPECT_NE(std::string(mock_read_proc(0)).find(" state joining job 7 rank 0 size 1 "), std::string::npos);
     EXPECT_EQ(mock_poll(rank.sock) & (EPOLLIN | EPOLLOUT | EPOLLERR), 0);
     world->run(10 * ms);
     EXPECT_TRUE(mock_poll(rank.sock) & EPOLLOUT);
@@ -326,8 +377,9 @@ TEST_F(CallsTest, ConnectWaitsNoLongerThanItsTimeout) {
     const uint64_t start = mock_now();
     EXPECT_EQ(rank.connect(1), -EINPROGRESS);
     EXPECT_EQ(mock_now() - start, 100 * ms);
+    EXPECT_EQ(rank.connect(1, true), -EALREADY) << "the join goes on";
     world->filter = {};
-    EXPECT_EQ(rank.connect(1), 0) << "goes on with the same join";
+    EXPECT_EQ(rank.connect(1), 0);
 }
 
 TEST_F(CallsTest, ConnectCanBeInterrupted) {
@@ -337,6 +389,7 @@ TEST_F(CallsTest, ConnectCanBeInterrupted) {
     world->at(3 * ms, [] { mock_interrupt(true); });
     EXPECT_EQ(rank.connect(1), restart);
     mock_interrupt(false);
+    EXPECT_EQ(rank.connect(1, true), -EALREADY) << "the join goes on";
     ASSERT_EQ(timed.bind(0), 0);
     mock_set_timeouts(timed.sock, 5000, -1);
     world->at(3 * ms, [] { mock_interrupt(true); });
@@ -662,6 +715,23 @@ TEST_F(CallsTest, WaitingForAnotherThreadsCallIsInterrupted) {
     }
 }
 
+TEST_F(CallsTest, WhatWasSentOrReceivedBeforeASignalCounts) {
+    join(2, [](Rank &rank) {
+        rank.set(INAGG_BUFFER, 1);
+        rank.set(INAGG_DTYPE, INAGG_INT32);
+    });
+    const auto inputs = integers(2, 64 * 8);
+    world->at(ms, [] { mock_interrupt(true); });
+    EXPECT_EQ(ranks[0].send(inputs[0]), 4 * 256) << "its buffer";
+    mock_interrupt(false);
+    ASSERT_EQ(ranks[1].send(inputs[1], MSG_DONTWAIT), 4 * 256);
+    world->run(ms);
+    Bytes got(8 * 256);
+    world->at(ms, [] { mock_interrupt(true); });
+    EXPECT_EQ(ranks[0].recv(got), 4 * 256);
+    mock_interrupt(false);
+}
+
 TEST_F(CallsTest, ReceivingTimesOutAndIsInterrupted) {
     join(2);
     Bytes got(64);
@@ -906,6 +976,24 @@ TEST_F(CallsTest, CloseFinishesWhatOthersWaitFor) {
         << "gone with the last result";
 }
 
+TEST_F(CallsTest, CloseFinishesUntilTheDeadline) {
+    join(2, [](Rank &rank) { rank.set(INAGG_DEADLINE, 2000); });
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    EXPECT_EQ(ranks[0].close(), 0);
+    world->run(1 * s);
+    EXPECT_NE(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+    world->run(2 * s);
+    EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+}
+
+TEST_F(CallsTest, CloseFinishesNothingBehindATensorInPart) {
+    join(2, [](Rank &rank) { rank.set(INAGG_BUFFER, 1); });
+    ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
+    ASSERT_EQ(ranks[0].send(Bytes(64 * 256), MSG_DONTWAIT), 768);
+    EXPECT_EQ(ranks[0].close(), 0);
+    EXPECT_EQ(std::string(mock_read_proc(0)).find("leaving"), std::string::npos);
+}
+
 TEST_F(CallsTest, CloseFinishesInAMinuteOrNotAtAll) {
     join(2);
     ASSERT_EQ(ranks[0].set(INAGG_DEADLINE, INT_MAX), 0);
@@ -1058,6 +1146,16 @@ TEST_F(CallsTest, SysctlsBelongToTheirNamespace) {
     EXPECT_EQ(there.get(INAGG_BUFFER), 4 << 20);
     Rank standard;
     EXPECT_EQ(standard.get(INAGG_BUFFER), 1 << 20) << "buffer_default is cut to buffer_max, too";
+}
+
+TEST_F(CallsTest, MemoryLimitIsTheMachines) {
+    join(1);
+    Rank there(1);
+    ASSERT_EQ(there.bind(0), 0);
+    ASSERT_EQ(there.connect(switch_address(1)), 0);
+    ASSERT_EQ(mock_write_sysctl(0, "memory_limit", 1), 0);
+    EXPECT_EQ(ranks[0].send(Bytes(64)), -ENOBUFS);
+    EXPECT_EQ(there.send(Bytes(64)), -ENOBUFS);
 }
 
 // Groups.

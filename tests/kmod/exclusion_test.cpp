@@ -118,11 +118,16 @@ TEST_F(ExclusionTest, NobodySaysSoWhereNobodyLooks) {
         EXPECT_EQ(joins, 0U);
 }
 
-TEST_F(ExclusionTest, TheJobDecidesWhetherRanksAreExcluded) {
-    start();
-    join(size, [&](Rank &rank) { choose(rank, ranks.size() == 1 ? 1000 : 0); });
-    for (const unsigned joins : joins_in(s))
-        EXPECT_GE(joins, 3U);
+TEST_F(ExclusionTest, TheJobsFirstRankDecidesWhetherRanksAreExcluded) {
+    for (const auto &[first, others] : {std::pair{1000, 0}, {0, 1000}}) {
+        start();
+        join(size, [&](Rank &rank) { choose(rank, ranks.size() == 1 ? first : others); });
+        for (const unsigned joins : joins_in(s))
+            EXPECT_EQ(joins >= 3, first != 0) << joins;
+        TearDown();
+        ranks.clear();
+        world.reset();
+    }
 }
 
 TEST_F(ExclusionTest, TheOthersGoOnAndTheExcludedIsTold) {
@@ -320,6 +325,25 @@ TEST_F(ExclusionTest, OnlyWhoIsKilledVanishes) {
     }
 }
 
+TEST_F(ExclusionTest, WhoIsKilledIsThereUntilNobodyWaitsForWhatItSent) {
+    begin();
+    const auto inputs = integers(size, 64);
+    ASSERT_EQ(ranks[2].send(inputs[2]), 256);
+    mock_set_exiting(true, true);
+    ranks[2].close();
+    mock_set_exiting(false, false);
+    EXPECT_GE(joins_in(s)[2], 3U);
+    for (const size_t r : {0, 1})
+        ASSERT_EQ(ranks[r].send(inputs[r]), 256);
+    for (const size_t r : {0, 1}) {
+        Bytes got(256);
+        ASSERT_EQ(ranks[r].recv(got), 256);
+        EXPECT_TRUE(got == expected(INAGG_INT32, INAGG_SUM, inputs));
+    }
+    world->run(s);
+    EXPECT_EQ(joins_in(s)[2], 0U);
+}
+
 // At any moment.
 TEST_F(ExclusionTest, WhoClosesMeanwhileLeavesNothing) {
     for (int step = 0; step < 40; step++) {
@@ -338,6 +362,34 @@ TEST_F(ExclusionTest, WhoClosesMeanwhileLeavesNothing) {
 }
 
 // Data blocks: 0 asks for the exponent, 1 to 4 are the sum, 5 to 8 the counts. Some of rank 2 are lost until it is excluded.
+TEST_F(ExclusionTest, WhatAnExcludedRankCouldNotCountIsNotCalledDegraded) {
+    begin();
+    world->filter = [&](const mock_packet &packet) { // of its counts, which come behind four blocks of elements, two
+        const inagg_hdr h = header_of(packet);
+        return packet.from_port == ranks[2].port && inagg_hdr_type(&h) == INAGG_CONTRIBUTION &&
+               inagg_swap32(h.slot) < small().slots && inagg_swap32(h.block) >= 6;
+    };
+    for (size_t r = 0; r < size; r++) {
+        std::vector<float> values(256, 1);
+        values[7] = r == 2 ? std::numeric_limits<float>::infinity() : 1;
+        ASSERT_EQ(ranks[r].send(bytes_of(values), {INAGG_FLOAT32, INAGG_SUM, 0, INAGG_SCALE_AUTO}), 1024);
+    }
+    world->run(100 * ms);
+    exclude(2);
+    for (const size_t r : {0, 1}) {
+        Bytes got(1024);
+        inagg_result_info info{};
+        int flags = 0;
+        ASSERT_EQ(ranks[r].recv(got, flags, &info), 1024);
+        EXPECT_EQ(info.contributors, 7U);
+        EXPECT_EQ(info.flags, 0);
+        float last;
+        std::memcpy(&last, got.data() + 1020, 4);
+        EXPECT_TRUE(std::isnan(last));
+    }
+    world->filter = {};
+}
+
 TEST_F(ExclusionTest, WhatAnExcludedRankCouldNotCountIsNaN) {
     begin();
     constexpr float inf = std::numeric_limits<float>::infinity();

@@ -93,13 +93,19 @@ TEST_F(FailuresTest, ResultsThatCameBeforeTheFailureCanBeRead) {
 
 // The switch drops what disagrees with the block's first contribution: nobody gets a sum of unlike tensors.
 TEST_F(FailuresTest, RanksThatDisagreeGetNoSum) {
-    const inagg_tensor_type types[] = {{INAGG_INT32, INAGG_MAX, 0, 0}, {INAGG_FLOAT32, INAGG_SUM, 0, 5}};
-    for (const inagg_tensor_type &type : types) {
+    constexpr inagg_tensor_type ints = {INAGG_INT32, INAGG_SUM, 0, 0}, scaled = {INAGG_FLOAT32, INAGG_SUM, 0, 5};
+    const struct {
+        inagg_tensor_type one, other;
+        int bytes;
+    } pairs[] = {
+        {ints, {INAGG_INT32, INAGG_MAX, 0, 0}, 256}, {ints, scaled, 256}, {scaled, {INAGG_FLOAT32, INAGG_SUM, 0, 6}, 256}, {ints, ints, 128},
+    };
+    for (const auto &[one, other, bytes] : pairs) {
         start();
         join(2, [](Rank &rank) { rank.set(INAGG_DEADLINE, 1000); });
-        ASSERT_EQ(ranks[0].send(Bytes(256), {INAGG_INT32, INAGG_SUM, 0, 0}), 256);
+        ASSERT_EQ(ranks[0].send(Bytes(256), one), 256);
         world->run(ms);
-        ASSERT_EQ(ranks[1].send(Bytes(256), type), 256);
+        ASSERT_EQ(ranks[1].send(Bytes(static_cast<size_t>(bytes)), other), bytes);
         for (Rank &rank : ranks) {
             Bytes got(256);
             EXPECT_EQ(rank.recv(got), -ETIMEDOUT);

@@ -542,6 +542,19 @@ TEST_F(JoinTest, SenselessConfigsFailTheJoin) {
     EXPECT_EQ(ranks[0].connect(2), 0);
 }
 
+TEST_F(JoinTest, AGroupsPortMayBeTaken) {
+    Rank other;
+    ASSERT_EQ(other.bind(1, "::", 12001), 0);
+    ASSERT_EQ(other.connect(2, true), -EINPROGRESS);
+    answer_with([](auto &c) {
+        c.group_port = inagg_swap16(12001);
+        c.group[0] = 239;
+    });
+    world->run(ms);
+    EXPECT_EQ(ranks[0].connect(2), -EADDRINUSE);
+    deaf = false;
+}
+
 TEST_F(JoinTest, RefusalsHaveTheirErrors) {
     const std::pair<inagg_reason, int> cases[] = {
         {INAGG_R_TAKEN, EADDRINUSE},          {INAGG_R_MTU, EMSGSIZE},      {INAGG_R_FULL, ENOBUFS},

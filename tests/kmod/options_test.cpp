@@ -60,6 +60,16 @@ TEST_F(OptionsTest, BufferAndHistoryAreCutToTheirLimits) {
         EXPECT_EQ(rank.set(option, INT32_MAX), 0);
         EXPECT_EQ(rank.get(option), option == INAGG_BUFFER ? 256 << 20 : 16 << 20);
     }
+    mock_set_memory_limit(1UL << 40);
+    Rank large;
+    EXPECT_EQ(large.get(INAGG_HISTORY), 16 << 20);
+    EXPECT_EQ(large.set(INAGG_HISTORY, INT32_MAX), 0);
+    EXPECT_EQ(large.get(INAGG_HISTORY), 256 << 20);
+    ASSERT_EQ(mock_write_sysctl(0, "buffer_max", 1 << 20), 0);
+    for (const int option : {INAGG_BUFFER, INAGG_HISTORY}) {
+        EXPECT_EQ(large.set(option, INT32_MAX), 0);
+        EXPECT_EQ(large.get(option), 1 << 20);
+    }
 }
 
 TEST_F(OptionsTest, LengthsAndPointersAreChecked) {

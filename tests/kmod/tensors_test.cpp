@@ -350,6 +350,8 @@ TEST_F(TensorTest, FixedScaleSumsAndSaturates) {
     for (const Transfer &t :
          allreduce({bytes_of(std::vector<float>{1, 1e9F}), bytes_of(std::vector<float>{1, 1})}))
         EXPECT_EQ(t.error, -ERANGE) << "for all ranks";
+    for (const Transfer &t : allreduce({bytes_of(std::vector<float>{std::numeric_limits<float>::infinity(), 1}), bytes_of(std::vector<float>{1, 1})}))
+        EXPECT_EQ(t.error, -ERANGE) << "infinities, too";
     check(INAGG_FLOAT32, INAGG_SUM, {bytes_of(std::vector<float>{1, 2}), bytes_of(std::vector<float>{3, 4})});
     set_all(INAGG_SCALE, 157);
     EXPECT_EQ(ranks[0].send(Bytes(4)), -ERANGE) << "no scale of two ranks";
@@ -513,6 +515,11 @@ TEST_F(TensorTest, TruncatedOnRequest) {
         got.resize(std::min<size_t>(room, 1024));
         EXPECT_TRUE(std::equal(got.begin(), got.end(), data.begin()));
     }
+    ASSERT_EQ(ranks[0].send(data), 1024);
+    Bytes got(100);
+    ASSERT_EQ(ranks[0].recv(got), 100);
+    int flags = MSG_TRUNC;
+    EXPECT_EQ(ranks[0].recv(std::span(got).first(8), flags), 924) << "of all that was left";
 }
 
 TEST_F(TensorTest, TruncatedInTheMiddle) {
