@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <future>
 #include <limits>
 #include <thread>
@@ -544,8 +545,8 @@ void exclude_the_silent(int fd) {
 }
 
 // What this rank knows of, which is a little later than the results.
-uint64_t excluded_by(int fd) {
-    for (int i = 0; i < 100 && !info_of(fd).excluded; i++)
+uint64_t excluded_by(int fd, int tries = 100) {
+    for (int i = 0; i < tries && !info_of(fd).excluded; i++)
         usleep(20000);
     return info_of(fd).excluded;
 }
@@ -651,6 +652,47 @@ TEST(Exclusion, AProcessThatASignalHasKilledIsSilent) {
         EXPECT_EQ(receive<int32_t>(job.here.get(), 1000), std::vector<int32_t>(1000, 1));
         EXPECT_EQ(excluded_by(job.here.get()), 2U) << strsignal(signal);
     }
+}
+
+// What a core is dumped to takes its time.
+class SlowDump {
+public:
+    explicit SlowDump(const std::string &seconds) {
+        std::getline(std::ifstream(file), before_);
+        std::ofstream(file) << "|" << std::filesystem::canonical("/usr/bin/sleep").string() << " " << seconds;
+    }
+    ~SlowDump() { std::ofstream(file) << before_; }
+    SlowDump(const SlowDump &) = delete;
+    SlowDump &operator=(const SlowDump &) = delete;
+
+private:
+    static constexpr const char *file = "/proc/sys/kernel/core_pattern";
+    std::string before_;
+};
+
+TEST(Exclusion, AProcessIsSilentOnceItsCoreHasBeenDumped) {
+    if (access("/proc/sys/kernel/core_pattern", W_OK) != 0)
+        GTEST_SKIP() << "this kernel dumps no cores";
+    const SlowDump dump("6");
+    WithIdleProcess job;
+    kill(job.other, SIGSEGV);
+    sleep(4);
+    EXPECT_EQ(info_of(job.here.get()).excluded, 0U);
+    job.end_by(SIGSEGV);
+    EXPECT_EQ(excluded_by(job.here.get(), 400), 2U);
+}
+
+TEST(Exclusion, NobodyIsOutWhereAllAreSilent) {
+    if (!can_be_silent())
+        GTEST_SKIP() << "the switch is on this host";
+    const auto ranks = join(2, exclude_the_silent);
+    for (const Fd &rank : ranks)
+        use_interface(rank.get(), "lo"); // where no switch is
+    sleep(4);
+    for (const Fd &rank : ranks)
+        use_interface(rank.get(), "");
+    expect_sum(ranks, 2);
+    EXPECT_EQ(info_of(ranks[0].get()).excluded, 0U);
 }
 
 TEST(Exclusion, AProcessThatEndsInAnotherWayHasLeft) {
@@ -1062,48 +1104,91 @@ TEST(Poll, WritableAgainWhenRead) {
     EXPECT_EQ(wait_for(ranks[0].get(), POLLOUT), POLLOUT);
 }
 
-TEST(Uring, SendsAndReceives) {
-    const auto ranks = join(2);
+class Uring : public testing::Test {
+protected:
+    void SetUp() override {
+        if (const int error = io_uring_queue_init(8, &ring, 0))
+            GTEST_SKIP() << "no io_uring: " << std::strerror(-error);
+        is_open = true;
+    }
+    void TearDown() override {
+        if (is_open)
+            io_uring_queue_exit(&ring);
+    }
+    io_uring_sqe *request(uint64_t number) {
+        io_uring_sqe *sqe = io_uring_get_sqe(&ring);
+        sqe->user_data = number;
+        return sqe;
+    }
+    // What the next of the submitted requests to end returns, and which it is.
+    std::pair<uint64_t, int> next() {
+        io_uring_cqe *cqe = nullptr;
+        __kernel_timespec patience{30, 0};
+        if (const int error = io_uring_wait_cqe_timeout(&ring, &cqe, &patience))
+            return {0, error};
+        const std::pair result(cqe->user_data, cqe->res);
+        io_uring_cqe_seen(&ring, cqe);
+        return result;
+    }
     io_uring ring;
-    if (const int error = io_uring_queue_init(8, &ring, 0))
-        GTEST_SKIP() << "no io_uring: " << std::strerror(-error);
+    bool is_open = false;
+};
+
+TEST_F(Uring, SendsAndReceives) {
+    const auto ranks = join(2);
     const auto in = ramp<float>(5000, 1);
     std::vector<float> out(5000);
-    io_uring_sqe *sqe = io_uring_get_sqe(&ring);
-    io_uring_prep_recv(sqe, ranks[0].get(), out.data(), 20000, MSG_WAITALL); // before there is anything
-    io_uring_sqe_set_data64(sqe, 1);
-    sqe = io_uring_get_sqe(&ring);
-    io_uring_prep_send(sqe, ranks[0].get(), in.data(), 20000, 0);
-    io_uring_sqe_set_data64(sqe, 2);
+    io_uring_prep_recv(request(1), ranks[0].get(), out.data(), 20000, MSG_WAITALL); // before there is anything
+    io_uring_prep_send(request(2), ranks[0].get(), in.data(), 20000, 0);
     ASSERT_EQ(io_uring_submit(&ring), 2);
     ASSERT_EQ(send_all(ranks[1].get(), in), 20000);
     for (int i = 0; i < 2; i++) {
-        io_uring_cqe *cqe;
-        ASSERT_EQ(io_uring_wait_cqe(&ring, &cqe), 0);
-        EXPECT_EQ(cqe->res, 20000) << cqe->user_data;
-        io_uring_cqe_seen(&ring, cqe);
+        const auto [number, result] = next();
+        EXPECT_EQ(result, 20000) << number;
     }
     EXPECT_EQ(out[4999], 10000);
-    io_uring_queue_exit(&ring);
 }
 
-TEST(Uring, ReceivesWhatIsThereUnlessItShallWaitForAll) {
-    const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
-    io_uring ring;
-    if (const int error = io_uring_queue_init(8, &ring, 0))
-        GTEST_SKIP() << "no io_uring: " << std::strerror(-error);
-    std::vector<char> data(1 << 20);
-    const ssize_t sent = send(ranks[0].get(), data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    ASSERT_GT(sent, 0);
-    EXPECT_EQ(wait_for(ranks[0].get(), POLLIN), POLLIN);
-    io_uring_prep_recv(io_uring_get_sqe(&ring), ranks[0].get(), data.data(), data.size(), 0);
+TEST_F(Uring, DoesWhatItCanWithoutWaitingUnlessItShallWaitForAll) {
+    constexpr int bytes = 1 << 20;
+    const auto ranks = join(1, [](int fd) {
+        set(fd, INAGG_BUFFER, 64 << 10);
+        set(fd, INAGG_DTYPE, INAGG_INT32);
+    });
+    const int fd = ranks[0].get();
+    const auto in = ramp<int32_t>(bytes / 4, 0);
+    std::vector<int32_t> out(bytes / 4);
+    const auto from = [](auto &v, int at) { return reinterpret_cast<char *>(const_cast<int32_t *>(v.data())) + at; };
+    io_uring_prep_send(request(1), fd, in.data(), bytes, 0);
     ASSERT_EQ(io_uring_submit(&ring), 1);
-    io_uring_cqe *cqe;
-    __kernel_timespec patience{10, 0};
-    ASSERT_EQ(io_uring_wait_cqe_timeout(&ring, &cqe, &patience), 0) << "recv() would wait for the rest";
-    EXPECT_GT(cqe->res, 0);
-    EXPECT_LE(cqe->res, sent);
-    io_uring_queue_exit(&ring);
+    const int sent = next().second;
+    ASSERT_GT(sent, 0) << "nobody receives";
+    ASSERT_LT(sent, bytes);
+    EXPECT_EQ(wait_for(fd, POLLIN), POLLIN);
+    io_uring_prep_recv(request(2), fd, out.data(), bytes, 0);
+    ASSERT_EQ(io_uring_submit(&ring), 1);
+    const int received = next().second;
+    ASSERT_GT(received, 0) << "recv() would wait for the rest";
+    ASSERT_LE(received, sent);
+    io_uring_prep_recv(request(3), fd, from(out, received), static_cast<size_t>(bytes - received), MSG_WAITALL);
+    io_uring_prep_send(request(4), fd, from(in, sent), static_cast<size_t>(bytes - sent), MSG_WAITALL);
+    ASSERT_EQ(io_uring_submit(&ring), 2);
+    for (int i = 0; i < 2; i++) {
+        const auto [number, result] = next();
+        EXPECT_EQ(result, number == 3 ? bytes - received : bytes - sent) << number;
+    }
+    EXPECT_EQ(out, in);
+}
+
+TEST_F(Uring, GoesOnBehindATensorsEndIfItShallWaitForAll) {
+    const auto ranks = join(1);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    ASSERT_EQ(send_all(ranks[0].get(), ramp<float>(10, 10)), 40);
+    std::vector<float> both(20);
+    io_uring_prep_recv(request(1), ranks[0].get(), both.data(), 80, MSG_WAITALL);
+    ASSERT_EQ(io_uring_submit(&ring), 1);
+    EXPECT_EQ(next().second, 80);
+    EXPECT_EQ(both, ramp<float>(20, 0));
 }
 
 TEST(Shutdown, OfSending) {
@@ -1139,6 +1224,23 @@ TEST(Shutdown, OfReceivingEndsARecv) {
     char byte;
     EXPECT_EQ(recv(ranks[0].get(), &byte, 1, 0), 0);
     other.join();
+}
+
+TEST(Shutdown, OfReceivingWaitsForACopy) {
+    const auto ranks = join(1);
+    const int fd = ranks[0].get();
+    ASSERT_EQ(send_all(fd, ramp<float>(1000, 0)), 4000);
+    EXPECT_EQ(wait_for(fd, POLLIN), POLLIN);
+    LatePage page;
+    if (page.faults.get() < 0)
+        GTEST_SKIP() << "no userfaultfd(2): " << std::strerror(errno);
+    auto reader = std::async(std::launch::async, [&] { return recv(fd, page.memory, 4000, 0); });
+    EXPECT_TRUE(page.is_wanted());
+    auto ender = std::async(std::launch::async, [&] { return shutdown(fd, SHUT_RD); });
+    EXPECT_EQ(ender.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+    page.come("");
+    EXPECT_EQ(reader.get(), 4000);
+    EXPECT_EQ(ender.get(), 0);
 }
 
 TEST(Shutdown, InTheMiddleOfATensorIsTheEnd) {

@@ -7,6 +7,7 @@
 #include <bpf/bpf.h>
 #include <grp.h>
 #include <linux/bpf.h>
+#include <linux/filter.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
@@ -171,6 +172,7 @@ private:
 };
 
 TEST(ControlGroup, ProgramsSeeWhatLeavesButNotWhatComes) {
+    const auto before = join(1);
     const ControlGroup group;
     if (!group)
         GTEST_SKIP() << "no control groups here";
@@ -190,6 +192,17 @@ TEST(ControlGroup, ProgramsSeeWhatLeavesButNotWhatComes) {
     ASSERT_TRUE(wall);
     EXPECT_EQ(set(ranks[0].get(), INAGG_DEADLINE, 500), 0);
     EXPECT_FALSE(sums());
+    EXPECT_EQ(send_all(before[0].get(), ramp<float>(10, 0)), 40);
+    EXPECT_EQ(receive<float>(before[0].get(), 10).size(), 10u) << "it was opened in another group";
+}
+
+TEST(Filter, SeesNothingOfWhatComes) {
+    const auto ranks = join(1);
+    sock_filter none[] = {{BPF_RET | BPF_K, 0, 0, 0}};
+    const sock_fprog drop = {1, none};
+    ASSERT_EQ(setsockopt(ranks[0].get(), SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof(drop)), 0);
+    EXPECT_EQ(send_all(ranks[0].get(), ramp<float>(10, 0)), 40);
+    EXPECT_EQ(receive<float>(ranks[0].get(), 10).size(), 10u) << "BUGS";
 }
 
 // A rank alone: all that it asks of the kernel, from socket() to close(). 0 or what failed.
@@ -267,6 +280,34 @@ void send_nonsense(__be16 port) {
     ASSERT_EQ(sendto(stranger.get(), nonsense, sizeof(nonsense), 0, reinterpret_cast<sockaddr *>(&to), sizeof(to)), 200);
 }
 
+TEST(Proc, TellsOfEachSocket) {
+    as_nobody([] {
+        const auto ranks = join(2);
+        for (const Fd &rank : ranks)
+            EXPECT_EQ(send_all(rank.get(), ramp<float>(5000, 0)), 20000);
+        for (const Fd &rank : ranks)
+            EXPECT_EQ(receive<float>(rank.get(), 5000).size(), 5000u);
+        const int fd = ranks[1].get();
+        struct stat status {};
+        ASSERT_EQ(fstat(fd, &status), 0);
+        const std::string line = line_of(name_of(fd).sinagg_port);
+        const inagg_info info = info_of(fd);
+        EXPECT_TRUE(line.starts_with("socket " + std::to_string(status.st_ino) + " uid 65534 state joined job " +
+                                     std::to_string(info.job) + " rank 1 size 2 "))
+            << line;
+        EXPECT_NE(line.find(std::string(" switch [::ffff:") + switch_address() + "]:12000 "), std::string::npos) << line;
+        const std::pair<const char *, uint64_t> counters[] = {
+            {"blocks", info.blocks}, {"contributions", info.contributions}, {"retransmissions", info.retransmissions},
+            {"requests", info.requests}, {"degraded", info.degraded}, {"skipped", info.skipped},
+            {"abstained", info.abstained}, {"refused", info.refused}, {"restores", info.restores},
+            {"duplicates", info.duplicates}, {"rejected", info.rejected}, {"reboots", info.reboots},
+        };
+        EXPECT_GT(info.blocks, 0u);
+        for (const auto &[name, value] : counters)
+            EXPECT_NE(line.find(std::string(" ") + name + " " + std::to_string(value) + " "), std::string::npos) << name << ": " << line;
+    });
+}
+
 TEST(Proc, CountsWhatEachRankRefuses) {
     const auto ranks = join(2);
     const uint16_t port = name_of(ranks[1].get()).sinagg_port;
@@ -338,10 +379,10 @@ public:
     }
     ~Trace() { std::ofstream(root / "events/inagg/enable") << 0; }
     static bool is_there() { return std::filesystem::exists(root / "events/inagg"); }
-    bool has(const std::string &event) const {
+    bool has(const std::string &event, const std::string &end = "") const {
         std::ifstream trace(root / "trace");
         for (std::string line; std::getline(trace, line);)
-            if (line.find(" " + event) != std::string::npos)
+            if (line.find(" " + event) != std::string::npos && line.ends_with(end))
                 return true;
         return false;
     }
@@ -356,7 +397,12 @@ TEST(Trace, TellsOfJoinsResendsRefusalsAndFailures) {
     const Trace trace;
     const auto ranks = join(2);
     const std::string job = "job=" + std::to_string(info_of(ranks[0].get()).job) + " rank=";
-    EXPECT_TRUE(trace.has("inagg_join: " + job + "1 size=2 "));
+    const inagg_info info = info_of(ranks[0].get());
+    EXPECT_TRUE(trace.has("inagg_join: " + job + "1 size=2 ", " reason=0"));
+    const Fd other = open_socket();
+    ASSERT_EQ(bind_to(other.get(), address("::", 2)), 0);
+    EXPECT_ERRNO(connect_to(other.get(), address(switch_address(), 0, info.job, 3)), EINVAL);
+    EXPECT_TRUE(trace.has("inagg_join: " + job + "2 size=3 ", " reason=" + std::to_string(INAGG_R_SIZE)));
     send_nonsense(name_of(ranks[1].get()).sinagg_port);
     for (int i = 0; i < 100 && !trace.has("inagg_refuse: " + job + "1 "); i++)
         usleep(20000);
@@ -366,7 +412,7 @@ TEST(Trace, TellsOfJoinsResendsRefusalsAndFailures) {
     float sum;
     EXPECT_ERRNO(recv(ranks[0].get(), &sum, 4, 0), ETIMEDOUT);
     EXPECT_TRUE(trace.has("inagg_resend: " + job + "0 control block="));
-    EXPECT_TRUE(trace.has("inagg_fail: " + job + "0 errno=" + std::to_string(ETIMEDOUT) + " "));
+    EXPECT_TRUE(trace.has("inagg_fail: " + job + "0 errno=" + std::to_string(ETIMEDOUT) + " reason=0 ", " missing=0x2"));
 }
 
 TEST(Sysctl, CutsTheBuffer) {
