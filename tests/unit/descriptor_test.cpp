@@ -210,6 +210,20 @@ TEST_F(Patience, IsLessWhereWaitsAreInVain) {
     EXPECT_GT(wait(), 1'500'000U);
 }
 
+TEST_F(Patience, TrustsTheFirstResultsLittle) {
+    learn(80'000);
+    EXPECT_EQ(wait(), 90'000U);
+    for (int i = 0; i < 20; i++)
+        learn(i % 2 ? 40'000 : 120'000);
+    EXPECT_GT(wait(), 120'000U) << "all have come";
+}
+
+TEST_F(Patience, IsHalfWhereWaitsAreOftenInVain) {
+    for (int i = 0; i < 400; i++)
+        learn(i % 2 ? 100'000 : 900'000, i % 2 == 0);
+    EXPECT_NEAR(wait(), 250'000, 20'000);
+}
+
 TEST_F(Patience, DoesNotWaitForWhomNobodyHasSeen) {
     for (int i = 0; i < 20; i++)
         learn(0, true);

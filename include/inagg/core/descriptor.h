@@ -194,7 +194,8 @@ INAGG_INLINE int inagg_descriptor_free(struct inagg_descriptor *d, const struct 
  * How long a sum waits for more (the paper's §5.2.5 leaves to choose it as future work): as long as the last packet of a block
  * usually takes after the first, with room for how that varies.  A sum that is complete leaves at once, so to wait too long
  * costs time only where something is lost or takes another way; to wait too short costs a packet for each straggler.  So there
- * is room for nearly all of them while they do come, and for few once sums are seen to wait for what never comes by.
+ * is room for nearly all of them while they do come, for few once sums are seen to wait for what never comes by, and half of the
+ * time where that is so often.  What the first result says is one block's: until a dozen have come there is room for few.
  *
  * The first value and the floor are for fabrics of 100 Gbit/s.  Slower ones learn theirs by the first results, and until then send
  * packets that might have been sums.
@@ -203,7 +204,9 @@ INAGG_INLINE int inagg_descriptor_free(struct inagg_descriptor *d, const struct 
 #define INAGG_PATIENCE_FLOOR_NS	2000U
 #define INAGG_PATIENCE_MOST_NS	20000000U
 #define INAGG_VAIN_ONE		(1U << 16)
-#define INAGG_VAIN_OFTEN	(INAGG_VAIN_ONE / 16)
+#define INAGG_VAIN_FIRST	(INAGG_VAIN_ONE / 8)
+#define INAGG_VAIN_SOMETIMES	(INAGG_VAIN_ONE / 16)
+#define INAGG_VAIN_OFTEN	(INAGG_VAIN_ONE / 4)
 
 struct inagg_patience {
 	__u32	mean_ns;
@@ -214,10 +217,12 @@ struct inagg_patience {
 /** How long to wait. */
 INAGG_INLINE __u32 inagg_patience_ns(const struct inagg_patience *p)
 {
-	__u32 wait = p->mean_ns + (p->vain > INAGG_VAIN_OFTEN ? 1 : 4) * p->deviation_ns;
+	__u32 wait = p->mean_ns + (p->vain > INAGG_VAIN_SOMETIMES ? 1 : 4) * p->deviation_ns;
 
 	if (!p->mean_ns)	/* nothing, or nobody has ever come second */
-		return p->vain > INAGG_VAIN_OFTEN ? INAGG_PATIENCE_FLOOR_NS : INAGG_PATIENCE_START_NS;
+		return p->vain > INAGG_VAIN_SOMETIMES ? INAGG_PATIENCE_FLOOR_NS : INAGG_PATIENCE_START_NS;
+	if (p->vain > INAGG_VAIN_OFTEN)
+		wait = p->mean_ns / 2;
 	if (wait < INAGG_PATIENCE_FLOOR_NS)
 		return INAGG_PATIENCE_FLOOR_NS;
 	return wait < INAGG_PATIENCE_MOST_NS ? wait : INAGG_PATIENCE_MOST_NS;
@@ -239,7 +244,8 @@ INAGG_INLINE void inagg_patience_learn(struct inagg_patience *p, const struct in
 		return;
 	if (!mean) {
 		p->mean_ns = spread;	/* 0: nothing learnt */
-		p->deviation_ns = spread / 2;
+		p->deviation_ns = spread / 8;
+		p->vain = INAGG_VAIN_FIRST;
 		return;
 	}
 	off = spread > mean ? spread - mean : mean - spread;
