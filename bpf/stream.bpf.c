@@ -324,7 +324,7 @@ static __always_inline int reject(void)
 
 static __always_inline void heard_boot(__u16 boot)
 {
-	if (!inagg_boot_heard(&shared.boots, boot))
+	if (boot == shared.boots.latest || !inagg_boot_heard(&shared.boots, boot, bpf_ktime_get_ns()))
 		return;
 	COUNT(reboots);
 	ring(); /* user space sends everything again */

@@ -223,6 +223,7 @@ struct inagg_sock {
 	struct inagg_mac_key key;	/* of the job; all zero: none */
 	u64	join_due, join_pause;
 	u32	not_yet;	/* why the switch has last put the join off */
+	u32	attempt;	/* number of the join; under lock_sock() */
 	u64	progress;	/* when a result came last, or the first block after a rest was sent */
 	u64	timer_due;	/* when the timer fires; U64_MAX: it does not */
 	u64	paused_until;	/* before, it leaves the rest of a window alone, whatever it fires for */
@@ -237,6 +238,7 @@ struct inagg_sock {
 	u64	wire_limit;	/* bytes of packets below us; charged */
 	struct work_struct split;
 	bool	bound;
+	bool	turned_away;	/* a call that may not wait found another in its way */
 	bool	has_memory;
 	bool	joined;		/* once; a socket joins one job */
 	bool	readable;	/* recv() would return something worth returning; read without the lock */
@@ -279,6 +281,7 @@ struct inagg_burst {
 	u64	now;
 };
 
+/* With `lock` held: what was sent before it was taken has an earlier time. */
 static inline void inagg_burst_start(struct inagg_burst *burst)
 {
 	__skb_queue_head_init(&burst->skbs);

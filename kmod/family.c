@@ -16,6 +16,7 @@
 
 #include "af_inagg.h"
 #include "convert.h"
+#include "tensor.h"
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
@@ -82,8 +83,8 @@ void inagg_fail(struct inagg_sock *isk, int error, int reason)
 		return;
 	inagg_describe_stall(isk, &fault);
 	trace_inagg_fail(isk, &fault);
-	sk->sk_state = TCP_CLOSE;
-	sk->sk_err = error;
+	WRITE_ONCE(sk->sk_err, error);
+	smp_store_release(&sk->sk_state, TCP_CLOSE);	/* who sees this sees why */
 	queue_fault(isk, &fault);
 	sk_error_report(sk);
 }
@@ -104,14 +105,14 @@ static void look_later(struct inagg_sock *isk)
 	queue_delayed_work(inagg_workqueue, &isk->linger, isk->linger_pause);
 }
 
-/* What waits below us is charged to the socket, which therefore stays until it has gone. */
+/* What waits below us is charged to the socket, which therefore stays, with nothing else, until it has gone. */
 static void free_when_drained(struct inagg_sock *isk)
 {
 	if (isk->wire && refcount_read(&isk->wire->sk_wmem_alloc) > 1) {
 		look_later(isk);
 		return;
 	}
-	inagg_free_tensors(isk);
+	inagg_uncharge(isk, atomic64_read(&isk->charged));
 	if (isk->wire)
 		sock_put(isk->wire);
 	sock_put(&isk->sk);
@@ -124,8 +125,8 @@ static void destroy(struct inagg_sock *isk)
 	struct inagg_burst burst;
 	bool was_member;
 
-	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
+	inagg_burst_start(&burst);
 	was_member = isk->joined || isk->sk.sk_state == TCP_SYN_SENT;	/* a JOIN may have been heard */
 	isk->sk.sk_state = TCP_CLOSE;
 	if (isk->next.agreed)	/* the switch has gone on already */
@@ -148,6 +149,7 @@ static void destroy(struct inagg_sock *isk)
 	mutex_lock(&in->lock);
 	list_del(&isk->node);
 	mutex_unlock(&in->lock);
+	inagg_free_tensors(isk);
 	isk->linger_pause = 0;
 	free_when_drained(isk);
 }
@@ -457,6 +459,7 @@ static void start_join(struct inagg_sock *isk, const struct sockaddr_inagg *a, c
 	isk->job = *job;
 	isk->member = (struct inagg_membership){ .challenge = isk->member.challenge };
 	isk->member.nonce = get_random_u64() ?: 1;	/* 0 means "any" in a switch's tables */
+	isk->attempt++;
 	isk->sk.sk_state = TCP_SYN_SENT;
 	isk->sk.sk_err = 0;
 	isk->progress = now;
@@ -472,12 +475,15 @@ static int wait_for_join(struct socket *sock, int flags)
 {
 	struct sock *sk = sock->sk;
 	long timeout = sock_sndtimeo(sk, flags & O_NONBLOCK);
+	u32 attempt = inagg_sk(sk)->attempt;
 
 	if (!timeout)
 		return -EINPROGRESS;
 	release_sock(sk);
 	timeout = wait_event_interruptible_timeout(*sk_sleep(sk), sk->sk_state != TCP_SYN_SENT, timeout);
 	lock_sock(sk);
+	if (inagg_sk(sk)->attempt != attempt)
+		return -ECONNRESET;	/* it ended, and another thread has begun the next */
 	if (timeout < 0)
 		return sock_intr_errno(sk->sk_sndtimeo);
 	return timeout ? 0 : -EINPROGRESS;
@@ -592,8 +598,11 @@ int inagg_lock_call(struct inagg_sock *isk, struct mutex *lock, long *timeout)
 
 	if (mutex_trylock(lock))
 		return 0;
-	if (!*timeout)
-		return -EAGAIN;
+	if (!*timeout) {
+		WRITE_ONCE(isk->turned_away, true);
+		smp_mb();	/* the holder sees that, or we that it has gone */
+		return mutex_trylock(lock) ? 0 : -EAGAIN;
+	}
 	left = wait_event_interruptible_timeout(isk->calls, mutex_trylock(lock), *timeout);
 	if (left < 0)
 		return sock_intr_errno(*timeout);
@@ -604,8 +613,12 @@ int inagg_lock_call(struct inagg_sock *isk, struct mutex *lock, long *timeout)
 void inagg_unlock_call(struct inagg_sock *isk, struct mutex *lock)
 {
 	mutex_unlock(lock);
-	if (wq_has_sleeper(&isk->calls))
+	if (wq_has_sleeper(&isk->calls))	/* a full barrier */
 		wake_up_interruptible(&isk->calls);
+	if (READ_ONCE(isk->turned_away)) {
+		WRITE_ONCE(isk->turned_away, false);
+		isk->sk.sk_state_change(&isk->sk);	/* an edge for who polls: it may call again */
+	}
 }
 
 static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *wait)
@@ -647,8 +660,8 @@ static bool abort_join(struct inagg_sock *isk)
 	struct inagg_burst burst;
 	bool joining;
 
-	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
+	inagg_burst_start(&burst);
 	joining = isk->sk.sk_state == TCP_SYN_SENT;
 	if (joining) {
 		inagg_send_membership(isk, INAGG_LEAVE, &burst);	/* a JOIN may have been heard */

@@ -62,8 +62,8 @@ static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, st
 {
 	struct inagg_burst burst;
 
-	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
+	inagg_burst_start(&burst);
 	list_add_tail(&exponent->list, &t->list);
 	list_add(&classes->list, &t->list);
 	t->classes = classes;

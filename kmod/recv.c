@@ -140,10 +140,9 @@ static bool recv_ready(struct inagg_sock *isk)
 static int recv_error(struct inagg_sock *isk)
 {
 	struct sock *sk = &isk->sk;
+	bool closed = smp_load_acquire(&sk->sk_state) == TCP_CLOSE;
 
-	if (sk->sk_err)
-		return sock_error(sk);
-	return sk->sk_state == TCP_CLOSE ? -ENOTCONN : 0;
+	return sock_error(sk) ?: (closed ? -ENOTCONN : 0);
 }
 
 /* The tensor's own error, once all of it is here. */
@@ -203,8 +202,9 @@ static ssize_t recv_locked(struct inagg_sock *isk, struct reading *r, long timeo
 		result = recv_step(isk, r, timeout);
 		if (result)
 			return result < 0 ? result : r->bytes;
-		/* what was read is returned; the error is the next call's */
-		result = r->bytes && isk->sk.sk_err ? -EAGAIN : recv_error(isk);
+		if (r->bytes && READ_ONCE(isk->sk.sk_state) == TCP_CLOSE)
+			break;	/* what was read is returned; the error is the next call's */
+		result = r->bytes ? 0 : recv_error(isk);
 		if (!result)
 			result = inagg_wait(isk, recv_ready, &timeout);
 		if (result)

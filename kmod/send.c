@@ -138,15 +138,15 @@ static int scan_rest(struct inagg_tensor *t, struct iov_iter *from, u32 *magnitu
 static int send_error(struct inagg_sock *isk)
 {
 	struct sock *sk = &isk->sk;
-	int error = sock_error(sk);
+	int state = smp_load_acquire(&sk->sk_state), error = sock_error(sk);
 
 	if (error)
 		return error;
 	if (sk->sk_shutdown & SEND_SHUTDOWN)
 		return -EPIPE;
-	if (sk->sk_state == TCP_SYN_SENT)
+	if (state == TCP_SYN_SENT)
 		return -EAGAIN;
-	return sk->sk_state == TCP_ESTABLISHED ? 0 : -ENOTCONN;
+	return state == TCP_ESTABLISHED ? 0 : -ENOTCONN;
 }
 
 /* Block numbers begin anew behind @t, so there is nothing before it; its result is the maximum, over the ranks. */
@@ -165,8 +165,8 @@ static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 	struct inagg_burst burst;
 	int error;
 
-	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
+	inagg_burst_start(&burst);
 	error = send_error(isk);
 	if (!error && t->renews)
 		error = begin_renewal(isk, t);
@@ -200,8 +200,8 @@ static void publish(struct inagg_sock *isk, struct inagg_tensor *t)
 {
 	struct inagg_burst burst;
 
-	inagg_burst_start(&burst);
 	spin_lock_bh(&isk->lock);
+	inagg_burst_start(&burst);
 	t->copied = t->filled;
 	if (t->split && t->copied == t->bytes)
 		inagg_queue_split(isk, t);
@@ -317,6 +317,11 @@ static int take(struct inagg_sock *isk, struct msghdr *msg)
 	return continue_tensor(isk, t, msg);
 }
 
+static bool is_sending(const struct inagg_sock *isk)
+{
+	return READ_ONCE(isk->sk.sk_state) == TCP_ESTABLISHED && !(isk->sk.sk_shutdown & SEND_SHUTDOWN);
+}
+
 static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length, long timeout)
 {
 	bool taken = false;
@@ -327,14 +332,18 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 	if (error && error != -EAGAIN)
 		return error;
 	for (;;) {
-		if (taken && isk->sk.sk_err)
+		if (taken && !is_sending(isk))
 			break;	/* what was taken is returned; the error is the next call's */
-		error = send_error(isk);
+		error = taken ? 0 : send_error(isk);
 		if (error && error != -EAGAIN)
 			break;
 		if (error == -EAGAIN || !may_send(isk)) {
 			if (taken && only_reader_helps(isk))
 				break;
+			sk_set_bit(SOCKWQ_ASYNC_NOSPACE, &isk->sk);
+			smp_mb__after_atomic();
+			if (!error && may_send(isk))
+				continue;	/* room came before anybody knew that a signal is wanted */
 			error = inagg_wait(isk, taken ? send_ready_or_stuck : inagg_send_ready, &timeout);
 			if (error)
 				break;

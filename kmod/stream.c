@@ -399,8 +399,8 @@ void inagg_open_rest(struct inagg_sock *isk)
 
 	while (inagg_waits(isk)) {
 		cond_resched();
-		inagg_burst_start(&burst);
 		spin_lock_bh(&isk->lock);
+		inagg_burst_start(&burst);
 		if (inagg_waits(isk))
 			inagg_open_waiting(isk, &burst);
 		inagg_timer_follow(isk);
@@ -438,7 +438,7 @@ static void on_boot(struct inagg_sock *isk, u16 boot, u64 now)
 	struct inagg_stream *s;
 	u32 i;
 
-	if (!inagg_boot_heard(&isk->boots, boot))
+	if (!inagg_boot_heard(&isk->boots, boot, now))
 		return;
 	isk->job.boot = boot;
 	isk->info.reboots++;
@@ -655,8 +655,6 @@ u32 inagg_blocks_ahead(struct inagg_sock *isk)
 	do {	/* a part at a time: it may be far */
 		cond_resched();
 		spin_lock_bh(&isk->lock);
-		if (inagg_before(isk->ahead, isk->next_block))
-			isk->ahead = isk->next_block;
 		run = isk->has_memory && history->ahead ? inagg_history_run(history, isk->ahead, AHEAD_STEP) : 0;
 		isk->ahead += run;
 		/* what is here may be a sent tensor's, which has no numbers yet */

@@ -76,11 +76,12 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 }
 
 /**
- * inagg_free_tensors() - give back all memory of tensors and streams
+ * inagg_free_tensors() - give back all memory of tensors and streams; what packets may take stays charged
  * @isk: a socket that nobody can reach any more
  */
 void inagg_free_tensors(struct inagg_sock *isk)
 {
+	u64 wire = isk->has_memory ? isk->wire_limit : 0;
 	struct inagg_tensor *t, *next;
 
 	list_for_each_entry_safe(t, next, &isk->tensors, list)
@@ -90,7 +91,8 @@ void inagg_free_tensors(struct inagg_sock *isk)
 	free_ring(&isk->ring);
 	mem_cgroup_put(isk->memcg);
 	isk->memcg = NULL;
-	inagg_uncharge(isk, atomic64_read(&isk->charged));
+	isk->has_memory = false;
+	inagg_uncharge(isk, atomic64_read(&isk->charged) - wire);
 }
 
 /** inagg_free_cells() - the receiver is done with the cells before number @tail */
@@ -262,6 +264,8 @@ void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 		isk->next_block += t->blocks;
 		inagg_open_copied(isk, t, burst);
 	}
+	if (inagg_before(isk->ahead, isk->next_block))	/* here, since nobody else may ever look */
+		isk->ahead = isk->next_block;
 	isk->unassigned = t;
 }
 

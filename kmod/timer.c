@@ -94,8 +94,8 @@ static enum hrtimer_restart expired(struct hrtimer *timer)
 	struct inagg_burst burst;
 	u64 due = U64_MAX;
 
-	inagg_burst_start(&burst);
 	spin_lock(&isk->lock);
+	inagg_burst_start(&burst);
 	isk->timer_due = U64_MAX;
 	if (isk->sk.sk_state == TCP_SYN_SENT)
 		due = run_join(isk, &burst);

@@ -11,12 +11,12 @@
 #include "af_inagg.h"
 
 TRACE_EVENT(inagg_join,
-	TP_PROTO(const struct inagg_sock *isk, int reason),
-	TP_ARGS(isk, reason),
+	TP_PROTO(const struct inagg_job_config *job, int reason),
+	TP_ARGS(job, reason),
 	TP_STRUCT__entry(__field(u16, job) __field(u16, rank) __field(u16, size) __field(u16, generation)
 			 __field(int, reason)),
-	TP_fast_assign(__entry->job = isk->job.job; __entry->rank = isk->job.rank; __entry->size = isk->job.size;
-		       __entry->generation = isk->job.generation; __entry->reason = reason;),
+	TP_fast_assign(__entry->job = job->job; __entry->rank = job->rank; __entry->size = job->size;
+		       __entry->generation = job->generation; __entry->reason = reason;),
 	TP_printk("job=%u rank=%u size=%u generation=%u reason=%d", __entry->job, __entry->rank, __entry->size,
 		  __entry->generation, __entry->reason)
 );

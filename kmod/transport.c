@@ -340,6 +340,7 @@ void inagg_established(struct inagg_sock *isk, const struct inagg_job_config *jo
 	isk->sk.sk_state = TCP_ESTABLISHED;
 	inagg_timer_arm(isk, inagg_membership_due(&isk->member));
 	isk->sk.sk_state_change(&isk->sk);
+	sk_wake_async(&isk->sk, SOCK_WAKE_IO, POLL_OUT);
 }
 
 static void on_accepted(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_config *config, u64 now)
@@ -347,7 +348,7 @@ static void on_accepted(struct inagg_sock *isk, const struct inagg_hdr *h, const
 	struct inagg_job_config job = isk->job;
 	int reason = -inagg_config_accept(&job, h, config);
 
-	trace_inagg_join(isk, reason);
+	trace_inagg_join(&job, reason);
 	if (reason) {
 		inagg_fail(isk, errno_of(reason), reason);
 		return;
@@ -381,7 +382,7 @@ static void on_join_refused(struct inagg_sock *isk, const struct inagg_hdr *h, s
 {
 	u32 reason = inagg_swap32(h->slot);
 
-	trace_inagg_join(isk, reason);
+	trace_inagg_join(&isk->job, reason);
 	if (reason == INAGG_R_CHALLENGE)
 		on_challenge(isk, inagg_hdr_challenge(h), burst);
 	else if (inagg_refusal_may_pass(reason))
@@ -397,7 +398,7 @@ static void on_member_refused(struct inagg_sock *isk, const struct inagg_hdr *h,
 		inagg_timer_arm(isk, now);
 		break;
 	case INAGG_ENDED:
-		trace_inagg_join(isk, inagg_swap32(h->slot));
+		trace_inagg_join(&isk->job, inagg_swap32(h->slot));
 		inagg_fail(isk, ECONNRESET, inagg_swap32(h->slot));
 		break;
 	default:	/* a doubt, perhaps */
@@ -463,8 +464,8 @@ static int receive(struct sock *udp, struct sk_buff *skb)
 		goto out;
 	payload = skb->data + sizeof(struct udphdr);
 	memcpy(&header, payload, sizeof(header));
-	inagg_burst_start(&burst);
 	spin_lock(&isk->lock);
+	inagg_burst_start(&burst);
 	if (is_from_switch(&isk->link, skb))
 		handle(isk, &header, payload + sizeof(header), skb->len - sizeof(struct udphdr) - sizeof(header), &burst);
 	else
@@ -554,6 +555,8 @@ int inagg_link_open(struct inagg_sock *isk)
 	};
 	int error;
 
+	if (!IS_ENABLED(CONFIG_IPV6) && !is_ipv4(link))
+		return -EAFNOSUPPORT;
 	if (is_ipv4(link))
 		port.local_ip = link->local.v4;
 #if IS_ENABLED(CONFIG_IPV6)

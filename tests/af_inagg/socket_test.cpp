@@ -1093,6 +1093,59 @@ TEST(Poll, EdgesAreReported) {
     }
 }
 
+// Who found another thread in its way learns when it has gone.
+TEST(Poll, AnEdgeComesWhenAnotherThreadHasLeftTheCall) {
+    const auto ranks = join(1);
+    const int fd = ranks[0].get();
+    for (int i = 0; i < 2; i++)
+        ASSERT_EQ(send_all(fd, ramp<float>(1000, 0)), 4000);
+    while (queued(fd, SIOCINQ) < 8000)
+        usleep(1000);
+    LatePage page;
+    if (page.faults.get() < 0)
+        GTEST_SKIP() << "no userfaultfd(2): " << std::strerror(errno);
+    auto reader = std::async(std::launch::async, [&] { return recv(fd, page.memory, 4000, 0); });
+    EXPECT_TRUE(page.is_wanted());
+    const Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{EPOLLIN | EPOLLET, {}};
+    ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event), 0);
+    EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 0), 1);
+    float byte;
+    EXPECT_ERRNO(recv(fd, &byte, 4, MSG_DONTWAIT), EAGAIN);
+    EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 0), 0);
+    page.come("");
+    EXPECT_EQ(reader.get(), 4000);
+    EXPECT_EQ(epoll_wait(epoll.get(), &event, 1, 30000), 1);
+    EXPECT_EQ(recv(fd, &byte, 4, MSG_DONTWAIT), 4);
+}
+
+// With O_ASYNC, by SIGIO, which this thread waits for.
+TEST(Poll, ASignalTellsOfAJoinAndOfRoom) {
+    sigset_t io;
+    sigemptyset(&io);
+    sigaddset(&io, SIGIO);
+    pthread_sigmask(SIG_BLOCK, &io, nullptr);
+    const timespec patience{30, 0}, none{0, 0};
+    const Fd fd = open_socket(SOCK_NONBLOCK);
+    ASSERT_EQ(fcntl(fd.get(), F_SETOWN, getpid()), 0);
+    ASSERT_EQ(fcntl(fd.get(), F_SETFL, O_ASYNC | O_NONBLOCK), 0);
+    ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
+    set(fd.get(), INAGG_BUFFER, 64 << 10);
+    set(fd.get(), INAGG_DTYPE, INAGG_INT32);
+    EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, new_job(), 1)), EINPROGRESS);
+    EXPECT_EQ(sigtimedwait(&io, nullptr, &patience), SIGIO);
+    EXPECT_EQ(pending_error(fd.get()), 0);
+    std::vector<char> data(1 << 20);
+    ASSERT_GT(send(fd.get(), data.data(), data.size(), MSG_NOSIGNAL), 0);
+    while (queued(fd.get(), SIOCOUTQ))
+        usleep(1000); // results are here, whose signals are not meant
+    while (sigtimedwait(&io, nullptr, &none) == SIGIO)
+        ;
+    ASSERT_GT(recv(fd.get(), data.data(), 32 << 10, 0), 0);
+    EXPECT_EQ(sigtimedwait(&io, nullptr, &patience), SIGIO);
+    pthread_sigmask(SIG_UNBLOCK, &io, nullptr);
+}
+
 TEST(Poll, WritableAgainWhenRead) {
     const auto ranks = join(1, [](int fd) { set(fd, INAGG_BUFFER, 64 << 10); });
     const std::vector<char> data(1 << 20);

@@ -398,7 +398,7 @@ TEST(Trace, TellsOfJoinsResendsRefusalsAndFailures) {
     const auto ranks = join(2);
     const std::string job = "job=" + std::to_string(info_of(ranks[0].get()).job) + " rank=";
     const inagg_info info = info_of(ranks[0].get());
-    EXPECT_TRUE(trace.has("inagg_join: " + job + "1 size=2 ", " reason=0"));
+    EXPECT_TRUE(trace.has("inagg_join: " + job + "1 size=2 generation=" + std::to_string(info.generation) + " reason=0"));
     const Fd other = open_socket();
     ASSERT_EQ(bind_to(other.get(), address("::", 2)), 0);
     EXPECT_ERRNO(connect_to(other.get(), address(switch_address(), 0, info.job, 3)), EINVAL);

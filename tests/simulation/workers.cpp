@@ -198,7 +198,7 @@ void Workers::receive_wait(uint32_t r, inagg_wslot &slot, const Packet &packet) 
 
 void Workers::notice_boot(uint32_t r, uint16_t heard) {
     Rank &rank = ranks[r];
-    if (inagg_boot_heard(&rank.boots, heard))
+    if (inagg_boot_heard(&rank.boots, heard, world.now))
         for (inagg_wslot &slot : rank.slots)
             rebooted(r, slot);
 }

@@ -19,7 +19,7 @@ struct Rank {
     std::vector<uint32_t> missing;              // blocks of each tensor that are still to come
     uint32_t called = 0;                        // tensors
     uint32_t finished = 0;                      // tensors
-    inagg_boots boots{1, 0};
+    inagg_boots boots{1, 0, 0, 0};
     Time timer_at = ~0ULL;
     Time asleep_until = 0;
     Time progress_at = 0;

@@ -499,13 +499,32 @@ TEST_F(Worker, RebootSendsAgainWithoutBackOff) {
     EXPECT_EQ(timeout(1000 * ms), INAGG_W_NOTHING);
 }
 
+// Another CPU may have sent the block after this one looked at the clock.
+TEST_F(Worker, AResultFromBeforeItsBlockIsNoSample) {
+    round_trip(100 * ms, 2 * ms);
+    const __u64 rto = w.rto_ns;
+    ASSERT_EQ(open(200 * ms), INAGG_W_SEND);
+    ASSERT_EQ(result(s.block, 200 * ms - 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 2 * ms);
+    EXPECT_EQ(w.rto_ns, rto);
+}
+
 TEST(Boots, ALatePacketOfThePreviousIncarnationIsNoRestart) {
-    inagg_boots boots{7, 0};
-    EXPECT_FALSE(inagg_boot_heard(&boots, 7));
-    EXPECT_TRUE(inagg_boot_heard(&boots, 3));
-    EXPECT_FALSE(inagg_boot_heard(&boots, 7)) << "late";
-    EXPECT_FALSE(inagg_boot_heard(&boots, 3));
-    EXPECT_TRUE(inagg_boot_heard(&boots, 9));
+    inagg_boots boots{7, 0, 0, 0};
+    EXPECT_FALSE(inagg_boot_heard(&boots, 7, 1000 * ms));
+    EXPECT_TRUE(inagg_boot_heard(&boots, 3, 1000 * ms));
+    EXPECT_FALSE(inagg_boot_heard(&boots, 7, 2000 * ms)) << "late";
+    EXPECT_FALSE(inagg_boot_heard(&boots, 3, 2000 * ms));
+    EXPECT_TRUE(inagg_boot_heard(&boots, 9, 2000 * ms));
+}
+
+TEST(Boots, OneForgedPacketInAWhileIsBelieved) {
+    inagg_boots boots{7, 0, 0, 0};
+    int heard = 0;
+    for (__u64 now = 1000 * ms; now < 2000 * ms; now += ms)
+        heard += inagg_boot_heard(&boots, static_cast<__u16>(now / ms % 3 + 1), now);
+    EXPECT_LE(heard, 100);
+    EXPECT_GT(heard, 50);
 }
 
 TEST_F(Worker, IdleSlotsHaveNoTimer) { EXPECT_EQ(timeout(1000 * ms), INAGG_W_NOTHING); }

@@ -23,7 +23,7 @@ uint64_t monotonic_ns() {
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
                BlockClient &client, const inagg_options &options, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
-      boots_{membership.config.boot, 0}, history_mib_(options.history_mib),
+      boots_{membership.config.boot, 0, 0, 0}, history_mib_(options.history_mib),
       controls_congestion_(options.congestion_control) {
     const unsigned owners[stream_count] = {own_data, own_control};
     for (int i = 0; i < stream_count; i++)
@@ -279,7 +279,7 @@ void Engine::on_led(const inagg_hdr &header, std::span<const std::byte> body) {
 }
 
 void Engine::on_boot(uint16_t boot) {
-    if (!inagg_boot_heard(&boots_, boot))
+    if (!inagg_boot_heard(&boots_, boot, now_))
         return;
     membership_.config.boot = boot;
     stats_.reboots++;

@@ -315,7 +315,7 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 	w->progress_ns = now;
 	inagg_worker_advance(w, block);
 	/* a block that is recovered is sent anew by all, at about one time */
-	if (!s->resent && !s->tries && (!repaired || (INAGG_HAS_CAPS && s->epoch)))
+	if (!s->resent && !s->tries && now >= s->sent_ns && (!repaired || (INAGG_HAS_CAPS && s->epoch)))
 		inagg_worker_sample(w, now - s->sent_ns);
 	s->block = block + w->slots;
 	s->state = INAGG_WSLOT_IDLE;
@@ -596,15 +596,25 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
 struct inagg_boots {
 	__u16	latest;
 	__u16	previous;
+	__u32	reserved;
+	__u64	heard_ns;	/* when the latest was; 0: in CONFIG */
 };
 
-/** Does @boot, in a packet, say that the switch has restarted?  A late packet of the previous one does not. */
-INAGG_INLINE int inagg_boot_heard(struct inagg_boots *b, __u16 boot)
+#define INAGG_BOOT_PAUSE_NS	10000000ULL
+
+/**
+ * Does @boot, in a packet, say that the switch has restarted?  A late packet of the previous one does not.  It makes the rank
+ * send a whole window, so it is not believed again so soon: who can forge a packet must not gain that by each.
+ */
+INAGG_INLINE int inagg_boot_heard(struct inagg_boots *b, __u16 boot, __u64 now)
 {
 	if (boot == b->latest || boot == b->previous)
 		return 0;
+	if (b->heard_ns && now - b->heard_ns < INAGG_BOOT_PAUSE_NS)
+		return 0;
 	b->previous = b->latest;
 	b->latest = boot;
+	b->heard_ns = now;
 	return 1;
 }
 

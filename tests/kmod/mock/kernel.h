@@ -68,6 +68,8 @@ typedef unsigned int gfp_t;
 #define WRITE_ONCE(x, value)	(*(volatile __typeof__(x) *)&(x) = (value))
 #define smp_store_release(p, v)	WRITE_ONCE(*(p), v)
 #define smp_load_acquire(p)	READ_ONCE(*(p))
+#define smp_mb()		((void)0)
+#define smp_mb__after_atomic()	((void)0)
 #define BUILD_BUG_ON(condition)	_Static_assert(!(condition), #condition)
 #define ARRAY_SIZE(a)		(sizeof(a) / sizeof((a)[0]))
 #define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
