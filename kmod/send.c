@@ -324,7 +324,7 @@ static bool is_sending(const struct inagg_sock *isk)
 
 static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length, long timeout)
 {
-	bool taken = false;
+	bool taken = false, whole = msg->msg_flags & MSG_WAITALL;
 	int error = send_error(isk);
 
 	if (!error && isk->sending && length != isk->sending->bytes - isk->sending->filled)
@@ -338,13 +338,13 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 		if (error && error != -EAGAIN)
 			break;
 		if (error == -EAGAIN || !may_send(isk)) {
-			if (taken && only_reader_helps(isk))
-				break;
 			sk_set_bit(SOCKWQ_ASYNC_NOSPACE, &isk->sk);
 			smp_mb__after_atomic();
 			if (!error && may_send(isk))
 				continue;	/* room came before anybody knew that a signal is wanted */
-			error = inagg_wait(isk, taken ? send_ready_or_stuck : inagg_send_ready, &timeout);
+			if (taken && !whole && only_reader_helps(isk))
+				break;
+			error = inagg_wait(isk, taken && !whole ? send_ready_or_stuck : inagg_send_ready, &timeout);
 			if (error)
 				break;
 			continue;
@@ -368,8 +368,8 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
  * @msg: its elements; control message INAGG_CMSG_TENSOR overrides the socket's type and operator
  * @length: bytes of the tensor, or of all that an earlier short send left; 0: a barrier
  *
- * Return: bytes taken.  Fewer than @length if the results that nobody reads fill the buffer, or without
- * waiting as many as fit: send the rest.  Errors: see inagg(7).
+ * Return: bytes taken.  Fewer than @length if the results that nobody reads fill the buffer, unless MSG_WAITALL says that
+ * somebody will, or without waiting as many as fit: send the rest.  Errors: see inagg(7).
  */
 int inagg_sendmsg(struct socket *sock, struct msghdr *msg, size_t length)
 {

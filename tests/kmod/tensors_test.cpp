@@ -431,6 +431,22 @@ TEST_F(TensorTest, BlockingSendGoesOnWhileAnotherThreadReads) {
         EXPECT_TRUE(t.output == expected(INAGG_INT32, INAGG_SUM, inputs));
 }
 
+TEST_F(TensorTest, ASendThatWaitsForAllReturnsWithAll) {
+    start();
+    join(2, tiny_buffer);
+    set_all(INAGG_DTYPE, INAGG_INT32);
+    const auto inputs = integers(2, 64 * 20);
+    std::vector<Transfer> others;
+    others.push_back({ranks[1], inputs[1]});
+    others.push_back({ranks[0], inputs[0], {}, inputs[0].size(), true});
+    // Results lie there unread for long.
+    world->every(5 * ms, [&] { return take_turns(others) || !are_done(others); });
+    EXPECT_EQ(ranks[0].send(inputs[0], MSG_WAITALL), static_cast<int>(inputs[0].size()));
+    world->run(100 * ms);
+    for (const Transfer &t : others)
+        EXPECT_TRUE(t.output == expected(INAGG_INT32, INAGG_SUM, inputs));
+}
+
 TEST_F(TensorTest, SeveralInFlightComeInOrder) {
     start();
     join(3);
