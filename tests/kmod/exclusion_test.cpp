@@ -37,11 +37,6 @@ struct ExclusionTest : KmodTest {
         KmodTest::TearDown();
     }
 
-    static inagg_hdr header_of(const mock_packet &packet) {
-        inagg_hdr h;
-        std::memcpy(&h, packet.data, sizeof(h));
-        return h;
-    }
     // How many JOINs a rank sends while `ns` pass.
     std::vector<unsigned> joins_in(uint64_t ns) {
         std::vector<unsigned> joins(ranks.size());

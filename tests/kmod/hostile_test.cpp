@@ -374,7 +374,6 @@ TEST_F(HostileTest, WaitsForNothingAreIgnored) {
 
 TEST_F(HostileTest, ManyRestartsAtOnceAreBelievedOnce) {
     begin(INAGG_INT32);
-    uint64_t sent_again = 0;
     for (uint16_t boot = 1; boot <= 100; boot++) {
         inagg_hdr h = answer(INAGG_WAIT);
         h.block = h.slot = h.level_flags = 0;
@@ -382,10 +381,9 @@ TEST_F(HostileTest, ManyRestartsAtOnceAreBelievedOnce) {
         h.boot = inagg_swap16(boot % 3 + 100);
         world->deliver(packet(h, 0), ranks[0].port);
         world->run(20 * us);
-        sent_again = ranks[0].info().retransmissions;
     }
     EXPECT_EQ(ranks[0].info().reboots, 1U);
-    EXPECT_LT(sent_again, 4U * 8) << "a window and what its timers repeat";
+    EXPECT_LT(ranks[0].info().retransmissions, 4U * 8) << "a window and what its timers repeat";
     expect_sum();
 }
 

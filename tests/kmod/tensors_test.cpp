@@ -9,7 +9,23 @@
 
 namespace kmod {
 
+static void tiny_buffer(Rank &rank) { rank.set(INAGG_BUFFER, 1); } // four blocks
+
 struct TensorTest : KmodTest {
+    // Two ranks whose buffers hold a fifth of these tensors.
+    std::vector<Bytes> begin_streaming() {
+        start();
+        join(2, tiny_buffer);
+        set_all(INAGG_DTYPE, INAGG_INT32);
+        return integers(2, 64 * 20);
+    }
+    // Rank 1, and the receiving half of rank 0, whose sending half is the test's.
+    std::vector<Transfer> all_but_sending(const std::vector<Bytes> &inputs) {
+        std::vector<Transfer> others;
+        others.push_back({ranks[1], inputs[1]});
+        others.push_back({ranks[0], inputs[0], {}, inputs[0].size(), true});
+        return others;
+    }
     void check(inagg_dtype dtype, inagg_op op, const std::vector<Bytes> &inputs) {
         const Bytes want = expected(dtype, op, inputs);
         for (const Transfer &t : allreduce(inputs)) {
@@ -45,8 +61,6 @@ struct TensorTest : KmodTest {
             }
     }
 };
-
-static void tiny_buffer(Rank &rank) { rank.set(INAGG_BUFFER, 1); } // four blocks
 
 TEST_F(TensorTest, EveryTypeAndOperatorIsExact) {
     start();
@@ -386,10 +400,7 @@ TEST_F(TensorTest, ShortSendsTellWhatIsLeft) {
 }
 
 TEST_F(TensorTest, BlockingSendReturnsWhenOnlyTheReaderHelps) {
-    start();
-    join(2, tiny_buffer);
-    set_all(INAGG_DTYPE, INAGG_INT32);
-    const auto inputs = integers(2, 64 * 20);
+    const auto inputs = begin_streaming();
     std::vector<Transfer> other;
     other.push_back({ranks[1], inputs[1]});
     world->every(100 * us, [&] { return take_turns(other) || !are_done(other); });
@@ -415,13 +426,8 @@ TEST_F(TensorTest, BlockingSendReturnsWhenOnlyTheReaderHelps) {
 }
 
 TEST_F(TensorTest, BlockingSendGoesOnWhileAnotherThreadReads) {
-    start();
-    join(2, tiny_buffer);
-    set_all(INAGG_DTYPE, INAGG_INT32);
-    const auto inputs = integers(2, 64 * 20);
-    std::vector<Transfer> others; // rank 1, and the receiving half of rank 0
-    others.push_back({ranks[1], inputs[1]});
-    others.push_back({ranks[0], inputs[0], {}, inputs[0].size(), true});
+    const auto inputs = begin_streaming();
+    auto others = all_but_sending(inputs);
     world->every(10 * us, [&] { return take_turns(others) || !are_done(others); });
     size_t sent = 0;
     while (sent < inputs[0].size())
@@ -432,13 +438,8 @@ TEST_F(TensorTest, BlockingSendGoesOnWhileAnotherThreadReads) {
 }
 
 TEST_F(TensorTest, ASendThatWaitsForAllReturnsWithAll) {
-    start();
-    join(2, tiny_buffer);
-    set_all(INAGG_DTYPE, INAGG_INT32);
-    const auto inputs = integers(2, 64 * 20);
-    std::vector<Transfer> others;
-    others.push_back({ranks[1], inputs[1]});
-    others.push_back({ranks[0], inputs[0], {}, inputs[0].size(), true});
+    const auto inputs = begin_streaming();
+    auto others = all_but_sending(inputs);
     // Results lie there unread for long.
     world->every(5 * ms, [&] { return take_turns(others) || !are_done(others); });
     EXPECT_EQ(ranks[0].send(inputs[0], MSG_WAITALL), static_cast<int>(inputs[0].size()));
@@ -559,10 +560,7 @@ TEST_F(TensorTest, TruncatedInTheMiddle) {
 }
 
 TEST_F(TensorTest, TruncatedWhileItStreams) {
-    start();
-    join(2, tiny_buffer);
-    set_all(INAGG_DTYPE, INAGG_INT32);
-    const auto inputs = integers(2, 64 * 20);
+    const auto inputs = begin_streaming();
     std::vector<Transfer> other;
     other.push_back({ranks[1], inputs[1]});
     size_t sent = 0;

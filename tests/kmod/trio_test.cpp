@@ -19,10 +19,11 @@ struct TrioTest : KmodTest {
     void begin(const inagg::SoftwareSwitchOptions &options, const std::function<void(Rank &)> &prepare, uint64_t jitter_ns = 0) {
         start(options, jitter_ns);
         join(size, [&](Rank &rank) {
-            ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_ALGORITHM, "trio", 4), 0);
+            choose_trio(rank);
             prepare(rank);
         });
     }
+    static void choose_trio(Rank &rank) { ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_ALGORITHM, "trio", 4), 0); }
     static void exact(Rank &) {}
     static void quorum_of_two(Rank &rank) { ASSERT_EQ(rank.set(INAGG_QUORUM, 2), 0); }
     static void expiring(Rank &rank) { ASSERT_EQ(rank.set(INAGG_EXPIRY, 10'000), 0); }
@@ -223,10 +224,10 @@ TEST_F(TrioTest, TheResultTellsOfBlocksThatDiffer) {
     begin(small(), expiring);
     sweep();
     world->filter = [&](const mock_packet &packet) {
-        inagg_hdr h;
-        std::memcpy(&h, packet.data, sizeof(h));
+        const inagg_hdr h = header_of(packet);
+        const uint32_t block = inagg_swap32(h.block);
         const bool of_elements = inagg_hdr_type(&h) == INAGG_CONTRIBUTION && inagg_swap32(h.slot) < small().slots;
-        return of_elements && packet.from_port == ranks[inagg_swap32(h.block) == 0 ? 2 : 0].port && inagg_swap32(h.block) < 2;
+        return of_elements && ((block == 0 && packet.from_port == ranks[2].port) || (block == 1 && packet.from_port == ranks[0].port));
     };
     const auto inputs = integers(size, 64 * 3);
     for (size_t r = 0; r < size; r++)
@@ -279,15 +280,12 @@ TEST_F(TrioTest, ABlockWaitsAsLongAsItsExpirySays) {
 // Results are kept from when a rank that did not wait for its join calls again.
 TEST_F(TrioTest, WhatCameBeforeTheJoinWasToldOfIsNotKept) {
     start();
-    const auto prepare = [](Rank &rank) {
-        ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_ALGORITHM, "trio", 4), 0);
-        quorum_of_two(rank);
-        ASSERT_EQ(rank.set(INAGG_DTYPE, INAGG_INT32), 0);
-    };
     for (uint16_t r = 0; r < size; r++) {
         ranks.emplace_back();
         ASSERT_EQ(ranks[r].bind(r), 0);
-        prepare(ranks[r]);
+        choose_trio(ranks[r]);
+        quorum_of_two(ranks[r]);
+        ASSERT_EQ(ranks[r].set(INAGG_DTYPE, INAGG_INT32), 0);
         ASSERT_EQ(ranks[r].connect(size, r == 2), r == 2 ? -EINPROGRESS : 0);
     }
     world->run(ms);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <inagg/uapi.h>
 
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,6 +32,12 @@ sockaddr_inagg switch_address(uint16_t size, const char *text = "10.0.0.254");
 
 // Where a switch without an agent sends results.
 inagg::Endpoint group_of(const char *text, uint16_t port);
+
+inline inagg_hdr header_of(const mock_packet &packet) {
+    inagg_hdr h;
+    std::memcpy(&h, packet.data, sizeof(h));
+    return h;
+}
 
 // A socket. Results are those of the system calls: negative errno.
 class Rank {
