@@ -3,14 +3,14 @@
 
 import re
 
-SIZES = {"__u8": 1, "__be16": 2, "__be32": 4, "__be64": 8}
+SIZES = {"__u8": 1, "__u16": 2, "__be16": 2, "sa_family_t": 2, "__kernel_sa_family_t": 2, "__u32": 4, "__be32": 4, "__be64": 8}
 
 
 def struct_fields(source, name):
     """[(offset, bytes, field)] of a struct whose members need no padding."""
     body = re.search(rf"struct {name} \{{(.*?)\n\}};", source, re.S).group(1)
     fields, offset = [], 0
-    for kind, field, length in re.findall(r"^\t(__\w+)\s+(\w+)(?:\[(\d+)\])?;", body, re.M):
+    for kind, field, length in re.findall(r"^\s+(\w+)\s+(\w+)(?:\[(\d+)\])?;", body, re.M):
         size = SIZES[kind] * int(length or 1)
         fields.append((offset, size, field))
         offset += size

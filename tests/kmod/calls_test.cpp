@@ -1111,12 +1111,12 @@ TEST_F(CallsTest, CloseWhileAPacketIsReceived) {
 TEST_F(CallsTest, PacketsAreTheUsersUntilItCloses) {
     join(2);
     struct socket *sock = ranks[0].sock;
-    EXPECT_TRUE(mock_is_owned(sock));
-    EXPECT_TRUE(mock_is_owned(ranks[1].sock));
+    EXPECT_EQ(mock_count_owned(sock), 1U);
+    EXPECT_EQ(mock_count_owned(ranks[1].sock), 1U);
     ASSERT_EQ(ranks[0].send(Bytes(64)), 64);
     EXPECT_EQ(ranks[0].close(), 0);
     EXPECT_TRUE(is_leaving());
-    EXPECT_FALSE(mock_is_owned(sock)) << "its file is gone";
+    EXPECT_EQ(mock_count_owned(sock), 0U) << "its file is gone";
 }
 
 TEST_F(CallsTest, CloseWhileJoining) {
@@ -1193,6 +1193,7 @@ TEST_F(KmodTest, ResultsMayComeToAGroup) {
             ranks.emplace_back();
             ASSERT_EQ(ranks.back().bind(i), 0);
             ASSERT_EQ(ranks.back().connect(switch_address(3, family.sw)), 0);
+            EXPECT_EQ(mock_count_owned(ranks.back().sock), 1U) << "who listens to the group is the system";
         }
         const auto inputs = inputs_of(INAGG_FLOAT32, 3, 64 * 20 + 5);
         for (const Transfer &t : allreduce(inputs))
@@ -1200,6 +1201,20 @@ TEST_F(KmodTest, ResultsMayComeToAGroup) {
         for (Rank &rank : ranks)
             received += rank.info().blocks;
         EXPECT_EQ(received, 3U * (21 + 1)) << "one copy for all of them";
+        TearDown();
+    }
+    world.reset();
+}
+
+TEST_F(KmodTest, OnlyAGroupsAddressIsJoined) {
+    for (const auto &[group, sw] : {std::pair{"10.0.0.7", "10.0.0.254"}, {"fd00::7", "fd00::fe"}}) {
+        auto options = small();
+        options.group = group_of(group, 12001);
+        start(options);
+        Rank rank;
+        ASSERT_EQ(rank.bind(0), 0);
+        EXPECT_EQ(rank.connect(switch_address(1, sw)), -EADDRNOTAVAIL) << group;
+        rank.close();
         TearDown();
     }
     world.reset();

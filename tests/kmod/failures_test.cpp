@@ -116,6 +116,17 @@ TEST_F(FailuresTest, RanksThatDisagreeGetNoSum) {
     world.reset();
 }
 
+TEST_F(FailuresTest, WhereTheSwitchDoesNotSeeThatRanksDisagreeAllGetAResult) {
+    start();
+    join(2);
+    ASSERT_EQ(ranks[0].send(Bytes(256), {INAGG_INT32, INAGG_MIN, 0, 0}), 256);
+    ASSERT_EQ(ranks[1].send(Bytes(256), {INAGG_FLOAT32, INAGG_MIN, 0, 0}), 256);
+    for (Rank &rank : ranks) {
+        Bytes got(256);
+        EXPECT_EQ(rank.recv(got), 256);
+    }
+}
+
 // Retransmission.
 
 struct TimerTest : FailuresTest {

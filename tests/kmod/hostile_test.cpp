@@ -684,6 +684,20 @@ TEST_F(KeyedJoinTest, ASwitchWithoutTheKeyIsToldOf) {
     EXPECT_EQ(fault->reason, static_cast<unsigned>(INAGG_R_KEY));
 }
 
+struct TakenBackKeyTest : JoinTest {
+    void prepare(Rank &rank) override {
+        const std::array<uint8_t, INAGG_KEY_BYTES> bytes = {1, 2, 3};
+        ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_KEY, bytes.data(), static_cast<int>(bytes.size())), 0);
+        ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_KEY, bytes.data(), 0), 0);
+    }
+};
+
+TEST_F(TakenBackKeyTest, ProvesNothingAndAsksForNoProof) {
+    EXPECT_EQ(inagg_hdr_proof(&sent), 0U);
+    answer_with([](auto &) {});
+    EXPECT_EQ(ranks[0].connect(2), 0);
+}
+
 TEST_F(JoinTest, EndedJobsResetTheSocket) {
     answer_with([](auto &) {});
     ASSERT_EQ(ranks[0].connect(2), 0);

@@ -687,7 +687,16 @@ static const struct inet_sock *udp_of(const struct socket *sock)
 	return NULL;
 }
 
-bool mock_is_owned(const struct socket *sock) { return udp_of(sock); }
+unsigned int mock_count_owned(const struct socket *sock)
+{
+	const struct inet_sock *udp;
+	unsigned int count = 0;
+
+	for (udp = n.udp; udp; udp = udp->next)
+		count += udp->sk.sk_socket == sock;
+	return count;
+}
+
 int mock_device_of(const struct socket *sock) { return udp_of(sock)->device; }
 
 void mock_set_racer(void (*function)(void)) { n.racer = function; }
