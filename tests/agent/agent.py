@@ -223,6 +223,15 @@ def until(true, what):
         time.sleep(0.02)
 
 
+def sweep_timers():
+    return ctl("status")["sweeps"]["timers"]
+
+
+def place_of(job):
+    """The port of its rank 0."""
+    return ctl("job", "show", str(job))["members"][0]["port"]
+
+
 def jobs():
     return {job["job"]: job for job in ctl("job", "list")}
 
@@ -304,6 +313,20 @@ def test_a_new_run_replaces_the_old(hosts):
         until(lambda: drops("GENERATION"), "the old run's packet is counted")
         sums(new, 0)
         sums(new, 1)
+
+
+def test_strangers_keep_no_job_alive(hosts):
+    with Agent("--idle-timeout=2"):
+        first = Worker(hosts[0], 0, size=1).join()
+        sums([first], 0)
+        stranger = Worker(hosts[2], 0, size=1, nonce=first.nonce)
+
+        def asks():
+            stranger.contribute(1, 1)
+            return Worker(hosts[1], 0, size=1).ask()
+
+        assert asks() == "TAKEN" and ctl("drops")
+        until(lambda: asks() == "CONFIG", "the rank that is silent has lost its place")
 
 
 def test_jobs_survive_the_agent(hosts):
@@ -504,7 +527,9 @@ def test_what_others_made_is_left_alone(_):
 
 def test_a_failed_restart_leaves_the_switch(hosts):
     subprocess.run(["ip", "link", "add", "x0", "type", "veth", "peer", "name", "x1"], check=True)
-    agent = Agent()
+    agent = Agent(DECIDES_EARLY)
+    timers = sweep_timers()
+    assert timers
     workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
     agent.kill()
     run(BUILD / "bin/inaggd", "--check", "--port=p0")
@@ -515,6 +540,7 @@ def test_a_failed_restart_leaves_the_switch(hosts):
         start_fails("--port=p0", "--address4=10.77.0.99", *options)
         sums(workers, 0)
         assert [port["port"] for port in ctl("status")["ports"]] == PORTS, options
+        assert sweep_timers() == timers, options
     second.stop()
     with Agent():
         sums(workers, 1)
@@ -527,7 +553,7 @@ def test_a_reload_that_cannot_be_is_refused(hosts):
     port = taken.getsockname()[1]
     try:
         config.write_text('job=["7:size=2"]\n')
-        with taken, Agent(f"--config={config}") as agent:
+        with taken, Agent(f"--config={config}", "--fresh=true") as agent:
             for wrong in ('job=["7:size=0"]', 'job=["7:size=3"]', 'slots=3', 'slotz=4096', 'address4="1.1.1.300"',
                           f"metrics={port}", f"web={port}",
                           "web=9401\nmetrics='0.0.0.0:9401'"):
@@ -536,8 +562,10 @@ def test_a_reload_that_cannot_be_is_refused(hosts):
                 agent.process.send_signal(signal.SIGHUP)
                 assert jobs()[7]["size"] == 2 and ctl("status")["agent"] == "running"
             config.write_text('job=["7:size=2", "8:size=2"]\n')
+            Worker(hosts[0], 0, elements=352).join()
             ctl("reload")
             until(lambda: set(jobs()) == {7, 8}, "the new configuration counts")
+            assert jobs()[7]["joined"] == 1, "and what ran goes on"
             assert Worker(hosts[0], 0, job=8, elements=352).ask() == "CONFIG"
     finally:
         config.unlink()
@@ -581,13 +609,19 @@ def test_one_agent_for_a_switch(_):
 
 def test_ports_come_and_go(hosts):
     subprocess.run(["ip", "link", "add", "q0", "type", "veth", "peer", "name", "q1"], check=True)
-    with Agent(ports=[*PORTS, "q0"]):
+    with Agent("--job=9:size=1,member=0@q0/10.77.0.99", ports=[*PORTS, "q0"]):
         workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        place = place_of(9)
         subprocess.run(["ip", "link", "del", "q0"], check=True)
         until(lambda: [port["port"] for port in ctl("status")["ports"]] == PORTS, "the lost port is forgotten")
         sums(workers, 0)
+        run("ip", "link", "set", "p0", "mtu", "1400")
+        until(lambda: Worker(hosts[1], 0, size=1, elements=352, job=10).ask() == "CONFIG" and jobs()[10]["elements"] < 352,
+              "a port's MTU counts, whoever else is gone")
+        run("ip", "link", "set", "p0", "mtu", "1500")
         subprocess.run(["ip", "link", "add", "q0", "type", "veth", "peer", "name", "q1"], check=True)
         until(lambda: attached("q0"), "a port that comes back is attached")
+        until(lambda: place_of(9) == "q0" == place, "and a member's place is there again")
     agent = Agent()
     workers = [Worker(hosts[rank], rank, size=3).join() for rank in range(3)]
     agent.kill()

@@ -56,6 +56,12 @@ void copy_own_address(const inagg_switch_settings &settings, inagg_uplink &uplin
         std::memcpy(uplink.own_address, settings.address6, 16);
 }
 
+// What has become of the packets that the job's ranks have sent. Anybody's are in stats.packets, and refused.
+uint64_t work_of(const inagg_stats &stats) {
+    return stats.additions + stats.duplicates + stats.replies + stats.waits + stats.restores + stats.late + stats.relayed +
+           stats.collisions + stats.partials;
+}
+
 // The index of a job's configured port.
 uint32_t port_index(const std::string &name) {
     uint32_t ifindex = if_nametoindex(name.c_str());
@@ -124,6 +130,7 @@ void Agent::take_over() {
             write_route(job);
         spdlog::info("job {}: taken over, {} of {} ranks", number, joined_count(job.members), job.record.size);
     }
+    sweeper_.begin();
     sweep();
 }
 
@@ -242,7 +249,7 @@ void Agent::apply_remove(const Outcome::Change &change) {
     maps_.delete_ports(index);
     maps_.put_key(index, {});
     devmaps_.erase(index);
-    last_packets_.erase(change.job);
+    last_work_.erase(change.job);
     last_joins_.erase(change.job);
     for (const inagg_port_key &key : maps_.port_keys(index))
         maps_.delete_port_ranks(key);
@@ -501,6 +508,8 @@ void Agent::port_gone(uint32_t ifindex) {
     link(ifindex, false);
 }
 
+void Agent::port_made_anew(uint32_t before, uint32_t ifindex) { apply(book_.port_made_anew(before, ifindex)); }
+
 void Agent::link(uint32_t ifindex, bool up) { apply(book_.link(ifindex, up, Clock::now())); }
 
 void Agent::tend() {
@@ -528,7 +537,7 @@ void Agent::keep_ports(const std::set<uint32_t> &present) {
 void Agent::poll_activity() {
     for (const auto &[number, job] : book_.jobs()) {
         const inagg_stats stats = maps_.stats(job.record.index);
-        if (std::exchange(last_packets_[number], stats.packets) != stats.packets)
+        if (std::exchange(last_work_[number], work_of(stats)) != work_of(stats))
             book_.heard(number, Clock::now());
         if (std::exchange(last_joins_[number], stats.joins) != stats.joins)
             book_.announced(number, Clock::now());

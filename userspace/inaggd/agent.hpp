@@ -48,6 +48,7 @@ public:
     void add_job(const JobSpec &spec);
     void remove_job(uint16_t number);
     void port_gone(uint32_t ifindex);
+    void port_made_anew(uint32_t before, uint32_t ifindex);
     // The port has a link now, or none.
     void link(uint32_t ifindex, bool up);
     // Moves jobs whose links have failed. Call it once in each tend_interval().
@@ -109,7 +110,7 @@ private:
     EventLimit events_by_port_;
     Reminders reminders_;
     Refusals refusals_;
-    std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
+    std::map<uint16_t, uint64_t> last_work_, last_joins_; // by job
     UpPorts up_ports_{};                                     // as in the map
 };
 

@@ -333,6 +333,12 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     if (want.stragglers.quorum > want.size)
         return refused(INAGG_R_SIZE,
                        fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
+    if (want.algorithm != INAGG_TRIO && want.stragglers != Stragglers{})
+        return refused(INAGG_R_POLICY, fmt::format("{} waits for all ranks: expiry, quorum and exclusion are trio's",
+                                                   algorithm_name(want.algorithm)));
+    if (want.stragglers.expiry_us && (want.stragglers.expiry_us < least_expiry_us || want.stragglers.expiry_us > most_expiry_us))
+        return refused(INAGG_R_POLICY, fmt::format("expiry {} us is not {} us to {} s", want.stragglers.expiry_us,
+                                                   least_expiry_us, most_expiry_us / 1'000'000));
     if (want.stragglers.exclude_ms && want.stragglers.exclude_ms < least_exclude_ms)
         return refused(INAGG_R_POLICY, fmt::format("ranks can be excluded after {} ms at the soonest", least_exclude_ms));
     if (want.stragglers.exclude_ms && !policy_.limits.excludes)
@@ -1038,6 +1044,17 @@ Outcome JobBook::port_gone(uint32_t ifindex) {
     for (auto [number, rank] : gone)
         if (auto job = jobs_.find(number); job != jobs_.end() && has_joined(job->second.members[rank]))
             vacate(number, job->second, rank, outcome);
+    return outcome;
+}
+
+Outcome JobBook::port_made_anew(uint32_t before, uint32_t ifindex) {
+    Outcome outcome{.verdict = Verdict::done};
+    for (auto &[number, job] : jobs_)
+        for (inagg_member &member : job.members)
+            if (member.flags & INAGG_MEMBER_RESERVED && member.ifindex == before) {
+                member.ifindex = ifindex;
+                outcome.changes.push_back({Kind::members, number, job.record});
+            }
     return outcome;
 }
 

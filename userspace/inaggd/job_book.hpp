@@ -203,6 +203,8 @@ public:
     Outcome remove(uint16_t number);
     // The device has gone, and who was behind it.
     Outcome port_gone(uint32_t ifindex);
+    // The port has come back under another number: its members' places are there.
+    Outcome port_made_anew(uint32_t before, uint32_t ifindex);
     // The port's link has come or failed.
     Outcome link(uint32_t ifindex, bool up, Time now);
     // What is to be done about links that are down, and what messages may have been lost; to be called in each

@@ -15,7 +15,6 @@ namespace inaggd {
 namespace {
 
 constexpr uint32_t max_pool = INAGG_MAX_SLOTS; // workers take no more
-constexpr uint32_t least_expiry_us = 100, most_expiry_us = 60'000'000;
 constexpr uint32_t least_exclude_us = least_exclude_ms * 1000, most_exclude_us = 3600'000'000;
 
 uint32_t parse_number(const std::string &text, const std::string &what, uint32_t low, uint32_t high) {

@@ -26,6 +26,8 @@ struct Stragglers {
     bool operator==(const Stragglers &) const = default;
 };
 
+// Each expiry takes sweeps, which keep a processor busy if they come too often.
+inline constexpr uint32_t least_expiry_us = 100, most_expiry_us = 60'000'000;
 // Ranks say that they are there four times in it.
 inline constexpr uint32_t least_exclude_ms = 1000;
 

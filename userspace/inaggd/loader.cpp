@@ -347,8 +347,10 @@ uint32_t Loader::attach(const std::string &port) {
     for (const AttachedPort &old : attached_ports(dir_)) {
         if (old.ifindex != ifindex)
             continue;
-        if (old.pin != pin) // the interface had another name
+        if (old.pin != pin) { // the interface had another name
             fs::rename(old.pin, pin);
+            unmeter(old.name);
+        }
         Fd link(bpf_obj_get(pin.c_str()));
         if (bpf_link_update(link.get(), program, nullptr) == 0)
             return ifindex;
@@ -371,7 +373,7 @@ uint32_t Loader::attach(const std::string &port) {
 }
 
 void Loader::detach(const std::string &port) {
-    unpin(meter_pin(dir_, port));
+    unmeter(port);
     unpin(port_pin(dir_, port));
 }
 
@@ -379,7 +381,7 @@ void Loader::detach(const std::string &port) {
 void Loader::meter(const std::string &port, uint32_t ifindex) const {
     constexpr auto tcx_egress = static_cast<bpf_attach_type>(47); // BPF_TCX_EGRESS, Linux 6.6
     const std::string pin = meter_pin(dir_, port);
-    unpin(pin);
+    unmeter(port);
     const Fd link(bpf_link_create(bpf_program__fd(skeleton_->progs.inagg_meter), static_cast<int>(ifindex), tcx_egress, nullptr));
     if (!link) {
         spdlog::info("port {}: its queue is told from this switch's packets alone: {} (before Linux 6.6)", port,
@@ -389,6 +391,8 @@ void Loader::meter(const std::string &port, uint32_t ifindex) const {
     if (bpf_obj_pin(link.get(), pin.c_str()))
         throw Error("{}: {}", pin, system_text(errno));
 }
+
+void Loader::unmeter(const std::string &port) const { unpin(meter_pin(dir_, port)); }
 
 void Loader::replace_pin(const char *name, int fd) const {
     fs::path path = fs::path(dir_) / name;

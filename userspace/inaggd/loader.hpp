@@ -54,6 +54,7 @@ public:
     void detach(const std::string &port);
     // Counts what the kernel itself sends by the port, whose rate is known, from Linux 6.6 on.
     void meter(const std::string &port, uint32_t ifindex) const;
+    void unmeter(const std::string &port) const;
     // Pins the new table of algorithms, which ends the old programs. Call when all ports are attached.
     void publish();
     // Detaches every port and removes the switch's pins: nothing is left but what others pinned.

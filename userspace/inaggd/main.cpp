@@ -292,7 +292,7 @@ private:
         return settings;
     }
 
-    void attach(const std::string &port) {
+    uint32_t attach(const std::string &port) {
         uint32_t ifindex = loader_.attach(port);
         attached_[ifindex] = port;
         if (const auto queue = plan_.queues.find(port); queue != plan_.queues.end()) {
@@ -300,9 +300,24 @@ private:
             loader_.meter(port, ifindex);
         } else {
             agent_->maps().delete_queue(ifindex);
+            loader_.unmeter(port);
         }
         const inagg::LogFields about{{"port", port}};
         spdlog::info("port {}: attached, MTU {}", port, mtu_of(port));
+        return ifindex;
+    }
+
+    // Packets of new jobs pass all ports that there are.
+    void follow_mtu() {
+        std::vector<std::string> ports;
+        for (const auto &[ifindex, port] : attached_)
+            ports.push_back(port);
+        try {
+            if (!ports.empty())
+                agent_->book().policy().mtu = smallest_mtu(ports);
+        } catch (const Error &) {
+            // one is just going; its own message follows
+        }
     }
 
     void link(bool gone, uint32_t ifindex, const std::string &name) {
@@ -311,13 +326,17 @@ private:
             const inagg::LogFields about{{"port", port->second}};
             spdlog::warn("port {}: the interface has gone; its ranks are forgotten", port->second);
             loader_.detach(port->second);
+            gone_[port->second] = ifindex;
             attached_.erase(port);
             agent_->maps().delete_queue(ifindex);
             agent_->port_gone(ifindex);
         } else if (!gone && port == attached_.end() &&
                    std::find(o_.ports.begin(), o_.ports.end(), name) != o_.ports.end()) {
             try {
-                attach(name);
+                const uint32_t now = attach(name);
+                if (const auto before = gone_.extract(name))
+                    agent_->port_made_anew(before.mapped(), now);
+                follow_mtu();
                 plan_.find_neighbours(o_);
                 agent_->book().policy().parents = plan_.parents;
                 agent_->book().policy().children = plan_.children;
@@ -325,11 +344,7 @@ private:
                 spdlog::error("{}", error.what());
             }
         } else if (!gone && port != attached_.end()) {
-            try {
-                agent_->book().policy().mtu = smallest_mtu(o_.ports);
-            } catch (const Error &) {
-                // another port is just going; its own message follows
-            }
+            follow_mtu();
         }
     }
 
@@ -348,6 +363,7 @@ private:
     Ring events_;
     Time events_end_{}; // when others come first
     std::map<uint32_t, std::string> attached_; // by ifindex
+    std::map<std::string, uint32_t> gone_;     // what the ports had that are to come back
     bool started_ = false;
 };
 

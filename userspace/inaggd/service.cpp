@@ -86,7 +86,7 @@ std::vector<std::string> reload_arguments(const std::vector<std::string> &argume
     std::vector<std::string> kept;
     for (size_t i = 0; i < arguments.size(); i++) {
         const std::string &argument = arguments[i];
-        if (argument == "--fresh" || argument.starts_with("--ready-fd="))
+        if (argument == "--fresh" || argument.starts_with("--fresh=") || argument.starts_with("--ready-fd="))
             continue;
         if (argument == "--ready-fd")
             i++;

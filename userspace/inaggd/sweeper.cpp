@@ -69,8 +69,12 @@ Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
       switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), mac_(mac) {
     if (!wake_)
         throw Error("eventfd: {}", system_text(errno));
-    start(settings_of({})); // timers of descriptors (canary) need no sweeps, but the address
     thread_ = std::thread(&Sweeper::run, this);
+}
+
+void Sweeper::begin() {
+    plan_ = {};
+    start(settings_of(plan_));
 }
 
 inagg_sweep_settings Sweeper::settings_of(const SweepPlan &plan) const {

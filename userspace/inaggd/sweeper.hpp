@@ -40,6 +40,8 @@ public:
     Sweeper(const Sweeper &) = delete;
     Sweeper &operator=(const Sweeper &) = delete;
 
+    // Stops the timers of an earlier process. Those of descriptors (canary) need no sweeps, but the address.
+    void begin();
     // Starts the timers anew, or stops them. They go on without this process.
     void sweep(const SweepPlan &plan);
     // One sweep at once, beside those of the timers.

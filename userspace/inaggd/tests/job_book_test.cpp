@@ -251,6 +251,18 @@ TEST_F(Book, ANewRunMayChooseAnotherAlgorithm) {
     EXPECT_EQ(job().stragglers, Stragglers{});
 }
 
+TEST_F(Book, AnExpiryKeepsNoProcessorBusyAndIsTriosAlone) {
+    for (const uint32_t expiry_us : {1u, least_expiry_us - 1, most_expiry_us + 1})
+        expect_refused(join(trio(0, {.expiry_us = expiry_us})), INAGG_R_POLICY);
+    for (const Stragglers stragglers : {Stragglers{.expiry_us = 10000}, {.quorum = 1}, {.exclude_ms = least_exclude_ms}}) {
+        Worker w = trio(0, stragglers);
+        w.algorithm = INAGG_SWITCHML;
+        expect_refused(join(w), INAGG_R_POLICY);
+    }
+    EXPECT_FALSE(has(7));
+    expect_done(join(trio(0, {.expiry_us = least_expiry_us})));
+}
+
 TEST_F(Book, AQuorumIsNoLargerThanTheJob) {
     expect_refused(join(trio(0, {.quorum = 3})), INAGG_R_SIZE);
     EXPECT_FALSE(has(7));
