@@ -7,6 +7,7 @@ The rest is in test_matrix.py.
 import pytest
 
 from allreduce import DTYPES, QUICK, TRANSPORTS, allreduce, assert_lossy
+from netns import netns
 
 SIZES = ("-b", "4K", "-e", "256K", "-f", 8, *QUICK)
 SMALL = ("-b", "4K", "-e", "64K", "-f", 16, *QUICK)
@@ -83,3 +84,12 @@ def test_same_bits_in_every_run_and_transport(tmp_path):
             for transport, options in (("udp", ()), ("udp", ("--loss", 0.05)), ("xdp", ()), ("afxdp", ()))]
     assert all(hashes == runs[0] for hashes in runs)
     assert allreduce(tmp_path, 4, *SMALL, "--seed", 8).hashes() != runs[0]
+
+
+@pytest.mark.parametrize("arguments, complaint", [
+    ("--straggle 2:1ms", "--straggle: there is no rank 2: give 0 to 1"),
+    (">/dev/full", "not all results could be written to standard output"),
+])
+def test_what_cannot_be_is_said(tmp_path, arguments, complaint):
+    run = netns(tmp_path, "--workers", 2, "--", "sh", "-c", f"exec inagg-perf allreduce -b 4K -e 4K -n 1 {arguments}")
+    assert run.status == 1 and complaint in run.error

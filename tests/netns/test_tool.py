@@ -129,6 +129,12 @@ def test_reader_that_goes_away_ends_the_run():
     assert time.monotonic() - started < 60
 
 
+def test_a_rank_that_writes_without_end_holds_up_nothing(tmp_path):
+    run = subprocess.run([*netns_command("--workers", 1, *NO_SWITCH, "--timeout", "1s", "--", "yes")], stdout=subprocess.DEVNULL,
+                         stderr=subprocess.PIPE, text=True, timeout=60)
+    assert run.returncode == 124 and "not finished in 1 s" in run.stderr
+
+
 # What a rank sees
 
 

@@ -4,7 +4,7 @@
 // simulate --seeds A..B --mutation NAME   succeed if a seed in the range notices the broken rule
 #include "simulation.hpp"
 
-#include <CLI/CLI.hpp>
+#include <common/words.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -115,12 +115,12 @@ int main(int argc, char **argv) {
     auto *one = app.add_option("--seed", options.seed, "One seed");
     app.add_option("--algorithm", options.algorithm,
                    "switchml, trio, atp or panama, which are always on a tree, or canary, always on leaves and spines")
-        ->transform(CLI::CheckedTransformer(algorithms));
+        ->transform(inagg::one_of(algorithms));
     app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
         ->check(CLI::Range(1, 64));
     app.add_flag("--tree", options.tree, "Jobs on a random tree of switches");
     app.add_option("--mutation", options.mutation, "Break this rule; succeed if it is noticed")
-        ->transform(CLI::CheckedTransformer(mutations));
+        ->transform(inagg::one_of(mutations));
     app.add_flag("--verbose", options.verbose, "Print every event");
     Range range;
     try {

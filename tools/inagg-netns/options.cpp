@@ -2,8 +2,8 @@
 #include "options.hpp"
 
 #include "background.hpp"
+#include "common/words.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -222,7 +222,7 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option("--launcher", options.asked_launcher,
                    "Who starts the ranks: none, COMMAND is run once for each; torchrun, COMMAND is run on each host and starts its "
                    "ranks; mpirun, COMMAND is run on the first host and starts all. By COMMAND's name if not given")
-        ->transform(CLI::CheckedTransformer(launchers).description("none|torchrun|mpirun"));
+        ->transform(inagg::one_of(launchers));
     run.add_option("command", options.command, "Command and arguments, after --")->required();
 }
 

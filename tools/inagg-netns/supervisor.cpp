@@ -172,7 +172,9 @@ int Supervisor::supervise() {
         wait_for_events();
     }
     for (Stream &stream : streams_) {
-        read_stream(stream); // what is left, without waiting for others that hold the pipe
+        while (read_stream(stream)) {
+            // what is left, without waiting for others that hold the pipe
+        }
     }
     return status_;
 }
@@ -509,33 +511,34 @@ void Supervisor::wait_for_events(int extra) {
     run_due_timers();
 }
 
-// Shows whole lines; a carriage return ends a line too, so that progress bars move.
-void Supervisor::read_stream(Stream &stream) {
+// Once, so that who writes without end keeps nothing else waiting. False: there is no more now.
+bool Supervisor::read_stream(Stream &stream) {
     char buffer[65536];
-    for (;;) {
-        const ssize_t got = read(stream.fd.get(), buffer, sizeof buffer);
-        if (got < 0) {
-            if (errno != EAGAIN) {
-                stream.fd.reset();
-            }
-            return;
-        }
-        if (got == 0) {
-            break;
-        }
+    const ssize_t got = read(stream.fd.get(), buffer, sizeof buffer);
+    if (got > 0) {
         stream.partial.append(buffer, got);
-        size_t end;
-        while ((end = stream.partial.find_first_of("\n\r")) != std::string::npos ||
-               stream.partial.size() > longest_line) {
-            end = std::min(end, stream.partial.size() - 1) + 1;
-            show(stream, std::string_view(stream.partial).substr(0, end));
-            stream.partial.erase(0, end);
-        }
+        show_lines(stream);
+        return true;
+    }
+    if (got < 0 && errno == EAGAIN) {
+        return false;
     }
     if (!stream.partial.empty()) {
         show(stream, stream.partial + "\n");
     }
     stream.fd.reset();
+    return false;
+}
+
+// Whole ones; a carriage return ends a line too, so that progress bars move.
+void Supervisor::show_lines(Stream &stream) {
+    std::string_view left = stream.partial;
+    for (size_t end; (end = left.find_first_of("\n\r")) != std::string_view::npos || left.size() > longest_line;
+         left.remove_prefix(end)) {
+        end = std::min(end, left.size() - 1) + 1;
+        show(stream, left.substr(0, end));
+    }
+    stream.partial.erase(0, stream.partial.size() - left.size());
 }
 
 void Supervisor::show(const Stream &stream, std::string_view text) {

@@ -89,7 +89,8 @@ private:
     void run_due_timers();
     int poll_timeout() const;
     void wait_for_events(int extra = -1); // returns also when `extra` is readable
-    void read_stream(Stream &stream);
+    bool read_stream(Stream &stream);
+    void show_lines(Stream &stream);
     void show(const Stream &stream, std::string_view text);
     void read_signals();
     void reap();

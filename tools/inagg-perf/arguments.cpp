@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "arguments.hpp"
 
-#include <CLI/CLI.hpp>
+#include <common/words.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -29,14 +29,6 @@ template <typename Value> const char *find_name(const std::map<std::string, Valu
         if (candidate == value)
             return name.c_str();
     return "?";
-}
-
-// In --help, where completion finds them.
-template <typename Value> std::string values_of(const std::map<std::string, Value> &names) {
-    std::string list;
-    for (const auto &[name, value] : names)
-        list += (list.empty() ? "{" : ",") + name;
-    return list + "}";
 }
 
 struct Range {
@@ -168,7 +160,7 @@ Arguments parse_arguments(int argc, char **argv) {
     app.set_version_flag("--version", inagg_version());
     app.add_option("collective", args.collective, "What to measure")
         ->required()
-        ->transform(CLI::CheckedTransformer(collectives).description(values_of(collectives)));
+        ->transform(inagg::one_of(collectives));
     app.add_option("-b,--begin", range.first, "Smallest size in bytes: 4, 4K, 64M; default 4K")
         ->transform(CLI::AsSizeValue(false).description(""))
         ->transform(CLI::Validator("").operation(check_sign));
@@ -187,11 +179,11 @@ Arguments parse_arguments(int argc, char **argv) {
     app.add_option("-d,--dtype", matrix.dtypes, "Type of the elements, or several with commas; default float32")
         ->delimiter(',')
         ->allow_extra_args(false)
-        ->transform(CLI::CheckedTransformer(dtypes).description(values_of(dtypes)));
+        ->transform(inagg::one_of(dtypes));
     app.add_option("-o,--op", matrix.ops, "Operator, or several; avg: the sum divided by the ranks in it; default sum")
         ->delimiter(',')
         ->allow_extra_args(false)
-        ->transform(CLI::CheckedTransformer(operators).description(values_of(operators)));
+        ->transform(inagg::one_of(operators));
     app.add_option("--inflight", args.inflight, "Tensors in flight (allreduce); default 1")
         ->check(CLI::Range(1, 1024));
     app.add_option("--tensors", args.tensors,

@@ -14,6 +14,7 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -233,6 +234,9 @@ private:
 // True if every element of every size was right on every rank.
 bool run(const Arguments &args) {
     Communicator comm;
+    if (args.straggler && args.straggler->rank >= comm.size())
+        throw std::invalid_argument(
+            fmt::format("--straggle: there is no rank {}: give 0 to {}", args.straggler->rank, comm.size() - 1));
     Report report(args, comm);
     bool printing = comm.rank() == 0, right = true;
     uint64_t wrong = 0;
@@ -259,7 +263,10 @@ bool run(const Arguments &args) {
 int main(int argc, char **argv) {
     perf::Arguments args = perf::parse_arguments(argc, argv);
     try {
-        return perf::run(args) ? 0 : 1;
+        const bool right = perf::run(args);
+        if (std::fflush(stdout) || std::ferror(stdout))
+            throw std::runtime_error("not all results could be written to standard output");
+        return right ? 0 : 1;
     } catch (const std::exception &error) {
         fmt::print(stderr, "inagg-perf: {}\n", error.what());
         return 1;

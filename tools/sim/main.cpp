@@ -3,8 +3,7 @@
 #include "experiment.hpp"
 
 #include <common/units.hpp>
-
-#include <CLI/CLI.hpp>
+#include <common/words.hpp>
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -55,7 +54,7 @@ void add_options(CLI::App &app, Arguments &a) {
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--algorithm", o.algorithms, "switchml, atp, trio, panama, canary or ring; several, by commas: jobs take them in turn")
         ->delimiter(',')
-        ->transform(CLI::CheckedTransformer(algorithms));
+        ->transform(inagg::one_of(algorithms));
     app.add_flag("!--uncontrolled", o.controlled, "panama, atp: ranks take no notice of marks");
     app.add_option("--aggregators", o.aggregators, "atp: of each switch, for all jobs")->check(CLI::Range(1, 65536));
     app.add_option("--records", o.records, "trio: of each switch, for all jobs; a power of two");
@@ -69,7 +68,7 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--ranks", o.ranks, "Hosts that take part in some job; default: all");
     app.add_option("--jobs", o.jobs, "They are shared out over so many jobs, which run at once")->check(CLI::Range(1, 64));
     app.add_option("--placement", o.placement, "packed: a job's ranks are on as few leaves as may be; scattered: anywhere")
-        ->transform(CLI::CheckedTransformer(placements));
+        ->transform(inagg::one_of(placements));
     app.add_option("--size", o.bytes, "Bytes of each job's tensor")->transform(CLI::AsSizeValue(false));
     app.add_option("--elements", o.elements, "Elements of a packet")->check(CLI::Range(INAGG_CHUNK, INAGG_MAX_ELEMENTS));
     app.add_option("--slots", o.slots, "Blocks in flight, of each tree; a power of two")->check(CLI::Range(1, 65536));
@@ -79,14 +78,14 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_flag("--overtake", o.results_overtake, "canary: results do not wait in hosts' queues for elements before them");
     app.add_option("--rto-floor", a.rto_floor, "Least time before a rank takes a block for lost");
     app.add_option("--background", o.background, "What hosts without a job send: none, permutation, uniform, or rank: to one of the first job, without end")
-        ->transform(CLI::CheckedTransformer(patterns));
+        ->transform(inagg::one_of(patterns));
     app.add_option("--senders", o.senders, "Hosts that send it, at most");
     app.add_option("--message", o.message_bytes, "Bytes that such a host sends before it takes another peer")
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--window", o.window_bytes, "Bytes in flight of such a host, and of a ring's")->transform(CLI::AsSizeValue(false));
     app.add_flag("--dctcp", o.reacts, "The ring's and the background's messages heed marks");
     app.add_option("--flows", o.load.sizes, "Flows between all hosts, by DCTCP: none, websearch, datamining or both, half of each")
-        ->transform(CLI::CheckedTransformer(distributions));
+        ->transform(inagg::one_of(distributions));
     app.add_option("--load", o.load.share, "Of hosts' links, that these flows are meant to take")->check(CLI::Range(0.001, 1.0));
     app.add_option("--largest-flow", o.load.largest, "Longer ones are cut")->transform(CLI::AsSizeValue(false));
     app.add_option("--iterations", o.iterations, "Allreduces of each job, one after the other")->check(CLI::PositiveNumber);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "log.hpp"
 
-#include <CLI/CLI.hpp>
+#include "words.hpp"
+
 #include <fmt/chrono.h>
 #include <spdlog/formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -54,7 +55,7 @@ void add_log_format(CLI::App &app, LogFormat &format) {
     const std::map<std::string, LogFormat> names = {{"text", LogFormat::text}, {"json", LogFormat::json}};
     app.add_option("--log-format", format,
                    "text, or json: a line is an object with time, level, message and what it is about")
-        ->transform(CLI::CheckedTransformer(names).description("text|json"))
+        ->transform(one_of(names))
         ->default_str("text");
 }
 

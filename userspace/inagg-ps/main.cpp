@@ -2,6 +2,7 @@
 // inagg-ps: sums what ranks and switches send to it, in user space. The server of algorithm atp; with no switch at all,
 // the aggregator.
 #include "common/log.hpp"
+#include "common/words.hpp"
 #include "error.hpp"
 #include "http_address.hpp"
 #include "links.hpp"
@@ -12,7 +13,6 @@
 
 #include <inagg/core/packet.h>
 
-#include <CLI/CLI.hpp>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
@@ -69,7 +69,7 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--aggregators", o.indices, "atp: which ones blocks use; others than hashed are for comparison")
-        ->transform(CLI::CheckedTransformer(index_names));
+        ->transform(inagg::one_of(index_names));
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=atp,checked,"
                    "key-file=/etc/inagg/7.key,member=0@any/10.77.0.10,...")

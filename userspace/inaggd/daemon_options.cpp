@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "daemon_options.hpp"
 
+#include "common/words.hpp"
 #include "error.hpp"
 #include "http_address.hpp"
 #include "power_of_two.hpp"
@@ -66,11 +67,10 @@ void describe(CLI::App &app, Options &o) {
                    "canary: by which parent a sum goes that has no rank of its own here to go to: default "
                    "(by its block, while that "
                    "port's queue is short), ecmp (by its block), flowlet, or least (the shortest queue)")
-        ->transform(
-            CLI::CheckedTransformer(std::map<std::string, inagg_up_policy>{{"default", INAGG_UP_DEFAULT},
-                                                                           {"ecmp", INAGG_UP_ECMP},
-                                                                           {"flowlet", INAGG_UP_FLOWLET},
-                                                                           {"least", INAGG_UP_LEAST}}))
+        ->transform(inagg::one_of<inagg_up_policy>({{"default", INAGG_UP_DEFAULT},
+                                                    {"ecmp", INAGG_UP_ECMP},
+                                                    {"flowlet", INAGG_UP_FLOWLET},
+                                                    {"least", INAGG_UP_LEAST}}))
         ->default_str("default");
     app.add_option("--sweepers", o.sweepers, "timers that look for trio blocks whose ranks do not come")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))

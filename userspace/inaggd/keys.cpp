@@ -2,10 +2,10 @@
 #include "keys.hpp"
 
 #include "common/fd.hpp"
+#include "common/secrets.hpp"
 #include "error.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,8 +16,6 @@
 
 namespace inaggd {
 namespace {
-
-constexpr off_t most_bytes = 1 << 20;
 
 // Messages name places, not what is there: they end in logs.
 template <typename Number> Number parse(std::string_view text, int base, const std::string &where) {
@@ -41,25 +39,12 @@ inagg_mac_key parse_key(std::string_view hex, const std::string &where) {
     return key;
 }
 
-// Who can read it can join.
-void need_private(int fd, const std::string &path) {
-    struct stat about;
-    if (fstat(fd, &about))
-        throw Error("key file {}: {}", path, system_text(errno));
-    if (!S_ISREG(about.st_mode) || about.st_size > most_bytes)
-        throw Error("key file {}: not a file of keys", path);
-    if (about.st_uid != 0 && about.st_uid != geteuid())
-        throw Error("key file {}: it belongs to user {}, who could change it: chown root {}", path, about.st_uid, path);
-    if (about.st_mode & (S_IRWXG | S_IRWXO))
-        throw Error("key file {}: others than its owner may use it (mode {:04o}): chmod 600 {}", path,
-                    about.st_mode & 07777, path);
-}
-
 std::string read_private(const std::string &path) {
     const inagg::Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd)
         throw Error("key file {}: {}", path, system_text(errno));
-    need_private(fd.get(), path);
+    if (const std::string why = inagg::objection_to_secrets(fd.get()); !why.empty()) // who can read it can join
+        throw Error("key file {}: {}", path, why);
     std::string text;
     char buffer[4096];
     ssize_t bytes;

@@ -39,7 +39,10 @@ TEST(ArgumentsDeathTest, RefusesAveragesOfIntegersAndStragglersOfNoTime) {
 }
 
 TEST(ArgumentsDeathTest, RefusesTypesThatAreNone) {
-    expect_refused({"allreduce", "-d", "int32,int64"}, "--dtype: .*int64");
+    expect_refused({"allreduce", "-d", "int32,int64"}, "--dtype: int64 not in .bfloat16,float16,float32,int32.");
+    expect_refused({"allreduce", "-d", "0"}, "--dtype: 0 not in"); // what int32 is to the C API
+    expect_refused({"allreduce", "-o", "prod"}, "--op: prod not in .avg,max,min,sum.");
+    expect_refused({"gather"}, "collective: gather not in .allreduce,barrier,broadcast,reduce.");
     expect_refused({"allreduce", "-d", "float32,int32", "-o", "sum,avg"}, "--op: avg of int32");
     expect_refused({"broadcast", "-o", "max"}, "--op: a broadcast and a barrier have none");
 }

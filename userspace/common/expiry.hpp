@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a trio job may ask for: each expiry takes sweeps, which keep a processor busy if they come too often.
+#pragma once
+
+#include <cstdint>
+
+namespace inagg {
+
+inline constexpr uint32_t least_expiry_us = 100, most_expiry_us = 60'000'000;
+
+} // namespace inagg
