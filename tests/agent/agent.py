@@ -315,6 +315,16 @@ def test_a_new_run_replaces_the_old(hosts):
         sums(new, 1)
 
 
+def test_records_are_swept_whatever_the_job_waits_for(hosts):
+    with Agent():
+        Worker(hosts[0], 0, size=1).join()
+        assert not sweep_timers()
+        trio = Worker(hosts[1], 0, size=1, algorithm=TRIO, job=8).join()
+        until(sweep_timers, "a block that nobody has the result of is not kept for good")
+        trio.leave()
+        until(lambda: not sweep_timers(), "nothing is swept for nobody")
+
+
 def test_strangers_keep_no_job_alive(hosts):
     with Agent("--idle-timeout=2"):
         first = Worker(hosts[0], 0, size=1).join()

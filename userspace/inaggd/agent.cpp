@@ -56,6 +56,9 @@ void copy_own_address(const inagg_switch_settings &settings, inagg_uplink &uplin
         std::memcpy(uplink.own_address, settings.address6, 16);
 }
 
+// For jobs that wait for all ranks: a block that nobody has the result of is given up after many sweeps, and its record free.
+constexpr uint32_t forgetting_us = 100'000;
+
 // What has become of the packets that the job's ranks have sent. Anybody's are in stats.packets, and refused.
 uint64_t work_of(const inagg_stats &stats) {
     return stats.additions + stats.duplicates + stats.replies + stats.waits + stats.restores + stats.late + stats.relayed +
@@ -479,7 +482,7 @@ void Agent::say_to(const Address &to, uint16_t port, const Words &words) {
 void Agent::sweep() {
     std::vector<uint32_t> expiries;
     for (const auto &[number, job] : book_.jobs())
-        expiries.push_back(job.stragglers.expiry_us);
+        expiries.push_back(has_records(job.record) && !job.stragglers.expiry_us ? forgetting_us : job.stragglers.expiry_us);
     const SweepPlan plan = plan_sweeps(expiries, sweeping_.sweepers, sweeping_.per_expiry);
     if (plan == sweeper_.plan())
         return;

@@ -35,6 +35,14 @@ Request request_of(const inagg_event &event) {
                            .exclude_ms = be32toh(event.join.exclude_ms)}};
 }
 
+// One result is for all ranks: a switch writes its headers once. 0: who has joined uses the sender's family.
+uint8_t other_family(const JobState &job, const inagg_event &event) {
+    for (const inagg_member &member : job.members)
+        if (has_joined(member) && member.family != event.family)
+            return member.family;
+    return 0;
+}
+
 // A rank that names no time and no quorum takes the job's.
 bool same_algorithm(const JobState &job, const Request &want) {
     bool any = want.stragglers == Stragglers{};
@@ -685,6 +693,10 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
                            now);
     if (!same_algorithm(job, want))
         return refuse_late(event, INAGG_R_ALGORITHM, other_algorithm(job, want), now);
+    if (const uint8_t family = other_family(job, event); family && !policy_.server)
+        return refuse_late(event, INAGG_R_ADDRESS,
+                           fmt::format("it uses IPv{}, and others of the job IPv{}: give all ranks addresses of one family",
+                                       event.family, family), now);
     if (want.elements < job.record.elements)
         return refuse_late(event, INAGG_R_MTU,
                            fmt::format("job has {} elements per packet, this rank's MTU allows {}",

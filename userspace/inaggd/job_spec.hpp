@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #pragma once
 
+#include "common/expiry.hpp"
 #include "names.hpp"
 
 #include <cstdint>
@@ -26,8 +27,7 @@ struct Stragglers {
     bool operator==(const Stragglers &) const = default;
 };
 
-// Each expiry takes sweeps, which keep a processor busy if they come too often.
-inline constexpr uint32_t least_expiry_us = 100, most_expiry_us = 60'000'000;
+using inagg::least_expiry_us, inagg::most_expiry_us;
 // Ranks say that they are there four times in it.
 inline constexpr uint32_t least_exclude_ms = 1000;
 

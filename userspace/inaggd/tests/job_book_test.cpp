@@ -251,6 +251,17 @@ TEST_F(Book, ANewRunMayChooseAnotherAlgorithm) {
     EXPECT_EQ(job().stragglers, Stragglers{});
 }
 
+TEST_F(Book, AJobHasAddressesOfOneFamily) {
+    join(Worker::of(0));
+    inagg_event event = Worker::of(1).event();
+    event.family = 6;
+    event.address[0] = 0xfd;
+    expect_ignored(book.join(event, now));
+    now += 2 * patience;
+    expect_refused(book.join(event, now), INAGG_R_ADDRESS);
+    expect_done(join(Worker::of(1)));
+}
+
 TEST_F(Book, AnExpiryKeepsNoProcessorBusyAndIsTriosAlone) {
     for (const uint32_t expiry_us : {1u, least_expiry_us - 1, most_expiry_us + 1})
         expect_refused(join(trio(0, {.expiry_us = expiry_us})), INAGG_R_POLICY);
