@@ -139,7 +139,8 @@ int inagg_join(const inagg_options *options, inagg_comm **comm);
 
 /**
  * Leave the job and free @comm, also after errors.  Waits for operations under way, and with canary until all ranks leave or
- * nobody has needed this one for 5 s, at most the timeout each; their requests become invalid.  NULL is allowed.
+ * nobody has needed this one for 5 s, at most the timeout each; inagg_wait() still tells what became of them, and frees their
+ * requests.  NULL is allowed.
  * In a child of fork() it does nothing: the parent is in the job, and other calls give INAGG_ECLOSED there.
  */
 int inagg_leave(inagg_comm *comm);

@@ -104,4 +104,7 @@ def test_key_in_a_file(tmp_path):
     file = tmp_path / "key"
     file.write_text(KEY["INAGG_KEY"] + "\n")
     run = netns(tmp_path, "--workers", 2, "--", *perf("int32"), environment={"INAGG_KEY_FILE": str(file)})
+    assert run.status != 0 and "others than its owner may use it (mode 0644): chmod 600" in run.error
+    file.chmod(0o600)
+    run = netns(tmp_path, "--workers", 2, "--", *perf("int32"), environment={"INAGG_KEY_FILE": str(file)})
     assert run.status == 0 and wrong(run) == 0

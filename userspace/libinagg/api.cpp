@@ -26,10 +26,11 @@ struct inagg_comm {
     explicit inagg_comm(const inagg_options &options) : communicator(options) {}
     Communicator communicator;
     const pid_t owner = getpid(); // a child of fork() has neither its threads nor a membership
+    std::shared_ptr<inagg_comm> own; // until inagg_leave(): its requests may be there for longer
 };
 
 struct inagg_request {
-    inagg_comm *comm;
+    std::shared_ptr<inagg_comm> comm;
     Communicator::Handle operation;
 };
 
@@ -158,7 +159,7 @@ template <typename Begin> int requested(inagg_comm *comm, inagg_request **reques
         require(request, "the request is NULL");
         *request = nullptr;
         require_comm(comm);
-        auto handle = std::make_unique<inagg_request>(inagg_request{comm, nullptr});
+        auto handle = std::make_unique<inagg_request>(inagg_request{comm->own, nullptr});
         handle->operation = begin();
         comm->communicator.test(*handle->operation); // sends the first blocks
         *request = handle.release();
@@ -189,17 +190,17 @@ int inagg_join(const inagg_options *options, inagg_comm **comm) {
     return guarded([&] {
         require(options && comm, "the options or the result are NULL");
         *comm = nullptr;
-        *comm = new inagg_comm(*options);
+        const auto made = std::make_shared<inagg_comm>(*options);
+        made->own = made;
+        *comm = made.get();
     });
 }
 
 int inagg_leave(inagg_comm *comm) {
-    std::unique_ptr<inagg_comm> owned(comm);
-    if (owned && owned->owner != getpid())
-        owned.release(); // it is the parent's, who goes on with it: what this process has of it goes with its memory
-    if (!owned)
+    if (!comm || comm->owner != getpid()) // the parent's, who goes on with it: what a child has of it goes with its memory
         return INAGG_OK;
-    return guarded([&] { owned->communicator.leave(); });
+    const auto own = std::move(comm->own);
+    return guarded([&] { own->communicator.leave(); });
 }
 
 uint16_t inagg_rank(const inagg_comm *comm) { return comm->communicator.rank(); }
@@ -255,7 +256,7 @@ int inagg_wait(inagg_request *request) {
     return guarded([&] {
         require(request, "the request is NULL");
         const std::unique_ptr<inagg_request> owned(request);
-        require_comm(owned->comm);
+        require_comm(owned->comm.get());
         finish(owned->comm->communicator, owned->operation);
     });
 }
@@ -265,7 +266,7 @@ int inagg_test(inagg_request *request) {
     guarded([&] {
         if (!request)
             return;
-        require_comm(request->comm);
+        require_comm(request->comm.get());
         finished = request->comm->communicator.test(*request->operation);
     });
     return finished;

@@ -19,8 +19,8 @@ constexpr std::size_t entry_words = sizeof(RingEntry) / sizeof(int32_t);
 
 } // namespace
 
-BySize::BySize(const inagg_options &options, std::unique_ptr<Carrier> aggregated)
-    : options_(options), aggregated_(std::move(aggregated)), ring_(options) {}
+BySize::BySize(const inagg_options &options, std::unique_ptr<Ring> ring, std::unique_ptr<Carrier> aggregated)
+    : options_(options), aggregated_(std::move(aggregated)), ring_(std::move(ring)) {}
 
 bool BySize::is_small(const Call &call) const {
     if (call.kind != Call::Kind::reduction && call.kind != Call::Kind::broadcast)
@@ -29,7 +29,7 @@ bool BySize::is_small(const Call &call) const {
 }
 
 Handle BySize::prepare(const Call &call) {
-    return is_small(call) ? ring_.prepare(call) : aggregated_->prepare(call);
+    return is_small(call) ? ring_->prepare(call) : aggregated_->prepare(call);
 }
 
 void BySize::start(const Handle &operation) {
@@ -37,7 +37,7 @@ void BySize::start(const Handle &operation) {
         introduce();
     operations_.push_back(operation);
     if (is_small(operation->call))
-        ring_.start(operation);
+        ring_->start(operation);
     else
         aggregated_->start(operation);
 }
@@ -46,7 +46,7 @@ void BySize::start(const Handle &operation) {
 // call of a rank that has no ring, a minimum is less likely than a sum.
 void BySize::introduce() {
     words_.assign(options_.size * entry_words, INT32_MAX);
-    std::memcpy(&words_[options_.rank * entry_words], &ring_.own(), sizeof(RingEntry));
+    std::memcpy(&words_[options_.rank * entry_words], &ring_->own(), sizeof(RingEntry));
     Call call;
     call.kind = Call::Kind::reduction;
     call.send = call.recv = words_.data();
@@ -61,7 +61,7 @@ void BySize::meet() {
     introduction_->check();
     std::vector<RingEntry> entries(options_.size);
     std::memcpy(entries.data(), words_.data(), words_.size() * sizeof(words_[0]));
-    if (entries[options_.rank] != ring_.own())
+    if (entries[options_.rank] != ring_->own())
         throw Error(INAGG_EINVAL, "job {}: the ranks' calls differ ({})", options_.job, first_calls);
     for (uint16_t rank = 0; rank < options_.size; rank++)
         if (entries[rank].aggregate_from != options_.aggregate_from)
@@ -69,7 +69,7 @@ void BySize::meet() {
                         "job {}: INAGG_AGGREGATE_FROM is {} bytes on rank {} and {} on rank {}: give it the same value on "
                         "all ranks",
                         options_.job, options_.aggregate_from, options_.rank, entries[rank].aggregate_from, rank);
-    ring_.meet(entries);
+    ring_->meet(entries);
 }
 
 bool BySize::progress(std::chrono::nanoseconds wait) {
@@ -77,7 +77,7 @@ bool BySize::progress(std::chrono::nanoseconds wait) {
         return true;
     if (wait <= 0ns)
         return false;
-    if (ring_.idle())
+    if (ring_->idle())
         return aggregated_->progress(wait);
     sleep(wait);
     return move();
@@ -87,7 +87,7 @@ bool BySize::move() {
     bool came = aggregated_->progress(0ns);
     if (introduction_ && introduction_->done() && !met_)
         meet();
-    came |= ring_.move();
+    came |= ring_->move();
     while (!operations_.empty() && operations_.front()->done())
         operations_.pop_front();
     return came;
@@ -100,13 +100,13 @@ void BySize::sleep(std::chrono::nanoseconds wait) const {
     const auto longest = std::min<std::chrono::nanoseconds>(wait, tells ? 1ms : 100us);
     const timespec timeout{0, static_cast<long>(longest.count())};
     std::vector<pollfd> polled = {{aggregated_->descriptor(), POLLIN, 0}};
-    ring_.poll_for(polled);
+    ring_->poll_for(polled);
     ppoll(polled.data(), polled.size(), &timeout, nullptr);
 }
 
 std::optional<std::string> BySize::stall() const {
     if (met_ && !operations_.empty() && is_small(operations_.front()->call))
-        return ring_.stall();
+        return ring_->stall();
     std::optional<std::string> why = aggregated_->stall();
     if (why && !met_)
         *why += fmt::format(" ({})", first_calls);

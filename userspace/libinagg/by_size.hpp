@@ -15,7 +15,7 @@ namespace inagg {
 
 class BySize final : public Carrier {
 public:
-    BySize(const inagg_options &options, std::unique_ptr<Carrier> aggregated);
+    BySize(const inagg_options &options, std::unique_ptr<Ring> ring, std::unique_ptr<Carrier> aggregated);
 
     std::string_view name() const override { return aggregated_->name(); }
     Handle prepare(const Call &call) override;
@@ -40,7 +40,7 @@ private:
 
     const inagg_options options_;
     std::unique_ptr<Carrier> aggregated_;
-    Ring ring_;
+    const std::unique_ptr<Ring> ring_;
     std::deque<Handle> operations_; // started, in call order
     std::vector<int32_t> words_;    // all ranks' RingEntry
     Handle introduction_;           // the operation that gathers them

@@ -145,14 +145,17 @@ void leave_all(const std::vector<std::unique_ptr<Carrier>> &trees) {
 }
 
 std::unique_ptr<Carrier> make_carrier(const inagg_options &options, std::string &note) {
+    std::unique_ptr<Ring> ring; // it may fail: before others count on this rank
+    if (options.aggregate_from && options.size > 1)
+        ring = std::make_unique<Ring>(options);
     std::vector<std::unique_ptr<Carrier>> trees = make_trees(options, note);
     std::unique_ptr<Carrier> carrier;
     if (trees.size() == 1)
         carrier = std::move(trees[0]);
     else
         carrier = std::make_unique<Forest>(options, std::move(trees));
-    if (options.aggregate_from && options.size > 1)
-        carrier = std::make_unique<BySize>(options, std::move(carrier));
+    if (ring)
+        carrier = std::make_unique<BySize>(options, std::move(ring), std::move(carrier));
     return std::make_unique<Wide>(options, std::move(carrier));
 }
 

@@ -124,6 +124,16 @@ Error not_joined(const inagg_options &options, const JoinReceiver &heard) {
     return heard.unproven ? no_proof(options, *heard.unproven) : no_switch(options);
 }
 
+// Who hears no results is not in the job.
+void join_group(PacketIo &io, const Membership &membership, const inagg_config &config) {
+    try {
+        io.join_group(config.group, inagg_swap16(config.group_port));
+    } catch (const Error &) {
+        leave(io, membership);
+        throw;
+    }
+}
+
 inagg_mac_key join_key_of(const inagg_options &options) {
     return options.join_key[0] ? inagg_mac_key_of(LinearCheck::parse_key(options.join_key).data()) : inagg_mac_key{};
 }
@@ -227,9 +237,9 @@ Membership join(PacketIo &io, const inagg_options &options) {
             if (!receiver.config)
                 continue;
             accept(receiver.config_header, *receiver.config, asked.config);
-            if (receiver.config->group_port)
-                io.join_group(receiver.config->group, inagg_swap16(receiver.config->group_port));
             inagg_membership_begin(&asked, asked.config.size, &receiver.config_header, &*receiver.config, monotonic_ns());
+            if (receiver.config->group_port)
+                join_group(io, asked, *receiver.config);
             return asked;
         }
         if (monotonic_ns() >= deadline)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "options.hpp"
 
+#include "common/expiry.hpp"
+#include "common/fd.hpp"
+#include "common/secrets.hpp"
 #include "error.hpp"
 #include "linear_check.hpp"
 
@@ -8,6 +11,7 @@
 #include <inagg/core/membership.h>
 #include <inagg/wire.h>
 
+#include <fcntl.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -117,6 +121,9 @@ void validate_straggling(const inagg_options &options) {
                     "expiry {} us, quorum {} and exclusion after {} ms with algorithm '{}': it waits for all ranks; set "
                     "INAGG_ALGORITHM=trio, or none of INAGG_EXPIRY, INAGG_QUORUM and INAGG_EXCLUDE_AFTER",
                     options.expiry_us, options.quorum, options.exclude_ms, options.algorithm);
+    if (options.expiry_us && (options.expiry_us < least_expiry_us || options.expiry_us > most_expiry_us))
+        throw Error(INAGG_EINVAL, "expiry {} us: it must be {} us to {} s, or 0 for all ranks", options.expiry_us, least_expiry_us,
+                    most_expiry_us / 1'000'000);
     if (options.exclude_ms && options.exclude_ms < INAGG_LEAST_EXCLUDE_MS)
         throw Error(INAGG_EINVAL, "exclusion after {} ms: it must be at least {}, or 0 for never", options.exclude_ms,
                     uint32_t{INAGG_LEAST_EXCLUDE_MS});
@@ -139,8 +146,9 @@ void validate_scale(const inagg_options &options) {
 
 // Who adds the blocks need not be trusted.
 void validate_key(const inagg_options &options) {
-    if (options.join_key[0])
-        LinearCheck::parse_key(options.join_key);
+    if (options.join_key[0] && LinearCheck::parse_key(options.join_key) == LinearCheck::Key{})
+        throw Error(INAGG_EINVAL, "INAGG_JOIN_KEY is all zeros, which is no key: make one with  openssl rand -hex {}",
+                    sizeof(LinearCheck::Key));
     if (options.key[0] && std::string_view(options.key) == options.join_key)
         throw Error(INAGG_EINVAL, "INAGG_KEY and INAGG_JOIN_KEY are the same: switches know the second, and must not know the first");
     if (!options.key[0])
@@ -165,10 +173,12 @@ template <std::size_t size> void read_key(const char *name, const char *path_nam
         return;
     std::string text(key ? key->value : "");
     if (path) {
-        std::ifstream file{std::string(path->value)};
-        if (!(file >> text))
-            throw Error(INAGG_EINVAL, "{}='{}': {}: it must have 32 hexadecimal digits", path->name, path->value,
-                        file.is_open() ? "it is empty" : std::strerror(errno));
+        const Fd fd(open(std::string(path->value).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        std::string why = fd ? objection_to_secrets(fd.get()) : std::strerror(errno);
+        if (why.empty() && !(std::ifstream(fmt::format("/proc/self/fd/{}", fd.get())) >> text))
+            why = "it is empty: it must have 32 hexadecimal digits";
+        if (!why.empty())
+            throw Error(INAGG_EINVAL, "{}='{}': {}", path->name, path->value, why);
     }
     LinearCheck::parse_key(text);
     text.copy(to, size - 1);

@@ -254,14 +254,20 @@ void Wide::begin(const std::shared_ptr<WideOperation> &operation) {
     start_step(*operation, operation->first());
 }
 
-// What a carrier cannot carry is this call's error, on all ranks; what start() throws is the end of the membership.
+// An error of the call, on all ranks: none takes its next step. With any other, which may be this rank's alone, the others would go
+// on and find the elements of its next call: it is the end of the membership.
+void Wide::fail(WideOperation &operation, const Error &error) {
+    if (error.code() != INAGG_EINVAL && error.code() != INAGG_ERANGE && error.code() != INAGG_ECLOSED)
+        throw error;
+    operation.set_error(error);
+    operation.finish();
+}
+
 void Wide::start_step(WideOperation &operation, const Call &step) {
     try {
         operation.step = carrier_->prepare(step);
     } catch (const Error &error) {
-        operation.set_error(error);
-        operation.finish();
-        return;
+        return fail(operation, error);
     }
     carrier_->start(operation.step);
 }
@@ -299,9 +305,7 @@ void Wide::advance(WideOperation &operation) {
         operation.step->check();
         next = operation.next();
     } catch (const Error &error) {
-        operation.set_error(error);
-        operation.finish();
-        return;
+        return fail(operation, error);
     }
     if (next)
         start_step(operation, *next);

@@ -40,6 +40,7 @@ private:
     void begin(const std::shared_ptr<WideOperation> &operation);
     bool advance();
     void advance(WideOperation &operation);
+    static void fail(WideOperation &operation, const Error &error);
     void start_step(WideOperation &operation, const Call &step);
     static void finish(WideOperation &operation);
     bool is_waiting() const;

@@ -133,6 +133,7 @@ void Offload::join() {
 
 bool Offload::join_job() {
     inagg_options options;
+    inagg_options_init(&options);
     if (invitation_.job < 0) {
         refusal_ = "no job number left: raise INAGG_MPI_JOBS";
         return false;

@@ -67,6 +67,21 @@ TEST(CApi, ArgumentsAreChecked) {
     EXPECT_EQ(inagg_leave(comm), INAGG_OK);
 }
 
+TEST(CApi, RequestsTellAfterLeavingWhatBecameOfThem) {
+    SoftwareSwitch software_switch;
+    inagg_comm *comm = join_alone(software_switch);
+    ASSERT_NE(comm, nullptr) << inagg_message();
+    int data = 3;
+    inagg_request *sum = nullptr, *barrier = nullptr;
+    ASSERT_EQ(inagg_iallreduce(comm, &data, &data, 1, INAGG_INT32, INAGG_SUM, &sum), INAGG_OK) << inagg_message();
+    ASSERT_EQ(inagg_ibarrier(comm, &barrier), INAGG_OK) << inagg_message();
+    EXPECT_EQ(inagg_leave(comm), INAGG_OK);
+    EXPECT_EQ(inagg_test(sum), 1);
+    EXPECT_EQ(inagg_wait(sum), INAGG_OK) << inagg_message();
+    EXPECT_EQ(inagg_wait(barrier), INAGG_OK) << inagg_message();
+    EXPECT_EQ(data, 3);
+}
+
 #if defined(__x86_64__)
 TEST(CApi, SubnormalsAreSumsWhateverTheCallerHasSet) {
     SoftwareSwitch software_switch;

@@ -150,12 +150,25 @@ TEST(Validation, OnlyTrioLeavesRanksOut) {
     options.quorum = 5;
     expect_refused(options, {"quorum 5", "4 ranks"});
     options.quorum = 3;
+    options.expiry_us = 99;
+    expect_refused(options, {"expiry 99 us", "100 us to 60 s"});
+    options.expiry_us = 60'000'001;
+    expect_refused(options, {"expiry 60000001 us"});
+    options.expiry_us = 1000;
     options.exclude_ms = 999;
     expect_refused(options, {"999 ms", "1000"});
     options.exclude_ms = 1000;
     validate(options);
     std::string("switchml").copy(options.algorithm, sizeof(options.algorithm));
     expect_refused(options, {"expiry 1000 us", "quorum 3", "INAGG_ALGORITHM=trio", "INAGG_EXPIRY", "INAGG_QUORUM"});
+}
+
+TEST(Validation, AJoinKeyOfZerosIsNone) {
+    inagg_options options = from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}});
+    std::string(32, '0').copy(options.join_key, sizeof(options.join_key));
+    expect_refused(options, {"INAGG_JOIN_KEY", "all zeros", "openssl rand -hex 16"});
+    options.join_key[31] = '1';
+    validate(options);
 }
 
 TEST(Validation, ARingWaitsForAll) {

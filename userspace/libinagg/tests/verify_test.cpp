@@ -228,6 +228,32 @@ TEST(VerifiedSwitch, TellsAllRanksTheSameReach) {
     });
 }
 
+// Without a key, too: the others go on to the limbs, which are not to be summed with this rank's next call.
+TEST(VerifiedSwitch, TellsNoRankLessThanItReaches) {
+    SoftwareSwitch software_switch({.change = [](inagg_hdr &header, std::span<std::byte> body, int rank) {
+        const int32_t finest = -3; // multiples of 8
+        if (is_result(header) && header.dtype_op == (INAGG_WIRE_INT32 << 4 | INAGG_WIRE_MAX) && rank == 1)
+            std::memcpy(body.data(), &finest, sizeof(finest));
+    }});
+    const auto expect_closed = [](Communicator &comm) {
+        try {
+            reduced(comm, std::vector<int32_t>(10, 1), INAGG_INT32);
+            ADD_FAILURE() << "it goes on";
+        } catch (const Error &error) {
+            EXPECT_EQ(error.code(), INAGG_ECLOSED) << error.what();
+        }
+    };
+    errors_of(software_switch, [&](Communicator &comm) {
+        try {
+            reduced(comm, std::vector<double>(3000, comm.rank() + 3), INAGG_FLOAT64);
+        } catch (const Error &error) {
+            EXPECT_EQ(error.code(), comm.rank() == 1 ? INAGG_EVERIFY : INAGG_EDEADLINE) << error.what();
+            expect_closed(comm);
+            throw;
+        }
+    }, [](inagg_options &options) { options.timeout_ms = 1000; });
+}
+
 TEST(VerifiedSwitch, CannotDeceiveALeader) {
     for (const bool barrier : {false, true}) {
         SoftwareSwitch software_switch({.change = [](inagg_hdr &header, std::span<std::byte> body, int) {
