@@ -9,13 +9,16 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -80,10 +83,11 @@ inline void block(int fd, bool blocking) {
     fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
 }
 
-inline uint16_t new_job() {
-    static uint16_t job = 100;
-    return job++;
-}
+// Shared with processes that this one forks: not every switch lets a job begin anew with another size.
+inline std::atomic<uint16_t> &next_job = *new (
+    mmap(nullptr, sizeof(next_job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<uint16_t>(100);
+
+inline uint16_t new_job() { return next_job++; }
 
 // Lets calls of this thread fail inside the kernel, where it was built for that (fault injection): the nth
 // allocation, or copy from or to user space, from here on.

@@ -45,7 +45,11 @@ void as_nobody(const std::function<void()> &body) {
     if (!child) {
         if (setgroups(0, nullptr) || setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
             _exit(2);
-        body();
+        try {
+            body();
+        } catch (const std::exception &error) {
+            ADD_FAILURE() << error.what();
+        }
         _exit(testing::Test::HasFailure());
     }
     int status = 0;
