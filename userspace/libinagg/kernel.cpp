@@ -124,7 +124,6 @@ private:
         Tensor(const Call &call, std::size_t element_bytes)
             : Operation(call), bytes(call.count * element_bytes) {}
         std::size_t total() const { return bytes + padding; }
-        std::size_t block_bytes() const { return std::size_t{block_elements} * inagg_memory_bytes(type.dtype); }
 
         std::size_t bytes, padding = 0;
         inagg_tensor_type type{};
@@ -332,6 +331,8 @@ static void note_result(msghdr &message, Operation &operation) {
             inagg_result_info info;
             std::memcpy(&info, CMSG_DATA(c), sizeof(info));
             operation.renews = info.flags & INAGG_RESULT_RENEWED;
+            operation.blocks = info.blocks; // in a tree those of 16-bit floats are smaller
+            operation.block_elements = info.block_elements;
         }
     }
 }
@@ -356,15 +357,17 @@ ssize_t KernelCarrier::receive_more(Tensor &tensor, int &flags) {
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = parts.size();
-    if (trio()) { // of so many blocks the kernel tells who is in them
-        cut(parts, (INAGG_MOST_BLOCKS - 1) * tensor.block_bytes());
-        message.msg_control = control_.data();
-        message.msg_controllen = control_.size();
-    }
+    message.msg_control = control_.data();
+    message.msg_controllen = control_.size();
+    if (trio()) // of so many blocks the kernel tells who is in them; some are as small as this
+        cut(parts, (INAGG_MOST_BLOCKS - 1) * std::size_t{elements_} * inagg_memory_bytes(tensor.type.dtype));
     const ssize_t bytes = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     flags = message.msg_flags;
     if (bytes >= 0)
         note_result(message, tensor);
+    if (bytes >= 0 && flags & MSG_CTRUNC)
+        throw Error(INAGG_ESYSTEM, "job {}: the module af_inagg tells more of a result than this libinagg knows: use those of one "
+                                   "version", options_.job);
     return bytes;
 }
 
