@@ -133,8 +133,7 @@ void Agent::take_over() {
             write_route(job);
         spdlog::info("job {}: taken over, {} of {} ranks", number, joined_count(job.members), job.record.size);
     }
-    sweeper_.begin();
-    sweep();
+    sweep(planned_sweeps());
 }
 
 // Refusals leave from the address and port that the workers asked. Zero UDP checksum as in RFC 6935.
@@ -231,7 +230,8 @@ void Agent::apply(const Outcome &outcome) {
         if (change.kind == Kind::members)
             write_members(job);
     }
-    sweep();
+    if (const SweepPlan plan = planned_sweeps(); plan != sweeper_.plan())
+        sweep(plan);
     for (const Displaced &gone : outcome.displaced)
         tell(gone);
     for (const Message &message : outcome.messages) {
@@ -479,13 +479,14 @@ void Agent::say_to(const Address &to, uint16_t port, const Words &words) {
 }
 
 // As often as the jobs that there are now need it.
-void Agent::sweep() {
+SweepPlan Agent::planned_sweeps() const {
     std::vector<uint32_t> expiries;
     for (const auto &[number, job] : book_.jobs())
         expiries.push_back(has_records(job.record) && !job.stragglers.expiry_us ? forgetting_us : job.stragglers.expiry_us);
-    const SweepPlan plan = plan_sweeps(expiries, sweeping_.sweepers, sweeping_.per_expiry);
-    if (plan == sweeper_.plan())
-        return;
+    return plan_sweeps(expiries, sweeping_.sweepers, sweeping_.per_expiry);
+}
+
+void Agent::sweep(const SweepPlan &plan) {
     sweeper_.sweep(plan);
     for (const auto &[number, job] : book_.jobs())
         if (has_records(job.record))
@@ -540,7 +541,8 @@ void Agent::keep_ports(const std::set<uint32_t> &present) {
 void Agent::poll_activity() {
     for (const auto &[number, job] : book_.jobs()) {
         const inagg_stats stats = maps_.stats(job.record.index);
-        if (std::exchange(last_work_[number], work_of(stats)) != work_of(stats))
+        const uint64_t work = work_of(stats);
+        if (std::exchange(last_work_[number], work) != work)
             book_.heard(number, Clock::now());
         if (std::exchange(last_joins_[number], stats.joins) != stats.joins)
             book_.announced(number, Clock::now());

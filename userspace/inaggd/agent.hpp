@@ -72,7 +72,8 @@ private:
     Outcome decide(const inagg_event &event, Time now);
     bool leads_to_switch(uint32_t ifindex) const;
     void apply(const Outcome &outcome);
-    void sweep();
+    SweepPlan planned_sweeps() const;
+    void sweep(const SweepPlan &plan);
     void apply_remove(const Outcome::Change &change);
     void provide(uint16_t number, const inagg_job &record);
     void forget_blocks(const inagg_job &record);
@@ -111,7 +112,7 @@ private:
     Reminders reminders_;
     Refusals refusals_;
     std::map<uint16_t, uint64_t> last_work_, last_joins_; // by job
-    UpPorts up_ports_{};                                     // as in the map
+    UpPorts up_ports_{};                                  // as in the map
 };
 
 } // namespace inaggd

@@ -72,11 +72,6 @@ Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
     thread_ = std::thread(&Sweeper::run, this);
 }
 
-void Sweeper::begin() {
-    plan_ = {};
-    start(settings_of(plan_));
-}
-
 inagg_sweep_settings Sweeper::settings_of(const SweepPlan &plan) const {
     inagg_sweep_settings settings{};
     settings.sweepers = plan.sweepers;

@@ -40,9 +40,8 @@ public:
     Sweeper(const Sweeper &) = delete;
     Sweeper &operator=(const Sweeper &) = delete;
 
-    // Stops the timers of an earlier process. Those of descriptors (canary) need no sweeps, but the address.
-    void begin();
-    // Starts the timers anew, or stops them. They go on without this process.
+    // Starts the timers anew, also those of an earlier process, or stops them. They go on without this process. Timers of
+    // descriptors (canary) need no sweeps, but the address, which they have from here.
     void sweep(const SweepPlan &plan);
     // One sweep at once, beside those of the timers.
     void sweep_once() const;

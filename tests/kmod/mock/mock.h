@@ -75,7 +75,7 @@ void mock_set_preemption(void (*function)(void));
 void mock_set_racer(void (*function)(void));
 /* How many grace periods of RCU a call has waited for. */
 unsigned int mock_grace_periods(void);
-/* Does netfilter's owner match find the user of what @sock sends? */
+/* UDP sockets of which netfilter's owner match says that they are the user's of @sock. */
 unsigned int mock_count_owned(const struct socket *sock);
 /* Index of the interface that it receives from, 0: any. */
 int mock_device_of(const struct socket *sock);
