@@ -187,7 +187,8 @@ static __always_inline int round_sums(const struct place *at, const struct packe
 		return -1;
 	if (!lock_word(at->busy))
 		return -1;
-	if (!*at->ready && still_there(at, p, job)) {
+	/* else it has begun anew, and the lanes hold a sum under way */
+	if (!*at->ready && still_there(at, p, job) && (at->state->flags & INAGG_SLOT_COMPLETE)) {
 		wide_store(sums, (chunks + 1) / 2);
 		*at->ready = 1;
 	}

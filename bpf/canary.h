@@ -289,9 +289,9 @@ static int descriptor_due(void *map __attribute__((unused)), __u32 *key __attrib
 			again = CANARY_RETRY_NS;
 		}
 	}
-	unlock_word(&m->busy);
-	if (again)
+	if (again)	/* before another block may have the descriptor, and its own time */
 		bpf_timer_start(&m->timer, again, 0);
+	unlock_word(&m->busy);
 	if (waits) {	/* the agent is to make room, too */
 		bpf_map_push_elem(&expired, &e, 0);
 		ring(1);
@@ -605,7 +605,8 @@ static __always_inline int send_sum(struct xdp_md *ctx, struct packet *p, const 
 		return XDP_ABORTED;
 	if (!lock_word(at.busy))
 		return drop(c->count, -INAGG_R_BUSY);
-	there = inagg_descriptor_holds(&m->state, c->job, &p->block);
+	there = inagg_descriptor_holds(&m->state, c->job, &p->block) &&
+		(m->state.slot.flags & INAGG_SLOT_SENT) && m->state.slot.seen == r->state.seen;	/* else it has begun anew */
 	if (there)
 		result_to_packet(at.lanes, h + 1, end, bytes / 64);
 	unlock_word(at.busy);

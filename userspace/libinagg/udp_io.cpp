@@ -14,7 +14,6 @@
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -129,11 +128,8 @@ UdpIo::UdpIo(const inagg_options &options)
 }
 
 UdpIo::~UdpIo() {
-    if (rx_ring_)
-        io_uring_unregister_buf_ring(&ring_, buffer_group);
+    io_uring_unregister_buf_ring(&ring_, buffer_group);
     io_uring_queue_exit(&ring_);
-    if (rx_ring_)
-        munmap(rx_ring_, rx_buffers * sizeof(io_uring_buf));
 }
 
 // That the path of a connected socket carries, as far as the kernel knows.
@@ -180,42 +176,36 @@ void UdpIo::expect(uint32_t packets) {
 }
 
 void UdpIo::open_ring() {
+    const std::size_t packet = std::min(path_payload_, max_packet);
+    // One word more than a packet: a longer one shows by its length.
+    const std::size_t before = marks_ ? sizeof(io_uring_recvmsg_out) + ecn_control_bytes : 0;
+    rx_stride_ = (before + packet + 8 + alignment - 1) / alignment * alignment;
+    frame_stride_ = (std::max(packet + 8, max_packet) + alignment - 1) / alignment * alignment;
+    tx_frames_ = allocate(tx_frames * frame_stride_, alignment);
+    rx_buffers_ = allocate(rx_buffers * rx_stride_, alignment);
+    rx_entries_ = allocate(rx_buffers * sizeof(io_uring_buf), sysconf(_SC_PAGESIZE));
+
     // Whoever drives the communicator reaps; nobody is interrupted for a completion.
     io_uring_params params{};
     params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CQSIZE;
     params.cq_entries = completion_entries;
     if (const int error = io_uring_queue_init_params(tx_frames * 2, &ring_, &params))
         throw ring_error(-error);
-
-    const std::size_t packet = std::min(path_payload_, max_packet);
-    // One word more than a packet: a longer one shows by its length.
-    const std::size_t before = marks_ ? sizeof(io_uring_recvmsg_out) + ecn_control_bytes : 0;
-    rx_stride_ = (before + packet + 8 + alignment - 1) / alignment * alignment;
-    frame_stride_ = (std::max(packet + 8, max_packet) + alignment - 1) / alignment * alignment;
-    tx_frames_ = allocate(tx_frames * frame_stride_);
-    rx_buffers_ = allocate(rx_buffers * rx_stride_);
-
-    void *memory = mmap(nullptr, rx_buffers * sizeof(io_uring_buf), PROT_READ | PROT_WRITE,
-                        MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
-    if (memory == MAP_FAILED)
-        throw system_error("mmap");
     io_uring_buf_reg registration{};
-    registration.ring_addr = reinterpret_cast<uint64_t>(memory);
+    registration.ring_addr = reinterpret_cast<uint64_t>(rx_entries_.get());
     registration.ring_entries = rx_buffers;
     registration.bgid = buffer_group;
     if (const int error = io_uring_register_buf_ring(&ring_, &registration, 0)) {
-        munmap(memory, rx_buffers * sizeof(io_uring_buf));
         io_uring_queue_exit(&ring_);
         throw ring_error(-error);
     }
-    rx_ring_ = static_cast<io_uring_buf_ring *>(memory);
-    io_uring_buf_ring_init(rx_ring_);
+    io_uring_buf_ring_init(rx_ring());
     for (unsigned id = 0; id < rx_buffers; id++)
         give_buffer(id);
 }
 
-UdpIo::Buffers UdpIo::allocate(std::size_t bytes) const {
-    void *memory = std::aligned_alloc(alignment, bytes);
+UdpIo::Buffers UdpIo::allocate(std::size_t bytes, std::size_t aligned) const {
+    void *memory = std::aligned_alloc(aligned, (bytes + aligned - 1) / aligned * aligned);
     if (!memory)
         throw system_error("memory for packets", ENOMEM);
     return Buffers(static_cast<std::byte *>(memory));
@@ -371,9 +361,9 @@ void UdpIo::hand_over(std::byte *buffer, int bytes, PacketReceiver &receiver) {
 }
 
 void UdpIo::give_buffer(unsigned id) {
-    io_uring_buf_ring_add(rx_ring_, rx_buffers_.get() + id * rx_stride_, rx_stride_, id,
+    io_uring_buf_ring_add(rx_ring(), rx_buffers_.get() + id * rx_stride_, rx_stride_, id,
                           io_uring_buf_ring_mask(rx_buffers), 0);
-    io_uring_buf_ring_advance(rx_ring_, 1);
+    io_uring_buf_ring_advance(rx_ring(), 1);
 }
 
 void UdpIo::on_send_failed(int error) {

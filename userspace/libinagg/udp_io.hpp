@@ -49,7 +49,8 @@ private:
 
     void open_socket();
     void open_ring();
-    Buffers allocate(std::size_t bytes) const;
+    Buffers allocate(std::size_t bytes, std::size_t aligned) const;
+    io_uring_buf_ring *rx_ring() { return reinterpret_cast<io_uring_buf_ring *>(rx_entries_.get()); }
     io_uring_sqe *next_sqe();
     void arm();
     void arm(Listener &listener);
@@ -80,7 +81,7 @@ private:
     unsigned next_frame_ = 0;
     unsigned queued_ = 0; // frames whose sends are not submitted yet
 
-    io_uring_buf_ring *rx_ring_ = nullptr;
+    Buffers rx_entries_; // rx_ring()
     Buffers rx_buffers_;
     std::size_t rx_stride_ = 0;
 };
