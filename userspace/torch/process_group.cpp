@@ -173,16 +173,22 @@ std::string ProcessGroupInagg::obstacle(const Tensors &tensors, const c10d::Redu
         if (tensor.scalar_type() != type)
             return "several types";
     const std::optional<Wire> wire = wire_for(type);
-    if (!wire || (wire->type > INAGG_DTYPES && is_trio()))
+    if (!wire || (wire->type > INAGG_DTYPES && runs("trio")))
         return c10::toString(type);
     return "";
 }
 
+// Sums that can be verified are those of integers that do not wrap, which panama's of floats are as FLOAT64 alone.
 std::optional<Wire> ProcessGroupInagg::wire_for(at::ScalarType type) const {
-    return wire_of(type == at::kInt && options_.key[0] ? at::kLong : type); // verified sums of int32 must not wrap
+    const bool verified = options_.key[0];
+    if (verified && type == at::kInt)
+        return wire_of(at::kLong);
+    if (verified && runs("panama") && at::isFloatingType(type))
+        return wire_of(at::kDouble);
+    return wire_of(type);
 }
 
-bool ProcessGroupInagg::is_trio() const { return !std::strcmp(options_.algorithm, "trio"); }
+bool ProcessGroupInagg::runs(std::string_view algorithm) const { return algorithm == options_.algorithm; }
 
 ProcessGroupInagg::Handle ProcessGroupInagg::submit(Item item) {
     const bool undecided = item->may_fall_back();

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <chrono>
+#include <string_view>
 
 namespace inagg {
 
@@ -87,7 +88,7 @@ private:
     std::optional<Wire> wire_for(at::ScalarType type) const;
     Wire checked_wire(const at::Tensor &tensor, inagg_op op) const;
     void count_undecided(int more);
-    bool is_trio() const;
+    bool runs(std::string_view algorithm) const;
     void settle();
 
     const Settings settings_;

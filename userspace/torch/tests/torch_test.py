@@ -321,6 +321,21 @@ class ByGloo(Ranks):
 
         self.run_ranks(2, body, INAGG_ALGORITHM="trio")
 
+    def test_every_float_is_verified(self):
+        def body(rank, size):
+            for dtype in (torch.int32, *FLOATS):
+                tensor = torch.full((3000,), rank + 1, dtype=dtype)
+                dist.all_reduce(tensor)
+                torch.testing.assert_close(tensor, torch.full_like(tensor, size * (size + 1) / 2), rtol=0, atol=0)
+            mean = torch.full((3000,), float(rank))
+            dist.all_reduce(mean, dist.ReduceOp.AVG)
+            torch.testing.assert_close(mean, torch.full_like(mean, (size - 1) / 2), rtol=0, atol=0)
+            self.assertEqual((delegated(), carried("all_reduce")), ({}, 2 + len(FLOATS)))
+
+        for job, algorithm in enumerate(("switchml", "panama", "canary")):
+            with self.subTest(algorithm):
+                self.run_ranks(3, body, INAGG_ALGORITHM=algorithm, INAGG_JOB=str(job), INAGG_KEY="5e" * 16)
+
     def test_group_of_one(self):
         def body(rank, size):
             tensor = torch.ones(3)
