@@ -536,6 +536,19 @@ TEST(Trio, OnlyItLeavesRanksOut) {
     EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, new_job(), 2)), EINVAL) << "of more ranks than there are";
 }
 
+TEST(Trio, TheSwitchRefusesAnExpiryThatItCannotKeep) {
+    for (const int us : {99, 60'000'001}) {
+        const Fd fd = open_socket();
+        ASSERT_EQ(bind_to(fd.get(), address("::", 0)), 0);
+        use_trio(fd.get());
+        EXPECT_EQ(set(fd.get(), INAGG_EXPIRY, us), 0);
+        EXPECT_ERRNO(connect_to(fd.get(), address(switch_address(), 0, new_job(), 1)), ECONNREFUSED);
+        Fault fault{};
+        ASSERT_TRUE(read_fault(fd.get(), fault));
+        EXPECT_EQ(fault.fault.reason, unsigned{INAGG_R_POLICY});
+    }
+}
+
 // Jobs that exclude silent ranks.
 
 constexpr inagg_tensor_type renewal = {INAGG_INT32, INAGG_SUM, INAGG_TENSOR_RENEW, 0};

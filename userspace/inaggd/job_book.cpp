@@ -344,7 +344,7 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     if (want.algorithm != INAGG_TRIO && want.stragglers != Stragglers{})
         return refused(INAGG_R_POLICY, fmt::format("{} waits for all ranks: expiry, quorum and exclusion are trio's",
                                                    algorithm_name(want.algorithm)));
-    if (want.stragglers.expiry_us && (want.stragglers.expiry_us < least_expiry_us || want.stragglers.expiry_us > most_expiry_us))
+    if (!expiry_can_be_kept(want.stragglers.expiry_us))
         return refused(INAGG_R_POLICY, fmt::format("expiry {} us is not {} us to {} s", want.stragglers.expiry_us,
                                                    least_expiry_us, most_expiry_us / 1'000'000));
     if (want.stragglers.exclude_ms && want.stragglers.exclude_ms < least_exclude_ms)

@@ -27,7 +27,7 @@ struct Stragglers {
     bool operator==(const Stragglers &) const = default;
 };
 
-using inagg::least_expiry_us, inagg::most_expiry_us;
+using inagg::least_expiry_us, inagg::most_expiry_us, inagg::expiry_can_be_kept;
 // Ranks say that they are there four times in it.
 inline constexpr uint32_t least_exclude_ms = 1000;
 

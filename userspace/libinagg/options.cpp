@@ -121,7 +121,7 @@ void validate_straggling(const inagg_options &options) {
                     "expiry {} us, quorum {} and exclusion after {} ms with algorithm '{}': it waits for all ranks; set "
                     "INAGG_ALGORITHM=trio, or none of INAGG_EXPIRY, INAGG_QUORUM and INAGG_EXCLUDE_AFTER",
                     options.expiry_us, options.quorum, options.exclude_ms, options.algorithm);
-    if (options.expiry_us && (options.expiry_us < least_expiry_us || options.expiry_us > most_expiry_us))
+    if (!expiry_can_be_kept(options.expiry_us))
         throw Error(INAGG_EINVAL, "expiry {} us: it must be {} us to {} s, or 0 for all ranks", options.expiry_us, least_expiry_us,
                     most_expiry_us / 1'000'000);
     if (options.exclude_ms && options.exclude_ms < INAGG_LEAST_EXCLUDE_MS)

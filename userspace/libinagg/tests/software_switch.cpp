@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "software_switch.hpp"
+#include "common/expiry.hpp"
 
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
@@ -623,6 +624,8 @@ void SoftwareSwitch::join(const Packet &packet) {
     const uint16_t rank = inagg_swap16(packet.header.source), size = inagg_swap16(asked.size);
     if (size < 1 || size > INAGG_MAX_RANKS)
         return refuse(packet, to, INAGG_R_SIZE);
+    if (!expiry_can_be_kept(inagg_swap32(asked.expiry_us)))
+        return refuse(packet, to, INAGG_R_POLICY);
     const uint16_t number = inagg_swap16(packet.header.job);
     const auto found = jobs_.find(number);
     Job &job = found == jobs_.end() ? create(number, asked) : found->second;
