@@ -49,9 +49,9 @@ __attribute__((noinline)) int begin_merge(struct inagg_slot_memory *m);	/* panam
  */
 static __always_inline void forget_lost(struct inagg_slot_memory *m)
 {
-	if (m->lost && inagg_tree_lose(&m->state))
+	/* exchanged, as a climber marks without the lock: what comes after is the next one's to find */
+	if (m->lost && __sync_lock_test_and_set(&m->lost, 0) && inagg_tree_lose(&m->state))
 		begin_merge(m);
-	m->lost = 0;
 }
 
 static __always_inline int find_slot(struct branch *b, const struct packet *p)
