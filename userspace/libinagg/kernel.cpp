@@ -363,9 +363,10 @@ ssize_t KernelCarrier::receive_more(Tensor &tensor, int &flags) {
         cut(parts, (INAGG_MOST_BLOCKS - 1) * std::size_t{elements_} * inagg_memory_bytes(tensor.type.dtype));
     const ssize_t bytes = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     flags = message.msg_flags;
-    if (bytes >= 0)
-        note_result(message, tensor);
-    if (bytes >= 0 && flags & MSG_CTRUNC)
+    if (bytes < 0)
+        return bytes;
+    note_result(message, tensor);
+    if (flags & MSG_CTRUNC)
         throw Error(INAGG_ESYSTEM, "job {}: the module af_inagg tells more of a result than this libinagg knows: use those of one "
                                    "version", options_.job);
     return bytes;
