@@ -41,14 +41,6 @@ std::unique_ptr<LinearCheck> make_check(const inagg_options &options, const JobC
     return std::make_unique<LinearCheck>(LinearCheck::parse_key(options.key), job);
 }
 
-// What a rank says about the scale of its block.
-uint32_t fits(LinearCheck::Scale scale, uint8_t exponent, const BlockMeta &meta) {
-    const bool agreed = scale != LinearCheck::Scale::none;
-    if (meta.saturated || (agreed && exponent > meta.scale))
-        return INAGG_CHECK_TOO_SMALL;
-    return agreed && exponent == meta.scale ? INAGG_CHECK_FITS : 0;
-}
-
 } // namespace
 
 BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
@@ -66,20 +58,8 @@ uint32_t BlockCarrier::floats() const {
 
 // Starting operations
 
-// A linear check knows sums of integers.
-void BlockCarrier::check_verifiable(const Call &call) const {
-    if (!check_ || call.kind != Call::Kind::reduction || call.is_agreement)
-        return;
-    if (carried(call.op) != INAGG_SUM)
-        throw Error(INAGG_EINVAL, "a {} with a key: only sums can be verified; join without INAGG_KEY, or in another job",
-                    call.op == INAGG_MIN ? "minimum" : "maximum");
-    if (floats() == INAGG_FLOATS_RAW && call.dtype != INAGG_INT32)
-        throw Error(INAGG_EINVAL, "a float sum with a key and algorithm '{}': it adds floats, and only sums of integers and "
-                                  "fixed point can be verified; use another algorithm, or FLOAT64", options_.algorithm);
-}
-
 Handle BlockCarrier::prepare(const Call &call) {
-    check_verifiable(call);
+    check_verifiable(call, options_, floats());
     auto operation = std::make_shared<BlockOperation>(call);
     operation->reduction = {call.send, call.recv,     call.count, call.dtype, carried(call.op), call.op == INAGG_AVG,
                             options_.size, elements(), floats(), tail_};
@@ -126,7 +106,7 @@ void BlockCarrier::start(const Handle &prepared) {
 // gives the ranks different keys, and no sum holds. A maximum: no rank without a key has one for its first call, and takes this
 // for it.
 void BlockCarrier::agree_on_key() {
-    constexpr std::size_t words = LinearCheck::nonce_words;
+    constexpr std::size_t words = INAGG_CHECK_NONCE_WORDS;
     own_nonce_.assign(options_.size * words, 0);
     nonces_ = own_nonce_;
     for (std::size_t i = 0; i < words; i++)
@@ -202,7 +182,7 @@ bool BlockCarrier::assign(const BlockHandle &operation) {
     else if (operation->call.kind == Call::Kind::broadcast)
         add_segment(operation, make_broadcast(r.recv, r.count, r.elements, r.tail, operation->call.root),
                     Part::elements_of_all);
-    else if (!operation->scale_known)
+    else if (!operation->scale_known || seals_anew(*operation))
         return false;
     else if (operation->guessed)
         note_blocks(*operation, *operation->guess);
@@ -211,6 +191,12 @@ bool BlockCarrier::assign(const BlockHandle &operation) {
     else
         add_segment(operation, make_encoding(r, operation->scale), Part::elements);
     return true;
+}
+
+// A guess was wrong, and not all of its blocks are back: results of others would change what they carry if they are sent again,
+// and nothing is sealed twice (core/linear_check.h).
+bool BlockCarrier::seals_anew(const BlockOperation &operation) const {
+    return check_ && operation.guesses && !operation.guessed && !operation.runs && operation.pending;
 }
 
 // A float sum with infinities or NaN somewhere: one more block agrees on the exponent of the finite part,
@@ -249,13 +235,13 @@ void BlockCarrier::add_segment(const BlockHandle &operation, std::unique_ptr<Enc
     const bool agreed = elements && !operation->scale_is_given;
     segments_.push_back({operation, std::move(encoding), says_whole_ && part != Part::elements, trio_ && elements,
                          seals(Stream::data) && part != Part::key_of_all && is_sum, ++operation->runs,
-                         agreed ? LinearCheck::Scale::agreed : LinearCheck::Scale::none, next_data_, blocks, blocks});
+                         agreed ? INAGG_CHECK_AGREED : INAGG_CHECK_UNSCALED, next_data_, blocks, blocks});
     next_data_ += blocks;
 }
 
 // Of the elements in its control blocks.
-LinearCheck::Scale BlockCarrier::scale_of(const BlockOperation &operation) {
-    return operation.guess ? LinearCheck::Scale::guessed : LinearCheck::Scale::none;
+inagg_check_scale BlockCarrier::scale_of(const BlockOperation &operation) {
+    return operation.guess ? INAGG_CHECK_GUESSED : INAGG_CHECK_UNSCALED;
 }
 
 // Blocks
@@ -276,7 +262,7 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
         meta.next_scale = operation.exponent;
         meta.whole = says_whole_ && operation.call.kind != Call::Kind::reduction;
         if (tail)
-            check_->seal({operation.number, operation.call.context, 0, control.index}, meta, payload, fits(scale_of(operation), operation.exponent, meta));
+            check_->seal(identify(control), meta, payload, inagg_check_fits(scale_of(operation), operation.exponent, &meta));
         return meta;
     }
     const Segment &segment = segment_of(block);
@@ -284,12 +270,17 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
     meta.whole = segment.whole;
     meta.absent = segment.operation->absent;
     if (segment.sealed)
-        check_->seal(segment.identify(block), meta, payload, fits(segment.scale, segment.operation->exponent, meta));
+        check_->seal(segment.identify(block), meta, payload,
+                     inagg_check_fits(segment.scale, segment.operation->exponent, &meta));
     return meta;
 }
 
-LinearCheck::Block BlockCarrier::Segment::identify(uint32_t block) const {
-    return {operation->number, operation->call.context, phase, block - first};
+inagg_check_block BlockCarrier::identify(const Control &control) {
+    return {control.operation->number, control.operation->call.context, control.index, 0};
+}
+
+inagg_check_block BlockCarrier::Segment::identify(uint32_t block) const {
+    return {operation->number, operation->call.context, block - first, phase};
 }
 
 // With trio some may be missing, but not everywhere.
@@ -301,9 +292,7 @@ bool BlockCarrier::has_all_it_must(const Segment &segment, const BlockMeta &meta
 bool BlockCarrier::verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *payload) {
     if (stream == Stream::control) {
         const Control &control = controls_[block - first_control_];
-        const BlockOperation &operation = *control.operation;
-        return !seals(stream) || check_->holds({operation.number, operation.call.context, 0, control.index}, meta, payload,
-                                               scale_of(operation));
+        return !seals(stream) || check_->holds(identify(control), meta, payload, scale_of(*control.operation));
     }
     const Segment &segment = segment_of(block);
     return !segment.sealed || (has_all_it_must(segment, meta) &&
@@ -383,8 +372,12 @@ void BlockCarrier::store_data(uint32_t block, const BlockMeta &meta, const std::
 // One of the operation's blocks is back.
 void BlockCarrier::returned(const BlockHandle &operation) {
     operation->progress_ns = monotonic_ns();
-    if (--operation->pending == 0 && operation->assigned)
+    if (--operation->pending)
+        return;
+    if (operation->assigned)
         finish(*operation);
+    else if (check_ && operation->guesses)
+        assign_blocks();
 }
 
 void BlockCarrier::finish(BlockOperation &operation) {
@@ -401,7 +394,7 @@ void BlockCarrier::finish(BlockOperation &operation) {
 
 // With this rank's own nonce, whatever came for it: then nobody can have it use an old key.
 void BlockCarrier::begin_check() {
-    constexpr std::size_t words = LinearCheck::nonce_words;
+    constexpr std::size_t words = INAGG_CHECK_NONCE_WORDS;
     std::copy_n(&own_nonce_[options_.rank * words], words, &nonces_[options_.rank * words]);
     check_->begin(nonces_);
     key_exchange_.reset();

@@ -46,23 +46,23 @@ private:
         bool values; // the operation's elements, not what goes before and behind them
         bool sealed; // with a linear check
         uint8_t phase; // in it
-        LinearCheck::Scale scale;
+        inagg_check_scale scale;
         uint32_t first, blocks, left;
 
-        LinearCheck::Block identify(uint32_t block) const;
+        inagg_check_block identify(uint32_t block) const;
     };
     // A control block, of a barrier or a float sum; `operation` is reset when its result is here.
     struct Control {
         BlockHandle operation;
         uint32_t index; // of the operation's
     };
+    static inagg_check_block identify(const Control &control);
 
     BlockMeta load(Stream stream, uint32_t block, std::byte *payload) override;
     BlockMeta load_raw(uint32_t block, std::byte *payload) override;
     bool verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *payload) override;
     void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) override;
 
-    void check_verifiable(const Call &call) const;
     void agree_on_key();
     bool has_key() const { return !check_ || check_->has_begun(); }
     bool seals(Stream stream) const { return check_ && (stream == Stream::data || !trio_); }
@@ -74,6 +74,7 @@ private:
     void agree(BlockOperation &operation, uint8_t scale);
     void assign_blocks();
     bool assign(const BlockHandle &operation);
+    bool seals_anew(const BlockOperation &operation) const;
     bool assign_float_sum(const BlockHandle &operation);
     // What an operation has of segments, and who must be in their blocks.
     enum class Part { elements, elements_of_all, beside_of_all, key_of_all };
@@ -87,7 +88,7 @@ private:
     void returned(const BlockHandle &operation);
     void finish(BlockOperation &operation);
     void begin_check();
-    static LinearCheck::Scale scale_of(const BlockOperation &operation);
+    static inagg_check_scale scale_of(const BlockOperation &operation);
 
     const inagg_options options_;
     std::unique_ptr<Transport> transport_;

@@ -18,6 +18,18 @@ uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op, uint3
     return inagg_block_elements(elements, inagg_wire_encoding(dtype, carried(op), floats) >> 4);
 }
 
+// A linear check knows sums of integers.
+void check_verifiable(const Call &call, const inagg_options &options, uint32_t floats) {
+    if (!options.key[0] || call.kind != Call::Kind::reduction || call.is_agreement)
+        return;
+    if (carried(call.op) != INAGG_SUM)
+        throw Error(INAGG_EINVAL, "a {} with a key: only sums can be verified; join without INAGG_KEY, or in another job",
+                    call.op == INAGG_MIN ? "minimum" : "maximum");
+    if (floats == INAGG_FLOATS_RAW && call.dtype != INAGG_INT32)
+        throw Error(INAGG_EINVAL, "a float sum with a key and algorithm '{}': it adds floats, and only sums of integers and "
+                                  "fixed point can be verified; use another algorithm, or FLOAT64", options.algorithm);
+}
+
 inagg_outcome outcome_of(const Operation &operation, uint16_t size) {
     inagg_roll roll;
     inagg_roll_init(&roll, size);
@@ -57,7 +69,7 @@ constexpr Choice choices[] = {
     {"xdp", over<make_xdp>, switchml, false, false},
     {"afxdp", over<make_afxdp>, switchml | trio | atp | panama | canary, false, true},
 #endif
-    {"kernel", make_kernel, switchml | trio, true, false},
+    {"kernel", make_kernel, switchml | trio, true, true},
     {"udp", over<make_udp>, switchml | trio | atp | panama | canary, true, true},
 };
 

@@ -89,6 +89,9 @@ constexpr inagg_op carried(inagg_op op) { return op == INAGG_AVG ? INAGG_SUM : o
 // inagg_floats_of() says.
 uint32_t block_elements(uint16_t elements, inagg_dtype dtype, inagg_op op, uint32_t floats);
 
+// Throws INAGG_EINVAL for a reduction that cannot be verified, if options.key says that results are.
+void check_verifiable(const Call &call, const inagg_options &options, uint32_t floats);
+
 // A rank's membership of a job. Used by one thread at a time, not always the same.
 class Carrier {
 public:

@@ -329,23 +329,14 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
     open_capped(s);
 }
 
-// Whoever changed a packet on its way may miss it the next time; what a switch has added up wrong stays so.
 bool Engine::verify(StreamState &s, uint32_t block, BlockMeta &meta, std::span<const std::byte> body) {
-    constexpr uint16_t most = 8, most_in_all = 64; // each is one guess at a weight
     if (client_.verify(s.stream, block, meta, body.data()))
         return true;
     stats_.mismatches++;
-    SlotRecord &record = s.records[inagg_slot_index(&s.worker, block)];
+    inagg_doubt &doubt = s.records[inagg_slot_index(&s.worker, block)].doubt;
     const uint32_t sum = inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size()));
-    if (!record.wrong || record.wrong_block != block) {
-        record.wrong_block = block;
-        record.wrong = 0;
-        record.wrong_sum = sum;
-        record.wrong_alike = true;
-    }
-    record.wrong_alike = record.wrong_alike && record.wrong_sum == sum;
-    if (++record.wrong == most || stats_.mismatches == most_in_all)
-        wrong_ = no_sum(membership_.config, membership_.switch_address, s.stream, block, record.wrong_alike);
+    if (inagg_doubt_another(&doubt, block, sum, stats_.mismatches))
+        wrong_ = no_sum(membership_.config.job, membership_.switch_address, s.stream, block, !doubt.differ);
     return false;
 }
 
@@ -376,7 +367,7 @@ void Engine::finish_led(StreamState &s, uint32_t block) {
     Leader::Result result = leader_->result(position_of(s, block), block);
     if (!client_.verify(s.stream, block, result.meta, result.payload)) {
         stats_.mismatches++;
-        wrong_ = no_sum(membership_.config, membership_.switch_address, s.stream, block, true);
+        wrong_ = no_sum(membership_.config.job, membership_.switch_address, s.stream, block, true);
         return;
     }
     client_.store(s.stream, block, result.meta, result.payload);

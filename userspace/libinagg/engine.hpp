@@ -10,6 +10,7 @@
 #include "transport.hpp"
 
 #include <inagg/core/congestion.h>
+#include <inagg/core/linear_check.h>
 #include <inagg/core/worker.h>
 
 #include <array>
@@ -61,11 +62,7 @@ private:
         uint64_t heard_ns = 0;
         uint16_t aggregator = 0; // atp: where switches sum the slot's next block
         uint64_t contributors = 0;
-        // Answers for block `wrong_block` that do not verify.
-        uint32_t wrong_block = 0;
-        uint16_t wrong = 0;
-        uint32_t wrong_sum = 0;   // checksum of the first
-        bool wrong_alike = false; // as of the others
+        inagg_doubt doubt{};
     };
     struct StreamState {
         Stream stream;

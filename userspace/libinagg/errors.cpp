@@ -118,11 +118,11 @@ std::string describe(const Stalled &stalled, const inagg_options &options) {
     return waits_for(block, missing);
 }
 
-Error no_sum(const JobConfig &config, const std::string &address, Stream stream, uint32_t block, bool alike) {
+Error no_sum(uint16_t job, const std::string &address, Stream stream, uint32_t block, bool alike) {
     return {INAGG_EVERIFY,
             "job {}: what comes from the switch at {} as {} block {} is not the sum of what the ranks have sent: {}; or "
             "INAGG_KEY is not the same on all ranks, or a sum of int32 overflows",
-            config.job, address, stream == Stream::data ? "data" : "control", block,
+            job, address, stream == Stream::data ? "data" : "control", block,
             alike ? "the same each time, so that switch, one above it, or what a rank has sent to it, was changed"
                   : "another one each time, so packets are changed on the way from it"};
 }

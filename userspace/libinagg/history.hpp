@@ -32,7 +32,7 @@ public:
     uint32_t blocks() const { return core_.blocks; }
     // Keep a result in the place of the one that is blocks() behind it.
     const Result *keep(uint32_t block, const BlockMeta &meta, std::span<const std::byte> payload);
-    void forget(uint32_t block) { results_[inagg_history_index(&core_, block)].kept = false; }
+    void forget(uint32_t block) { inagg_history_forget(&core_, block); }
     // Null: not here, or not any more.
     const Result *find(uint32_t block) const { return inagg_history_find(&core_, block); }
     // How many blocks from `block` on are here without a gap.

@@ -54,8 +54,6 @@ HWY_AFTER_NAMESPACE();
 
 #include <sodium.h>
 
-#include <cstring>
-
 namespace inagg {
 
 HWY_EXPORT(DotSigned);
@@ -63,34 +61,12 @@ HWY_EXPORT(DotUnsigned);
 
 namespace {
 
-static_assert(crypto_shorthash_siphash24_KEYBYTES == sizeof(LinearCheck::Key));
+static_assert(sizeof(LinearCheck::Key) == INAGG_KEY_BYTES);
 
-uint64_t siphash(const LinearCheck::Key &key, const void *data, std::size_t bytes) {
-    unsigned char digest[crypto_shorthash_siphash24_BYTES];
-    crypto_shorthash_siphash24(digest, static_cast<const unsigned char *>(data), bytes, key.data());
-    uint64_t value;
-    std::memcpy(&value, digest, sizeof(value));
-    return value;
-}
-
-__u64 prf(const void *key, const inagg_check_tag *tag) {
-    return siphash(*static_cast<const LinearCheck::Key *>(key), tag, sizeof(*tag));
-}
-
-constexpr uint8_t int32_sum = INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, fixed_sum = INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM;
-
-// The most that can be made of `label` and the nonces by who knows the key: 128 bits.
-LinearCheck::Key derive(const LinearCheck::Key &key, uint16_t label, uint16_t job, std::span<const uint32_t> nonces) {
-    std::vector<uint32_t> text(nonces.begin(), nonces.end());
-    text.push_back(uint32_t{label} << 16 | job);
-    text.push_back(0);
-    LinearCheck::Key derived;
-    for (uint32_t half = 0; half < 2; half++) {
-        text.back() = half;
-        const uint64_t value = siphash(key, text.data(), text.size() * sizeof(uint32_t));
-        std::memcpy(derived.data() + half * sizeof(value), &value, sizeof(value));
-    }
-    return derived;
+__u64 dot(const void *elements, const __u32 *weights, __u32 count, int is_signed) {
+    if (is_signed)
+        return HWY_DYNAMIC_DISPATCH(DotSigned)(static_cast<const int32_t *>(elements), weights, count);
+    return HWY_DYNAMIC_DISPATCH(DotUnsigned)(static_cast<const uint32_t *>(elements), weights, count);
 }
 
 } // namespace
@@ -107,67 +83,21 @@ LinearCheck::Key LinearCheck::parse_key(std::string_view hex) {
 }
 
 LinearCheck::LinearCheck(const Key &key, const JobConfig &job)
-    : rank_(job.rank), size_(job.size), job_(job.job), key_(key), weights_(job.elements) {}
+    : job_(job.job), key_(inagg_mac_key_of(key.data())), weights_(job.elements),
+      check_{{}, weights_.data(), dot, job.elements, job.rank, job.size} {}
 
 LinearCheck::~LinearCheck() {
-    sodium_memzero(key_.data(), key_.size());
-    sodium_memzero(mask_key_.data(), mask_key_.size());
+    sodium_memzero(&key_, sizeof(key_));
+    sodium_memzero(&check_.masks, sizeof(check_.masks));
     sodium_memzero(weights_.data(), weights_.size() * sizeof(uint32_t));
 }
 
 void LinearCheck::begin(std::span<const uint32_t> nonces) {
-    enum Label : uint16_t { masks, weights };
-    mask_key_ = derive(key_, masks, job_, nonces);
-    const Key weight_key = derive(key_, weights, job_, nonces);
+    check_.masks = inagg_check_derive(&key_, INAGG_CHECK_MASKS, job_, nonces.data(), check_.size);
+    const inagg_mac_key weights = inagg_check_derive(&key_, INAGG_CHECK_WEIGHTS, job_, nonces.data(), check_.size);
     for (uint32_t i = 0; i < weights_.size(); i++)
-        weights_[i] = std::max<uint32_t>(1, siphash(weight_key, &i, sizeof(i)) & INT32_MAX);
+        weights_[i] = inagg_check_weight(&weights, i);
     begun_ = true;
-}
-
-inagg_check_tag LinearCheck::tag_of(const Block &block, const BlockMeta &meta) const {
-    inagg_check_tag tag{};
-    tag.call = inagg_swap64(block.call);
-    tag.context = inagg_swap64(block.context);
-    tag.index = inagg_swap32(block.index);
-    tag.phase = block.phase;
-    tag.chunks = static_cast<uint8_t>(meta.elements / INAGG_CHUNK);
-    tag.dtype_op = meta.dtype_op;
-    tag.scale = meta.scale;
-    return tag;
-}
-
-// All elements but the limbs.
-uint64_t LinearCheck::weigh(const BlockMeta &meta, const std::byte *payload) const {
-    const std::size_t count = meta.elements - INAGG_CHECK_LIMBS;
-    if (meta.dtype_op == int32_sum)
-        return HWY_DYNAMIC_DISPATCH(DotSigned)(reinterpret_cast<const int32_t *>(payload), weights_.data(), count);
-    return HWY_DYNAMIC_DISPATCH(DotUnsigned)(reinterpret_cast<const uint32_t *>(payload), weights_.data(), count);
-}
-
-void LinearCheck::seal(const Block &block, const BlockMeta &meta, std::byte *payload, uint32_t fits) const {
-    std::byte *limbs = payload + 4 * std::size_t{meta.elements} - 4 * INAGG_CHECK_LIMBS;
-    std::memcpy(limbs - 4, &fits, sizeof(fits));
-    const inagg_check_tag tag = tag_of(block, meta);
-    inagg_check_set_limbs(limbs, weigh(meta, payload) + inagg_check_mask(prf, &mask_key_, &tag, rank_, size_));
-}
-
-bool LinearCheck::holds(const Block &block, BlockMeta &meta, const std::byte *payload, Scale scale) const {
-    // Others have smaller elements, or none: their payload would end before the limbs.
-    if ((meta.dtype_op != int32_sum && meta.dtype_op != fixed_sum) || meta.elements < INAGG_CHUNK ||
-        meta.elements > weights_.size())
-        return false;
-    const std::byte *limbs = payload + 4 * std::size_t{meta.elements} - 4 * INAGG_CHECK_LIMBS;
-    const inagg_check_tag tag = tag_of(block, meta);
-    if (inagg_check_of_limbs(limbs) !=
-        weigh(meta, payload) + inagg_check_masks(prf, &mask_key_, &tag, meta.contributors, size_))
-        return false;
-    uint32_t fits;
-    std::memcpy(&fits, limbs - 4, sizeof(fits));
-    meta.saturated |= fits >= INAGG_CHECK_TOO_SMALL;
-    const bool right = fits && fits < INAGG_CHECK_TOO_SMALL;
-    if (scale == Scale::agreed) // of a rank that may not be in the sum
-        return right || (!fits && meta.contributors != inagg_all_ranks(size_));
-    return scale == Scale::none || right == (meta.next_scale == meta.scale);
 }
 
 } // namespace inagg

@@ -15,9 +15,7 @@ namespace inagg {
 
 class LinearCheck {
 public:
-    // Of each rank, before the first block is sealed: so a key never makes the same masks twice.
-    static constexpr std::size_t nonce_words = 4;
-    using Key = std::array<unsigned char, 16>;
+    using Key = std::array<unsigned char, INAGG_KEY_BYTES>;
 
     // `hex`: 32 digits, the key of all ranks. Throws INAGG_EINVAL.
     static Key parse_key(std::string_view hex);
@@ -27,39 +25,23 @@ public:
     LinearCheck(const LinearCheck &) = delete;
     LinearCheck &operator=(const LinearCheck &) = delete;
 
-    // A block of the job that has or may have a check.
-    struct Block {
-        uint64_t call;        // number since begin()
-        uint64_t context = 0; // what else the ranks agree on
-        uint8_t phase = 0;    // 0: control; else which run of the call's data blocks
-        uint32_t index = 0;   // in it
-    };
-    // What the ranks are to say about a scale.
-    enum class Scale {
-        none,   // there is none that they agreed on
-        agreed, // it is that of some rank's largest element, and too small for none
-        guessed // or it is not, and the result says so
-    };
-
-    // From here on, with all ranks' nonces.
+    // From here on, with all ranks' nonces: INAGG_CHECK_NONCE_WORDS of each.
     void begin(std::span<const uint32_t> nonces);
     bool has_begun() const { return begun_; }
     void end() { begun_ = false; }
 
-    // Fill the end of `payload`, which is INAGG_CHECK_ELEMENTS of its elements. `fits`: INAGG_CHECK_FITS, ..., or 0.
-    void seal(const Block &block, const BlockMeta &meta, std::byte *payload, uint32_t fits) const;
-    // Is `payload` the sum of what meta.contributors have sealed? Then meta.saturated is true, too.
-    bool holds(const Block &block, BlockMeta &meta, const std::byte *payload, Scale scale) const;
+    void seal(const inagg_check_block &block, const BlockMeta &meta, std::byte *payload, uint32_t fits) const {
+        inagg_check_seal(&check_, &block, &meta, payload, fits);
+    }
+    bool holds(const inagg_check_block &block, BlockMeta &meta, const std::byte *payload, inagg_check_scale scale) const {
+        return inagg_check_holds(&check_, &block, &meta, payload, scale);
+    }
 
 private:
-    uint64_t weigh(const BlockMeta &meta, const std::byte *payload) const;
-    inagg_check_tag tag_of(const Block &block, const BlockMeta &meta) const;
-
-    const uint16_t rank_, size_;
     const uint16_t job_;
-    Key key_;         // of all runs
-    Key mask_key_{};  // of this one
+    inagg_mac_key key_; // of all runs
     std::vector<uint32_t> weights_;
+    inagg_check check_; // of this one
     bool begun_ = false;
 };
 

@@ -80,6 +80,12 @@ INAGG_INLINE const struct inagg_kept *inagg_history_keep(struct inagg_history *h
 	return kept;
 }
 
+/** The result of @block is not believed. */
+INAGG_INLINE void inagg_history_forget(struct inagg_history *h, __u32 block)
+{
+	h->results[inagg_history_index(h, block)].kept = 0;
+}
+
 /** How many blocks from @block on are here without a gap, @most at most. */
 INAGG_INLINE __u32 inagg_history_run(const struct inagg_history *h, __u32 block, __u32 most)
 {

@@ -90,6 +90,21 @@ INAGG_INLINE __u64 inagg_siphash_end(struct inagg_siphash *s, __u64 rest, __u32 
 	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
+/** The tag of @bytes bytes at @data, any alignment. */
+INAGG_INLINE __u64 inagg_siphash_of(const struct inagg_mac_key *key, const void *data, __u32 bytes)
+{
+	struct inagg_siphash s = inagg_siphash_start(key);
+	__u64 word, rest = 0;
+	__u32 at = 0;
+
+	for (; at + sizeof(word) <= bytes; at += sizeof(word)) {
+		__builtin_memcpy(&word, (const char *)data + at, sizeof(word));
+		inagg_siphash_word(&s, inagg_little64(word));
+	}
+	__builtin_memcpy(&rest, (const char *)data + at, bytes - at);
+	return inagg_siphash_end(&s, inagg_little64(rest), bytes);
+}
+
 /* What `check` is in these four types. */
 INAGG_INLINE __u64 inagg_hdr_challenge(const struct inagg_hdr *h)
 {

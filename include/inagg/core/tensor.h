@@ -275,6 +275,10 @@ INAGG_INLINE __u32 inagg_encode(const struct inagg_coding *c, __u32 bits, __u8 *
 
 	if (c->widened && c->floats == INAGG_FLOATS_RAW)
 		return inagg_half_to_float((__u16)bits, inagg_mantissa_bits(c->dtype));
+	if (c->widened && inagg_exponent_of(bits & 0x7fff, c->dtype) > c->scale) {	/* of a wrong guess: sums must not wrap */
+		*saturated = 1;
+		return c->bias;
+	}
 	if (c->widened)
 		return c->bias + (__u32)inagg_half_to_fixed((__u16)bits, inagg_mantissa_bits(c->dtype), c->fan_in_log2,
 							    c->scale);

@@ -24,7 +24,6 @@ constexpr int injections = 1'000'000;
 #endif
 
 using Words = std::vector<uint32_t>;
-using Scale = LinearCheck::Scale;
 
 std::byte *bytes(Words &words) { return reinterpret_cast<std::byte *>(words.data()); }
 const std::byte *bytes(const Words &words) { return reinterpret_cast<const std::byte *>(words.data()); }
@@ -36,8 +35,12 @@ std::unique_ptr<LinearCheck> check_of(uint16_t rank, const char *hex = key, uint
     job.size = ranks;
     job.elements = elements;
     auto check = std::make_unique<LinearCheck>(LinearCheck::parse_key(hex), job);
-    check->begin(Words(ranks * LinearCheck::nonce_words, nonce));
+    check->begin(Words(ranks * INAGG_CHECK_NONCE_WORDS, nonce));
     return check;
+}
+
+inagg_check_block block_of(uint64_t call, uint64_t context = 0, uint8_t phase = 1, uint32_t index = 0) {
+    return {call, context, index, phase};
 }
 
 BlockMeta meta_of(uint8_t dtype_op, uint64_t contributors = inagg_all_ranks(size)) {
@@ -69,7 +72,7 @@ public:
         }
     }
 
-    static LinearCheck::Block identify(uint32_t block) { return {block, 0, 1}; }
+    static inagg_check_block identify(uint32_t block) { return block_of(block); }
     const Words &sent(uint32_t block, uint32_t rank) const { return sent_[block][rank]; }
     Words sum(uint32_t block) const {
         Words sum(elements);
@@ -154,7 +157,7 @@ TEST_P(Check, CatchesWhatChangesASum) {
             BlockMeta meta = job.meta;
             inject(job, block, sum, meta);
             ASSERT_FALSE(same_elements(sum, truth)) << name << ": without the check it goes through, or is none";
-            passed += check->holds(Job::identify(block), meta, bytes(sum), Scale::none);
+            passed += check->holds(Job::identify(block), meta, bytes(sum), INAGG_CHECK_UNSCALED);
         }
         EXPECT_EQ(passed, 0) << name;
     }
@@ -170,7 +173,7 @@ TEST_P(Check, HoldsForSumsOfSomeRanks) {
                 Job::add(sum, job.sent(3, rank), 1);
         for (uint64_t named = 1; named < uint64_t{1} << size; named++) {
             BlockMeta meta = meta_of(GetParam(), named);
-            EXPECT_EQ(check->holds(Job::identify(3), meta, bytes(sum), Scale::none), named == contributors);
+            EXPECT_EQ(check->holds(Job::identify(3), meta, bytes(sum), INAGG_CHECK_UNSCALED), named == contributors);
         }
     }
 }
@@ -180,51 +183,51 @@ TEST_P(Check, IsOfItsStreamTypeAndScale) {
     const auto check = check_of(0);
     const Words sum = job.sum(1);
     BlockMeta meta = job.meta;
-    EXPECT_TRUE(check->holds({1, 0, 1}, meta, bytes(sum), Scale::none));
-    EXPECT_FALSE(check->holds({1, 0, 0}, meta, bytes(sum), Scale::none));
-    EXPECT_FALSE(check->holds({1, 0, 1, 9}, meta, bytes(sum), Scale::none));
-    EXPECT_FALSE(check->holds({1, 9, 1}, meta, bytes(sum), Scale::none));
+    EXPECT_TRUE(check->holds(block_of(1), meta, bytes(sum), INAGG_CHECK_UNSCALED));
+    EXPECT_FALSE(check->holds(block_of(1, 0, 0), meta, bytes(sum), INAGG_CHECK_UNSCALED));
+    EXPECT_FALSE(check->holds(block_of(1, 0, 1, 9), meta, bytes(sum), INAGG_CHECK_UNSCALED));
+    EXPECT_FALSE(check->holds(block_of(1, 9), meta, bytes(sum), INAGG_CHECK_UNSCALED));
     meta.scale = 1;
-    EXPECT_FALSE(check->holds({1, 0, 1}, meta, bytes(sum), Scale::none));
+    EXPECT_FALSE(check->holds(block_of(1), meta, bytes(sum), INAGG_CHECK_UNSCALED));
     meta = job.meta;
     meta.dtype_op ^= int32_sum ^ fixed_sum;
-    EXPECT_FALSE(check->holds({1, 0, 1}, meta, bytes(sum), Scale::none));
+    EXPECT_FALSE(check->holds(block_of(1), meta, bytes(sum), INAGG_CHECK_UNSCALED));
     for (const uint16_t wrong : {0, INAGG_CHUNK, elements + INAGG_CHUNK}) {
         meta = job.meta;
         meta.elements = wrong;
         Words longer = sum;
         longer.resize(2 * elements);
-        EXPECT_FALSE(check->holds({1, 0, 1}, meta, bytes(longer), Scale::none));
+        EXPECT_FALSE(check->holds(block_of(1), meta, bytes(longer), INAGG_CHECK_UNSCALED));
     }
 }
 
 // Sums whose ranks say this of their scale.
-bool scale_holds(const Words &said, Scale scale, uint8_t next_scale = 0, uint64_t contributors = inagg_all_ranks(size)) {
+bool scale_holds(const Words &said, inagg_check_scale scale, uint8_t next_scale = 0, uint64_t contributors = inagg_all_ranks(size)) {
     Words sum(elements);
     for (uint16_t rank = 0; rank < size; rank++) {
         Words words(elements, rank);
-        check_of(rank)->seal({0, 0, 1}, meta_of(fixed_sum), bytes(words), said[rank]);
+        check_of(rank)->seal(block_of(0), meta_of(fixed_sum), bytes(words), said[rank]);
         if (contributors >> rank & 1)
             Job::add(sum, words, 1);
     }
     BlockMeta meta = meta_of(fixed_sum, contributors);
     meta.next_scale = next_scale; // meta.scale is 0
-    return check_of(0)->holds({0, 0, 1}, meta, bytes(sum), scale);
+    return check_of(0)->holds(block_of(0), meta, bytes(sum), scale);
 }
 
 TEST(CheckOfScales, NobodyChoosesTheScale) {
     constexpr uint32_t fits = INAGG_CHECK_FITS, too_small = INAGG_CHECK_TOO_SMALL;
-    EXPECT_TRUE(scale_holds({0, 0, fits, 0, 0}, Scale::agreed));
-    EXPECT_TRUE(scale_holds({fits, fits, fits, fits, fits}, Scale::agreed));
-    EXPECT_FALSE(scale_holds({0, 0, 0, 0, 0}, Scale::agreed)) << "too large for all";
-    EXPECT_FALSE(scale_holds({fits, 0, too_small, 0, 0}, Scale::agreed));
-    EXPECT_TRUE(scale_holds({0, fits, 0, 0, 0}, Scale::agreed, 0, 0b11101)) << "who has the largest element may be late";
-    EXPECT_TRUE(scale_holds({0, 0, too_small, 0, 0}, Scale::none)) << "fixed by hand: it is told as saturation";
-    EXPECT_TRUE(scale_holds({0, 0, fits, 0, 0}, Scale::guessed, 0));
-    EXPECT_FALSE(scale_holds({0, 0, fits, 0, 0}, Scale::guessed, 9)) << "it was right, and the result says no";
-    EXPECT_FALSE(scale_holds({0, fits, too_small, 0, 0}, Scale::guessed, 0)) << "it was wrong, and the result says yes";
-    EXPECT_TRUE(scale_holds({0, fits, too_small, 0, 0}, Scale::guessed, 9));
-    EXPECT_FALSE(scale_holds({0, 0, 0, 0, 0}, Scale::guessed, 0));
+    EXPECT_TRUE(scale_holds({0, 0, fits, 0, 0}, INAGG_CHECK_AGREED));
+    EXPECT_TRUE(scale_holds({fits, fits, fits, fits, fits}, INAGG_CHECK_AGREED));
+    EXPECT_FALSE(scale_holds({0, 0, 0, 0, 0}, INAGG_CHECK_AGREED)) << "too large for all";
+    EXPECT_FALSE(scale_holds({fits, 0, too_small, 0, 0}, INAGG_CHECK_AGREED));
+    EXPECT_TRUE(scale_holds({0, fits, 0, 0, 0}, INAGG_CHECK_AGREED, 0, 0b11101)) << "who has the largest element may be late";
+    EXPECT_TRUE(scale_holds({0, 0, too_small, 0, 0}, INAGG_CHECK_UNSCALED)) << "fixed by hand: it is told as saturation";
+    EXPECT_TRUE(scale_holds({0, 0, fits, 0, 0}, INAGG_CHECK_GUESSED, 0));
+    EXPECT_FALSE(scale_holds({0, 0, fits, 0, 0}, INAGG_CHECK_GUESSED, 9)) << "it was right, and the result says no";
+    EXPECT_FALSE(scale_holds({0, fits, too_small, 0, 0}, INAGG_CHECK_GUESSED, 0)) << "it was wrong, and the result says yes";
+    EXPECT_TRUE(scale_holds({0, fits, too_small, 0, 0}, INAGG_CHECK_GUESSED, 9));
+    EXPECT_FALSE(scale_holds({0, 0, 0, 0, 0}, INAGG_CHECK_GUESSED, 0));
 }
 
 TEST(CheckOfKeys, AreHexadecimal) {
@@ -238,10 +241,10 @@ TEST(CheckOfOne, Works) {
     const auto check = check_of(0, key, 1, 1);
     Words words(elements, 5);
     BlockMeta meta = meta_of(int32_sum, 1);
-    check->seal({9, 0, 1}, meta, bytes(words), 0);
-    EXPECT_TRUE(check->holds({9, 0, 1}, meta, bytes(words), Scale::none));
+    check->seal(block_of(9), meta, bytes(words), 0);
+    EXPECT_TRUE(check->holds(block_of(9), meta, bytes(words), INAGG_CHECK_UNSCALED));
     words[0]++;
-    EXPECT_FALSE(check->holds({9, 0, 1}, meta, bytes(words), Scale::none));
+    EXPECT_FALSE(check->holds(block_of(9), meta, bytes(words), INAGG_CHECK_UNSCALED));
 }
 
 // The vector code and the core's agree, at any alignment and length.
@@ -256,16 +259,16 @@ TEST(CheckOfOne, IsWhatTheCoreSays) {
                 std::byte *at = bytes(memory) + shift;
                 BlockMeta meta = meta_of(dtype_op, 1);
                 meta.elements = count;
-                check->seal({0, 0, 1}, meta, at, 0);
+                check->seal(block_of(0), meta, at, 0);
                 const uint64_t sealed = inagg_check_of_limbs(at + 4 * (count - INAGG_CHECK_LIMBS));
                 std::vector<std::byte> zeros(std::size_t{4} * count);
-                check->seal({0, 0, 1}, meta, zeros.data(), 0);
+                check->seal(block_of(0), meta, zeros.data(), 0);
                 const uint64_t mask = inagg_check_of_limbs(zeros.data() + 4 * (count - INAGG_CHECK_LIMBS));
                 uint64_t sum = 0; // weights are what single ones weigh
                 for (int i = 0; i < count - INAGG_CHECK_ELEMENTS; i++) {
                     std::vector<std::byte> one(zeros.size());
                     one[std::size_t{4} * i] = std::byte{1};
-                    check->seal({0, 0, 1}, meta, one.data(), 0);
+                    check->seal(block_of(0), meta, one.data(), 0);
                     const auto weight = static_cast<uint32_t>(inagg_check_of_limbs(one.data() + 4 * (count - INAGG_CHECK_LIMBS)) - mask);
                     sum += inagg_check_dot(at + std::size_t{4} * i, &weight, 1, dtype_op == int32_sum);
                 }

@@ -148,6 +148,11 @@ void SoftwareSwitch::run() {
 
 void SoftwareSwitch::receive(std::span<std::byte> bytes, const Endpoint &from) {
     const std::lock_guard lock(mutex_);
+    if (options_.watch && bytes.size() >= sizeof(inagg_hdr)) {
+        inagg_hdr header;
+        std::memcpy(&header, bytes.data(), sizeof(header));
+        options_.watch(header, bytes.subspan(sizeof(header)));
+    }
     if (silent_ || chance(options_.loss)) {
         counters_.dropped++;
         return;

@@ -53,6 +53,8 @@ struct SoftwareSwitchOptions {
     uint32_t sum_wait_us = 500; // canary: a sum waits so long for more
     // A switch that lies: changes what it sends to a rank, before the checksums are made.
     std::function<void(inagg_hdr &, std::span<std::byte>, int)> change{};
+    // Sees what comes to it, lost or not.
+    std::function<void(const inagg_hdr &, std::span<const std::byte>)> watch{};
     // Does this packet to this rank get lost?
     std::function<bool(const inagg_hdr &, int)> lose{};
     Endpoint group{}; // length not 0: what is for all ranks goes there, once

@@ -9,7 +9,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <tuple>
 
 namespace inagg {
 namespace {
@@ -102,6 +105,21 @@ TEST_P(VerifiedFloats, SumsAreTheSameBits) {
     EXPECT_EQ(results[0], results[1]);
 }
 
+// A guess that is too small for them must not make their sums wrap.
+TEST_P(VerifiedFloats, HalvesThatGrow) {
+    SoftwareSwitch software_switch;
+    run_ranks(software_switch, ranks, [](Communicator &comm) {
+        for (const auto &[dtype, one, sum_of_one] : {std::tuple(INAGG_FLOAT16, 0x3c00, 0x4200), {INAGG_BFLOAT16, 0x3f80, 0x4040}})
+            for (const int doublings : {0, 0, 0, 0, 0, 1, 2, 4, 9, 0}) {
+                const int up = doublings << (dtype == INAGG_FLOAT16 ? 10 : 7);
+                for (const int sign : {0, 0x8000})
+                    EXPECT_EQ(reduced(comm, std::vector<uint16_t>(3, static_cast<uint16_t>((one + up) | sign)), dtype),
+                              std::vector<uint16_t>(3, static_cast<uint16_t>((sum_of_one + up) | sign)));
+            }
+        EXPECT_EQ(comm.stats().mismatches, 0U);
+    }, with_key(GetParam()));
+}
+
 // The error that ends each rank's calls. No rank takes a result.
 std::vector<Error> errors_of(const SoftwareSwitch &software_switch, const std::function<void(Communicator &)> &body,
                              const std::function<void(inagg_options &)> &change) {
@@ -161,6 +179,33 @@ TEST_P(Verified, AResultThatWasChangedOnceIsAskedForAgain) {
             EXPECT_GT(comm.stats().mismatches, 0U);
         }
     }, with_key(GetParam()));
+}
+
+// With different contents of one block somebody on the way would learn something of the weights.
+TEST(VerifiedRanks, SealNothingTwice) {
+    std::mutex lock;
+    std::map<std::tuple<uint64_t, bool, uint32_t>, std::vector<std::byte>> sent; // by rank, stream, block
+    unsigned again = 0;
+    SoftwareSwitch software_switch({.elements = 64, .control_slots = 8, .loss = 0.1,
+                                    .watch = [&](const inagg_hdr &header, std::span<const std::byte> body) {
+        if (inagg_hdr_type(&header) != INAGG_CONTRIBUTION)
+            return;
+        const std::lock_guard guard(lock);
+        const std::vector<std::byte> payload(body.begin(), body.end());
+        const bool control = inagg_swap32(header.slot) >= 16;
+        const auto [before, is_new] = sent.emplace(std::tuple(header.contributors, control, inagg_swap32(header.block)), payload);
+        again += !is_new;
+        EXPECT_EQ(before->second, payload) << "block " << inagg_swap32(header.block);
+    }});
+    run_ranks(software_switch, ranks, [](Communicator &comm) {
+        for (int step = 0; step < 24; step++) { // each guess is wrong, and some have no number
+            std::vector<float> values(200, std::ldexp(1.0F + static_cast<float>(comm.rank()), step % 3 * 9));
+            if (step % 4 == 3)
+                values[static_cast<std::size_t>(step + comm.rank())] = std::numeric_limits<float>::infinity();
+            reduced(comm, values, INAGG_FLOAT32);
+        }
+    }, with_key());
+    EXPECT_GT(again, 20U);
 }
 
 TEST(VerifiedSwitch, ThatAddsWrongIsToldByName) {
