@@ -9,6 +9,7 @@
  *   tensor.c     what lies between: memory, blocks in call order
  *   convert.c    elements between memory and wire; vector_x86.h: a register of sse2_x86.c or avx2_x86.c at a time
  *   nonfinite.c  sums with infinities or NaN
+ *   verify.c     sums that are verified
  *   stream.c     core/worker.h and history.h over packets: windows, results, retransmission
  *   transport.c  packets over UDP, joining and leaving
  *   group.c      results that come to a group address
@@ -38,6 +39,7 @@
 
 #include <inagg/core/guess.h>
 #include <inagg/core/history.h>
+#include <inagg/core/linear_check.h>
 #include <inagg/core/mac.h>
 #include <inagg/core/membership.h>
 #include <inagg/core/packet.h>
@@ -102,11 +104,15 @@ struct inagg_tensor {
 	u32	turn;		/* among the sums that ask for their scales */
 	struct inagg_tensor_type type;	/* as the sender has said: its rest may not have another */
 	struct inagg_coding coding;
+	u64	call;		/* its number, and what the ranks have agreed on for it: for the check of its sums */
+	u64	context;
+	u8	phase;
 	u8	dtype_op;	/* on the wire */
 	u8	exponent;	/* this rank's */
 	u8	guess;		/* the scale of its elements in its control blocks */
 	u8	scale;		/* the agreed one */
 	bool	guesses;	/* its control blocks carry its elements */
+	bool	sealed;		/* its data blocks, with a check */
 	bool	asked;		/* its control blocks, or the first of them, may be sent */
 	bool	agreed;		/* the first of them is back */
 	bool	guessed;	/* the guess was right: they bring the result, and there are no data blocks */
@@ -129,6 +135,7 @@ struct inagg_record {
 	u64	contributors;	/* of the last WAIT, for heard_block */
 	u32	heard_block;
 	bool	heard;
+	struct inagg_doubt doubt;
 };
 
 enum { INAGG_DATA, INAGG_CONTROL, INAGG_STREAMS };
@@ -189,6 +196,19 @@ struct inagg_renewal {
 	bool agreed;	/* the switch is in it, and we are not yet */
 };
 
+/* Results that are verified. */
+struct inagg_verifier {
+	struct inagg_mac_key key;	/* as the join found it, and so is the next one */
+	bool	wanted;
+	bool	asked;		/* the ranks' nonces are under way, or here */
+	bool	begun;		/* they are here */
+	struct inagg_tensor *exchange;	/* brings them: a maximum in which others have zeros */
+	u32	own[INAGG_CHECK_NONCE_WORDS];	/* send_lock, until then */
+	u32	*weights;
+	struct inagg_check check;
+	u64	calls;		/* since then */
+};
+
 struct inagg_sock {
 	struct sock sk;
 	struct list_head node;		/* in inagg_net.sockets */
@@ -221,6 +241,7 @@ struct inagg_sock {
 	struct inagg_boots boots;
 	struct inagg_membership member;
 	struct inagg_mac_key key;	/* of the job; all zero: none */
+	struct inagg_verifier verify;
 	u64	join_due, join_pause;
 	u32	not_yet;	/* why the switch has last put the join off */
 	u32	attempt;	/* number of the join; under lock_sock() */
@@ -297,6 +318,7 @@ static inline bool inagg_burst_full(const struct inagg_burst *burst)
 
 /* family.c */
 void inagg_fail(struct inagg_sock *isk, int error, int reason);
+void inagg_fail_unverified(struct inagg_sock *isk, int stream, u32 block, bool alike);
 int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), long *timeout);
 int inagg_lock_call(struct inagg_sock *isk, struct mutex *lock, long *timeout);
 void inagg_unlock_call(struct inagg_sock *isk, struct mutex *lock);
@@ -321,6 +343,20 @@ bool inagg_send_ready(struct inagg_sock *isk);
 /* recv.c */
 int inagg_recvmsg(struct socket *sock, struct msghdr *msg, size_t length, int flags);
 
+/* Elements at the end of a sealed block that are the check's. */
+static inline u32 inagg_tail(const struct inagg_sock *isk)
+{
+	return isk->verify.wanted ? INAGG_CHECK_ELEMENTS : 0;
+}
+
+/* How floats travel: the check adds 32-bit elements up, as they are on the wire. */
+static inline u32 inagg_floats(const struct inagg_sock *isk)
+{
+	u32 floats = inagg_floats_of(&isk->job);
+
+	return isk->verify.wanted && floats == INAGG_FLOATS_FIXED ? INAGG_FLOATS_WIDENED : floats;
+}
+
 /* tensor.c */
 bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, struct inagg_block_meta *meta);
 void inagg_store(struct inagg_sock *isk, int stream, u32 block, const struct inagg_block_meta *meta,
@@ -332,8 +368,13 @@ int inagg_discard_results(struct inagg_sock *isk);
 int inagg_alloc_memory(struct inagg_sock *isk);
 void inagg_free_tensors(struct inagg_sock *isk);
 
+bool inagg_verify(struct inagg_sock *isk, int stream, u32 block, struct inagg_block_meta *meta, const void *payload);
+
 /* nonfinite.c */
 void inagg_split_work(struct work_struct *work);
+
+/* verify.c */
+void inagg_verifier_forget(struct inagg_sock *isk);
 
 /* stream.c */
 u64 inagg_streams_bytes(const struct inagg_sock *isk, const struct inagg_job_config *job);

@@ -68,6 +68,19 @@ static void queue_fault(struct inagg_sock *isk, const struct inagg_fault *fault)
 		kfree_skb(skb);
 }
 
+static void fail(struct inagg_sock *isk, const struct inagg_fault *fault)
+{
+	struct sock *sk = &isk->sk;
+
+	if (sk->sk_state == TCP_CLOSE)
+		return;
+	trace_inagg_fail(isk, fault);
+	WRITE_ONCE(sk->sk_err, fault->error);
+	smp_store_release(&sk->sk_state, TCP_CLOSE);	/* who sees this sees why */
+	queue_fault(isk, fault);
+	sk_error_report(sk);
+}
+
 /**
  * inagg_fail() - the socket's job is over for it
  * @isk: the socket, locked
@@ -76,17 +89,30 @@ static void queue_fault(struct inagg_sock *isk, const struct inagg_fault *fault)
  */
 void inagg_fail(struct inagg_sock *isk, int error, int reason)
 {
-	struct sock *sk = &isk->sk;
 	struct inagg_fault fault = { .error = error, .reason = reason, .job = isk->job.job };
 
-	if (sk->sk_state == TCP_CLOSE)
-		return;
 	inagg_describe_stall(isk, &fault);
-	trace_inagg_fail(isk, &fault);
-	WRITE_ONCE(sk->sk_err, error);
-	smp_store_release(&sk->sk_state, TCP_CLOSE);	/* who sees this sees why */
-	queue_fault(isk, &fault);
-	sk_error_report(sk);
+	fail(isk, &fault);
+}
+
+/**
+ * inagg_fail_unverified() - the switch's results are none
+ * @isk: the socket, locked
+ * @stream: INAGG_DATA or INAGG_CONTROL
+ * @block: whose results they were
+ * @alike: all of them had the same elements
+ */
+void inagg_fail_unverified(struct inagg_sock *isk, int stream, u32 block, bool alike)
+{
+	struct inagg_fault fault = {
+		.error = EKEYREJECTED,
+		.job = isk->job.job,
+		.block = block,
+		.control = stream,
+		.heard = alike,
+	};
+
+	fail(isk, &fault);
 }
 
 /* Creating and closing. */
@@ -97,6 +123,7 @@ static void destruct(struct sock *sk)
 	dst_cache_destroy(&inagg_sk(sk)->link.dst);
 	skb_queue_purge(&sk->sk_error_queue);
 	memzero_explicit(&inagg_sk(sk)->key, sizeof(inagg_sk(sk)->key));
+	memzero_explicit(&inagg_sk(sk)->verify, sizeof(inagg_sk(sk)->verify));
 }
 
 static void look_later(struct inagg_sock *isk)

@@ -17,24 +17,6 @@ void inagg_queue_split(struct inagg_sock *isk, struct inagg_tensor *t)
 		__sock_put(&isk->sk);
 }
 
-static struct inagg_tensor *companion(struct inagg_tensor *sum, u64 bytes, u8 dtype_op, u32 per_block)
-{
-	struct inagg_tensor *t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
-
-	if (!t)
-		return NULL;
-	t->sum = sum;
-	t->bytes = bytes;
-	t->copied = bytes;
-	t->coding.dtype = INAGG_INT32;
-	t->dtype_op = dtype_op;
-	t->per_block = per_block;
-	t->blocks = blocks_in(t, bytes) ?: 1;
-	t->scale_known = true;
-	t->whole = true;
-	return t;
-}
-
 /* Count what is not finite and put 0 in its place; returns the exponent of the rest, unless the socket has failed. */
 static u8 split_elements(struct inagg_sock *isk, struct inagg_tensor *t, u8 *counts)
 {
@@ -56,6 +38,16 @@ static u8 split_elements(struct inagg_sock *isk, struct inagg_tensor *t, u8 *cou
 	return inagg_exponent_of(magnitude, dtype);
 }
 
+/* One of the three that @sum travels as. */
+static void make_part(struct inagg_tensor *t, struct inagg_tensor *sum, u8 phase)
+{
+	t->sum = sum;
+	t->call = sum->call;
+	t->context = sum->context;
+	t->sealed = sum->sealed;
+	t->phase = phase;
+}
+
 /* Put the exponent block before and the counts behind the sum. */
 static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, struct inagg_tensor *exponent,
 			      struct inagg_tensor *classes)
@@ -64,6 +56,10 @@ static void insert_companions(struct inagg_sock *isk, struct inagg_tensor *t, st
 
 	spin_lock_bh(&isk->lock);
 	inagg_burst_start(&burst);
+	make_part(exponent, t, 1);
+	make_part(classes, t, 3);
+	t->phase = 2;
+	t->exponent = exponent->exponent;
 	list_add_tail(&exponent->list, &t->list);
 	list_add(&classes->list, &t->list);
 	t->classes = classes;
@@ -85,20 +81,6 @@ static bool is_too_large(const struct inagg_sock *isk, const struct inagg_tensor
 	return t->blocks > isk->ring.cells;
 }
 
-/* Memory of a sum's counts. */
-static int alloc_own(struct inagg_sock *isk, struct inagg_tensor *classes)
-{
-	int error = inagg_charge(isk, own_bytes(classes));
-
-	if (error)
-		return error;
-	classes->own = __vmalloc(own_bytes(classes), INAGG_GFP | __GFP_ZERO);
-	if (classes->own)
-		return 0;
-	inagg_uncharge(isk, own_bytes(classes));
-	return -ENOMEM;
-}
-
 static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 {
 	u64 bytes = div_u64(t->bytes, memory_bytes(t)) * 4;
@@ -107,10 +89,10 @@ static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 
 	if (is_too_large(isk, t))
 		return -EDOM;	/* its first part is needed twice */
-	exponent = companion(t, 0, INAGG_WIRE_NONE << 4, isk->job.elements);
-	classes = companion(t, bytes, INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM, isk->job.elements);
+	exponent = inagg_companion(isk, 0, inagg_nothing(isk));
+	classes = inagg_companion(isk, bytes, INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM);
 	if (exponent && classes)
-		error = alloc_own(isk, classes);
+		error = inagg_alloc_own(isk, classes);
 	if (error) {
 		kfree(exponent);
 		kfree(classes);
@@ -122,8 +104,9 @@ static int split(struct inagg_sock *isk, struct inagg_tensor *t)
 }
 
 /*
- * The first sum that waits for it, and whose sender has copied all of it: that takes a while behind results that nobody
- * reads.  It stays on the list: without a scale it cannot become complete.
+ * The first sum that waits for it, whose sender has copied all of it, which takes a while behind results that nobody
+ * reads, and whose control blocks, which carry it as it was, are back.  It stays on the list: without a scale it cannot
+ * become complete.
  */
 static struct inagg_tensor *next_split(struct inagg_sock *isk)
 {
@@ -131,7 +114,7 @@ static struct inagg_tensor *next_split(struct inagg_sock *isk)
 
 	spin_lock_bh(&isk->lock);
 	list_for_each_entry(t, &isk->tensors, list)
-		if (t->split && (t->copied == t->bytes || is_too_large(isk, t))) {
+		if (t->split && ((t->copied == t->bytes && !t->controls_left) || is_too_large(isk, t))) {
 			t->split = false;
 			found = t;
 			break;

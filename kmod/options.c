@@ -28,7 +28,8 @@ u32 inagg_history_limit(const struct inagg_sock *isk, u32 wanted)
 /** inagg_check_tensor_type() - 0, or -EINVAL for an unknown type, operator or flag, or an average of integers */
 int inagg_check_tensor_type(const struct inagg_tensor_type *type)
 {
-	if (type->dtype >= INAGG_DTYPES || type->op >= INAGG_OPS || type->flags & ~(INAGG_TENSOR_WHOLE | INAGG_TENSOR_RENEW))
+	if (type->dtype >= INAGG_DTYPES || type->op >= INAGG_OPS ||
+	    type->flags & ~(INAGG_TENSOR_WHOLE | INAGG_TENSOR_RENEW | INAGG_TENSOR_UNVERIFIED))
 		return -EINVAL;
 	return type->op == INAGG_AVG && type->dtype == INAGG_INT32 ? -EINVAL : 0;
 }
@@ -54,6 +55,27 @@ static int set_key(struct inagg_sock *isk, const u8 *bytes)
 	return 0;
 }
 
+/* Joined, or about to be. */
+static bool is_fixed(const struct inagg_sock *isk)
+{
+	return isk->joined || isk->sk.sk_state == TCP_SYN_SENT;
+}
+
+static int set_verify(struct inagg_sock *isk, const u8 *bytes, bool wanted)
+{
+	int error = 0;
+
+	spin_lock_bh(&isk->lock);
+	if (is_fixed(isk)) {	/* the answer may have come since; and what is allocated then depends on this */
+		error = -EISCONN;
+	} else {
+		isk->verify.key = inagg_mac_key_of(bytes);
+		isk->verify.wanted = wanted;
+	}
+	spin_unlock_bh(&isk->lock);
+	return error;
+}
+
 /* May this option change now? */
 static int check_state(const struct inagg_sock *isk, int name)
 {
@@ -64,11 +86,12 @@ static int check_state(const struct inagg_sock *isk, int name)
 	case INAGG_RTO_MIN:
 	case INAGG_CHECKED:
 	case INAGG_KEY:
+	case INAGG_VERIFY:
 	case INAGG_EXPIRY:
 	case INAGG_QUORUM:
 	case INAGG_HISTORY:
 	case INAGG_EXCLUDE:
-		return isk->joined || isk->sk.sk_state == TCP_SYN_SENT ? -EISCONN : 0;
+		return is_fixed(isk) ? -EISCONN : 0;
 	case INAGG_BUFFER:
 		return isk->has_memory ? -EBUSY : 0;
 	default:
@@ -168,6 +191,7 @@ static int copy_value(int name, sockptr_t from, unsigned int length, union optio
 		length = min_t(unsigned int, length, sizeof(value->text) - 1);
 		break;
 	case INAGG_KEY:
+	case INAGG_VERIFY:
 		if (length && length != sizeof(value->key))
 			return -EINVAL;
 		break;
@@ -179,13 +203,15 @@ static int copy_value(int name, sockptr_t from, unsigned int length, union optio
 	return copy_from_sockptr(value, from, length) ? -EFAULT : 0;
 }
 
-static int set_option(struct inagg_sock *isk, int name, const union option_value *value)
+static int set_option(struct inagg_sock *isk, int name, const union option_value *value, unsigned int length)
 {
 	switch (name) {
 	case INAGG_ALGORITHM:
 		return set_algorithm(isk, value->text);
 	case INAGG_KEY:
 		return set_key(isk, value->key);
+	case INAGG_VERIFY:
+		return set_verify(isk, value->key, length);
 	default:
 		return set_number(isk, name, value->number);
 	}
@@ -205,7 +231,7 @@ int inagg_setsockopt(struct socket *sock, int level, int name, sockptr_t value, 
 	lock_sock(&isk->sk);
 	error = check_state(isk, name);
 	if (!error)
-		error = set_option(isk, name, &copy);
+		error = set_option(isk, name, &copy, length);
 	release_sock(&isk->sk);
 	memzero_explicit(&copy, sizeof(copy));
 	return error;
@@ -276,6 +302,7 @@ static int get_number(const struct inagg_sock *isk, int name, int *value)
 		*value = set->exclude_ms;
 		return 0;
 	case INAGG_KEY:
+	case INAGG_VERIFY:
 		return -EOPNOTSUPP;
 	default:
 		return -ENOPROTOOPT;

@@ -78,6 +78,7 @@ static void begin_generation(struct inagg_sock *isk, struct inagg_stream *stream
 	isk->wire_limit = inagg_wire_bytes(&isk->job);
 	isk->next_block = isk->next_control = isk->next_turn = isk->ahead = 0;
 	inagg_guesses_init(&isk->guesses);
+	inagg_verifier_forget(isk);
 	isk->progress = ktime_get_ns();
 	t->block = 0;
 	end_renewal(isk, t, true);

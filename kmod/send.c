@@ -6,18 +6,33 @@
 #include "convert.h"
 #include "tensor.h"
 
-/* What the control messages say of a tensor; @type is what holds without them. */
-static int parse_cmsgs(struct msghdr *msg, struct inagg_tensor_type *type)
+/* What a sender says of a tensor. */
+struct description {
+	struct inagg_tensor_type type;
+	u64	agreed;
+};
+
+static bool take_cmsg(const struct cmsghdr *cmsg, int type, void *value, size_t bytes)
+{
+	if (cmsg->cmsg_type != type || cmsg->cmsg_len != CMSG_LEN(bytes))
+		return false;
+	memcpy(value, CMSG_DATA(cmsg), bytes);
+	return true;
+}
+
+/* What the control messages say of a tensor; @what is what holds without them. */
+static int parse_cmsgs(struct msghdr *msg, struct description *what)
 {
 	struct cmsghdr *cmsg;
 
 	for_each_cmsghdr(cmsg, msg) {
-		if (!CMSG_OK(msg, cmsg) || cmsg->cmsg_level != SOL_INAGG || cmsg->cmsg_type != INAGG_CMSG_TENSOR ||
-		    cmsg->cmsg_len != CMSG_LEN(sizeof(*type)))
+		if (!CMSG_OK(msg, cmsg) || cmsg->cmsg_level != SOL_INAGG)
 			return -EINVAL;
-		memcpy(type, CMSG_DATA(cmsg), sizeof(*type));
+		if (!take_cmsg(cmsg, INAGG_CMSG_TENSOR, &what->type, sizeof(what->type)) &&
+		    !take_cmsg(cmsg, INAGG_CMSG_AGREED, &what->agreed, sizeof(what->agreed)))
+			return -EINVAL;
 	}
-	return inagg_check_tensor_type(type);
+	return inagg_check_tensor_type(&what->type);
 }
 
 /* The scale of a float sum that the user fixed, or -ERANGE. */
@@ -30,9 +45,15 @@ static int fixed_scale(const struct inagg_sock *isk, s32 k)
 	return inagg_scale_for_point(log2, k);
 }
 
+/* A linear check knows sums of integers. */
+static bool is_verifiable(const struct inagg_sock *isk, const struct inagg_tensor_type *type, u8 op)
+{
+	return !isk->verify.wanted || op == INAGG_SUM || type->flags & INAGG_TENSOR_UNVERIFIED;
+}
+
 static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *type, u64 bytes)
 {
-	u32 floats = inagg_floats_of(&isk->job);
+	u32 floats = inagg_floats(isk);
 	u8 op = type->op == INAGG_AVG ? INAGG_SUM : type->op;
 	struct inagg_tensor *t;
 	int scale;
@@ -40,6 +61,8 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	/* a mask: not every kernel can divide 64 bits */
 	if (bytes & (inagg_memory_bytes(type->dtype) - 1) || (bytes && type->flags & INAGG_TENSOR_RENEW))
 		return ERR_PTR(-EINVAL);
+	if (bytes && !is_verifiable(isk, type, op))
+		return ERR_PTR(-EOPNOTSUPP);
 	t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
 	if (!t)
 		return ERR_PTR(-ENOMEM);
@@ -52,7 +75,9 @@ static struct inagg_tensor *new_tensor(struct inagg_sock *isk, const struct inag
 	t->renews = type->flags & INAGG_TENSOR_RENEW;
 	inagg_roll_init(&t->roll, isk->job.size);
 	t->dtype_op = inagg_wire_encoding(type->dtype, op, floats);
-	t->per_block = inagg_block_elements(isk->job.elements, t->dtype_op >> 4);
+	t->per_block = inagg_block_elements(isk->job.elements - inagg_tail(isk), t->dtype_op >> 4);
+	t->sealed = op == INAGG_SUM;
+	t->phase = 1;
 	t->controls = !bytes || inagg_needs_scale(type->dtype, op, floats);
 	if (bytes && t->controls && type->dtype == INAGG_FLOAT32 && type->scale != INAGG_SCALE_AUTO) {
 		scale = fixed_scale(isk, type->scale);
@@ -159,8 +184,18 @@ static int begin_renewal(struct inagg_sock *isk, struct inagg_tensor *t)
 	return 0;
 }
 
-/* Put a new tensor, whose first blocks are in the ring, behind the others. */
-static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
+/* Behind the others; @isk is locked. */
+static void enqueue(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	list_add_tail(&t->list, &isk->tensors);
+	if (!isk->active)
+		isk->active = t;
+	if (!isk->unassigned)
+		isk->unassigned = t;
+}
+
+/* Put a new tensor, whose first blocks are in the ring, behind the others, and @exchange, unless it is NULL, before it. */
+static int submit(struct inagg_sock *isk, struct inagg_tensor *t, struct inagg_tensor *exchange)
 {
 	struct inagg_burst burst;
 	int error;
@@ -171,14 +206,16 @@ static int submit(struct inagg_sock *isk, struct inagg_tensor *t)
 	if (!error && t->renews)
 		error = begin_renewal(isk, t);
 	if (!error) {
+		if (exchange) {
+			isk->verify.asked = true;
+			isk->verify.exchange = exchange;
+			enqueue(isk, exchange);
+		}
 		t->copied = t->filled;
-		list_add_tail(&t->list, &isk->tensors);
+		t->call = isk->verify.calls++;
+		enqueue(isk, t);
 		isk->tensor_count++;
 		isk->ring.head = t->cell + t->blocks;
-		if (!isk->active)
-			isk->active = t;
-		if (!isk->unassigned)
-			isk->unassigned = t;
 		if (!isk->unasked)
 			isk->unasked = t;
 		t->control = isk->next_control;
@@ -219,7 +256,30 @@ static void note_rest(struct inagg_sock *isk, struct inagg_tensor *t)
 	WRITE_ONCE(isk->fill, t->cell + blocks_in(t, t->filled));
 }
 
-static int begin_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *type, struct msghdr *msg)
+static bool needs_key(struct inagg_sock *isk)
+{
+	bool needed;
+
+	spin_lock_bh(&isk->lock);
+	needed = isk->verify.wanted && !isk->verify.asked;
+	spin_unlock_bh(&isk->lock);
+	return needed;
+}
+
+/* Submit a new tensor; before the first one goes what makes the key of their checks. */
+static int submit_in_order(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	struct inagg_tensor *exchange = NULL;
+	int error = needs_key(isk) ? inagg_exchange_new(isk, &exchange) : 0;
+
+	if (!error)
+		error = submit(isk, t, exchange);
+	if (error && exchange)
+		inagg_free_companion(isk, exchange);
+	return error;
+}
+
+static int begin_tensor(struct inagg_sock *isk, const struct description *what, struct msghdr *msg)
 {
 	size_t length = iov_iter_count(&msg->msg_iter);
 	u32 magnitude = 0, *largest = NULL;
@@ -229,9 +289,10 @@ static int begin_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *
 	error = inagg_alloc_memory(isk);
 	if (error)
 		return error;
-	t = new_tensor(isk, type, length);
+	t = new_tensor(isk, &what->type, length);
 	if (IS_ERR(t))
 		return PTR_ERR(t);
+	t->context = what->agreed;
 	t->cell = isk->ring.head;
 	if (t->bytes && t->controls)
 		largest = &magnitude;
@@ -239,10 +300,10 @@ static int begin_tensor(struct inagg_sock *isk, const struct inagg_tensor_type *
 	if (!error && largest)
 		error = scan_rest(t, &msg->msg_iter, largest);
 	if (largest)
-		t->exponent = inagg_exponent_of(magnitude, type->dtype);
+		t->exponent = inagg_exponent_of(magnitude, what->type.dtype);
 	note_rest(isk, t);
 	if (!error)
-		error = submit(isk, t);
+		error = submit_in_order(isk, t);
 	if (error) {
 		WRITE_ONCE(isk->sending, NULL);
 		WRITE_ONCE(isk->fill, isk->ring.head);
@@ -305,14 +366,14 @@ static int continue_tensor(struct inagg_sock *isk, struct inagg_tensor *t, struc
 static int take(struct inagg_sock *isk, struct msghdr *msg)
 {
 	struct inagg_tensor *t = isk->sending;
-	struct inagg_tensor_type type = t ? t->type : isk->set.tensor;
-	int error = parse_cmsgs(msg, &type);
+	struct description what = { .type = t ? t->type : isk->set.tensor, .agreed = t ? t->context : 0 };
+	int error = parse_cmsgs(msg, &what);
 
 	if (error)
 		return error;
 	if (!t)
-		return begin_tensor(isk, &type, msg);
-	if (memcmp(&type, &t->type, sizeof(type)))
+		return begin_tensor(isk, &what, msg);
+	if (memcmp(&what.type, &t->type, sizeof(what.type)) || what.agreed != t->context)
 		return -EINVAL;
 	return continue_tensor(isk, t, msg);
 }
@@ -365,7 +426,7 @@ static int send_locked(struct inagg_sock *isk, struct msghdr *msg, size_t length
 /**
  * inagg_sendmsg() - queue a tensor for reduction
  * @sock: connected
- * @msg: its elements; control message INAGG_CMSG_TENSOR overrides the socket's type and operator
+ * @msg: its elements; control messages: INAGG_CMSG_TENSOR overrides the socket's type and operator, INAGG_CMSG_AGREED
  * @length: bytes of the tensor, or of all that an earlier short send left; 0: a barrier
  *
  * Return: bytes taken.  Fewer than @length if the results that nobody reads fill the buffer, unless MSG_WAITALL says that

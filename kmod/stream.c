@@ -305,6 +305,21 @@ static void catch_up(struct inagg_sock *isk, int stream, struct inagg_burst *bur
 	inagg_wake_reader(isk);
 }
 
+/* Is this a result?  Else it is as if it were lost; after some that are none the job has ended. */
+static bool verify(struct inagg_sock *isk, int stream, u32 block, struct inagg_block_meta *meta, const void *payload)
+{
+	struct inagg_stream *s = &isk->streams[stream];
+	struct inagg_doubt *doubt = &s->records[inagg_slot_index(&s->worker, block)].doubt;
+	u32 sum;
+
+	if (inagg_verify(isk, stream, block, meta, payload))
+		return true;
+	sum = inagg_payload_checksum(payload, inagg_block_bytes(meta));
+	if (inagg_doubt_another(doubt, block, sum, ++isk->info.mismatches))
+		inagg_fail_unverified(isk, stream, block, !doubt->differ);
+	return false;
+}
+
 /* Hand on the result of a block that this rank waits for, or has come to. */
 static void deliver(struct inagg_sock *isk, int stream, const struct inagg_kept *kept, struct inagg_burst *burst)
 {
@@ -320,12 +335,19 @@ static bool take_decided(struct inagg_sock *isk, int stream, struct inagg_wslot 
 {
 	struct inagg_stream *s = &isk->streams[stream];
 	const struct inagg_kept *kept;
+	struct inagg_block_meta meta;
 	struct room before;
 
 	while ((kept = inagg_history_decided(&s->history, &s->worker, slot))) {
 		if (burst->taken >= INAGG_BURST)
 			return false;
 		burst->taken++;
+		meta = kept->meta;
+		if (!verify(isk, stream, slot->block, &meta, kept_elements(s, slot->block))) {
+			inagg_history_forget(&s->history, slot->block);
+			break;
+		}
+		kept = inagg_history_keep(&s->history, slot->block, &meta);
 		isk->info.skipped++;
 		before = room_of(s);
 		inagg_worker_skip(&s->worker, slot);
@@ -459,6 +481,9 @@ static void on_result(struct inagg_sock *isk, int stream, const struct inagg_hdr
 	struct inagg_block_meta meta = inagg_hdr_meta(h);
 	struct room before = room_of(s);
 
+	if (slot->state == INAGG_WSLOT_SENT && slot->block == block && inagg_wslot_believes(slot, block, meta.epoch) &&
+	    !verify(isk, stream, block, &meta, body))
+		return;
 	action = inagg_history_result(&s->history, &s->worker, slot, block, &meta, repaired, burst->now);
 	if (action == INAGG_W_NOTHING) {
 		isk->info.duplicates++;

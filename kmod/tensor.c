@@ -13,6 +13,52 @@ static void free_tensor(struct inagg_tensor *t)
 	kfree(t);
 }
 
+/**
+ * inagg_companion() - a tensor of int32 that the user does not see: one block without elements if @bytes is 0
+ * @isk: a joined socket
+ * @bytes: of its elements
+ * @dtype_op: of them on the wire
+ *
+ * May sleep.  Return: NULL if there is no memory.
+ */
+struct inagg_tensor *inagg_companion(struct inagg_sock *isk, u64 bytes, u8 dtype_op)
+{
+	struct inagg_tensor *t = kzalloc(sizeof(*t), GFP_KERNEL_ACCOUNT);
+
+	if (!t)
+		return NULL;
+	t->bytes = bytes;
+	t->copied = bytes;
+	t->coding.dtype = INAGG_INT32;
+	t->dtype_op = dtype_op;
+	t->per_block = isk->job.elements - inagg_tail(isk);
+	t->blocks = blocks_in(t, bytes) ?: 1;
+	t->scale_known = true;
+	t->whole = true;
+	return t;
+}
+
+/** inagg_alloc_own() - memory of a companion's elements, all zero; may sleep; 0 or an errno */
+int inagg_alloc_own(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	int error = inagg_charge(isk, own_bytes(t));
+
+	if (error)
+		return error;
+	t->own = __vmalloc(own_bytes(t), INAGG_GFP | __GFP_ZERO);
+	if (t->own)
+		return 0;
+	inagg_uncharge(isk, own_bytes(t));
+	return -ENOMEM;
+}
+
+/** inagg_free_companion() - a companion with its memory; @isk is locked, or nobody else knows of @t */
+void inagg_free_companion(struct inagg_sock *isk, struct inagg_tensor *t)
+{
+	inagg_uncharge(isk, own_bytes(t));
+	free_tensor(t);
+}
+
 /** inagg_charge() - count @bytes of memory as the socket's; -ENOBUFS at the machine's limit */
 int inagg_charge(struct inagg_sock *isk, u64 bytes)
 {
@@ -50,17 +96,17 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 	if (isk->has_memory)
 		return 0;
 	ring->cell_bytes = isk->job.elements * 4;
-	ring->cells = rounddown_pow_of_two(max(isk->set.buffer / ring->cell_bytes, 4U));
+	ring->cells = rounddown_pow_of_two(max(isk->set.buffer / ring->cell_bytes, inagg_least_cells(isk)));
 	wire = inagg_wire_bytes(&isk->job);
 	bytes = sizeof(*isk) + wire + (u64)ring->cells * (ring->cell_bytes + sizeof(u64)) +
-		inagg_streams_bytes(isk, &isk->job);
+		inagg_streams_bytes(isk, &isk->job) + inagg_verifier_bytes(isk);
 	error = inagg_charge(isk, bytes);
 	if (error)
 		return error;
 	ring->memory = __vmalloc((size_t)ring->cells * ring->cell_bytes, INAGG_GFP | __GFP_ZERO);
 	ring->contributors = kvcalloc(ring->cells, sizeof(u64), INAGG_GFP);
 	if (ring->memory && ring->contributors)
-		error = inagg_streams_alloc(isk, &isk->job, streams);
+		error = inagg_verifier_alloc(isk) ?: inagg_streams_alloc(isk, &isk->job, streams);
 	if (ring->memory && ring->contributors && !error) {
 		isk->memcg = get_mem_cgroup_from_mm(current->mm);
 		isk->wire_limit = wire;
@@ -71,6 +117,7 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 		return 0;
 	}
 	free_ring(ring);
+	inagg_verifier_free(isk);
 	inagg_uncharge(isk, atomic64_read(&isk->charged));
 	return -ENOMEM;
 }
@@ -88,6 +135,7 @@ void inagg_free_tensors(struct inagg_sock *isk)
 		free_tensor(t);
 	INIT_LIST_HEAD(&isk->tensors);
 	inagg_streams_free(isk->streams);
+	inagg_verifier_free(isk);
 	free_ring(&isk->ring);
 	mem_cgroup_put(isk->memcg);
 	isk->memcg = NULL;
@@ -112,8 +160,7 @@ void inagg_unlink_tensor(struct inagg_sock *isk, struct inagg_tensor *t)
 	inagg_free_cells(isk, t->cell + t->blocks);
 	if (t->classes) {
 		list_del(&t->classes->list);
-		inagg_uncharge(isk, own_bytes(t->classes));
-		free_tensor(t->classes);
+		inagg_free_companion(isk, t->classes);
 	}
 	free_tensor(t);
 }
@@ -138,10 +185,26 @@ static struct inagg_tensor *tensor_of_control(const struct inagg_sock *isk, u32 
 	return NULL;
 }
 
+/* Whose this block is, and which of its blocks. */
+static struct inagg_tensor *find_tensor(const struct inagg_sock *isk, int stream, u32 block, u32 *index)
+{
+	struct inagg_tensor *t = stream == INAGG_DATA ? tensor_of(isk, block) : tensor_of_control(isk, block);
+
+	if (t)
+		*index = block - (stream == INAGG_DATA ? t->block : t->control);
+	return t;
+}
+
 /* Has no elements, but this rank's exponent. */
 static bool is_exponent_block(const struct inagg_tensor *t)
 {
 	return t->sum && !t->own;
+}
+
+/* On the wire, in its block @index. */
+static u32 elements_of(const struct inagg_sock *isk, const struct inagg_tensor *t, u32 index)
+{
+	return inagg_padded(bytes_of(t, index) / memory_bytes(t) + inagg_tail(isk));
 }
 
 static void load_elements(struct inagg_sock *isk, const struct inagg_tensor *t, u32 index,
@@ -150,8 +213,18 @@ static void load_elements(struct inagg_sock *isk, const struct inagg_tensor *t, 
 	u32 count = bytes_of(t, index) / memory_bytes(t);
 
 	meta->dtype_op = t->dtype_op;
-	meta->elements = inagg_padded(count);
+	meta->elements = elements_of(isk, t, index);
 	meta->saturated = inagg_to_wire(coding, cell_of(isk, t, index), payload, count);
+	if (meta->elements > inagg_padded(count))	/* one more, for the check */
+		memset(payload + inagg_block_bytes(meta) - INAGG_CHUNK * 4, 0, INAGG_CHUNK * 4);
+}
+
+/* No elements, or those that are sealed. */
+static void load_nothing(const struct inagg_sock *isk, void *payload, struct inagg_block_meta *meta)
+{
+	meta->dtype_op = inagg_nothing(isk);
+	meta->elements = inagg_padded(inagg_tail(isk));
+	memset(payload, 0, inagg_block_bytes(meta));
 }
 
 /* Asks for the scale, and carries elements at the scale guessed. */
@@ -161,11 +234,12 @@ static void load_control(struct inagg_sock *isk, const struct inagg_tensor *t, u
 	struct inagg_coding coding;
 
 	meta->next_scale = t->exponent;
+	if (!t->guesses && inagg_is_sealed(isk, t, INAGG_CONTROL))
+		load_nothing(isk, payload, meta);
 	if (!t->guesses)
 		return;
 	meta->scale = t->guess;
-	inagg_coding_init(&coding, t->coding.dtype, t->coding.op, isk->job.size, t->guess,
-			  inagg_floats_of(&isk->job));
+	inagg_coding_init(&coding, t->coding.dtype, t->coding.op, isk->job.size, t->guess, inagg_floats(isk));
 	load_elements(isk, t, index, &coding, payload, meta);
 }
 
@@ -181,22 +255,42 @@ static void load_control(struct inagg_sock *isk, const struct inagg_tensor *t, u
  */
 bool inagg_load(struct inagg_sock *isk, int stream, u32 block, void *payload, struct inagg_block_meta *meta)
 {
-	struct inagg_tensor *t = stream == INAGG_DATA ? tensor_of(isk, block) : tensor_of_control(isk, block);
+	u32 index;
+	struct inagg_tensor *t = find_tensor(isk, stream, block, &index);
 
 	memset(meta, 0, sizeof(*meta));
 	if (!t)
 		return false;
 	meta->whole = t->whole && isk->job.algorithm == INAGG_TRIO;
 	if (stream == INAGG_CONTROL) {
-		load_control(isk, t, block - t->control, payload, meta);
+		load_control(isk, t, index, payload, meta);
 	} else if (is_exponent_block(t)) {
 		meta->next_scale = t->exponent;
+		load_nothing(isk, payload, meta);
 	} else {
 		meta->scale = t->scale;
 		meta->absent = t->absent;
-		load_elements(isk, t, block - t->block, &t->coding, payload, meta);
+		load_elements(isk, t, index, &t->coding, payload, meta);
 	}
+	if (inagg_is_sealed(isk, t, stream))
+		inagg_seal(isk, t, stream, index, meta, payload);
 	return true;
+}
+
+/**
+ * inagg_verify() - is this the result of a block?
+ * @isk: the socket, locked
+ * @stream: INAGG_DATA or INAGG_CONTROL
+ * @block: in flight, or decided without this rank
+ * @meta: what the result's header says; `saturated` is corrected
+ * @payload: its elements, inagg_block_bytes(@meta) of them
+ */
+bool inagg_verify(struct inagg_sock *isk, int stream, u32 block, struct inagg_block_meta *meta, const void *payload)
+{
+	u32 index;
+	struct inagg_tensor *t = isk->verify.wanted ? find_tensor(isk, stream, block, &index) : NULL;
+
+	return !t || !inagg_is_sealed(isk, t, stream) || inagg_holds(isk, t, stream, index, meta, payload);
 }
 
 static u32 blocks_copied(const struct inagg_tensor *t)
@@ -217,6 +311,8 @@ void inagg_ask_scales(struct inagg_sock *isk, struct inagg_burst *burst)
 	struct inagg_tensor *t;
 	u32 open;
 
+	if (isk->verify.wanted && !isk->verify.begun)
+		return;
 	for (t = isk->unasked; t; t = next_tensor(isk, t)) {
 		if (t->guesses && !t->asked) {
 			if (!inagg_guess_known(&isk->guesses, t->turn))
@@ -253,9 +349,8 @@ void inagg_assign_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 {
 	struct inagg_tensor *t;
 
-	for (t = isk->unassigned; t && t->scale_known; t = next_tensor(isk, t)) {
-		inagg_coding_init(&t->coding, t->coding.dtype, t->coding.op, isk->job.size, t->scale,
-				  inagg_floats_of(&isk->job));
+	for (t = isk->unassigned; t && t->scale_known && inagg_may_assign(isk, t); t = next_tensor(isk, t)) {
+		inagg_coding_init(&t->coding, t->coding.dtype, t->coding.op, isk->job.size, t->scale, inagg_floats(isk));
 		t->assigned = true;
 		t->block = t->guessed ? t->control : isk->next_block;
 		if (t->guessed)
@@ -283,10 +378,10 @@ static void store_elements(struct inagg_sock *isk, struct inagg_tensor *t, u32 i
 	u32 count = bytes_of(t, index) / memory_bytes(t);
 
 	t->saturated |= meta->saturated;
-	if (meta->dtype_op != t->dtype_op || meta->scale != t->scale || meta->elements != inagg_padded(count))
+	if (meta->dtype_op != t->dtype_op || meta->scale != t->scale || meta->elements != elements_of(isk, t, index))
 		t->mismatch = true;
 	else
-		memcpy(cell_of(isk, t, index), payload, inagg_block_bytes(meta));
+		memcpy(cell_of(isk, t, index), payload, count * inagg_element_bytes(t->dtype_op >> 4));
 	*contributors_of(isk, t, index) = meta->contributors;
 	if (!t->own)
 		inagg_roll_call(&t->roll, meta->contributors);
@@ -325,6 +420,10 @@ static void store_control(struct inagg_sock *isk, u32 block, const struct inagg_
 		agree(isk, t, meta->next_scale, burst);
 	if (t->guessed)
 		store_elements(isk, t, block - t->control, meta, payload);
+	if (!t->controls_left && t->split)	/* these waited for that */
+		inagg_queue_split(isk, t);
+	else if (!t->controls_left && !t->assigned)
+		inagg_assign_blocks(isk, burst);
 }
 
 /* The ranks agree on the exponent of a sum's finite part. */
@@ -332,12 +431,25 @@ static void store_exponent(struct inagg_sock *isk, struct inagg_tensor *t, const
 			   struct inagg_burst *burst)
 {
 	t->left = 0;
-	t->sum->mismatch |= meta->dtype_op != INAGG_WIRE_NONE << 4;
+	t->sum->mismatch |= meta->dtype_op != inagg_nothing(isk);
 	t->sum->scale = meta->next_scale;
 	t->sum->scale_known = true;
 	inagg_advance_active(isk);
 	list_del(&t->list);
 	kfree(t);
+	inagg_assign_blocks(isk, burst);
+}
+
+/* The nonces of all ranks are here: who waits for the key may go. */
+static void end_exchange(struct inagg_sock *isk, struct inagg_burst *burst)
+{
+	struct inagg_tensor *t = isk->verify.exchange;
+
+	inagg_exchange_done(isk);
+	inagg_advance_active(isk);
+	list_del(&t->list);
+	inagg_free_companion(isk, t);
+	inagg_ask_scales(isk, burst);
 	inagg_assign_blocks(isk, burst);
 }
 
@@ -354,6 +466,8 @@ static void store_data(struct inagg_sock *isk, u32 block, const struct inagg_blo
 	}
 	store_elements(isk, t, block - t->block, meta, payload);
 	t->left--;
+	if (t == isk->verify.exchange && !t->left)
+		end_exchange(isk, burst);
 }
 
 /**

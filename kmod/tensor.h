@@ -33,23 +33,17 @@ static inline u8 *cell_of(const struct inagg_sock *isk, const struct inagg_tenso
 	return ring->memory + (size_t)((t->cell + index) & (ring->cells - 1)) * ring->cell_bytes;
 }
 
-/* Bytes of a sum's counts: results are padded. */
-static inline u64 counts_bytes(const struct inagg_tensor *t)
-{
-	return round_up(t->bytes, INAGG_CHUNK * 4);
-}
-
-/* Bytes of the counts' own memory: behind them is who is in each block. */
+/* Bytes of a tensor's own memory: behind its elements is who is in each block. */
 static inline u64 own_bytes(const struct inagg_tensor *t)
 {
-	return counts_bytes(t) + t->blocks * sizeof(u64);
+	return round_up(t->bytes, sizeof(u64)) + t->blocks * sizeof(u64);
 }
 
 /* Who is in the result of its block @index. */
 static inline u64 *contributors_of(const struct inagg_sock *isk, const struct inagg_tensor *t, u32 index)
 {
 	if (t->own)
-		return (void *)(t->own + counts_bytes(t) + index * sizeof(u64));
+		return (void *)(t->own + round_up(t->bytes, sizeof(u64)) + index * sizeof(u64));
 	return &isk->ring.contributors[(t->cell + index) & (isk->ring.cells - 1)];
 }
 
@@ -73,6 +67,12 @@ static inline bool has_results(const struct inagg_tensor *t)
 static inline s32 stream_done(const struct inagg_sock *isk, const struct inagg_tensor *t)
 {
 	return isk->streams[t->guessed ? INAGG_CONTROL : INAGG_DATA].done - t->block;
+}
+
+/* The type of what has no elements of the user's. */
+static inline u8 inagg_nothing(const struct inagg_sock *isk)
+{
+	return isk->verify.wanted ? INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM : INAGG_WIRE_NONE << 4;
 }
 
 /* Also for the stream, which passes them a burst at a time. */
@@ -132,6 +132,23 @@ void inagg_open_copied(struct inagg_sock *isk, struct inagg_tensor *t, struct in
 void inagg_free_cells(struct inagg_sock *isk, u32 tail);
 void inagg_advance_active(struct inagg_sock *isk);
 void inagg_unlink_tensor(struct inagg_sock *isk, struct inagg_tensor *t);
+struct inagg_tensor *inagg_companion(struct inagg_sock *isk, u64 bytes, u8 dtype_op);
+int inagg_alloc_own(struct inagg_sock *isk, struct inagg_tensor *t);
+void inagg_free_companion(struct inagg_sock *isk, struct inagg_tensor *t);
+
+/* verify.c */
+u32 inagg_least_cells(const struct inagg_sock *isk);
+u64 inagg_verifier_bytes(const struct inagg_sock *isk);
+int inagg_verifier_alloc(struct inagg_sock *isk);
+void inagg_verifier_free(struct inagg_sock *isk);
+int inagg_exchange_new(struct inagg_sock *isk, struct inagg_tensor **exchange);
+void inagg_exchange_done(struct inagg_sock *isk);
+bool inagg_may_assign(const struct inagg_sock *isk, const struct inagg_tensor *t);
+bool inagg_is_sealed(const struct inagg_sock *isk, const struct inagg_tensor *t, int stream);
+void inagg_seal(const struct inagg_sock *isk, const struct inagg_tensor *t, int stream, u32 index,
+		const struct inagg_block_meta *meta, void *payload);
+bool inagg_holds(const struct inagg_sock *isk, const struct inagg_tensor *t, int stream, u32 index,
+		 struct inagg_block_meta *meta, const void *payload);
 
 /* nonfinite.c */
 void inagg_queue_split(struct inagg_sock *isk, struct inagg_tensor *t);

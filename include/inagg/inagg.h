@@ -125,8 +125,8 @@ int inagg_options_for_rank(inagg_options *options, uint16_t rank, uint16_t size)
  * switches and hosts on the way do, but for a chance of 2^-31 at each try of who does not know the key: core/linear_check.h.
  * One that is not is asked for again, up to 8 times, and 64 in all; then the job ends with INAGG_EVERIFY.  Barriers and broadcasts are
  * verified, too (barriers not with trio).  Sums of INT32 and their elements must not overflow.  Minima and maxima, and with
- * panama sums of floats but FLOAT64, give INAGG_EINVAL.  Who knows the key may lie about its own elements.  Transports udp and
- * afxdp.
+ * panama sums of floats but FLOAT64, give INAGG_EINVAL.  Who knows the key may lie about its own elements.  All transports but
+ * xdp.
  */
 
 /**

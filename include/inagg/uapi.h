@@ -69,6 +69,7 @@ enum inagg_sockopt {
 	INAGG_QUORUM		= 14,	/* trio: ranks that decide a block at once; 0: all; before connect() */
 	INAGG_HISTORY		= 15,	/* trio: bytes of results kept for and from stragglers; before connect() */
 	INAGG_EXCLUDE		= 16,	/* trio: milliseconds of silence that exclude a rank; 0: never; before connect() */
+	INAGG_VERIFY		= 17,	/* set only: 16 bytes that verify results, or none; before connect() */
 };
 
 #define INAGG_MOST_BLOCKS	512	/* in one INAGG_CMSG_BLOCKS */
@@ -76,6 +77,7 @@ enum inagg_sockopt {
 /* Control messages of level SOL_INAGG. */
 enum inagg_cmsg {
 	INAGG_CMSG_TENSOR	= 1,	/* sendmsg(): struct inagg_tensor_type of this tensor only */
+	INAGG_CMSG_AGREED	= 5,	/* sendmsg(): __u64, with INAGG_VERIFY compared over the ranks; 0 where it is left out */
 	INAGG_CMSG_RESULT	= 2,	/* recvmsg(): struct inagg_result_info, with MSG_EOR */
 	INAGG_CMSG_BLOCKS	= 4,	/* recvmsg(), trio: for each block whose last element this call took, a bitmap of its ranks: __u64 */
 	INAGG_CMSG_FAULT	= 3,	/* recvmsg(MSG_ERRQUEUE): struct sock_extended_err; the data is struct inagg_fault */
@@ -84,6 +86,7 @@ enum inagg_cmsg {
 enum inagg_tensor_flag {
 	INAGG_TENSOR_WHOLE	= 1 << 0,	/* trio: no result without all ranks */
 	INAGG_TENSOR_RENEW	= 1 << 1,	/* of a barrier: take excluded ranks back that have joined again */
+	INAGG_TENSOR_UNVERIFIED	= 1 << 2,	/* of a minimum or maximum, in spite of INAGG_VERIFY */
 };
 
 struct inagg_tensor_type {
@@ -114,10 +117,10 @@ struct inagg_fault {
 	__u64	missing;	/* bitmap of ranks the switch waits for, if heard */
 	__u32	error;		/* errno value */
 	__u32	reason;		/* enum inagg_reason that the switch gave; 0: none */
-	__u32	block;		/* the oldest one unanswered */
+	__u32	block;		/* the oldest one unanswered; EKEYREJECTED: the one whose results do not hold */
 	__u16	job;
 	__u8	control;	/* 1: `block` is a control block: scales, barriers, small float sums */
-	__u8	heard;		/* 1: the switch said who is missing */
+	__u8	heard;		/* 1: the switch said who is missing; EKEYREJECTED: its answers were all alike */
 };
 
 struct inagg_info {
@@ -143,6 +146,7 @@ struct inagg_info {
 	__u64	refused;	/* trio: contributions for which the switch had no room */
 	__u64	ahead;		/* trio: data blocks behind those of all tensors sent, whose results are here */
 	__u64	excluded;	/* trio: bitmap of ranks that the others have gone on without */
+	__u64	mismatches;	/* results that were not what the ranks have sent: INAGG_VERIFY */
 };
 
 #endif /* INAGG_UAPI_H */

@@ -199,6 +199,9 @@ TEST(Options, HaveDefaultsAndRanges) {
     EXPECT_ERRNO(set(fd.get(), INAGG_HISTORY, 0), EINVAL);
     EXPECT_ERRNO(set(fd.get(), INAGG_KEY, 1), EINVAL); // it has 16 bytes
     EXPECT_EQ(setsockopt(fd.get(), SOL_INAGG, INAGG_KEY, "0123456789abcdef", 16), 0);
+    EXPECT_ERRNO(set(fd.get(), INAGG_VERIFY, 1), EINVAL);
+    EXPECT_EQ(setsockopt(fd.get(), SOL_INAGG, INAGG_VERIFY, "0123456789abcdef", 16), 0);
+    EXPECT_EQ(get(fd.get(), INAGG_VERIFY), -EOPNOTSUPP);
     EXPECT_ERRNO(set(fd.get(), INAGG_INFO, 1), ENOPROTOOPT);
     EXPECT_ERRNO(set(fd.get(), 99, 1), ENOPROTOOPT);
     EXPECT_ERRNO(setsockopt(fd.get(), SOL_INAGG, INAGG_DTYPE, "", 1), EINVAL);
@@ -311,7 +314,7 @@ TEST(Tensor, TypeMessageIsChecked) {
     const float data[4] = {};
     EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {4, 0, 0, INAGG_SCALE_AUTO}), EINVAL);
     EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {0, INAGG_OPS, 0, INAGG_SCALE_AUTO}), EINVAL);
-    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {0, 0, INAGG_TENSOR_WHOLE << 1, INAGG_SCALE_AUTO}), EINVAL);
+    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {0, 0, INAGG_TENSOR_UNVERIFIED << 1, INAGG_SCALE_AUTO}), EINVAL);
     EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {INAGG_INT32, INAGG_AVG, 0, INAGG_SCALE_AUTO}), EINVAL);
     EXPECT_ERRNO(send_typed(ranks[0].get(), data, 16, {INAGG_FLOAT32, 0, 0, 200}), ERANGE);
     EXPECT_ERRNO(send(ranks[0].get(), data, 15, MSG_NOSIGNAL), EINVAL); // no whole elements
@@ -600,6 +603,70 @@ bool renew(const std::vector<Fd> &ranks) {
     }
     EXPECT_EQ(renewed[0], renewed[1]);
     return renewed[0];
+}
+
+// Verified results.
+
+std::vector<Fd> join_with_keys(const std::vector<std::string> &keys) {
+    std::size_t next = 0;
+    return join(static_cast<uint16_t>(keys.size()), [&](int fd) {
+        const std::string &key = keys[next++];
+        EXPECT_EQ(setsockopt(fd, SOL_INAGG, INAGG_VERIFY, key.data(), static_cast<socklen_t>(key.size())), 0);
+        EXPECT_EQ(set(fd, INAGG_DTYPE, INAGG_INT32), 0);
+    });
+}
+
+TEST(Verify, SumsAreWhatTheRanksHaveSent) {
+    const auto ranks = join_with_keys({"0123456789abcdef", "0123456789abcdef"});
+    for (const std::size_t count : {1UL, 5000UL}) {
+        for (const Fd &rank : ranks)
+            EXPECT_EQ(send_all(rank.get(), ramp<int32_t>(count, -3)), static_cast<ssize_t>(4 * count));
+        for (const Fd &rank : ranks) {
+            const std::vector<int32_t> sum = receive<int32_t>(rank.get(), count);
+            ASSERT_EQ(sum.size(), count);
+            EXPECT_EQ(sum[count - 1], 2 * (static_cast<int32_t>(count) - 4));
+            EXPECT_EQ(info_of(rank.get()).mismatches, 0U);
+        }
+    }
+    for (const Fd &rank : ranks)
+        EXPECT_EQ(send(rank.get(), nullptr, 0, MSG_NOSIGNAL), 0) << "a barrier";
+    char byte;
+    for (const Fd &rank : ranks)
+        EXPECT_EQ(recv(rank.get(), &byte, 1, 0), 0);
+}
+
+void expect_rejected(const std::vector<Fd> &ranks) {
+    for (const Fd &rank : ranks) {
+        int32_t sum[10];
+        EXPECT_ERRNO(recv(rank.get(), sum, sizeof(sum), 0), EKEYREJECTED);
+        Fault fault{};
+        ASSERT_TRUE(read_fault(rank.get(), fault));
+        EXPECT_EQ(fault.extended.ee_errno, static_cast<uint32_t>(EKEYREJECTED));
+        EXPECT_EQ(fault.fault.heard, 1) << "the same each time";
+        EXPECT_EQ(info_of(rank.get()).mismatches, 8U);
+    }
+}
+
+TEST(Verify, RanksHaveTheSameKey) {
+    const auto ranks = join_with_keys({"0123456789abcdef", "0123456789abcdeg"});
+    for (const Fd &rank : ranks)
+        EXPECT_EQ(send_all(rank.get(), ramp<int32_t>(10, 0)), 40);
+    expect_rejected(ranks);
+}
+
+TEST(Verify, SumsMustNotOverflow) {
+    const auto ranks = join_with_keys({"0123456789abcdef", "0123456789abcdef"});
+    for (const Fd &rank : ranks)
+        EXPECT_EQ(send_all(rank.get(), std::vector<int32_t>(10, INT32_MAX)), 40);
+    expect_rejected(ranks);
+}
+
+TEST(Verify, MaximaAreRefusedUnlessTheyNeedNotBe) {
+    const auto ranks = join_with_keys({"0123456789abcdef"});
+    const int32_t data[2] = {7, -9};
+    EXPECT_ERRNO(send_typed(ranks[0].get(), data, 8, {INAGG_INT32, INAGG_MAX, 0, 0}), EOPNOTSUPP);
+    EXPECT_EQ(send_typed(ranks[0].get(), data, 8, {INAGG_INT32, INAGG_MAX, INAGG_TENSOR_UNVERIFIED, 0}), 8);
+    EXPECT_EQ(receive<int32_t>(ranks[0].get(), 2), (std::vector<int32_t>{7, -9}));
 }
 
 TEST(Exclusion, WhoIsIdleIsNotSilent) {

@@ -274,11 +274,13 @@ private:
     int option(int fd) {
         static const int values[] = {0, 1, 2, 3, 4, 32, 64, 100, 1000, 65536, -1, INAGG_SCALE_AUTO, 1 << 30};
         const int value = random_.of(values);
-        const int name = static_cast<int>(random_.below(18));
+        const int name = static_cast<int>(random_.below(19));
         if (name == INAGG_DEADLINE && value > 1000)
             return 0; // or joins would wait longer than the run
         if (name == INAGG_ALGORITHM)
             return setsockopt(fd, SOL_INAGG, name, random_.one_in(2) ? "trio" : "switchml", static_cast<socklen_t>(random_.below(40)));
+        if (name == INAGG_KEY || name == INAGG_VERIFY)
+            return setsockopt(fd, SOL_INAGG, name, "sixteen bytes...", random_.one_in(5) ? random_.below(17) : 16);
         return setsockopt(fd, SOL_INAGG, name, &value,
                           static_cast<socklen_t>(random_.one_in(5) ? random_.below(9) : 4));
     }
@@ -287,7 +289,7 @@ private:
         auto length = static_cast<socklen_t>(random_.one_in(3) ? random_.bits() : random_.below(200));
         if (length > buffer_bytes && length < 0x80000000)
             length = buffer_bytes;
-        return getsockopt(fd, SOL_INAGG, static_cast<int>(random_.below(18)), buffer_.data(), &length);
+        return getsockopt(fd, SOL_INAGG, static_cast<int>(random_.below(19)), buffer_.data(), &length);
     }
 
     int linger_option(int fd) {
@@ -329,13 +331,13 @@ private:
         if (random_.one_in(2)) {
             const inagg_tensor_type type = {
                 static_cast<uint8_t>(random_.below(5)), static_cast<uint8_t>(random_.below(4)),
-                static_cast<uint16_t>(random_.one_in(10) ? random_.below(4) : 0),
+                static_cast<uint16_t>(random_.one_in(10) ? random_.below(8) : 0),
                 random_.one_in(3) ? static_cast<int>(random_.below(40)) : INAGG_SCALE_AUTO};
             msg.msg_control = control;
             msg.msg_controllen = random_.one_in(10) ? random_.below(sizeof(control)) : sizeof(control);
             auto *cmsg = reinterpret_cast<cmsghdr *>(control);
             cmsg->cmsg_level = random_.one_in(10) ? SOL_SOCKET : SOL_INAGG;
-            cmsg->cmsg_type = random_.one_in(10) ? 2 : INAGG_CMSG_TENSOR;
+            cmsg->cmsg_type = random_.one_in(10) ? static_cast<int>(random_.below(7)) : INAGG_CMSG_TENSOR;
             cmsg->cmsg_len = random_.one_in(10) ? random_.below(40) : CMSG_LEN(sizeof(type));
             std::memcpy(CMSG_DATA(cmsg), &type, sizeof(type));
         }

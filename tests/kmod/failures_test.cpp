@@ -275,9 +275,10 @@ TEST_F(FailuresTest, PacketsThatFindNoMemoryAreLostOnes) {
 // Everything that can fail does, one after the other.
 
 // A rank's way through a job: whichever call fails, it goes on to close. True: all of it worked.
-static bool join_one(Rank &rank, uint16_t number) {
+static bool join_one(Rank &rank, uint16_t number, void (*prepare)(Rank &)) {
     if (!rank.sock)
         return false;
+    prepare(rank);
     rank.set(INAGG_BUFFER, 1);
     return !rank.bind(number) && !rank.connect(2);
 }
@@ -295,10 +296,10 @@ static bool finish(std::vector<Transfer> &transfers, const Bytes &want) {
 }
 
 static bool run_job(World &world, std::vector<Rank> &ranks, const std::vector<Bytes> &inputs,
-                    const Bytes &want) {
+                    const Bytes &want, void (*prepare)(Rank &)) {
     for (uint16_t i = 0; i < 2; i++) {
         ranks.emplace_back();
-        if (!join_one(ranks.back(), i))
+        if (!join_one(ranks.back(), i, prepare))
             return false;
         ranks.back().set(INAGG_DEADLINE, 10000); // each turn that others get takes them to their next event
     }
@@ -311,6 +312,7 @@ static bool run_job(World &world, std::vector<Rank> &ranks, const std::vector<By
 
 struct SweepTest : KmodTest {
     inagg::SoftwareSwitchOptions options = small();
+    void (*prepare)(Rank &) = [](Rank &) {};
 
     void sweep(const std::vector<Bytes> &inputs, const Bytes &want, unsigned least,
                void (*preemption)() = nullptr) {
@@ -324,7 +326,7 @@ struct SweepTest : KmodTest {
                 continue;
             }
             std::vector<Rank> these;
-            const bool passed = run_job(here, these, inputs, want);
+            const bool passed = run_job(here, these, inputs, want, prepare);
             const char *what = mock_failed();
             SCOPED_TRACE(std::string(what ? what : "nothing") + " fails, call " + std::to_string(nth));
             expect_clean_end(here, these);
@@ -368,6 +370,12 @@ TEST_F(SweepTest, WithInfinities) {
     std::memcpy(inputs[0].data() + 8, &infinity, 4);
     std::memcpy(want.data() + 8, &infinity, 4);
     sweep(inputs, want, 60);
+}
+
+TEST_F(SweepTest, WithAKeyThatVerifies) {
+    const auto inputs = inputs_of(INAGG_FLOAT32, 2, 64 * 9 + 3);
+    prepare = [](Rank &rank) { mock_setsockopt(rank.sock, SOL_INAGG, INAGG_VERIFY, "sixteen bytes...", 16); };
+    sweep(inputs, expected(INAGG_FLOAT32, INAGG_SUM, inputs), 80);
 }
 
 // A socket is closed, or shut down, after any number of events.

@@ -96,9 +96,9 @@ TEST_F(OptionsTest, LengthsAndPointersAreChecked) {
 TEST_F(OptionsTest, UnknownOptionsAndLevelsAreRefused) {
     Rank rank;
     int value = 0, length = 4;
-    for (const int name : {-1, 0, 17, 1000})
+    for (const int name : {-1, 0, 18, 1000})
         EXPECT_EQ(rank.set(name, 0), -ENOPROTOOPT) << name;
-    for (const int name : {-1, 0, 17, 1000})
+    for (const int name : {-1, 0, 18, 1000})
         EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, name, &value, &length), -ENOPROTOOPT) << name;
     EXPECT_EQ(rank.set(INAGG_INFO, 0), -ENOPROTOOPT) << "can only be read";
     EXPECT_EQ(mock_getsockopt(rank.sock, SOL_INAGG, INAGG_KEY, &value, &length), -EOPNOTSUPP) << "can only be written";

@@ -83,7 +83,7 @@ REFUSED_KEYS = [
     ({"INAGG_KEY_FILE": "/nonexistent"}, "INAGG_KEY_FILE='/nonexistent': No such file or directory"),
     ({**KEY, "INAGG_KEY_FILE": "/nonexistent"}, "set one of them"),
     ({**KEY, "INAGG_AGGREGATE_FROM": "64K"}, "does not verify"),
-    ({**KEY, "INAGG_TRANSPORT": "xdp"}, "transport 'xdp' does not verify results with a key: use afxdp, udp or auto"),
+    ({**KEY, "INAGG_TRANSPORT": "xdp"}, "transport 'xdp' does not verify results with a key: use afxdp, kernel, udp or auto"),
     ({**KEY, "INAGG_ALGORITHM": "atp", "INAGG_SCALE": "3"}, "set INAGG_SCALE=auto"),
 ]
 

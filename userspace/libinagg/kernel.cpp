@@ -13,6 +13,7 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <sodium.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -113,6 +114,8 @@ public:
     int descriptor() const override { return socket_.get(); }
     std::optional<std::string> stall() const override { return std::nullopt; }
     uint16_t elements() const override { return elements_; }
+    // A linear check adds 32-bit elements up.
+    uint32_t floats() const override { return verifies() ? INAGG_FLOATS_WIDENED : INAGG_FLOATS_FIXED; }
     uint32_t blocks_ahead() const override;
     uint64_t excluded() const override { return info().excluded; }
     inagg_stats_t stats() const override;
@@ -135,6 +138,7 @@ private:
 
     inagg_info info() const;
     void set_option(int name, int value, const char *text);
+    void set_key(int name, std::string_view hex, const char *text);
     void set_deadline(uint32_t ms);
     void join(int family, const sockaddr_storage &peer);
     Error join_failure(int error) const;
@@ -143,13 +147,14 @@ private:
     bool receive();
     ssize_t send_more(const Tensor &tensor);
     ssize_t receive_more(Tensor &tensor, int &flags);
+    bool verifies() const { return options_.key[0]; }
     bool trio() const { return algorithm_number(options_.algorithm) == INAGG_TRIO; }
     void finish_oldest();
     bool wait_for_socket(std::chrono::nanoseconds wait) const;
 
     const inagg_options options_;
     Fd socket_;
-    uint16_t elements_ = 0; // 32-bit elements in a packet
+    uint16_t elements_ = 0; // 32-bit elements in a packet that are the tensor's
     std::deque<std::shared_ptr<Tensor>> tensors_; // not finished, in call order
     std::size_t sent_ = 0;                        // so many of them have been taken whole
     std::vector<std::byte> discarded_;
@@ -175,19 +180,27 @@ KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
     }
     set_option(INAGG_CHECKED, options_.checked != 0, "INAGG_CHECKED");
     set_deadline(join_timeout_ms(options_));
-    if (options_.join_key[0]) {
-        const LinearCheck::Key key = LinearCheck::parse_key(options_.join_key);
-        if (setsockopt(socket_.get(), SOL_INAGG, INAGG_KEY, key.data(), key.size()))
-            throw system_error("INAGG_KEY: the module af_inagg");
-    }
+    if (options_.join_key[0])
+        set_key(INAGG_KEY, options_.join_key, "INAGG_KEY: the module af_inagg");
+    if (verifies())
+        set_key(INAGG_VERIFY, options_.key, "INAGG_VERIFY: the module af_inagg");
     join(family, peer);
     set_deadline(options_.timeout_ms);
-    elements_ = std::max<uint16_t>(info().elements, INAGG_CHUNK);
+    elements_ = std::max<uint16_t>(info().elements, INAGG_CHUNK) - (verifies() ? INAGG_CHECK_ELEMENTS : 0);
 }
 
 void KernelCarrier::set_option(int name, int value, const char *text) {
     if (setsockopt(socket_.get(), SOL_INAGG, name, &value, sizeof(value)))
         throw system_error(text);
+}
+
+void KernelCarrier::set_key(int name, std::string_view hex, const char *text) {
+    LinearCheck::Key key = LinearCheck::parse_key(hex);
+    const bool failed = setsockopt(socket_.get(), SOL_INAGG, name, key.data(), key.size());
+    const int error = errno;
+    sodium_memzero(key.data(), key.size());
+    if (failed)
+        throw system_error(text, error);
 }
 
 void KernelCarrier::set_deadline(uint32_t ms) {
@@ -239,6 +252,9 @@ Error KernelCarrier::failure(const char *what, int error) const {
         if (fault.reason == INAGG_R_EXCLUDED)
             return inagg::excluded(options_.rank, options_.job);
         return job_ended(options_.job, static_cast<int>(fault.reason));
+    case EKEYREJECTED:
+        return no_sum(options_.job, options_.switch_address, fault.control ? Stream::control : Stream::data, fault.block,
+                      fault.heard != 0);
     case EDOM:
         return {INAGG_ESYSTEM,
                 "job {}: a float sum has an infinity or a NaN on some rank and is larger than this socket's "
@@ -257,6 +273,7 @@ Error KernelCarrier::failure(const char *what, int error) const {
 // Calls
 
 Handle KernelCarrier::prepare(const Call &call) {
+    check_verifiable(call, options_, floats());
     auto tensor = std::make_shared<Tensor>(call, inagg_memory_bytes(call.dtype));
     tensor->type.dtype = static_cast<uint8_t>(call.dtype);
     tensor->type.op = static_cast<uint8_t>(call.op);
@@ -267,6 +284,8 @@ Handle KernelCarrier::prepare(const Call &call) {
     tensor->recv = call.recv;
     if (call.kind == Call::Kind::renewal)
         tensor->type.flags = INAGG_TENSOR_RENEW;
+    if (call.is_agreement && verifies())
+        tensor->type.flags = INAGG_TENSOR_UNVERIFIED;
     if (call.kind == Call::Kind::broadcast) { // an int32 sum to which only the root contributes
         tensor->type.dtype = INAGG_INT32;
         tensor->type.flags = INAGG_TENSOR_WHOLE;
@@ -297,21 +316,29 @@ static std::array<iovec, 2> rest_of(void *memory, std::size_t bytes, std::span<s
             iovec{padding.data() + second, padding.size() - second}};
 }
 
+// A control message, at `header`.
+template <typename T> static void say(cmsghdr &header, int type, const T &value) {
+    header.cmsg_level = SOL_INAGG;
+    header.cmsg_type = type;
+    header.cmsg_len = CMSG_LEN(sizeof(value));
+    std::memcpy(CMSG_DATA(&header), &value, sizeof(value));
+}
+
 ssize_t KernelCarrier::send_more(const Tensor &tensor) {
     std::byte zeros[4] = {};
     auto parts =
         rest_of(const_cast<void *>(tensor.send), tensor.bytes, std::span(zeros, tensor.padding), tensor.sent);
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(inagg_tensor_type))] = {};
+    constexpr std::size_t of_type = CMSG_SPACE(sizeof(tensor.type)), of_context = CMSG_SPACE(sizeof(tensor.call.context));
+    alignas(cmsghdr) char control[of_type + of_context] = {};
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = parts.size();
     message.msg_control = control;
-    message.msg_controllen = sizeof(control);
+    message.msg_controllen = verifies() ? sizeof(control) : of_type;
     cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_INAGG;
-    header->cmsg_type = INAGG_CMSG_TENSOR;
-    header->cmsg_len = CMSG_LEN(sizeof(tensor.type));
-    std::memcpy(CMSG_DATA(header), &tensor.type, sizeof(tensor.type));
+    say(*header, INAGG_CMSG_TENSOR, tensor.type);
+    if (verifies())
+        say(*CMSG_NXTHDR(&message, header), INAGG_CMSG_AGREED, tensor.call.context);
     return sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -479,6 +506,7 @@ inagg_stats_t KernelCarrier::stats() const {
     stats.skipped = info.skipped;
     stats.abstained = info.abstained;
     stats.refused = info.refused;
+    stats.mismatches = info.mismatches;
     return stats;
 }
 

@@ -234,6 +234,7 @@ void mock_free(const void *memory, unsigned int kinds);
 #define kvcalloc(n, bytes, flags) \
 	mock_alloc("kvcalloc", (size_t)(n) * (bytes), (flags) | __GFP_ZERO, MOCK_VMALLOC)
 #define kvfree(p)			mock_free(p, MOCK_KMALLOC | MOCK_VMALLOC)
+#define kvfree_sensitive(p, bytes)	((void)((p) && memset(p, 0, bytes)), kvfree(p))
 #define __vmalloc(bytes, flags)		mock_alloc("__vmalloc", bytes, flags, MOCK_VMALLOC)
 #define vfree(p)			mock_free(p, MOCK_VMALLOC)
 #define __get_free_page(flags)		((unsigned long)mock_alloc("__get_free_page", PAGE_SIZE, flags, MOCK_PAGE))
