@@ -36,8 +36,10 @@ __attribute__((noinline)) int combine_fold(struct inagg_bucket_memory *m, struct
 		verdict = inagg_combiner_result(m->records, &f->floor, job, &p->block, &p->way);
 	else
 		verdict = inagg_combiner_contribute(m->records, &f->floor, job, &policy->policy, *open, ranks_in(p),
-						    &p->block, &p->way);
+						    &p->block, &p->way, &p->loser);
 	unlock_word(&f->busy);
+	if (p->loser.lost)
+		count_gone(p->loser.job, p->loser.generation);
 	if (verdict > 0)	/* a record whose sum is sent remains open */
 		count_open(open, p->type == INAGG_RESULT ? verdict : verdict & INAGG_OPENS);
 	return verdict;

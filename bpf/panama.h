@@ -45,6 +45,8 @@ const volatile __u32 buffer_count = INAGG_DEFAULT_BUFFERS;
  * and its exchange.  Not a queue map: before Linux 6.3 no sleepable program, as inagg_clear is, may have one.
  */
 #define POOL_TRIES	16
+/* Whoever fails to return one was overtaken by another CPU.  It must not fail for good: the buffer would be lost. */
+#define RETURN_TRIES	(1 << 16)
 
 static __always_inline __u64 tagged(__u64 head, __u32 number)
 {
@@ -76,22 +78,31 @@ __attribute__((noinline)) __u32 take_buffer(void)
 	return number < buffer_count ? number + 1 : 0;
 }
 
+struct returned {
+	struct inagg_buffer_pool *pool;
+	__u32 *next;
+	__u32 number;
+};
+
+static long push_buffer(__u32 i __attribute__((unused)), void *context)
+{
+	struct returned *r = context;
+	__u64 head = *(volatile __u64 *)&r->pool->free;
+
+	*r->next = (__u32)head;
+	return __sync_val_compare_and_swap(&r->pool->free, head, tagged(head, r->number)) == head;
+}
+
 __attribute__((noinline)) int give_back_buffer(__u32 number)
 {
-	__u32 zero = 0, key = number - 1, *next;
-	struct inagg_buffer_pool *pool = bpf_map_lookup_elem(&buffer_pool, &zero);
+	__u32 zero = 0, key = number - 1;
+	struct returned r = { .pool = bpf_map_lookup_elem(&buffer_pool, &zero), .number = number };
 
-	next = number ? bpf_map_lookup_elem(&free_buffers, &key) : NULL;
-	if (!pool || !next)
+	r.next = number ? bpf_map_lookup_elem(&free_buffers, &key) : NULL;
+	if (!r.pool || !r.next)
 		return 0;
-	for (int i = 0; i < POOL_TRIES; i++) {
-		__u64 head = *(volatile __u64 *)&pool->free;
-
-		*next = (__u32)head;
-		if (__sync_val_compare_and_swap(&pool->free, head, tagged(head, number)) == head)
-			return 1;
-	}
-	return 0;
+	bpf_loop(RETURN_TRIES, push_buffer, &r, 0);
+	return 1;
 }
 
 /* The slot, whose lock is held, begins anew, with another block or the same; what waits there waits in vain. */

@@ -108,6 +108,7 @@ struct packet {
 	__u8	type;		/* enum inagg_type */
 	__u8	leaf;		/* the rank's, for panama */
 	__u32	way;		/* of its record, for trio */
+	struct inagg_loser loser;	/* of a record to its job, likewise */
 	__u32	up;		/* bit of the up port that it came by, for canary; 0: from below */
 };
 
@@ -771,12 +772,8 @@ static int clear_slot(__u32 key)
 
 static __always_inline void free_record(struct inagg_record *r)
 {
-	__u32 row = r->job;
-	struct inagg_job_policy *policy = bpf_map_lookup_elem(&policies, &row);
-	__u32 *open = bpf_map_lookup_elem(&open_records, &row);
-
-	if (inagg_record_is_open(r) && open && policy && policy->generation == r->slot.generation)
-		__sync_fetch_and_sub(open, 1);
+	if (inagg_record_is_open(r))
+		count_gone(r->job, r->slot.generation);
 	r->slot.flags = 0;
 }
 

@@ -168,6 +168,16 @@ static __always_inline void count_open(__u32 *open, int verdict)
 		__sync_fetch_and_sub(open, 1);
 }
 
+/* An open record goes before it is complete. */
+static __always_inline void count_gone(__u32 row, __u16 generation)
+{
+	struct inagg_job_policy *policy = bpf_map_lookup_elem(&policies, &row);
+	__u32 *open = bpf_map_lookup_elem(&open_records, &row);
+
+	if (open && policy && policy->generation == generation)
+		__sync_fetch_and_sub(open, 1);
+}
+
 /*
  * inagg_record_contribute() for a packet; the bucket's lock is held.  The floor has a lock of its own, since blocks
  * of one position are in several buckets; it is needed where a record opens or is recovering.  A global function:
@@ -196,9 +206,11 @@ __attribute__((noinline)) int trio_fold(struct inagg_bucket_memory *m, struct in
 		clock = inagg_epoch_of(bpf_ktime_get_coarse_ns());
 	}
 	verdict = inagg_record_contribute_ranks(m->records, &f->floor, job, &policy->policy, *open, ranks_in(p), &p->block,
-						clock, &p->way);
+						clock, &p->way, &p->loser);
 	if (floor)
 		unlock_word(&f->busy);
+	if (p->loser.lost)
+		count_gone(p->loser.job, p->loser.generation);
 	if (verdict > 0)
 		count_open(open, verdict);
 	return verdict;

@@ -90,6 +90,12 @@ control Clock(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     }
 }
 
+// An open record, as those who want its place see it.
+struct rival_t {
+    bit<32> job;	// row; none's if it is not open
+    bool    is_fresh;	// not recovering
+}
+
 // A bucket, for a block: where its record is, and where there would be room for one.
 struct bucket_t {
     bool    found;
@@ -97,9 +103,19 @@ struct bucket_t {
     bool    has_room;
     bit<32> room;	// inagg_record_room()
     bool    has_later;
-    bit<32> later;	// inagg_record_later()
+    bit<32> later;	// inagg_record_later() of those that recover
+    bool    has_later_fresh;
+    bit<32> later_fresh;	// ... and of those that do not
+    bool    recovers;	// inagg_record_recovers()
     bit<8>  fresh;	// open, and not recovering
+    bit<32> first;
+    rival_t way0;
+    rival_t way1;
+    rival_t way2;
+    rival_t way3;
 }
+
+const bit<32> NO_ROW = 0xffffffff;
 
 control LookAtBucket(in inagg_h h, in metadata_t meta, in bit<32> first, out bucket_t bucket) {
     bit<8> slot_flag;
@@ -111,6 +127,7 @@ control LookAtBucket(in inagg_h h, in metadata_t meta, in bit<32> first, out buc
     bit<16> age;
     bit<32> best_age;
     bit<32> latest;
+    bit<32> latest_fresh;
 
     action load_way(bit<32> key) {
         slot_flags.read(slot_flag, key);
@@ -122,30 +139,39 @@ control LookAtBucket(in inagg_h h, in metadata_t meta, in bit<32> first, out buc
         record_age.read(age, key);
     }
 
-#define LOOK_AT_WAY(way) \
-    load_way(first + way); \
+#define LOOK_AT_WAY(n) \
+    load_way(first + n); \
     is_live = slot_flag & INAGG_SLOT_LIVE != 0; \
     is_open = is_live && slot_flag & INAGG_SLOT_COMPLETE == 0; \
     is_recovering = flags & INAGG_RECORD_RECOVERING != 0; \
     is_streams = job == meta.row && stream == meta.stream && generation == h.generation; \
     if (is_live && is_streams && block == h.block) { \
         bucket.found = true; \
-        bucket.record = first + way; \
+        bucket.record = first + n; \
     } \
     age_here = is_live ? (bit<32>)age : (bit<32>)INAGG_MOST_SWEEPS + 1; \
     if (!is_open && (!bucket.has_room || age_here > best_age)) { \
         bucket.has_room = true; \
-        bucket.room = first + way; \
+        bucket.room = first + n; \
         best_age = age_here; \
     } \
     if (is_open && is_recovering && is_streams && (int<32>)(latest - block) < 0) { \
         bucket.has_later = true; \
-        bucket.later = first + way; \
+        bucket.later = first + n; \
         latest = block; \
+    } \
+    if (is_open && !is_recovering && is_streams && (int<32>)(latest_fresh - block) < 0) { \
+        bucket.has_later_fresh = true; \
+        bucket.later_fresh = first + n; \
+        latest_fresh = block; \
+    } \
+    if (is_open && is_recovering && job == meta.row) { \
+        bucket.recovers = true; \
     } \
     if (is_open && !is_recovering) { \
         bucket.fresh = bucket.fresh + 1; \
-    }
+    } \
+    bucket.way##n = { is_open ? job : NO_ROW, !is_recovering };
 
     apply {
         bool is_live;
@@ -153,9 +179,11 @@ control LookAtBucket(in inagg_h h, in metadata_t meta, in bit<32> first, out buc
         bool is_recovering;
         bool is_streams;
         bit<32> age_here;
-        bucket = { false, 0, false, 0, false, 0, 0 };
+        bucket = { false, 0, false, 0, false, 0, false, 0, false, 0, first,
+                   { 0, false }, { 0, false }, { 0, false }, { 0, false } };
         best_age = 0;
         latest = h.block;
+        latest_fresh = h.block;
         LOOK_AT_WAY(0)
         LOOK_AT_WAY(1)
         LOOK_AT_WAY(2)
@@ -237,7 +265,7 @@ action decide(in metadata_t meta, inout trio_t t) {
     t.slot.flags = t.slot.flags | INAGG_SLOT_COMPLETE;
     t.r.age = 0;
     t.r.flags = t.r.flags | (t.slot.seen == meta.everyone ? 8w0 : INAGG_RECORD_DEGRADED);
-    t.open = t.open - 1;
+    t.open = t.open |-| 1;
 }
 
 action count_decision(in metadata_t meta, in trio_t t) {
@@ -298,7 +326,7 @@ control VisitRecord(inout headers_t hdr, inout metadata_t meta, inout trio_t t) 
                           t.expiry_sweeps != 0 && age >= t.expiry_sweeps;
             if (is_open && (is_outdated || is_given_up)) {
                 t.slot.flags = 0;
-                t.open = t.open - 1;
+                t.open = t.open |-| 1;
             } else if (is_open && (is_full || is_due)) {
                 t.r.flags = t.r.flags | INAGG_RECORD_EXPIRED;
             }
@@ -337,25 +365,87 @@ control RestoreRecord(inout headers_t hdr, inout metadata_t meta, in bucket_t bu
     }
 }
 
-// The block has a record of its own from now on: inagg_record_place() and inagg_record_open().
+// How many of the bucket's records are a job's: inagg_record_share().
+action count_share(in bucket_t bucket, in bit<32> job, out bit<8> share) {
+    share = (bucket.way0.job == job ? 8w1 : 8w0) + (bucket.way1.job == job ? 8w1 : 8w0) +
+            (bucket.way2.job == job ? 8w1 : 8w0) + (bucket.way3.job == job ? 8w1 : 8w0);
+}
+
+// inagg_record_rival()
+control FindRival(in metadata_t meta, in bucket_t bucket, in bool only_fresh, out bool has_rival, out bit<32> rival,
+                  out bit<32> row) {
+    bit<8> most;
+    bit<8> share;
+
+#define LOOK_AT_RIVAL(n) \
+    count_share(bucket, bucket.way##n.job, share); \
+    if (bucket.way##n.job != NO_ROW && (!only_fresh || bucket.way##n.is_fresh) && share > most) { \
+        has_rival = true; \
+        rival = bucket.first + n; \
+        row = bucket.way##n.job; \
+        most = share; \
+    }
+
+    apply {
+        has_rival = false;
+        rival = 0;
+        row = 0;
+        count_share(bucket, meta.row, most);
+        most = most + 1;
+        LOOK_AT_RIVAL(0)
+        LOOK_AT_RIVAL(1)
+        LOOK_AT_RIVAL(2)
+        LOOK_AT_RIVAL(3)
+    }
+}
+
+// A place for another record: inagg_record_place().  What was open there is counted no longer.
+control FindPlace(in metadata_t meta, in bucket_t bucket, in trio_t t, in bool is_fresh, out bool has_place,
+                  out bit<32> key, out bit<32> opens) {
+    FindRival() find_rival;
+
+    apply {
+        bit<32> most = is_fresh ? t.most_open : t.most_open << 1;
+        bool is_crowded = is_fresh && bucket.fresh >= 3;	// new blocks leave a way to those that must be recovered
+        bit<32> row;
+        bit<32> open;
+        has_place = false;
+        key = bucket.room;
+        opens = 1;
+        if (t.open < most) {
+            has_place = bucket.has_room && !is_crowded;
+            if (!has_place) {
+                find_rival.apply(meta, bucket, is_crowded, has_place, key, row);
+                if (has_place) {
+                    open_records.read(open, row);
+                    open_records.write(row, open |-| 1);
+                }
+            }
+        }
+        // inagg_record_yields()
+        if (!has_place && !is_crowded && t.open <= most) {
+            opens = 0;
+            if (bucket.has_later) {
+                has_place = true;
+                key = bucket.later;
+            } else if (bucket.has_later_fresh && !is_fresh && !bucket.recovers) {
+                has_place = true;
+                key = bucket.later_fresh;
+            }
+        }
+    }
+}
+
+// The block has a record of its own from now on: inagg_record_open().
 control OpenRecord(inout headers_t hdr, inout metadata_t meta, in bucket_t bucket, in floor_t floor, inout trio_t t,
                    out bit<32> key, out bool has_place) {
+    FindPlace() find_place;
+
     apply {
         bit<32> window = meta.stream == 1 ? meta.control_slots : meta.slots;
         bool is_fresh = floor.is_known && floor.block + window == hdr.inagg.block;
-        bit<32> most = is_fresh ? t.most_open : t.most_open << 1;
-        bit<32> opens = 1;
-        key = bucket.room;
-        has_place = t.open < most && bucket.has_room;
-        if (!has_place && t.open <= most && bucket.has_later) {
-            has_place = true;	// in the place of one that is open
-            key = bucket.later;
-            opens = 0;
-        }
-        // New blocks leave a way to those that must be recovered.
-        if (is_fresh && bucket.fresh >= 3) {
-            has_place = false;
-        }
+        bit<32> opens;
+        find_place.apply(meta, bucket, t, is_fresh, has_place, key, opens);
         if (has_place) {
             t.open = t.open + opens;
             if (is_fresh) {

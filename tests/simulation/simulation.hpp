@@ -78,7 +78,7 @@ enum class Mutation {
     expire_whole,     // sweeps give up on recovering and whole records
     hide_degraded,    // a result without some ranks does not say so
     touch_by_any,     // what is no new rank keeps a record from expiring
-    no_way_kept,      // new blocks may fill a bucket
+    no_way_kept,      // new blocks may fill a bucket, and keep it from earlier ones
     forget_floor,     // a new block does not raise its floor
     take_excluded,    // an excluded rank's packets count
     await_excluded,   // blocks wait for excluded ranks

@@ -116,10 +116,12 @@ private:
         inagg_floor &floor = floors[packet.slot];
         const inagg_job as = job_for(b.rank);
         break_rules(bucket, floor, b);
+        if (world.broken(Mutation::no_way_kept) && would_displace(bucket, b))
+            return refuse(packet);
         uint32_t way = 0;
         const uint64_t ranks = ranks_in(packet);
         int verdict = inagg_record_contribute_ranks(bucket, &floor, &as, &policy, counted_open, ranks, &b, clock(),
-                                                    &way);
+                                                    &way, nullptr);
         if (verdict == -INAGG_R_FULL && fill_bucket(bucket, floor, b, way))
             verdict = inagg_record_fold(&bucket[way], &floor, &job, &policy, ranks, &b) | INAGG_OPENS;
         if (world.broken(Mutation::forget_floor) && verdict > 0 && verdict & INAGG_OPENS)
@@ -160,6 +162,12 @@ private:
             b.epoch = bucket[found].epoch;
         if (world.broken(Mutation::evict_open) && found < 0 && inagg_record_room(bucket) < 0)
             bucket[b.block % INAGG_WAYS] = {};
+    }
+
+    // Does the block get no place but that of a later new one?
+    bool would_displace(const inagg_record *bucket, const inagg_block &b) const {
+        return inagg_record_find(bucket, job.index, &b) < 0 && inagg_record_room(bucket) < 0 &&
+               inagg_record_later(bucket, job.index, &b, 0) < 0;
     }
 
     // What inagg_record_place() would leave free, taken by a block that it refuses.

@@ -191,7 +191,7 @@ private:
         if (complete && world.broken(Mutation::answer_stale))
             b.epoch = 0;
         const int verdict = inagg_combiner_contribute(&node.records[bucket], &node.floors[packet.slot], &node.job,
-                                                      &node.policy, node.open, ranks, &b, &way);
+                                                      &node.policy, node.open, ranks, &b, &way, nullptr);
         const uint32_t index = bucket + way;
         world.trace("switch {}: {:#x} contribute block {:#x} epoch {}: verdict {:#x}", n, ranks, b.block,
                     packet.block.epoch, verdict);

@@ -772,13 +772,28 @@ Answer ReferenceSwitch::serve_record(Request &request) {
     }
 }
 
+std::map<uint32_t, JobSpec>::const_iterator ReferenceSwitch::owner_of(uint32_t row,
+                                                                       uint16_t generation) const {
+    return std::find_if(jobs.begin(), jobs.end(), [&](const auto &entry) {
+        return entry.second.index == row && entry.second.generation == generation;
+    });
+}
+
+// An open record goes before it is complete.
+void ReferenceSwitch::count_gone(const inagg_loser &loser) {
+    if (loser.lost && owner_of(loser.job, loser.generation) != jobs.end())
+        open[loser.job]--;
+}
+
 Answer ReferenceSwitch::contribute_record(Request &request, uint64_t ranks) {
     inagg_record *const place = bucket(request);
     const inagg_policy policy = request.spec.policy();
     uint32_t &opened = open[request.job.index], way = 0;
+    inagg_loser loser{};
     const int verdict =
         inagg_record_contribute_ranks(place, &floors[request.spec.first_slot + request.packet.slot], &request.job,
-                                      &policy, opened, ranks, &request.block, epoch_now(), &way);
+                                      &policy, opened, ranks, &request.block, epoch_now(), &way, &loser);
+    count_gone(loser);
     if (verdict == -INAGG_R_FULL) {
         Answer answer = tell(request, Report(inagg_window_cap(opened)), false);
         request.row.waits--;
@@ -895,9 +910,11 @@ Answer ReferenceSwitch::add_to_sum(Request &request, uint64_t ranks) {
     inagg_record *const place = bucket(request);
     const inagg_policy policy = request.spec.policy();
     uint32_t &opened = open[request.job.index], way = 0;
+    inagg_loser loser{};
     const int verdict =
         inagg_combiner_contribute(place, &floors[request.spec.first_slot + request.packet.slot], &request.job, &policy,
-                                  opened, ranks, &request.block, &way);
+                                  opened, ranks, &request.block, &way, &loser);
+    count_gone(loser);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     const inagg_record &record = place[way];
@@ -999,9 +1016,7 @@ void ReferenceSwitch::sweep() {
     for (inagg_record &record : records) {
         if (!(record.slot.flags & INAGG_SLOT_LIVE))
             continue;
-        const auto owner = std::find_if(jobs.begin(), jobs.end(), [&](const auto &entry) {
-            return entry.second.index == record.job && entry.second.generation == record.slot.generation;
-        });
+        const auto owner = owner_of(record.job, record.slot.generation);
         if (owner == jobs.end()) {
             record.slot.flags = 0;
             continue;

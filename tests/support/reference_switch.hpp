@@ -63,6 +63,7 @@ private:
     Answer pass_down(Request &request, Report report);
     Answer serve_record(Request &request);
     Answer contribute_record(Request &request, uint64_t ranks);
+    void count_gone(const inagg_loser &loser);
     Answer restore_record(Request &request);
     Answer ask_record(Request &request);
     Answer finish_record(Request &request, uint32_t way);
@@ -81,6 +82,7 @@ private:
     Packet answer_to(const Request &request, uint8_t type, const Report &report, bool everyone) const;
     inagg_record *bucket(const Request &request);
     Lanes &lanes_of(const inagg_record &record);
+    std::map<uint32_t, JobSpec>::const_iterator owner_of(uint32_t row, uint16_t generation) const;
 
     std::vector<Copy> memory;
     std::vector<inagg_record> records;

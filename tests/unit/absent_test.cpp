@@ -32,7 +32,7 @@ struct Absent : testing::Test {
         b.absent = absent;
         b.whole = whole;
         b.epoch = epoch;
-        return inagg_record_contribute(bucket, &floor, &job, &policy, 0, &b, 100, &way);
+        return inagg_record_contribute(bucket, &floor, &job, &policy, 0, &b, 100, &way, nullptr);
     }
 };
 

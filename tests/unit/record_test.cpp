@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <string>
 
 namespace {
@@ -42,13 +43,14 @@ struct Records : testing::Test {
     inagg_policy policy{};
     std::array<inagg_record, INAGG_WAYS> bucket{};
     inagg_floor floor = inagg_floor_at_start(&job, 0);
+    inagg_loser loser{}; // of a record to another job
     __u32 open = 0, way = 0;
 
     Records() { policy.most_open = 100; }
 
     int contribute(const inagg_block &b, __u16 clock = now) {
         const int verdict =
-            inagg_record_contribute(bucket.data(), &floor, &job, &policy, open, &b, clock, &way);
+            inagg_record_contribute(bucket.data(), &floor, &job, &policy, open, &b, clock, &way, &loser);
         if (verdict > 0) {
             open += (verdict & INAGG_OPENS) != 0;
             open -= (verdict & INAGG_COMPLETES) != 0;
@@ -147,7 +149,7 @@ TEST_F(Records, TwoJobsShareABucket) {
     const inagg_block b = block_of(0, 0);
     __u32 others_way = 0;
     EXPECT_EQ(contribute(0, 0), stored_first);
-    EXPECT_EQ(inagg_record_contribute(bucket.data(), &others, &other, &policy, 0, &b, now, &others_way),
+    EXPECT_EQ(inagg_record_contribute(bucket.data(), &others, &other, &policy, 0, &b, now, &others_way, nullptr),
               stored_first);
     EXPECT_NE(way, others_way);
     EXPECT_EQ(contribute(1, 0), INAGG_ADD);
@@ -233,6 +235,93 @@ TEST_F(Records, AnEarlierBlockTakesTheWayOfALaterOneThatRecovers) {
     record(24).job++;
     EXPECT_EQ(open_new(12), INAGG_STORE) << "new blocks likewise";
     EXPECT_EQ(find(16), -1) << "the latest that is this job's";
+}
+
+// ... or of one that is new: a rank may wait for the earlier block before it contributes to that.
+TEST_F(Records, AnEarlierBlockThatRecoversTakesTheWayOfALaterNewOne) {
+    ASSERT_EQ(open_new(16), stored_first);
+    ASSERT_EQ(open_new(24), stored_first);
+    for (inagg_record &r : bucket)
+        if (!inagg_record_is_open(&r)) { // of jobs with one each
+            r = bucket[0];
+            r.job = static_cast<__u8>(100 + (&r - bucket.data()));
+        }
+    EXPECT_EQ(contribute(0, 8), INAGG_TELL_ALL);
+    EXPECT_EQ(find(24), -1) << "the latest";
+    EXPECT_NE(find(16), -1);
+    EXPECT_EQ(open, 2u);
+    EXPECT_EQ(open_new(12), -INAGG_R_FULL) << "a new one does not";
+}
+
+// ---- one job beside others ----
+
+// Other jobs in the bucket, each with a floor of its own that says that block 0 is new.
+struct SharedBucket : Records {
+    std::map<__u32, __u32> opened;
+
+    int contribute_of(__u32 index, __u32 number, bool fresh = true) {
+        const inagg_job other = some_job(index, 2);
+        inagg_floor others = inagg_floor_at_start(&other, 0);
+        const inagg_block b = block_of(0, number);
+        others.block = fresh ? number - slots : number;
+        loser = {};
+        const int verdict = inagg_record_contribute(bucket.data(), &others, &other, &policy, opened[index], &b, now,
+                                                    &way, &loser);
+        opened[index] += verdict > 0 && (verdict & INAGG_OPENS);
+        if (loser.lost)
+            opened[loser.job]--;
+        return verdict;
+    }
+    // How many records in the bucket are each job's, as counted.
+    void expect_shares(const std::map<__u32, __u32> &shares) {
+        EXPECT_EQ(opened, shares);
+        for (const auto &[index, share] : shares)
+            EXPECT_EQ(static_cast<__u32>(inagg_record_share(bucket.data(), index)), share) << "job " << index;
+    }
+};
+
+TEST_F(SharedBucket, WhatOneJobFillsWithRecoveriesGivesWay) {
+    for (__u32 number : {15U, 23U, 31U, 39U})
+        ASSERT_EQ(contribute_of(6, number, false), INAGG_TELL_ALL | INAGG_OPENS);
+    EXPECT_EQ(contribute_of(7, 0), stored_first);
+    EXPECT_EQ(loser.job, 6);
+    EXPECT_EQ(loser.generation, 1);
+    EXPECT_EQ(contribute_of(7, 8, false), INAGG_TELL_ALL | INAGG_OPENS);
+    expect_shares({{6, 2}, {7, 2}});
+    EXPECT_EQ(contribute_of(6, 47, false), -INAGG_R_FULL) << "later than its own";
+    EXPECT_EQ(contribute_of(6, 7, false), INAGG_TELL_ALL) << "earlier than its own";
+    EXPECT_EQ(contribute_of(7, 16, false), -INAGG_R_FULL);
+    expect_shares({{6, 2}, {7, 2}});
+}
+
+TEST_F(SharedBucket, WhatOneJobFillsWithNewBlocksGivesWay) {
+    for (__u32 number : {15U, 23U, 31U})
+        ASSERT_EQ(contribute_of(6, number), stored_first);
+    EXPECT_EQ(contribute_of(7, 0), stored_first);
+    EXPECT_EQ(contribute_of(7, 8), -INAGG_R_FULL) << "one more than the other";
+    expect_shares({{6, 2}, {7, 1}});
+    EXPECT_TRUE(inagg_record_leaves_a_way(bucket.data()) == 0) << "and one is free";
+    EXPECT_EQ(contribute_of(6, 39, false), INAGG_TELL_ALL | INAGG_OPENS);
+    EXPECT_EQ(contribute_of(8, 0), stored_first);
+    EXPECT_TRUE(inagg_record_recovers(bucket.data(), 6)) << "the way that is left remains";
+    expect_shares({{6, 2}, {7, 1}, {8, 1}});
+}
+
+TEST_F(SharedBucket, OfMoreJobsEachHasOne) {
+    for (__u32 number : {15U, 23U, 31U, 39U})
+        ASSERT_EQ(contribute_of(6, number, false), INAGG_TELL_ALL | INAGG_OPENS);
+    for (__u32 index : {7U, 8U, 9U})
+        EXPECT_EQ(contribute_of(index, 0, false), INAGG_TELL_ALL | INAGG_OPENS);
+    expect_shares({{6, 1}, {7, 1}, {8, 1}, {9, 1}});
+    EXPECT_EQ(contribute_of(10, 0, false), -INAGG_R_FULL);
+}
+
+TEST_F(SharedBucket, ACapHoldsWhateverGivesWay) {
+    policy.most_open = 1;
+    for (__u32 number : {15U, 23U})
+        ASSERT_EQ(contribute_of(6, number, false), INAGG_TELL_ALL | INAGG_OPENS);
+    ASSERT_EQ(contribute_of(7, 0), stored_first);
+    EXPECT_EQ(contribute_of(7, 8), -INAGG_R_FULL);
 }
 
 TEST_F(Records, AJobHasAtMostSoManyOpen) {

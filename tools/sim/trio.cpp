@@ -142,7 +142,7 @@ private:
         uint32_t way = 0;
         const int verdict =
             inagg_record_contribute_ranks(bucket_of(block), &floors_[message.slot()], &core_, &policy_, open_,
-                                          message.ranks(), &block, inagg_epoch_of(now_ns()), &way);
+                                          message.ranks(), &block, inagg_epoch_of(now_ns()), &way, nullptr);
         if (verdict == -INAGG_R_FULL)
             return refuse(message);
         if (verdict < 0)
@@ -238,7 +238,7 @@ private:
     void contribute(const Message &message, const inagg_block &block) {
         uint32_t way = 0;
         const int verdict = inagg_combiner_contribute(bucket_of(block), &floors_[message.slot()], &core_,
-                                                      &policy_, open_, message.ranks(), &block, &way);
+                                                      &policy_, open_, message.ranks(), &block, &way, nullptr);
         if (verdict < 0)
             return;
         const uint32_t index = first_of(block) + way;

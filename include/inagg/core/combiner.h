@@ -119,7 +119,7 @@ INAGG_INLINE int inagg_combiner_answers(const struct inagg_record *r, const stru
  */
 INAGG_INLINE int inagg_combiner_contribute(struct inagg_record *bucket, struct inagg_floor *f, const struct inagg_job *job,
 					   const struct inagg_policy *policy, __u32 open, __u64 ranks,
-					   const struct inagg_block *b, __u32 *way)
+					   const struct inagg_block *b, __u32 *way, struct inagg_loser *loser)
 {
 	int found = inagg_record_find(bucket, job->index, b), opens = 0;
 	struct inagg_record *r;
@@ -129,9 +129,11 @@ INAGG_INLINE int inagg_combiner_contribute(struct inagg_record *bucket, struct i
 	if (found < 0) {
 		if (!inagg_combiner_is_new(f, job, b))
 			return INAGG_PASS_UP;
-		found = inagg_record_place(bucket, job, policy, open, b, 1, &opens);
+		found = inagg_record_place((const struct inagg_bucket *)bucket, job->index, b, 1,
+					   inagg_policy_allows(policy, open, 1));
 		if (found < 0)
 			return INAGG_PASS_UP;
+		opens = inagg_record_give_way(&bucket[found & (INAGG_WAYS - 1)], job, loser);
 		inagg_record_open(&bucket[found & (INAGG_WAYS - 1)], f, job, b, 1, 0);
 	}
 	*way = found & (INAGG_WAYS - 1);

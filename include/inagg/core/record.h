@@ -4,8 +4,9 @@
  *
  * A record is a slot with a key: job, stream and block.  Records stand in buckets of INAGG_WAYS that all
  * jobs share; a block opens one in the bucket it hashes to, in the place of a record that is free or
- * complete.  A block is decided when all ranks are in, when a quorum is, or when a sweep finds that nobody
- * has come for the job's expiry; late ranks are answered with that same result.
+ * complete, or of one of the job that has too many open there.  A block is decided when all ranks are in, when
+ * a quorum is, or when a sweep finds that nobody has come for the job's expiry; late ranks are answered with
+ * that same result.
  *
  * No block may be decided twice with different ranks in it.  While its record is there, it is not.  Once the
  * record is gone, another one may be decided without all ranks only if nobody can hold a result of that
@@ -171,26 +172,52 @@ INAGG_INLINE int inagg_record_room(const struct inagg_record *bucket)
 	return best;
 }
 
-/*
- * The latest recovering record of a later block of @b's stream, or -1.  It may give way: nobody sends a later
- * block for good before an earlier one has its result, and all that is lost is time.
- */
-INAGG_INLINE int inagg_record_later(const struct inagg_record *bucket, __u32 job, const struct inagg_block *b)
+INAGG_INLINE int inagg_record_is_fresh(const struct inagg_record *r)
+{
+	return inagg_record_is_open(r) && !(r->flags & INAGG_RECORD_RECOVERING);
+}
+
+/* The latest record of a later block of @b's stream that is new, or that recovers, or -1. */
+INAGG_INLINE int inagg_record_later(const struct inagg_record *bucket, __u32 job, const struct inagg_block *b, int fresh)
 {
 	__u32 latest = b->block;
 	int found = -1;
 
+	INAGG_OPAQUE(bucket);	/* what others have read of it is read again, not kept: BPF's stack is small */
 	for (int way = 0; way < INAGG_WAYS; way++) {
 		const struct inagg_record *r = &bucket[way];
 
-		if (inagg_record_is_open(r) && (r->flags & INAGG_RECORD_RECOVERING) && r->job == job &&
-		    r->stream == b->stream && r->slot.generation == b->generation &&
-		    inagg_before(latest, r->slot.block)) {
+		if (inagg_record_is_open(r) && inagg_record_is_fresh(r) == fresh && r->job == job &&
+		    r->stream == b->stream && r->slot.generation == b->generation && inagg_before(latest, r->slot.block)) {
 			found = way;
 			latest = r->slot.block;
 		}
 	}
 	return found;
+}
+
+/* Does a block of @job recover in @bucket? */
+INAGG_INLINE int inagg_record_recovers(const struct inagg_record *bucket, __u32 job)
+{
+	int recovers = 0;
+
+	INAGG_OPAQUE(bucket);
+	for (int way = 0; way < INAGG_WAYS; way++)
+		recovers |= inagg_record_is_open(&bucket[way]) & !inagg_record_is_fresh(&bucket[way]) & (bucket[way].job == job);
+	return recovers;
+}
+
+/*
+ * The record that gives way to an earlier block of its job, or -1: nobody sends a later block for good before an
+ * earlier one has its result, and all that is lost is time.  A new one does if none is about to recover.
+ */
+INAGG_INLINE int inagg_record_yields(const struct inagg_record *bucket, __u32 job, const struct inagg_block *b, int fresh)
+{
+	int way = inagg_record_later(bucket, job, b, 0);
+
+	if (way >= 0 || fresh || inagg_record_recovers(bucket, job))
+		return way;
+	return inagg_record_later(bucket, job, b, 1);
 }
 
 /*
@@ -202,26 +229,99 @@ INAGG_INLINE int inagg_record_leaves_a_way(const struct inagg_record *bucket)
 	int fresh = 0;
 
 	for (int way = 0; way < INAGG_WAYS; way++)
-		fresh += inagg_record_is_open(&bucket[way]) && !(bucket[way].flags & INAGG_RECORD_RECOVERING);
+		fresh += inagg_record_is_fresh(&bucket[way]);
 	return fresh < INAGG_WAYS - 1;
 }
 
-/* The way of a new record for @b, or -1.  @opens: INAGG_OPENS unless it takes an open one's place. */
-INAGG_INLINE int inagg_record_place(const struct inagg_record *bucket, const struct inagg_job *job,
-				    const struct inagg_policy *policy, __u32 open, const struct inagg_block *b, int fresh,
-				    int *opens)
+/* How many records of @job are open in @bucket: a sum without branches, each of which BPF's verifier would follow. */
+INAGG_INLINE __u32 inagg_record_share(const struct inagg_record *bucket, __u32 job)
 {
-	/* recovery goes on when new blocks may not, for the same reason */
-	__u32 most = fresh ? policy->most_open : 2 * policy->most_open;
-	int way = open < most ? inagg_record_room(bucket) : -1;
+	__u32 share = 0;
 
-	*opens = INAGG_OPENS;
-	if (fresh && !inagg_record_leaves_a_way(bucket))
+	INAGG_OPAQUE(bucket);
+	for (int way = 0; way < INAGG_WAYS; way++) {
+		__u32 state = bucket[way].slot.flags & (INAGG_SLOT_LIVE | INAGG_SLOT_COMPLETE);
+		__u32 differs = (bucket[way].job ^ job) << 2 | (state ^ INAGG_SLOT_LIVE);
+
+		INAGG_OPAQUE(differs);
+		share += (differs - 1) >> 31;
+	}
+	return share;
+}
+
+/*
+ * An open record of the job that has the most in @bucket, at least two more than @job, or -1.  It gives way, or a
+ * job that never completes its blocks would keep all others from a bucket.  @only_fresh: one that is not recovering.
+ */
+INAGG_INLINE int inagg_record_rival(const struct inagg_record *bucket, __u32 job, int only_fresh)
+{
+	__u32 most = inagg_record_share(bucket, job) + 1;
+	int found = -1;
+
+	for (int way = 0; way < INAGG_WAYS; way++) {
+		const struct inagg_record *r = &bucket[way];
+		__u32 share = inagg_record_share(bucket, r->job);
+
+		if (inagg_record_is_open(r) && (!only_fresh || inagg_record_is_fresh(r)) && share > most) {
+			found = way;
+			most = share;
+		}
+	}
+	return found;
+}
+
+/*
+ * May a job with @open open records have another?  1; 0: in the place of one of them; -1.  Recovery goes on when new blocks
+ * may not, likewise.
+ */
+INAGG_INLINE int inagg_policy_allows(const struct inagg_policy *policy, __u32 open, int fresh)
+{
+	__u32 most = fresh ? policy->most_open : 2 * policy->most_open;
+
+	return open < most ? 1 : open > most ? -1 : 0;
+}
+
+/* A job whose open record gave way to another's. */
+struct inagg_loser {
+	__u16	generation;
+	__u8	job;		/* row */
+	__u8	lost;		/* 1: there is one */
+};
+
+struct inagg_bucket {
+	struct inagg_record records[INAGG_WAYS];
+};
+
+/* The way of a new record for @b of the job in @row, or -1; @another: inagg_policy_allows(). */
+INAGG_OUTLINE int inagg_record_place(const struct inagg_bucket *in, __u32 row, const struct inagg_block *b, int fresh,
+				     int another)
+{
+	const struct inagg_record *bucket = in ? in->records : 0;
+	int crowded, way = -1;
+
+	if (!bucket || !b)
 		return -1;
-	if (way >= 0 || open > most)
+	crowded = fresh && !inagg_record_leaves_a_way(bucket);
+	if (another > 0) {
+		way = crowded ? -1 : inagg_record_room(bucket);
+		if (way < 0)
+			way = inagg_record_rival(bucket, row, crowded);
+	}
+	if (way >= 0 || crowded || another < 0)
 		return way;
-	*opens = 0;
-	return inagg_record_later(bucket, job->index, b);
+	return inagg_record_yields(bucket, row, b, fresh);
+}
+
+/* What is at @r gives way to a record of @job: INAGG_OPENS if that has one more open record then. */
+INAGG_INLINE int inagg_record_give_way(const struct inagg_record *r, const struct inagg_job *job, struct inagg_loser *loser)
+{
+	if (!inagg_record_is_open(r))
+		return INAGG_OPENS;
+	if (r->job == job->index)
+		return 0;
+	if (loser)
+		*loser = (struct inagg_loser){ .generation = r->slot.generation, .job = r->job, .lost = 1 };
+	return INAGG_OPENS;
 }
 
 INAGG_INLINE int inagg_floor_is_known(const struct inagg_floor *f, const struct inagg_job *job)
@@ -363,11 +463,13 @@ INAGG_INLINE int inagg_record_fold(struct inagg_record *r, struct inagg_floor *f
  * index of its record.  Returns STORE, ADD or COUNT, with INAGG_OPENS if one more is open now and
  * INAGG_COMPLETES for the one that decides its block; REPLY, also to a rank that came too late; TELL; TELL_ALL,
  * likewise with INAGG_OPENS, if the block must be recovered; or a negative reason, -INAGG_R_FULL when the rank
- * must slow down.
+ * must slow down.  @loser, which is zero before, receives the job that lost an open record to this one; NULL where
+ * there is one job only.
  */
 INAGG_INLINE int inagg_record_contribute_ranks(struct inagg_record *bucket, struct inagg_floor *f,
 					       const struct inagg_job *job, const struct inagg_policy *policy, __u32 open,
-					       __u64 ranks, const struct inagg_block *b, __u16 clock, __u32 *way)
+					       __u64 ranks, const struct inagg_block *b, __u16 clock, __u32 *way,
+					       struct inagg_loser *loser)
 {
 	int found = inagg_record_find(bucket, job->index, b), is_new = found < 0, opens = 0;
 	struct inagg_record *r;
@@ -379,9 +481,11 @@ INAGG_INLINE int inagg_record_contribute_ranks(struct inagg_record *bucket, stru
 	if (is_new) {
 		int fresh = inagg_floor_precedes(f, job, b);
 
-		found = inagg_record_place(bucket, job, policy, open, b, fresh, &opens);
+		found = inagg_record_place((const struct inagg_bucket *)bucket, job->index, b, fresh,
+					   inagg_policy_allows(policy, open, fresh));
 		if (found < 0)
 			return -INAGG_R_FULL;
+		opens = inagg_record_give_way(&bucket[found & (INAGG_WAYS - 1)], job, loser);
 		inagg_record_open(&bucket[found & (INAGG_WAYS - 1)], f, job, b, fresh, clock);
 	}
 	*way = found & (INAGG_WAYS - 1);
@@ -400,9 +504,9 @@ INAGG_INLINE int inagg_record_contribute_ranks(struct inagg_record *bucket, stru
 /** The same of one rank's contribution. */
 INAGG_INLINE int inagg_record_contribute(struct inagg_record *bucket, struct inagg_floor *f, const struct inagg_job *job,
 					 const struct inagg_policy *policy, __u32 open, const struct inagg_block *b,
-					 __u16 clock, __u32 *way)
+					 __u16 clock, __u32 *way, struct inagg_loser *loser)
 {
-	return inagg_record_contribute_ranks(bucket, f, job, policy, open, inagg_rank_bit(b->rank), b, clock, way);
+	return inagg_record_contribute_ranks(bucket, f, job, policy, open, inagg_rank_bit(b->rank), b, clock, way, loser);
 }
 
 /**

@@ -7,8 +7,11 @@
 
 #ifdef __bpf__
 #define INAGG_INLINE static __attribute__((always_inline)) inline
+/* BPF's verifier looks at such a function once, not on each path to it; its pointers may be NULL. */
+#define INAGG_OUTLINE __attribute__((noinline))
 #else
 #define INAGG_INLINE static inline
+#define INAGG_OUTLINE INAGG_INLINE
 #endif
 
 /* Byte order without libc: the compiler knows the machine's. */

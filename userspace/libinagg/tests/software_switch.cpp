@@ -387,7 +387,7 @@ int SoftwareSwitch::contribute(Job &job, const inagg_block &block, const Packet 
     inagg_floor &floor = job.floors[inagg_swap32(packet.header.slot)];
     uint32_t way = 0;
     const int verdict = inagg_record_contribute(&job.records[first], &floor, &job.record, &job.policy, job.open, &block,
-                                                inagg_epoch_of(now_ns()), &way);
+                                                inagg_epoch_of(now_ns()), &way, nullptr);
     if (verdict == -INAGG_R_FULL)
         send_wait(job, 0, packet, block.rank, 0, inagg_window_cap(job.open));
     if (verdict < 0)
