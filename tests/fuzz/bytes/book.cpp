@@ -6,6 +6,8 @@
 #include "job_book.hpp"
 #include "messages.hpp"
 
+#include <inagg/core/packet.h>
+
 #include <spdlog/spdlog.h>
 
 #include <endian.h>
@@ -78,7 +80,9 @@ void check_job(const JobState &job, const Policy &policy) {
          "packets are whole chunks");
     need(record.slots && !(record.slots & (record.slots - 1)) && record.control_slots &&
              !(record.control_slots & (record.control_slots - 1)), "pools are powers of two");
-    need(record.first_slot + record.slots + record.control_slots <= policy.slots, "pools lie in the switch's memory");
+    need(record.slots <= INAGG_MAX_SLOTS && record.control_slots <= INAGG_MAX_SLOTS, "positions have numbers");
+    if (!has_descriptors(record) && !(shares_slots(record) && policy.has_parent())) // else its sums are in memory of all jobs
+        need(record.first_slot + record.slots + record.control_slots <= policy.slots, "pools lie in the switch's memory");
     need(!(record.all & ~inagg_all_ranks(record.size)), "blocks wait for ranks that there are");
     need(joined_count(job.members) <= record.size, "no more have joined than there are");
     for (uint32_t rank = record.size; rank < INAGG_MAX_RANKS; rank++)
