@@ -37,6 +37,13 @@ struct {
 	__type(value, struct inagg_share);
 } shares SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_adding);
+} adding SEC(".maps");
+
 /* Buffers of this switch: as bucket_count. */
 const volatile __u32 buffer_count = INAGG_DEFAULT_BUFFERS;
 
@@ -105,11 +112,19 @@ __attribute__((noinline)) int give_back_buffer(__u32 number)
 	return 1;
 }
 
-/* The slot, whose lock is held, begins anew, with another block or the same; what waits there waits in vain. */
-__attribute__((noinline)) int begin_merge(struct inagg_slot_memory *m)
+/* Nothing is added to the block of the slot, whose lock is held, any more; what waits there waits in vain. */
+__attribute__((noinline)) int end_merge(struct inagg_slot_memory *m)
 {
+	struct inagg_adding *job;
+	__u32 row;
+
 	if (!m)
 		return -1;
+	row = m->holder - 1;
+	job = m->holder ? bpf_map_lookup_elem(&adding, &row) : NULL;
+	if (job)
+		__sync_fetch_and_sub(&job->blocks, 1);
+	m->holder = 0;
 	if (m->merge.waiting)
 		for (int i = 0; i < INAGG_MAX_RANKS / 2; i++) {
 			give_back_buffer(m->buffers[i]);
@@ -203,16 +218,58 @@ static __always_inline __u64 ranks_of_leaf(const struct packet *p, const struct 
 	return p->type == INAGG_PARTIAL && p->block.contributors == *behind ? *behind : 0;
 }
 
-/* inagg_tree_admit() for the packet, in the slot whose lock is held.  A block whose sum was lost begins anew. */
-static __always_inline int panama_admit(struct inagg_slot_memory *m, const struct packet *p, __u64 ranks, struct climb *c)
+/* The job may begin no other block.  Does the one that it began last give way to the packet's?  A lock is held: not that one's. */
+static __always_inline int gives_way(const struct inagg_adding *job, const struct packet *p, __u32 row)
 {
+	__u32 key = job->newest;
+	struct inagg_slot_memory *m = bpf_map_lookup_elem(&slots, &key);
+	int gives;
+
+	if (!m || *(volatile __u32 *)&m->holder != row + 1 || !lock_slot(m))
+		return 0;
+	gives = m->holder == row + 1 &&
+		inagg_tree_gives_way(&m->state, &p->block,
+				     bpf_ktime_get_coarse_ns() - m->touched_ns > INAGG_MERGE_IDLE_NS);
+	if (gives)
+		end_merge(m);
+	unlock_slot(m);
+	return gives;
+}
+
+/* The packet's block begins in the slot, whose lock is held.  0, or -INAGG_R_FULL. */
+static __always_inline int begin_merge(struct inagg_slot_memory *m, const struct packet *p, __u32 row)
+{
+	struct inagg_share *share = bpf_map_lookup_elem(&shares, &row);
+	struct inagg_adding *job = bpf_map_lookup_elem(&adding, &row);
+
+	if (!share || !job)
+		return -INAGG_R_JOB;
+	if (!m->holder && !inagg_merge_allows(share->cap, *(volatile __u32 *)&job->blocks) && !gives_way(job, p, row))
+		return -INAGG_R_FULL;
+	end_merge(m);
+	__sync_fetch_and_add(&job->blocks, 1);
+	job->newest = p->slot_key;
+	m->holder = row + 1;
+	m->ready = 0;
+	return 0;
+}
+
+/* inagg_tree_admit() for the packet, in the slot whose lock is held.  A block whose sum was lost begins anew. */
+static __always_inline int panama_admit(struct inagg_slot_memory *m, const struct packet *p, __u64 ranks, __u32 row,
+					struct climb *c)
+{
+	int verdict;
+
 	forget_lost(m);
-	if (!inagg_slot_holds(&m->state, &p->block) && !inagg_slot_is_past(&m->state, &p->block)) {
-		begin_merge(m);
-		m->ready = 0;
+	if (p->block.elements && inagg_slot_is_new(&m->state, &p->block)) {
+		verdict = begin_merge(m, p, row);
+		if (verdict)
+			return verdict;
 	}
+	verdict = inagg_tree_admit(&m->state, ranks, &p->block);
+	touch_merge(m, p);
 	c->turn = m->turn;
-	return inagg_tree_admit(&m->state, ranks, &p->block);
+	return verdict;
 }
 
 /* Does the slot still wait for what climbs, and is nothing lost that it may be added to?  Its lock is held. */
@@ -280,6 +337,7 @@ static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, cons
 		}
 		inagg_tree_added(&m->state, &b->tree);
 		m->ready = 1;
+		end_merge(m);
 		r = tree_report(b, p);
 		unlock_slot(m);
 		b->count->completions++;
@@ -296,6 +354,15 @@ static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, cons
 	return step;
 }
 
+/* The job adds as many blocks as it may: the rank, or the ranks behind the switch below, are told to slow down. */
+static __always_inline int panama_full(struct xdp_md *ctx, struct packet *p, const struct branch *b)
+{
+	struct report r = { .cap = p->block.cap };
+
+	b->count->drops[INAGG_R_FULL]++;
+	return tell(ctx, p, b->job, b->count, &r, 0);
+}
+
 static __always_inline int panama_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b, struct climb *c)
 {
 	struct place at = switchml_place(b->memory);
@@ -307,10 +374,12 @@ static __always_inline int panama_contribute(struct xdp_md *ctx, struct packet *
 		return drop(b->count, -INAGG_R_RANK);
 	if (!lock_slot(b->memory))
 		return drop(b->count, -INAGG_R_BUSY);
-	verdict = panama_admit(b->memory, p, ranks, c);
+	verdict = panama_admit(b->memory, p, ranks, b->job->index, c);
 	r = tree_report(b, p);
 	unlock_slot(b->memory);
 
+	if (verdict == -INAGG_R_FULL)
+		return panama_full(ctx, p, b);
 	if (verdict < 0)
 		return drop(b->count, verdict);
 	if (verdict > INAGG_COUNT)
@@ -334,7 +403,7 @@ static __always_inline int reclaim(const struct packet *p)
 		return 0;
 	vain = inagg_tree_overtaken(&m->state, &p->block);
 	if (vain)
-		begin_merge(m);
+		end_merge(m);
 	unlock_slot(m);
 	return vain;
 }

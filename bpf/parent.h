@@ -7,11 +7,12 @@
 
 static __always_inline int pass_wait(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
-	struct report r = { .flags = p->flags };
+	struct report r = { .flags = p->flags, .cap = p->block.cap };
 
 	if (!lock_slot(b->memory))
 		return drop(b->count, -INAGG_R_BUSY);
 	forget_lost(b->memory);
+	touch_merge(b->memory, p);
 	r.state.seen = inagg_tree_wait(&b->memory->state, &p->block, p->block.contributors);
 	unlock_slot(b->memory);
 	return send_wait_down(ctx, p, b, &r);

@@ -765,7 +765,7 @@ static int clear_slot(__u32 key)
 		return 0;
 	__builtin_memset(&m->state, 0, sizeof(m->state));
 	m->ready = 0;
-	begin_merge(m);
+	end_merge(m);
 	unlock_slot(m);
 	return 1;
 }

@@ -164,7 +164,9 @@ struct inagg_slot_memory {
 	struct inagg_merge merge;	/* of floats: core/merge.h; its buffer 0 are the lanes */
 	__u32	turn;			/* counts the blocks that `merge` was begun for */
 	__u32	lost;			/* a climber could not go on: what it carried is gone */
-	__u64	reserved[2];
+	__u32	holder;			/* job.index + 1, while its block is one of those in `adding`; 0: it is not */
+	__u32	reserved;
+	__u64	touched_ns;		/* when that block was last heard of, on the coarse clock */
 	/* Until the block completes: 32-bit accumulators, two in a word.  Then: the result's payload. */
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
 	__u32	buffers[INAGG_MAX_RANKS / 2];	/* of `merge`: numbers in `float_buffers` from 1; 0: none */
@@ -181,6 +183,12 @@ struct inagg_buffer_pool {
 	__u64	free;		/* the first of them, and how often that changed in the upper half */
 	__u32	used;		/* those above have never been */
 	__u32	reserved;
+};
+
+/* `adding`: index job.index; of jobs that add floats.  Never written by the agent: each slot that has a holder counts once. */
+struct inagg_adding {
+	__u32	blocks;		/* whose floats are being added */
+	__u32	newest;		/* index in `slots` of the one that began last, if it is still counted */
 };
 
 /* `shares`: index job.index; of jobs that add floats. */

@@ -41,7 +41,7 @@ static __always_inline int tree_lookup(struct branch *b, const struct packet *p)
 	return b->uplink && b->count ? 0 : -1;
 }
 
-__attribute__((noinline)) int begin_merge(struct inagg_slot_memory *m);	/* panama.h */
+__attribute__((noinline)) int end_merge(struct inagg_slot_memory *m);	/* panama.h */
 
 /*
  * Floats of the slot's block may have been lost where they were added (panama.h): then it begins anew.  To be asked before
@@ -51,7 +51,14 @@ static __always_inline void forget_lost(struct inagg_slot_memory *m)
 {
 	/* exchanged, as a climber marks without the lock: what comes after is the next one's to find */
 	if (m->lost && __sync_lock_test_and_set(&m->lost, 0) && inagg_tree_lose(&m->state))
-		begin_merge(m);
+		end_merge(m);
+}
+
+/* Somebody waits for the packet's block, perhaps the one whose floats are added in the slot.  The lock is held. */
+static __always_inline void touch_merge(struct inagg_slot_memory *m, const struct packet *p)
+{
+	if (m->holder && inagg_slot_holds(&m->state, &p->block))
+		m->touched_ns = bpf_ktime_get_coarse_ns();
 }
 
 static __always_inline int find_slot(struct branch *b, const struct packet *p)
@@ -171,6 +178,8 @@ static __always_inline int tree_contribute(struct xdp_md *ctx, struct packet *p,
 		return XDP_ABORTED;
 	if (!lock_slot(b->memory))
 		return drop(b->count, -INAGG_R_BUSY);
+	if (b->memory->holder && inagg_slot_is_new(&b->memory->state, &p->block))
+		end_merge(b->memory);
 	verdict = inagg_tree_contribute(&b->memory->state, &b->tree, ranks, &p->block);
 	action = verdict & ~INAGG_COMPLETES;
 	if (verdict > 0 && action <= INAGG_COUNT)
@@ -204,6 +213,7 @@ static __always_inline int tree_request(struct xdp_md *ctx, struct packet *p, co
 	if (!lock_slot(b->memory))
 		return drop(b->count, -INAGG_R_BUSY);
 	forget_lost(b->memory);
+	touch_merge(b->memory, p);
 	verdict = inagg_tree_request(&b->memory->state, &p->block, p->flags & INAGG_F_MULTICAST);
 	r = switchml_report(&b->memory->state, b->job);
 	r.state.seen = inagg_tree_seen(&b->memory->state, &b->tree, &p->block);
@@ -241,7 +251,7 @@ static __always_inline int tree_take(struct xdp_md *ctx, struct packet *p, const
 	if (verdict > 0 && (verdict & INAGG_COMPLETES)) {
 		packet_to_result(h + 1, end, b->memory->lanes, p->payload / 64);
 		b->memory->ready = 1;
-		begin_merge(b->memory);	/* nothing waits for its sibling any more */
+		end_merge(b->memory);
 	}
 	r = switchml_report(state, b->job);
 	unlock_slot(b->memory);

@@ -520,7 +520,7 @@ static void on_wait(struct inagg_sock *isk, int stream, const struct inagg_hdr *
 	struct inagg_wslot *slot = &s->slots[index];
 	int action;
 
-	if (isk->job.algorithm == INAGG_TRIO && h->window_cap) {
+	if (h->window_cap) {
 		isk->info.refused++;
 		inagg_worker_refused(&s->worker, slot, block, inagg_swap16(h->window_cap));
 		return;

@@ -62,7 +62,7 @@ JobSpec attacker(uint64_t round) {
     }
     if (round % 5 == 1) {
         spec.algorithm = INAGG_PANAMA;
-        spec.cap = round / 5 % 2 ? 3 : 0;
+        spec.cap = static_cast<uint16_t>(round / 5 % 4); // 0: none
         if (spec.here == 0b111) // a rack, and a rank
             spec.subtrees = {0b011, 0b011, 0};
         else

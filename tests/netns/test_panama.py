@@ -64,3 +64,18 @@ def test_caps_keep_memory_in_bounds(tmp_path):
         return sum(row["packets"] for row in rows if row["reason"] == "FULL")
     assert refused({}) == 0
     assert refused({"INAGG_CONGESTION_CONTROL": "0"}) > 0
+
+
+def test_a_job_that_fills_the_buffers_takes_none_of_anothers(tmp_path):
+    """Two jobs of 3 ranks, one buffer for each of their blocks, and 60: the switch has memory for 20 of either. Ranks 1 and 2 of the
+    second ignore that, and send 128 blocks each time before rank 0 comes: no more than 40 begin."""
+    jobs = [f"--inaggd-arg=--job={job}:size=3,algorithm=panama,slots={slots}" for job, slots in ((1, 8), (2, 128))]
+    heedful = "inagg-perf allreduce -b 512K -e 512K -n 30 -w 1 --check && { test $INAGG_RANK != 0 || inaggctl --json drops; }"
+    greedy = "INAGG_CONGESTION_CONTROL=0 inagg-perf allreduce -b 256K -e 256K -n 5 -w 1 --straggle 0:20ms --check"
+    run = netns(tmp_path, "--workers", 6, "--algorithm", "panama", "--transport", "udp", "--inaggd-arg=--buffers=60", *jobs, "--",
+                "sh", "-c", "export INAGG_JOB=$((INAGG_RANK / 3 + 1)) INAGG_RANK=$((INAGG_RANK % 3)) INAGG_SIZE=3; "
+                f"if test $INAGG_JOB = 1; then {heedful}; else {greedy}; fi")
+    assert run.status == 0
+    rows = next(value for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list))
+    full = {row["job"]: row["packets"] for row in rows if row["reason"] == "FULL"}
+    assert full.get(2, 0) > 0 and full.get(1, 0) == 0

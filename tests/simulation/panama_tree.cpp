@@ -15,6 +15,8 @@ struct Merging {
     inagg_merge merge;
     uint32_t turn = 0;
     bool lost = false;
+    bool held = false; // its block is one of those that its switch adds
+    Time touched = 0;  // when that was last heard of
     std::map<uint32_t, Payload> buffers;
 };
 
@@ -22,6 +24,7 @@ struct Adder {
     std::vector<Merging> memory;
     std::vector<uint64_t> children; // the ranks of each leaf
     uint32_t free;                  // buffers
+    uint32_t newest = 0;            // the copy whose block began last
 };
 
 // A packet on its way up: its payload is the sum that it carries.
@@ -114,11 +117,63 @@ private:
         if (other.buffers.empty() || world.broken(Mutation::keep_buffers) ||
             !inagg_tree_overtaken(&nodes[n].memory[key].state, &packet.block))
             return false;
-        begin_merge(n, other);
+        end_merge(n, other);
         return true;
     }
 
-    void begin_merge(uint32_t n, Merging &merging) {
+    uint32_t blocks_of(uint32_t n) const {
+        const auto &memory = adders[n].memory;
+        return static_cast<uint32_t>(std::count_if(memory.begin(), memory.end(), [](const Merging &m) { return m.held; }));
+    }
+
+    // Who has a place adds, or would but for what was lost.
+    void check_places(uint32_t n) const {
+        for (uint32_t key = 0; key < adders[n].memory.size(); key++) {
+            const inagg_slot &state = nodes[n].memory[key].state;
+            world.require(!adders[n].memory[key].held ||
+                              ((state.flags & INAGG_SLOT_LIVE) && !(state.flags & (INAGG_SLOT_COMPLETE | INAGG_SLOT_SENT))),
+                          "switch {}: block {:#x} has a place and adds nothing", n, state.block);
+        }
+    }
+
+    bool is_idle(const Merging &merging) const {
+        return world.now - merging.touched > INAGG_MERGE_IDLE_NS && !world.broken(Mutation::never_idle);
+    }
+
+    void touch(uint32_t n, const Packet &packet) {
+        if (inagg_slot_holds(&copy_of(n, packet).state, &packet.block))
+            merging_of(n, packet).touched = world.now;
+    }
+
+    // Does the block that began last give way to the packet's?
+    bool gives_way(uint32_t n, const Packet &packet) {
+        const uint32_t key = adders[n].newest;
+        Merging &last = adders[n].memory[key];
+        if (!last.held || world.broken(Mutation::first_come) ||
+            !inagg_tree_gives_way(&nodes[n].memory[key].state, &packet.block, is_idle(last)))
+            return false;
+        end_merge(n, last);
+        return true;
+    }
+
+    // The packet's block begins in its slot. May it?
+    bool begin_merge(uint32_t n, const Packet &packet) {
+        Merging &merging = merging_of(n, packet);
+        if (!merging.held && !inagg_merge_allows(sc.panama.cap, blocks_of(n)) && !gives_way(n, packet)) {
+            check_places(n);
+            refuse(n, packet, sc.panama.cap);
+            return false;
+        }
+        end_merge(n, merging);
+        merging.held = true;
+        adders[n].newest = key_of(packet);
+        world.require(!sc.panama.cap || blocks_of(n) <= 2u * sc.panama.cap, "switch {}: {} blocks, and memory for {}", n,
+                      blocks_of(n), 2u * sc.panama.cap);
+        return true;
+    }
+
+    void end_merge(uint32_t n, Merging &merging) {
+        merging.held = false;
         adders[n].free += static_cast<uint32_t>(merging.buffers.size());
         merging.buffers.clear();
         merging.merge.waiting = 0;
@@ -128,13 +183,13 @@ private:
 
     void forget(uint32_t n, uint32_t key) override {
         TreeSwitch::forget(n, key);
-        begin_merge(n, adders[n].memory[key]);
+        end_merge(n, adders[n].memory[key]);
     }
 
     void forget_lost(uint32_t n, const Packet &packet) {
         Merging &merging = merging_of(n, packet);
         if (merging.lost && inagg_tree_lose(&copy_of(n, packet).state))
-            begin_merge(n, merging);
+            end_merge(n, merging);
         merging.lost = false;
     }
 
@@ -142,23 +197,28 @@ private:
     void take(uint32_t n, const Packet &packet) override {
         TreeSwitch::take(n, packet);
         if ((copy_of(n, packet).state.flags & INAGG_SLOT_COMPLETE) && !world.broken(Mutation::keep_buffers))
-            begin_merge(n, merging_of(n, packet));
+            end_merge(n, merging_of(n, packet));
     }
 
     void request(uint32_t n, const Packet &packet) override {
         forget_lost(n, packet);
+        touch(n, packet);
         TreeSwitch::request(n, packet);
     }
 
     void pass_wait(uint32_t n, const Packet &packet) override {
         if (!world.broken(Mutation::wait_for_lost))
             forget_lost(n, packet);
+        touch(n, packet);
         TreeSwitch::pass_wait(n, packet);
     }
 
     void contribute(uint32_t n, const Packet &packet) override {
-        if (!world.content.is_float(packet.block.block) || world.broken(Mutation::as_they_come))
+        if (!world.content.is_float(packet.block.block) || world.broken(Mutation::as_they_come)) {
+            if (inagg_slot_is_new(&copy_of(n, packet).state, &packet.block))
+                end_merge(n, merging_of(n, packet));
             return TreeSwitch::contribute(n, packet);
+        }
         const std::vector<uint64_t> &children = adders[n].children;
         const uint64_t ranks = ranks_in(packet);
         const auto leaf = static_cast<uint32_t>(std::find(children.begin(), children.end(), ranks) - children.begin());
@@ -181,10 +241,12 @@ private:
         TreeCopy &copy = copy_of(c.n, c.packet);
         Merging &merging = merging_of(c.n, c.packet);
         forget_lost(c.n, c.packet);
-        if (!inagg_slot_holds(&copy.state, &c.packet.block) && !inagg_slot_is_past(&copy.state, &c.packet.block))
-            begin_merge(c.n, merging);
+        if (inagg_slot_is_new(&copy.state, &c.packet.block) && !begin_merge(c.n, c.packet))
+            return -INAGG_R_FULL;
+        const int verdict = inagg_tree_admit(&copy.state, ranks, &c.packet.block);
+        touch(c.n, c.packet);
         c.turn = merging.turn;
-        return inagg_tree_admit(&copy.state, ranks, &c.packet.block);
+        return verdict;
     }
 
     void begin_climb(const Climber &c) {
@@ -218,7 +280,7 @@ private:
         uint32_t index = 0;
         switch (inagg_merge_climb(&merging.merge, &c.at, static_cast<uint32_t>(adders[c.n].children.size()), &index)) {
         case INAGG_CLIMB_DONE:
-            complete(c, copy);
+            complete(c, copy, merging);
             return false;
         case INAGG_CLIMB_WAIT:
             leave(c, copy, merging, index);
@@ -237,9 +299,11 @@ private:
 
     void add(Climber &c, const Payload &sum) { c.packet.payload.add(sum); }
 
-    void complete(const Climber &c, TreeCopy &copy) {
+    void complete(const Climber &c, TreeCopy &copy, Merging &merging) {
         inagg_tree_added(&copy.state, &nodes[c.n].place);
         copy.sum = c.packet.payload;
+        if (!world.broken(Mutation::keep_places))
+            end_merge(c.n, merging);
         world.trace("switch {}: block {:#x} is added", c.n, c.packet.block.block);
         check_copy(c.n, copy);
         finish(c.n, copy, c.packet);

@@ -161,6 +161,7 @@ void draw_panama(Random &random, Scenario &sc) {
     sc.panama.longest_step = steps[random.below(std::size(steps))];
     sc.panama.stumbles = stumbles[random.below(std::size(stumbles))];
     sc.panama.foreign = foreigns[random.below(std::size(foreigns))];
+    sc.panama.cap = random.chance(0.3) ? 0 : static_cast<uint16_t>(random.between(1, std::max(1u, sc.slots / 4)));
 }
 
 // A clean network and one rank that sleeps.
@@ -222,8 +223,8 @@ std::string Scenario::describe() const {
         text += fmt::format("\n  tree: parents {}, ranks at {}", fmt::join(parents, " "),
                             fmt::join(leaf_of, " "));
     if (algorithm == INAGG_PANAMA)
-        text += fmt::format("\n  panama: steps of {} us, {} of them fail, no buffer {}", panama.longest_step / us, panama.stumbles,
-                            panama.foreign);
+        text += fmt::format("\n  panama: steps of {} us, {} of them fail, no buffer {}, cap {}", panama.longest_step / us,
+                            panama.stumbles, panama.foreign, panama.cap);
     if (algorithm == INAGG_CANARY)
         text += fmt::format(
             "\n  canary: {} leaves, {} spines, ranks at {}, timers {} us{}, wanders {}, notices after "

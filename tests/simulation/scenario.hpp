@@ -65,6 +65,7 @@ struct PanamaScenario {
     Time longest_step; // between two steps of what climbs
     double stumbles;   // a step fails, and what climbs is lost
     double foreign;    // all buffers are another job's when one is wanted
+    uint16_t cap;      // which the ranks do not heed; 0: none
 };
 
 struct Scenario {

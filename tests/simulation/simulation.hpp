@@ -66,6 +66,9 @@ enum class Mutation {
     keep_lost,     // what climbs goes on though some of its block is lost
     wait_for_lost, // a parent's WAIT is passed down as if nothing were lost here
     keep_buffers,  // what waits for its sibling in vain keeps its buffer until the slot's next block
+    keep_places,   // a block whose sum is finished keeps its place until the slot's next block
+    first_come,    // no block gives way to an earlier one
+    never_idle,    // nor one that nobody waits for
     // of canary
     fold_bypass, // a switch sums what is to pass it
     silent_leader, // a leader answers no question

@@ -75,6 +75,13 @@ void TreeSwitch::repeat(uint32_t n, const Packet &packet, int verdict) {
         send_partial(n, copy, packet);
 }
 
+void TreeSwitch::refuse(uint32_t n, const Packet &packet, uint16_t cap) {
+    world.outcome.full++;
+    Packet answer = from(n, wait(0, packet));
+    answer.window_cap = cap;
+    tree.send_down(n, packet.block.rank, answer);
+}
+
 void TreeSwitch::finish(uint32_t n, const TreeCopy &copy, const Packet &packet) {
     if (copy.state.flags & INAGG_SLOT_SENT)
         return send_partial(n, copy, packet);

@@ -46,6 +46,8 @@ protected:
 
     // With an admission's or a contribution's verdict: this is in already.
     void repeat(uint32_t n, const Packet &packet, int verdict);
+    // There is no room for the packet's block.
+    void refuse(uint32_t n, const Packet &packet, uint16_t cap);
     // The copy's sum is that of all ranks here: it goes up, or to all of them.
     void finish(uint32_t n, const TreeCopy &copy, const Packet &packet);
     // What a copy holds is the sum of the ranks it names, each once: those here, or, with the result, everyone.

@@ -132,21 +132,6 @@ private:
             pass(r, slot);
         }
         Workers::open(r, slot);
-        if (worker.cap)
-            open_all(r);
-    }
-
-    // In the order of blocks: a cap lets the first of them go.
-    void open_all(uint32_t r) override {
-        std::vector<inagg_wslot *> idle;
-        for (inagg_wslot &slot : ranks[r].slots)
-            if (slot.state == INAGG_WSLOT_IDLE)
-                idle.push_back(&slot);
-        std::sort(idle.begin(), idle.end(), [](const inagg_wslot *a, const inagg_wslot *b) {
-            return inagg_before(a->block, b->block);
-        });
-        for (inagg_wslot *slot : idle)
-            Workers::open(r, *slot);
     }
 
     // ---- WAITs and restores ----

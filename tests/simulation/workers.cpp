@@ -109,10 +109,24 @@ void Workers::call(uint32_t r) {
 }
 
 void Workers::open(uint32_t r, inagg_wslot &slot) {
-    act(r, slot, inagg_worker_open(&ranks[r].worker, &slot, world.now));
+    send_next(r, slot);
+    if (ranks[r].worker.cap)
+        open_all(r);
 }
 
-void Workers::open_all(uint32_t) {}
+// In the order of blocks: a cap lets the first of them go.
+void Workers::open_all(uint32_t r) {
+    std::vector<inagg_wslot *> idle;
+    for (inagg_wslot &slot : ranks[r].slots)
+        if (slot.state == INAGG_WSLOT_IDLE)
+            idle.push_back(&slot);
+    std::sort(idle.begin(), idle.end(),
+              [](const inagg_wslot *a, const inagg_wslot *b) { return inagg_before(a->block, b->block); });
+    for (inagg_wslot *slot : idle)
+        send_next(r, *slot);
+}
+
+void Workers::send_next(uint32_t r, inagg_wslot &slot) { act(r, slot, inagg_worker_open(&ranks[r].worker, &slot, world.now)); }
 
 void Workers::act(uint32_t r, inagg_wslot &slot, int action) {
     switch (action) {
@@ -185,6 +199,8 @@ void Workers::receive(uint32_t r, const Packet &packet) {
 void Workers::receive_wait(uint32_t r, inagg_wslot &slot, const Packet &packet) {
     Rank &rank = ranks[r];
     const uint32_t block = packet.block.block;
+    if (packet.window_cap)
+        return inagg_worker_refused(&rank.worker, &slot, block, packet.window_cap);
     if (slot.state == INAGG_WSLOT_SENT && slot.block == block)
         rank.heard[index_of(block)] = packet.contributors;
     const Time due = slot.due_ns;

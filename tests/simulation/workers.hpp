@@ -55,7 +55,8 @@ protected:
     virtual void load_held(uint32_t r, Packet &packet) = 0;
     // Sends what may be sent.
     virtual void open(uint32_t r, inagg_wslot &slot);
-    virtual void open_all(uint32_t r);
+    void open_all(uint32_t r);
+    void send_next(uint32_t r, inagg_wslot &slot);
     virtual void receive(uint32_t r, const Packet &packet);
     virtual void act(uint32_t r, inagg_wslot &slot, int action);
     virtual void expire(uint32_t r, inagg_wslot &slot);

@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <span>
 
 namespace support {
 namespace {
@@ -529,6 +530,8 @@ template <typename Lanes> void round_sums(Lanes &lanes, const inagg_slot &state,
 Answer ReferenceSwitch::contribute(Request &request, uint64_t ranks) {
     inagg_slot &state = request.copy.state;
     Lanes &lanes = request.copy.lanes;
+    if (inagg_slot_is_new(&state, &request.block))
+        request.copy.leaves.clear();
     const int verdict = inagg_tree_contribute(&state, &request.tree, ranks, &request.block);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
@@ -583,6 +586,35 @@ std::vector<float> sum_of_leaves(const std::map<uint8_t, std::vector<float>> &le
 
 } // namespace
 
+// There is no room for the block: its rank is to have at most so many in flight.
+Answer ReferenceSwitch::refuse(Request &request, uint16_t cap) {
+    Answer answer = tell(request, Report(cap), false);
+    request.row.waits--;
+    request.row.drops[INAGG_R_FULL]++;
+    answer.reason = INAGG_R_FULL;
+    return answer;
+}
+
+// May the job add another block? In the place of the one that it began last, perhaps.
+bool ReferenceSwitch::may_begin_floats(const Request &request) {
+    const JobSpec &spec = request.spec;
+    const auto pool = std::span(memory).subspan(2 * spec.first_slot, 2 * (spec.slots + spec.control_slots));
+    const auto adding = std::count_if(pool.begin(), pool.end(), [](const Copy &copy) { return !copy.leaves.empty(); });
+    if (inagg_merge_allows(spec.cap, static_cast<uint32_t>(adding)))
+        return true;
+    Copy *last = newest[spec.index];
+    if (!last || last->leaves.empty() ||
+        !inagg_tree_gives_way(&last->state, &request.block, coarse_ns() - last->touched_ns > INAGG_MERGE_IDLE_NS))
+        return false;
+    last->leaves.clear();
+    return true;
+}
+
+void ReferenceSwitch::touch_floats(const Request &request) {
+    if (inagg_slot_holds(&request.copy.state, &request.block))
+        request.copy.touched_ns = coarse_ns();
+}
+
 // Leaves are kept apart until all are here.
 Answer ReferenceSwitch::contribute_floats(Request &request) {
     const uint64_t subtree = request.spec.subtree(request.block.rank);
@@ -594,9 +626,14 @@ Answer ReferenceSwitch::contribute_floats(Request &request) {
         request.spec.leaf(request.block.rank) >= request.spec.children()) // behind another switch
         return drop(request.row, INAGG_R_RANK);
     request.block.cap = inagg_smaller_cap(request.block.cap, request.spec.cap);
-    if (!inagg_slot_holds(&state, &request.block) && !inagg_slot_is_past(&state, &request.block))
+    if (request.block.elements && inagg_slot_is_new(&state, &request.block)) {
+        if (leaves.empty() && !may_begin_floats(request))
+            return refuse(request, request.block.cap);
         leaves.clear();
+        newest[request.spec.index] = &request.copy;
+    }
     const int verdict = inagg_tree_admit(&state, ranks, &request.block);
+    touch_floats(request);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     if (verdict > INAGG_COUNT)
@@ -610,6 +647,7 @@ Answer ReferenceSwitch::contribute_floats(Request &request) {
         return {Action::absorb, 0, {}};
     request.row.completions++;
     const std::vector<float> sum = sum_of_leaves(leaves, 0, INAGG_MERGE_LEVELS);
+    leaves.clear();
     std::transform(sum.begin(), sum.end(), request.copy.lanes.begin(), [](float x) { return std::bit_cast<uint32_t>(x); });
     inagg_tree_added(&state, &request.tree);
     const Report report(state, request.copy.lanes);
@@ -627,6 +665,7 @@ Answer ReferenceSwitch::add_partial(Request &request) {
 }
 
 Answer ReferenceSwitch::ask(Request &request) {
+    touch_floats(request);
     const int verdict =
         inagg_tree_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
     if (verdict < 0)
@@ -654,6 +693,7 @@ Answer ReferenceSwitch::take(Request &request, int verdict) {
         return pass_up(request);
     const auto values = element_values(request.packet.payload, request.block.dtype_op >> 4);
     std::copy(values.begin(), values.end(), request.copy.lanes.begin());
+    request.copy.leaves.clear();
     return result(request, Report(request.copy.state, request.copy.lanes), true);
 }
 
@@ -702,7 +742,8 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
         request.block.marks |= INAGG_F_CONGESTION;
     if (packet.type == INAGG_RESULT)
         return take(request, inagg_tree_result(&request.copy.state, &request.tree, &request.block));
-    Report report(uint16_t{0});
+    touch_floats(request);
+    Report report(packet.window_cap);
     report.state.seen = inagg_tree_wait(&request.copy.state, &block, block.contributors);
     return pass_down(request, report);
 }
@@ -794,13 +835,8 @@ Answer ReferenceSwitch::contribute_record(Request &request, uint64_t ranks) {
         inagg_record_contribute_ranks(place, &floors[request.spec.first_slot + request.packet.slot], &request.job,
                                       &policy, opened, ranks, &request.block, epoch_now(), &way, &loser);
     count_gone(loser);
-    if (verdict == -INAGG_R_FULL) {
-        Answer answer = tell(request, Report(inagg_window_cap(opened)), false);
-        request.row.waits--;
-        request.row.drops[INAGG_R_FULL]++;
-        answer.reason = INAGG_R_FULL;
-        return answer;
-    }
+    if (verdict == -INAGG_R_FULL)
+        return refuse(request, inagg_window_cap(opened));
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     const inagg_record &record = place[way];

@@ -34,7 +34,8 @@ private:
     struct Copy {
         inagg_slot state;
         Lanes lanes;
-        std::map<uint8_t, std::vector<float>> leaves{}; // panama, until all are in
+        std::map<uint8_t, std::vector<float>> leaves{}; // panama, while they are added: until all are in
+        uint64_t touched_ns = 0;                        // when their block was last heard of
     };
     struct Aggregator {
         inagg_aggregator state;
@@ -53,6 +54,9 @@ private:
     Answer serve(Request &request);
     Answer contribute(Request &request, uint64_t ranks);
     Answer contribute_floats(Request &request);
+    bool may_begin_floats(const Request &request);
+    static void touch_floats(const Request &request);
+    Answer refuse(Request &request, uint16_t cap);
     Answer repeat(Request &request, int verdict);
     Answer add_partial(Request &request);
     Answer take(Request &request, int verdict);
@@ -93,6 +97,7 @@ private:
     std::deque<Expired> expired;
     std::map<uint32_t, JobSpec> jobs; // by number
     std::map<uint32_t, uint32_t> open; // by index
+    std::map<uint32_t, Copy *> newest; // of panama: where a block began last, by index
     std::map<uint32_t, inagg_stats> rows;
     inagg_stats no_job{};
 };

@@ -226,10 +226,7 @@ void XdpPlane::add_job(const JobSpec &spec) {
 }
 
 void XdpPlane::clear_slots() {
-    const inagg_slot_memory empty{};
-    for (uint32_t key = 0; key < 2 * slots; key++)
-        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.slots), &key, &empty, BPF_ANY),
-              "clearing a slot");
+    clear(INAGG_CLEAR_SLOTS, 2 * slots);
     const inagg_floor_memory lost{};
     for (uint32_t key = 0; key < slots; key++)
         check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.floors), &key, &lost, BPF_ANY), "clearing a floor");

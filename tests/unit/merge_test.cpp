@@ -94,3 +94,11 @@ TEST(Merge, ThoseOfOddNumberWaitInAsManyBuffersAsThereAre) {
         EXPECT_EQ(block.arrive(leaf), "");
     EXPECT_EQ(block.buffers.size(), inagg_merge_buffers(8));
 }
+
+TEST(Merge, AJobAddsTwiceAsManyBlocksAsItsCap) {
+    EXPECT_TRUE(inagg_merge_allows(1, 1));
+    EXPECT_FALSE(inagg_merge_allows(1, 2));
+    EXPECT_TRUE(inagg_merge_allows(UINT16_MAX, 2 * UINT16_MAX - 1));
+    EXPECT_FALSE(inagg_merge_allows(UINT16_MAX, 2 * UINT16_MAX));
+    EXPECT_TRUE(inagg_merge_allows(0, UINT32_MAX)) << "no cap";
+}

@@ -165,3 +165,29 @@ TEST_F(Tree, WhoSendsTheNextBlockAddsNoMoreToTheOneBefore) {
     EXPECT_EQ(inagg_tree_overtaken(&slot, &next), 1);
     EXPECT_EQ(request(4), INAGG_REPLY); // a result stays
 }
+
+TEST_F(Tree, TheBlockThatBeganLastGivesWayToEarlierOnes) {
+    contribute(leaf, 1, 4);
+    const inagg_block before = block(3), same = block(4), next = block(5);
+    EXPECT_EQ(inagg_tree_gives_way(&slot, &same, 0), 0);
+    EXPECT_EQ(inagg_tree_gives_way(&slot, &next, 0), 0);
+    EXPECT_TRUE(inagg_slot_holds(&slot, &same));
+    EXPECT_EQ(inagg_tree_gives_way(&slot, &before, 0), 1);
+    EXPECT_FALSE(inagg_slot_holds(&slot, &same));
+}
+
+TEST_F(Tree, ABlockThatNobodyWaitsForGivesWay) {
+    const inagg_block same = block(4), next = block(5);
+    inagg_block other = next;
+    other.generation++;
+    contribute(leaf, 1, 4);
+    EXPECT_EQ(inagg_tree_gives_way(&slot, &next, 1), 1) << "nobody asks for it";
+    EXPECT_FALSE(inagg_slot_holds(&slot, &same));
+    contribute(leaf, 1, 4);
+    EXPECT_EQ(inagg_tree_gives_way(&slot, &other, 0), 1) << "its run has ended";
+    EXPECT_FALSE(inagg_slot_holds(&slot, &same));
+    contribute(leaf, 1, 4);
+    contribute(leaf, 2, 4);
+    EXPECT_EQ(inagg_tree_gives_way(&slot, &next, 1), 0) << "what is finished stays";
+    EXPECT_EQ(request(4), INAGG_PASS_UP);
+}

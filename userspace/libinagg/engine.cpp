@@ -380,7 +380,7 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     const bool waiting = slot.state == INAGG_WSLOT_SENT && slot.block == block;
     SlotRecord &record = s.records[index];
     const uint64_t contributors = inagg_swap64(header.contributors);
-    if (trio() && header.window_cap)
+    if (header.window_cap)
         return on_full(s, block, inagg_swap16(header.window_cap));
     if (waiting) {
         record.heard = true;
@@ -488,6 +488,8 @@ void Engine::open_capped(StreamState &s) {
     if (!s.worker.cap && !s.held_back)
         return;
     s.held_back = s.worker.cap;
+    if (controlled(s))
+        return open_in_order(s);
     for (inagg_wslot &slot : s.slots)
         open(s, slot);
 }

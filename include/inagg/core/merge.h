@@ -45,6 +45,18 @@ INAGG_INLINE __u32 inagg_merge_buffers(__u32 children)
 	return (children + 1) / 2;
 }
 
+/**
+ * May a job of which @blocks are being added begin another?  @cap is its window cap here, 0: none.  Twice that leaves the
+ * other jobs their parts of the buffers (PROTOCOL §14.4), and is more than a job that heeds it needs.
+ */
+INAGG_INLINE int inagg_merge_allows(__u16 cap, __u32 blocks)
+{
+	return !cap || blocks < 2U * cap;
+}
+
+/* Whoever waits for a block says so more often, whatever its back-off: INAGG_RTO_CEILING_NS. */
+#define INAGG_MERGE_IDLE_NS	2000000000ULL
+
 /* The leaves of a node, of 1 << @level from @first, that are not empty. */
 INAGG_INLINE __u64 inagg_merge_leaves(__u32 first, __u32 level, __u32 children)
 {

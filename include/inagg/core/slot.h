@@ -96,6 +96,12 @@ INAGG_INLINE int inagg_slot_is_past(const struct inagg_slot *s, const struct ina
 	       inagg_before(b->block, s->block);
 }
 
+/* The slot holds neither @b nor what comes after it: @b begins here. */
+INAGG_INLINE int inagg_slot_is_new(const struct inagg_slot *s, const struct inagg_block *b)
+{
+	return !inagg_slot_holds(s, b) && !inagg_slot_is_past(s, b);
+}
+
 INAGG_INLINE void inagg_slot_take(struct inagg_slot *s, const struct inagg_block *b)
 {
 	s->seen = 0;

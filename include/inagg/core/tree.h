@@ -98,6 +98,19 @@ INAGG_INLINE int inagg_tree_overtaken(struct inagg_slot *s, const struct inagg_b
 	return 1;
 }
 
+/**
+ * @b may not begin, because its job is adding as many blocks as it may (inagg_merge_allows()), and @s is the slot of the one that
+ * it began last.  1: that gives way, and is forgotten.  It does to an earlier block: the ranks may have no room for others before they
+ * have that one's result, and would wait for ever.  And to any if it is @idle, for nobody has sent or asked for it for
+ * INAGG_MERGE_IDLE_NS: a late packet has begun what all have.
+ */
+INAGG_INLINE int inagg_tree_gives_way(struct inagg_slot *s, const struct inagg_block *b, int idle)
+{
+	if (!idle && s->generation == b->generation && !inagg_before(b->block, s->block))
+		return 0;
+	return inagg_tree_lose(s);
+}
+
 /** A rank asks how its block is doing: as inagg_slot_request(), or PASS_UP if only the parent knows. */
 INAGG_INLINE int inagg_tree_request(const struct inagg_slot *s, const struct inagg_block *b, int everyone)
 {

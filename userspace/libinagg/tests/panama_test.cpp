@@ -346,6 +346,29 @@ TEST(PanamaWindow, LossHalvesIt) {
     EXPECT_EQ(lost.size(), 10U);
 }
 
+// Of ranks that begin more blocks than the switch has memory for, some are told so and go on with fewer.
+TEST(PanamaWindow, WhatIsRefusedComesAgain) {
+    for (const int control : {0, 1}) {
+        SoftwareSwitch software_switch({.elements = elements, .slots = 64, .loss = 0.01, .buffers_cap = 3});
+        std::atomic<uint64_t> refused{0};
+        run_panama(
+            software_switch, 3,
+            [&](Communicator &c) {
+                for (int round = 0; round < 3; round++) {
+                    if (c.rank() == 0)
+                        std::this_thread::sleep_for(20ms); // the others run into the limit
+                    std::vector<float> data = blocks(500);
+                    allreduce(c, data);
+                    EXPECT_EQ(data, std::vector<float>(data.size(), 3.0F));
+                }
+                refused += c.stats().refused;
+            },
+            [&](inagg_options &changed) { changed.congestion_control = control; });
+        EXPECT_GT(refused, 0U) << "control " << control;
+        EXPECT_LE(software_switch.counters().most_open, 6U) << "control " << control;
+    }
+}
+
 // Several trees.
 
 TEST(PanamaTrees, EachHasAWindowAndAnEqualShare) {

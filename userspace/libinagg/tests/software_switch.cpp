@@ -4,6 +4,8 @@
 
 #include <inagg/core/checksum.h>
 #include <inagg/core/fixed.h>
+#include <inagg/core/merge.h>
+#include <inagg/core/tree.h>
 
 #include <arpa/inet.h>
 #include <netinet/udp.h>
@@ -295,6 +297,10 @@ int SoftwareSwitch::handle_block(Job &job, const Packet &packet) {
 }
 
 int SoftwareSwitch::contribute(Job &job, Slot &slot, const inagg_block &block, const Packet &packet) {
+    if (inagg_slot_is_new(&slot.state, &block) && !may_begin(job, slot, block)) {
+        send_wait(job, 0, packet, block.rank, 0, options_.buffers_cap);
+        return -INAGG_R_FULL;
+    }
     const int verdict = inagg_slot_contribute(&slot.state, job.record.all, &block);
     if (verdict < 0)
         return verdict;
@@ -320,12 +326,23 @@ int SoftwareSwitch::contribute(Job &job, Slot &slot, const inagg_block &block, c
     return 0;
 }
 
-void SoftwareSwitch::note_open(const Job &job) {
-    const auto is_open = [](const Slot &slot) {
-        return slot.state.flags & INAGG_SLOT_LIVE && !(slot.state.flags & INAGG_SLOT_COMPLETE);
-    };
-    const auto open = std::count_if(job.slots.begin(), job.slots.begin() + job.record.slots * 2, is_open);
-    counters_.most_open = std::max(counters_.most_open, static_cast<uint32_t>(open));
+bool SoftwareSwitch::is_open(const Slot &slot) {
+    return slot.state.flags & INAGG_SLOT_LIVE && !(slot.state.flags & INAGG_SLOT_COMPLETE);
+}
+
+uint32_t SoftwareSwitch::count_open(const Job &job) {
+    return static_cast<uint32_t>(std::count_if(job.slots.begin(), job.slots.begin() + job.record.slots * 2, is_open));
+}
+
+void SoftwareSwitch::note_open(const Job &job) { counters_.most_open = std::max(counters_.most_open, count_open(job)); }
+
+// Is there room for the block, or one that gives way to it?
+bool SoftwareSwitch::may_begin(Job &job, const Slot &slot, const inagg_block &block) const {
+    const bool adds_floats = block.dtype_op >> 4 == INAGG_WIRE_FLOAT32;
+    if (!adds_floats || is_open(slot) || inagg_merge_allows(options_.buffers_cap, count_open(job)))
+        return true;
+    return std::any_of(job.slots.begin(), job.slots.begin() + job.record.slots * 2,
+                       [&](Slot &other) { return is_open(other) && inagg_tree_gives_way(&other.state, &block, 0); });
 }
 
 int SoftwareSwitch::restore(Job &job, Slot &slot, const inagg_block &block, const Packet &packet) {

@@ -46,6 +46,7 @@ struct SoftwareSwitchOptions {
     uint32_t buckets = 64;                  // trio: of each job, a power of two
     uint32_t most_open = UINT32_MAX;        // trio: blocks of a job at once
     uint16_t window_cap = 0;                // panama: in each RESULT
+    uint16_t buffers_cap = 0;               // panama: that of its share of buffers, which it tells only whom it refuses; 0: none
     bool integers = false;                  // panama: it adds no floats, as a switch in P4
     // panama: has a packet of this block met a long queue?
     std::function<bool(uint32_t)> congested{};
@@ -179,7 +180,10 @@ private:
     bool is_put_off(Job &job, const Packet &packet, const Member &member, uint8_t flags);
     static void forget(Job &job);
     void fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body);
+    static bool is_open(const Slot &slot);
+    static uint32_t count_open(const Job &job);
     void note_open(const Job &job);
+    bool may_begin(Job &job, const Slot &slot, const inagg_block &block) const;
     void complete(Job &job, Slot &slot);
     void send_result(const Job &job, const Slot &slot, const inagg_hdr &asked, int rank, uint16_t epoch = 0);
     void send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank, uint16_t epoch = 0, uint16_t cap = 0);
