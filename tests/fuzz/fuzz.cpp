@@ -28,10 +28,10 @@ int64_t nanoseconds(clockid_t clock) {
     return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Epochs are ticks of a coarse clock, and both planes must see the same one. How far it lags behind tells nothing: that
+// Switches take the time from a coarse clock, and all planes must see the same. How far it lags behind tells nothing: that
 // changes with the processor that drives it.
 void keep_clear_of_the_next_tick() {
-    constexpr int64_t enough = 2'000'000;
+    constexpr int64_t enough = 2'000'000; // half of a tick
     static int64_t tick = 0, since = 0;
     if (nanoseconds(CLOCK_MONOTONIC_COARSE) == tick && nanoseconds(CLOCK_MONOTONIC) - since < enough)
         return;
@@ -225,19 +225,22 @@ void pass_time(std::vector<Subject> &subjects, std::mt19937_64 &random, Totals &
             subject.clear_records();
 }
 
-void run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t round, uint64_t count,
-               Totals &totals) {
+// Returns the number of frames that there was time for: `count`, unless this process is held up.
+uint64_t run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t round, uint64_t count, Totals &totals) {
     const JobSpec spec = attacker(round);
     std::vector<Subject> subjects;
     for (Plane *plane : planes)
         subjects.emplace_back(*plane, spec);
     Frames frames(seed + round, spec, neighbour(Subject::victim(), 4, 2));
     std::mt19937_64 time(seed + round);
+    const bool depends_on_time = planes.size() > 1 && spec.algorithm != INAGG_SWITCHML;
     for (uint64_t i = 0; i < count; i++) {
         const Frame frame = frames.next();
-        if (spec.algorithm == INAGG_TRIO)
+        if (depends_on_time)
             keep_clear_of_the_next_tick();
-        const uint16_t epoch = epoch_now();
+        const int64_t now = nanoseconds(CLOCK_MONOTONIC_COARSE);
+        // One plane may have seen a later time.
+        const auto was_held_up = [&] { return depends_on_time && nanoseconds(CLOCK_MONOTONIC_COARSE) != now; };
         try {
             if (spec.algorithm == INAGG_TRIO)
                 pass_time(subjects, time, totals);
@@ -248,13 +251,13 @@ void run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t round
                 for (Subject &subject : subjects)
                     subject.check_neighbours();
         } catch (const std::exception &error) {
-            if (spec.algorithm == INAGG_TRIO && epoch != epoch_now())
-                return; // this process was held up, and one plane saw a later epoch
+            if (was_held_up())
+                return i + 1;
             throw std::runtime_error(
                 fmt::format("round {}, frame {}: {}\n  {}", round, i, error.what(), hex(frame)));
         }
-        if (spec.algorithm == INAGG_TRIO && epoch != epoch_now())
-            return;
+        if (was_held_up())
+            return i + 1;
     }
     const inagg_stats counted = subjects[0].stats();
     totals.degraded += counted.degraded;
@@ -267,6 +270,7 @@ void run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t round
         if (std::memcmp(&a, &b, sizeof a) || std::memcmp(&c, &d, sizeof c))
             throw std::runtime_error(fmt::format("round {}: the planes' counters differ", round));
     }
+    return count;
 }
 
 } // namespace
@@ -279,8 +283,8 @@ int run(int argc, char **argv, const std::vector<Plane *> &planes) {
     CLI11_PARSE(app, argc, argv);
     Totals totals;
     try {
-        for (uint64_t round = 0; round * frames_per_job < count; round++)
-            run_round(planes, seed, round, std::min(frames_per_job, count - round * frames_per_job), totals);
+        for (uint64_t round = 0, done = 0; done < count; round++)
+            done += run_round(planes, seed, round, std::min(frames_per_job, count - done), totals);
     } catch (const std::exception &error) {
         fmt::print(stderr, "seed {}: {}\n", seed, error.what());
         return 1;

@@ -87,12 +87,6 @@ void append_ip(Frame &frame, const Packet &p, size_t udp_bytes) {
     append(frame, &ip, sizeof ip);
 }
 
-template <typename T> T read(const Frame &frame, size_t at) {
-    T value;
-    std::memcpy(&value, frame.data() + at, sizeof value);
-    return value;
-}
-
 // Fills in the addresses; the UDP datagram's length as IP tells it, or nothing.
 std::optional<size_t> parse_ip(const Frame &frame, Packet &p) {
     const size_t at = sizeof(ether_header);

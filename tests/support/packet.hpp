@@ -8,12 +8,21 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <vector>
 
 namespace support {
 
 using Frame = std::vector<uint8_t>;
+
+// What a frame has from there on, whatever its alignment; it must be that long.
+template <typename T> T read(const Frame &frame, size_t at) {
+    T value;
+    std::memcpy(&value, frame.data() + at, sizeof value);
+    return value;
+}
+
 using Mac = std::array<uint8_t, 6>;
 using Address = std::array<uint8_t, 16>; // IPv4 in the first 4 bytes
 

@@ -55,9 +55,6 @@ struct JobSpec {
 // A rank's block of `elements` elements, all rank + 1.
 Packet contribution(const JobSpec &spec, uint32_t rank, uint32_t block, uint16_t elements);
 
-// The epoch that a recovery would get now (bpf/trio.h).
-uint16_t epoch_now();
-
 enum class Action { pass, absorb, drop, reply, multicast, up, fail };
 
 struct Answer {

@@ -23,12 +23,6 @@
 namespace support {
 namespace {
 
-template <typename T> T read(const Frame &frame, size_t at) {
-    T value;
-    std::memcpy(&value, frame.data() + at, sizeof value);
-    return value;
-}
-
 // Who sent a frame to whom, below inagg's header. Empty: none of the switch's business.
 struct Envelope {
     int family;
@@ -228,9 +222,9 @@ uint64_t coarse_ns() {
 
 uint32_t aggregator_tick() { return static_cast<uint32_t>(coarse_ns() >> INAGG_AGGREGATOR_TICK_SHIFT); }
 
-} // namespace
-
 uint16_t epoch_now() { return inagg_epoch_of(coarse_ns()); }
+
+} // namespace
 
 const char *action_name(Action action) {
     static constexpr const char *names[] = {"pass", "absorb", "drop", "reply", "multicast", "up", "fail"};
