@@ -19,7 +19,7 @@ namespace {
 using namespace inaggd;
 using Clock = LookClock;
 
-constexpr auto look_period = std::chrono::milliseconds(20);
+constexpr auto poll_period = std::chrono::milliseconds(20);
 
 // A switch's memory of blocks of one job.
 class Memory {
@@ -133,7 +133,7 @@ json trace_job(const std::vector<std::string> &switches, uint16_t job, std::opti
         for (std::size_t i = 0; i < memories.size(); i++)
             update(seen[i], memories[i].look(), Clock::now());
         if (!last)
-            std::this_thread::sleep_for(look_period);
+            std::this_thread::sleep_for(poll_period);
     }
     json list = json::array();
     for (std::size_t i = 0; i < memories.size(); i++)

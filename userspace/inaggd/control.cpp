@@ -21,8 +21,6 @@
 namespace inaggd {
 namespace {
 
-using nlohmann::json;
-
 constexpr size_t max_clients = 16, max_message = 64 * 1024;
 
 sockaddr_un unix_address(const std::string &path) {
@@ -104,20 +102,20 @@ bool ControlServer::answer(int fd) {
         return true;
     if (bytes <= 0)
         return false;
-    json reply;
+    nlohmann::json reply;
     try {
-        reply = handler_(json::parse(message.begin(), message.begin() + bytes));
+        reply = handler_(nlohmann::json::parse(message.begin(), message.begin() + bytes));
         reply["ok"] = true;
     } catch (const std::exception &error) {
         reply = {{"ok", false}, {"error", error.what()}};
     }
-    std::string text = reply.dump(-1, ' ', false, json::error_handler_t::replace);
+    std::string text = reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     return send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
 bool is_asked(const std::string &run_dir) { return std::filesystem::exists(run_dir + "/" + asked_socket_name); }
 
-json ask_daemon(const std::string &run_dir, const json &request) {
+nlohmann::json ask_daemon(const std::string &run_dir, const nlohmann::json &request) {
     Fd fd = connect_to(run_dir);
     std::string text = request.dump();
     std::vector<char> message(max_message);
@@ -126,13 +124,13 @@ json ask_daemon(const std::string &run_dir, const json &request) {
     ssize_t bytes = recv(fd.get(), message.data(), message.size(), 0);
     if (bytes <= 0)
         throw Error("inaggd does not answer: {}", bytes ? system_text(errno) : "connection closed");
-    json reply = json::parse(message.begin(), message.begin() + bytes);
+    nlohmann::json reply = nlohmann::json::parse(message.begin(), message.begin() + bytes);
     if (!reply.value("ok", false))
         throw Error("{}", reply.value("error", "inaggd refuses without a reason"));
     return reply;
 }
 
-void await_reload(const std::string &run_dir, const json &reply) {
+void await_reload(const std::string &run_dir, const nlohmann::json &reply) {
     using std::chrono::steady_clock;
     constexpr std::chrono::seconds limit(60); // it loads and verifies its programs first
     constexpr int pause_ms = 50;

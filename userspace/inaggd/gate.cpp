@@ -14,12 +14,6 @@ namespace {
 
 using Verdict = Outcome::Verdict;
 
-Outcome refused(inagg_reason reason, std::string detail) {
-    return {.verdict = Verdict::refused, .reason = reason, .detail = std::move(detail)};
-}
-
-Outcome ignored(std::string detail) { return {.detail = std::move(detail)}; }
-
 int64_t period_of(Time now) { return now.time_since_epoch() / challenge_period; }
 
 // Its nonce leaves once, so a copy of it does nothing. A rank that changes roots may come back with it.

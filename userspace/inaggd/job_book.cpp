@@ -64,15 +64,6 @@ bool same_place(const inagg_member &member, const inagg_event &event) {
     return member.ifindex == event.ifindex && Address::of(member) == address_of(event);
 }
 
-Outcome ignored(std::string detail) { return {.detail = std::move(detail)}; }
-
-Outcome refused(inagg_reason reason, std::string detail, Outcome so_far = {}) {
-    so_far.verdict = Verdict::refused;
-    so_far.reason = reason;
-    so_far.detail = std::move(detail);
-    return so_far;
-}
-
 // Why this policy leaves no room for the algorithm; empty: it does.
 std::string objection(const Policy &policy, int algorithm) {
     if (!is_available(algorithm))
@@ -187,6 +178,15 @@ bool has_good_shape(const inagg_job &record, uint16_t most) {
 }
 
 } // namespace
+
+Outcome ignored(std::string detail) { return {.detail = std::move(detail)}; }
+
+Outcome refused(inagg_reason reason, std::string detail, Outcome so_far) {
+    so_far.verdict = Verdict::refused;
+    so_far.reason = reason;
+    so_far.detail = std::move(detail);
+    return so_far;
+}
 
 Neighbour neighbour_of(const inagg_event &event) { return {.port = event.ifindex, .address = address_of(event)}; }
 

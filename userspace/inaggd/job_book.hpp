@@ -160,6 +160,11 @@ struct Outcome {
     std::vector<std::string> notes{}; // for the log, each a job's
 };
 
+// Why nothing is done, for the log.
+Outcome ignored(std::string detail);
+// The rank is told; what was decided on the way stays.
+Outcome refused(inagg_reason reason, std::string detail, Outcome so_far = {});
+
 // An algorithm's name, with what trio does about stragglers.
 std::string describe(int algorithm, Stragglers stragglers);
 // What is unusual about a job's packets, to stand behind the rest.

@@ -4,6 +4,7 @@
 #include "engine.hpp"
 #include "join.hpp"
 #include "options.hpp"
+#include "port_of.hpp"
 #include "transports.hpp"
 
 #include <inagg/core/types.h>
@@ -25,11 +26,6 @@ constexpr uint16_t nobody = UINT16_MAX;
 std::span<const std::byte> bytes_of(const auto &object) { return std::as_bytes(std::span(&object, 1)); }
 
 sockaddr *generic(sockaddr_storage &address) { return reinterpret_cast<sockaddr *>(&address); }
-
-uint16_t &port_of(sockaddr_storage &address) {
-    return address.ss_family == AF_INET ? reinterpret_cast<sockaddr_in &>(address).sin_port
-                                        : reinterpret_cast<sockaddr_in6 &>(address).sin6_port;
-}
 
 std::span<uint8_t> host_of(sockaddr_storage &address) {
     if (address.ss_family == AF_INET)

@@ -5,6 +5,7 @@
 #include "engine.hpp"
 #include "errors.hpp"
 #include "options.hpp"
+#include "port_of.hpp"
 #include "transports.hpp"
 
 #include <arpa/inet.h>
@@ -63,11 +64,6 @@ Fd udp_socket(int family) {
     enlarge(fd, SO_RCVBUFFORCE, SO_RCVBUF);
     enlarge(fd, SO_SNDBUFFORCE, SO_SNDBUF);
     return socket;
-}
-
-uint16_t port_of(const sockaddr_storage &address) {
-    return ntohs(address.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in &>(address).sin_port
-                                              : reinterpret_cast<const sockaddr_in6 &>(address).sin6_port);
 }
 
 bool same_address(const sockaddr &a, const sockaddr_storage &b) {
@@ -154,7 +150,7 @@ void UdpIo::open_socket() {
     socklen_t length = sizeof(local);
     if (getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length))
         throw system_error("getsockname");
-    receive_port_ = port_of(local);
+    receive_port_ = ntohs(port_of(local));
     path_payload_ = payload_of_path(fd, ipv4);
 }
 
