@@ -424,6 +424,9 @@ class Bench:
         if kind == "tenants_windows":
             control = "with" if row["control"] else "without"
             return f"{kind}_{control}_control", row["goodput_mbit"], "Mbit/s", "the paper's: 2.9 times as fast with", None
+        if kind == "tenants_greedy":
+            return (f"{kind}_{row['algorithm']}", row["beside_greedy_mbit"], "Mbit/s beside a greedy job",
+                    f"beside a heedful one: {row['beside_heedful_mbit']} Mbit/s", row["ratio"])
         return f"{kind}_{row['ecn']}", row["tcp_share"], f"TCP's share of {row['link_mbit']} Mbit/s", "the paper's: about half", None
 
     def verify(self):
@@ -515,7 +518,9 @@ def parse_arguments():
                         help="of " + ", ".join(PARTS))
     parser.add_argument("--rounds", type=int, help="rounds that the contenders take turns in")
     one = parser.add_argument_group("one measurement")
-    one.add_argument("--measure", choices=(*CONTENDERS, *(f"{transport}+fresh" for transport in TRANSPORTS)), help="only this contender, with what follows")
+    one.add_argument("--measure", choices=(*CONTENDERS, *(f"{transport}+fresh" for transport in TRANSPORTS),
+                                               *(f"{transport}+key" for transport in VERIFYING)),
+                     help="only this contender, with what follows")
     one.add_argument("--workers", type=int, default=8)
     one.add_argument("--mtu", type=int, default=1500)
     one.add_argument("--rate", default="")
