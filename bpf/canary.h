@@ -185,8 +185,13 @@ static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p
 	__u32 key = choose_up(c->job->index, p->job, p->slot_key);
 	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
 
+	int verdict;
+
 	if (p->up || !up || !up->ifindex)
 		return drop(c->count, -INAGG_R_PARENT);
+	verdict = spend_uplink_quota(c->job, end - data);
+	if (verdict < 0)
+		return drop(c->count, verdict);
 	if (write_headers(data, end, up->family, p->payload, own_end(up), far_end(up), bpf_htons(INAGG_PORT)))
 		return XDP_ABORTED;
 	is_queue_long(up->ifindex, end - data);

@@ -317,8 +317,15 @@ struct {
 	__type(value, struct inagg_queue);
 } quotas SEC(".maps");
 
-/* `quotas` are filled: no job may send more. */
-const volatile __u32 has_quotas;
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_queue);
+} uplink_quotas SEC(".maps");
+
+/* They are filled: no job may send more. */
+const volatile __u32 has_quotas, has_uplink_quotas;
 
 /* Has the job sent too much?  For what has passed admission, so that nobody uses up another's quota. */
 static __always_inline int is_over_quota(const struct inagg_job *job, __u32 bytes)
@@ -330,6 +337,23 @@ static __always_inline int is_over_quota(const struct inagg_job *job, __u32 byte
 		return 0;
 	quota = bpf_map_lookup_elem(&quotas, &row);
 	return quota && !inagg_quota_admits(quota, bytes, bpf_ktime_get_ns());
+}
+
+/* A frame of the job is to go up: -INAGG_R_QUOTA, 0, or 1: with a mark, as little is left. */
+static __always_inline int spend_uplink_quota(const struct inagg_job *job, __u32 bytes)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 row = job->index;
+	struct inagg_queue *quota;
+
+	if (!has_uplink_quotas)
+		return 0;
+	quota = bpf_map_lookup_elem(&uplink_quotas, &row);
+	if (!quota)
+		return 0;
+	if (!inagg_quota_admits(quota, bytes, now))
+		return -INAGG_R_QUOTA;
+	return inagg_quota_is_short(quota, now);
 }
 
 struct {

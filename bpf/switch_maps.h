@@ -151,7 +151,10 @@ struct inagg_flowlet {
 	__u32	reserved;
 };
 
-/* `quotas`: key job.index, value struct inagg_queue: what the job's packets to this switch have used of its rate. */
+/*
+ * `quotas`, `uplink_quotas`: key job.index, value struct inagg_queue: what the job's packets to this switch, and those of it to
+ * switches above, have used of its rate.
+ */
 
 /* `queues`: key __u32, the interface of a port, value struct inagg_queue (core/queue.h): what waits to leave by it. */
 #define INAGG_MAX_QUEUES	256

@@ -71,10 +71,14 @@ static __always_inline int find_slot(struct branch *b, const struct packet *p)
 static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
+	int verdict;
 
 	if (!b->uplink->ifindex)
 		return drop(b->count, -INAGG_R_PARENT);
-	if (is_queue_long(b->uplink->ifindex, end - data)) {
+	verdict = spend_uplink_quota(b->job, end - data);
+	if (verdict < 0)
+		return drop(b->count, verdict);
+	if (is_queue_long(b->uplink->ifindex, end - data) || verdict) {
 		if (add_flag(ctx, INAGG_F_CONGESTION))
 			return XDP_ABORTED;
 		data = frame_data(ctx);
@@ -88,8 +92,10 @@ static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, c
 /* The packet itself goes to the parent. */
 static __always_inline int pass_up(struct xdp_md *ctx, const struct packet *p, const struct branch *b)
 {
-	b->count->relayed++;
-	return send_up(ctx, p, b);
+	int action = send_up(ctx, p, b);
+
+	b->count->relayed += action == XDP_REDIRECT;
+	return action;
 }
 
 /* The sum of all ranks here, in a frame of as many elements. */

@@ -84,3 +84,18 @@ def test_worker_killed(tmp_path):
     for rank, missing in ((0, r"ranks? 2, 3\b"), (2, r"\brank 3\b")):
         message = next(line for line in run.error.splitlines() if line.startswith(f"[{rank}] "))
         assert re.search(missing, message), message
+
+
+@pytest.mark.parametrize("algorithm, topology", [("switchml", ("two-level",)),
+                                                 ("canary", ("leaf-spine", "--leaves", "2", "--spines", "2"))])
+def test_a_job_has_its_part_of_the_links_between_switches(tmp_path, algorithm, topology):
+    """More is dropped and comes again, so that a sum takes as long as the rate demands, but for what may go at once."""
+    rate, at_once = 10e6, 0.01  # bits a second; seconds
+    size = 1 << 19
+    run = netns(tmp_path, "--workers", 4, "--topology", *topology, "--algorithm", algorithm, "--transport", "udp",
+                "--inaggd-arg=--job-uplink-rate=10mbit", "--", "inagg-perf", "allreduce", "-b", size, "-e", size, "-n", 2, "-w", 0,
+                "--check", "--json", environment={"INAGG_TIMEOUT_MS": "60000"})
+    assert run.status == 0
+    [entry] = [value for value in run.json(0) if "size" in value]
+    assert entry["wrong"] == 0
+    assert entry["time_us"] * 2 > (2 * size * 8 / rate - at_once) * 1e6

@@ -500,3 +500,14 @@ TEST(Quota, WhatIsRefusedCostsNothing) {
     EXPECT_EQ(q.empty_ns, empty);
     EXPECT_TRUE(inagg_quota_admits(&q, 1250, empty));
 }
+
+TEST(Quota, IsShortWhenPartOfABurstIsUsed) {
+    inagg_queue q = link_of_100_mbit(1000);
+    const __u64 now = 5'000'000'000;
+    int spent = 0;
+    for (; !inagg_quota_is_short(&q, now); spent++)
+        ASSERT_TRUE(inagg_quota_admits(&q, 1250, now));
+    EXPECT_EQ(spent, 6) << "more than half of 1 ms, of 100 us each";
+    EXPECT_TRUE(inagg_quota_admits(&q, 1250, now)) << "it is a warning";
+    EXPECT_FALSE(inagg_quota_is_short(&q, q.empty_ns));
+}

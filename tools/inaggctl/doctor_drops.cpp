@@ -55,7 +55,7 @@ const std::map<std::string_view, const char *> advice = {
     {"UNLINKED", "no root has links to all ranks' switches: inaggctl job show on each"},
     {"FORMING", "earlier runs left jobs that were never complete: inaggctl job del, or wait for --join-timeout"},
     {"KEY", "give ranks and switch the same join key"},
-    {"QUOTA", "the job sends more than inaggd --job-rate lets it"},
+    {"QUOTA", "the job sends more than inaggd --job-rate or --job-uplink-rate lets it"},
 };
 
 struct Seen {

@@ -34,6 +34,9 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_option("--job-rate", o.job_rate,
                    "like 1gbit: what the ranks of one job may send to this switch; more is dropped (QUOTA) [no limit]");
+    app.add_option("--job-uplink-rate", o.job_uplink_rate,
+                   "likewise: what of one job may go on from here to switches above; atp slows down before frames are dropped "
+                   "[no limit]");
     app.add_option("--address4", o.address4, "IPv4 address of the switch [that of the port or its bridge]");
     app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");
     app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
@@ -126,9 +129,9 @@ void describe(CLI::App &app, Options &o) {
 }
 
 void check_options(const CLI::App &app, Options &o) {
-    constexpr std::array of_xdp = {"--bpffs",       "--port-rate",      "--mark-after", "--job-rate", "--buckets",   "--aggregators",
-                                   "--buffers",     "--descriptors",    "--up-port",    "--sweepers",  "--sweeps-per-expiry",
-                                   "--canary-timeout", "--fresh"};
+    constexpr std::array of_xdp = {"--bpffs",       "--port-rate",      "--mark-after", "--job-rate", "--job-uplink-rate", "--buckets",
+                                   "--aggregators", "--buffers",        "--descriptors", "--up-port", "--sweepers",
+                                   "--sweeps-per-expiry", "--canary-timeout", "--fresh"};
     if (!o.bmv2)
         return;
     for (const char *name : of_xdp)

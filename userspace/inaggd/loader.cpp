@@ -39,7 +39,8 @@ constexpr std::array state_maps = {
     "open_records", "expired",     "sweepers",   "sweep_settings", "due",    "uplinks",
     "subtrees",     "attendance",  "stragglers", "aggregators",    "queues", "float_buffers",
     "free_buffers", "buffer_pool", "shares",     "adding",         "up_ports",    "routes",
-    "descriptors",  "patience",    "keys",       "quotas",         "occupancy"};
+    "descriptors",  "patience",    "keys",       "quotas",         "occupancy",
+    "uplink_quotas"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
                                  "inagg_sweep_once"};
@@ -304,6 +305,7 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
     skeleton_->rodata->buffer_count = bpf_map__max_entries(skeleton_->maps.float_buffers);
     skeleton_->rodata->has_queues = sizes.queues;
     skeleton_->rodata->has_quotas = sizes.quotas;
+    skeleton_->rodata->has_uplink_quotas = sizes.uplink_quotas;
 }
 
 void Loader::pin_new_maps() {

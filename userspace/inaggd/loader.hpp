@@ -32,6 +32,7 @@ struct SwitchSizes {
     uint32_t descriptors; // of canary's blocks, a power of two
     bool queues;          // some port's rate is known
     bool quotas;          // jobs may send so much and no more
+    bool uplink_quotas;   // likewise to switches above
 };
 
 class Loader {

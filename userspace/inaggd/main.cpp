@@ -52,8 +52,10 @@ struct Plan {
             key_of(job);
         for (const std::string &rate : o.port_rates)
             add_queue(rate, o);
-        if (!o.job_rate.empty())
-            quota = quota_of(o.job_rate);
+        // A window sent at once must fit, and is sent again soon if the job uses its rate to the full.
+        quota = quota_of("--job-rate", o.job_rate, std::chrono::milliseconds(100));
+        // What goes on is slowed down by marks, and others wait for it.
+        uplink_quota = quota_of("--job-uplink-rate", o.job_uplink_rate, std::chrono::milliseconds(10));
         find_neighbours(o);
     }
 
@@ -70,16 +72,18 @@ struct Plan {
             children.insert(other_switch("--child", child, ports, four, six));
     }
 
-    // A window sent at once must fit, and is sent again soon if the job uses its rate to the full.
-    static inagg_queue quota_of(const std::string &rate) {
-        constexpr auto burst = std::chrono::milliseconds(100);
+    // `burst`: so long at this rate is what may be sent at once.
+    static std::optional<inagg_queue> quota_of(const std::string &option, const std::string &rate,
+                                               std::chrono::nanoseconds burst) {
+        if (rate.empty())
+            return std::nullopt;
         try {
             inagg_queue quota{};
             quota.unit_ns = inagg_queue_unit(inagg::parse_rate(rate));
-            quota.mark_ns = static_cast<uint32_t>(std::chrono::nanoseconds(burst).count());
+            quota.mark_ns = static_cast<uint32_t>(burst.count());
             return quota;
         } catch (const std::invalid_argument &error) {
-            throw Error("--job-rate {}: {}", rate, error.what());
+            throw Error("{} {}: {}", option, rate, error.what());
         }
     }
 
@@ -110,6 +114,7 @@ struct Plan {
     std::set<Neighbour> children{};
     std::map<std::string, inagg_queue> queues{}; // by port
     std::optional<inagg_queue> quota{};          // of each job
+    std::optional<inagg_queue> uplink_quota{};   // of each job, to all switches above
 };
 
 Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t buffers) {
@@ -165,7 +170,8 @@ public:
                    .buffers = o_.buffers,
                    .descriptors = o_.descriptors,
                    .queues = !plan_.queues.empty(),
-                   .quotas = plan_.quota.has_value()},
+                   .quotas = plan_.quota.has_value(),
+                   .uplink_quotas = plan_.uplink_quota.has_value()},
                   o_.fresh) {}
 
     void start() {
@@ -240,6 +246,8 @@ private:
         agent_->maps().set_settings(settings);
         if (plan_.quota)
             agent_->maps().put_quotas(*plan_.quota);
+        if (plan_.uplink_quota)
+            agent_->maps().put_uplink_quotas(*plan_.uplink_quota);
         spdlog::info("switch {} {} port {}, boot id {:#06x}", plan_.four.text(), plan_.six.text(), INAGG_PORT,
                      settings.boot);
         agent_->take_over();

@@ -98,6 +98,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.subtrees_ = open_pin(dir, "subtrees");
     maps.queues_ = open_pin(dir, "queues");
     maps.quotas_ = open_pin(dir, "quotas");
+    maps.uplink_quotas_ = open_pin(dir, "uplink_quotas");
     maps.shares_ = open_pin(dir, "shares");
     maps.up_ports_ = open_pin(dir, "up_ports");
     maps.routes_ = open_pin(dir, "routes");
@@ -280,10 +281,14 @@ void SwitchMaps::put_queue(uint32_t ifindex, const inagg_queue &queue) const {
     check(bpf_map_update_elem(queues_.get(), &ifindex, &queue, BPF_ANY), "queues");
 }
 
-void SwitchMaps::put_quotas(const inagg_queue &quota) const {
+static void put_for_all_jobs(const Fd &quotas, const inagg_queue &quota) {
     for (uint32_t index = 0; index < INAGG_MAX_JOBS; index++)
-        check(bpf_map_update_elem(quotas_.get(), &index, &quota, BPF_ANY), "quotas");
+        check(bpf_map_update_elem(quotas.get(), &index, &quota, BPF_ANY), "quotas");
 }
+
+void SwitchMaps::put_quotas(const inagg_queue &quota) const { put_for_all_jobs(quotas_, quota); }
+
+void SwitchMaps::put_uplink_quotas(const inagg_queue &quota) const { put_for_all_jobs(uplink_quotas_, quota); }
 
 void SwitchMaps::delete_queue(uint32_t ifindex) const {
     if (const int result = bpf_map_delete_elem(queues_.get(), &ifindex); result != -ENOENT)

@@ -87,6 +87,7 @@ public:
     void delete_queue(uint32_t ifindex) const;
     // The same for each job.
     void put_quotas(const inagg_queue &quota) const;
+    void put_uplink_quotas(const inagg_queue &quota) const;
     std::optional<inagg_queue> queue(uint32_t ifindex) const;
 
     // Of a job with panama.
@@ -127,7 +128,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_, queues_, quotas_, shares_, up_ports_, routes_, keys_, occupancy_;
+    Fd uplinks_, subtrees_, queues_, quotas_, uplink_quotas_, shares_, up_ports_, routes_, keys_, occupancy_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0,
              descriptor_count_ = 0;
 };

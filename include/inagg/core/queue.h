@@ -64,4 +64,10 @@ INAGG_INLINE int inagg_quota_admits(struct inagg_queue *q, __u32 bytes, __u64 no
 	return 1;
 }
 
+/** Is so much of a quota used at @now (ns) that its sender had better slow down, before frames are refused? */
+INAGG_INLINE int inagg_quota_is_short(const struct inagg_queue *q, __u64 now)
+{
+	return inagg_queue_wait(q, now) > q->mark_ns / 2;
+}
+
 #endif /* INAGG_CORE_QUEUE_H */
