@@ -391,7 +391,8 @@ def test_a_job_gets_its_rate_and_no_more(hosts):
         sums(modest, 0)
         assert not drops("QUOTA", job=8)
         sums(greedy, 120)  # which are repeated until their time comes
-    assert "7kbit" in start_fails(f"--port={PORTS[0]}", "--job-rate=7kbit")
+    for option in ("--job-rate", "--job-uplink-rate"):
+        assert f"{option} 7kbit" in start_fails(f"--port={PORTS[0]}", f"{option}=7kbit")
 
 
 def test_cleared_slots(hosts):

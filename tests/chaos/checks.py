@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from faults import JOBS, KEPT, fatal
+from faults import JOBS, KEPT, fatal, refused
 
 SLACK = 3  # seconds that an error may come after its deadline: two cores and many processes
 SYS_BPF, BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID = 321, 11, 12  # amd64
@@ -101,7 +101,7 @@ def judge(scenario, run, timeout):
     violations = [f"rank {rank}: {wrong}" for rank, wrong in judged if wrong]
     if not fatal(scenario) and run.status != 0:
         violations.append(f"status {run.status}")
-    return violations + kept_jobs(run)
+    return violations + kept_jobs(run) + refused(scenario, run)
 
 
 def kept_jobs(run):

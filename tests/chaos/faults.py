@@ -7,6 +7,8 @@ from plan import FATAL_WITH_SERVER
 
 JOBS = (10, 20)  # numbers; those of a job's trees follow
 MARK = "injected"
+REFUSED = "could not inject"
+STARTING = 2  # seconds in which an agent that was started again may not answer yet
 KEPT = "has jobs or slots that nobody uses"
 
 
@@ -17,9 +19,10 @@ def pins(switch):
 
 
 def beside(fault, command, undo=""):
-    """Shell in the switch's namespace: at its time the fault, and its end; a mark if it was done."""
+    """Shell in the switch's namespace: at its time the fault, and its end; a mark says whether it was done."""
     later = f"; sleep {fault.end - fault.begin:.2f}; {undo}" if undo else ""
-    return ["--also-in-switch", f"sleep {fault.begin}; {command} && echo {MARK} {fault.kind} {fault.where}{later}; true"]
+    return ["--also-in-switch", f"sleep {fault.begin}; if {command}; then echo {MARK} {fault.kind} {fault.where}{later}; "
+                                f"else echo {REFUSED} {fault.kind} {fault.where}; fi"]
 
 
 def agent_of(switch, server=False):
@@ -82,6 +85,14 @@ def injected(scenario, fault, run):
         case "server-restarted" | "server-killed" | "worker-killed" | "link-cut":
             return run.seconds > fault.begin  # nobody tells of it, and inagg-netns keeps its times
     return re.search(rf"^\[\w+\] {MARK} {fault.kind}( {fault.where})?$", run.output, re.M) is not None
+
+
+def refused(scenario, run):
+    """What the run says of faults whose command failed, though nothing else had taken its agent away."""
+    lines = {f"{REFUSED} {fault.kind} {fault.where}" for fault in scenario.faults
+             if not any(other.kind == "agent-killed" and other.where == fault.where and
+                        other.begin < fault.begin < other.end + STARTING for other in scenario.faults)}
+    return [line for line in run.output.splitlines() if re.sub(r"^\[\w+\] ", "", line) in lines]
 
 
 def impairments(run):

@@ -10,7 +10,7 @@ import types
 import pytest
 
 import checks
-from faults import KEPT
+from faults import KEPT, REFUSED
 from plan import FATAL_WITH_SERVER, LINKS, SHAPES, SURVIVED, Fault, plan
 
 SEEDS = range(1, 400)
@@ -66,6 +66,13 @@ def test_a_run_that_hangs_is_said():
 
 def test_jobs_that_stay_are_said():
     assert judged(scenario("upgrade"), [FINE], [FINE], more=f"[0] switch {KEPT}\n")
+
+
+def test_a_fault_that_could_not_be_is_said():
+    line = f"[switch] {REFUSED} upgrade 1\n"
+    assert judged(scenario("upgrade"), [FINE], [FINE], more=line)
+    restarted = dataclasses.replace(scenario("upgrade"), faults=(Fault("agent-killed", 1, 1.5, "1"), Fault("upgrade", 2, 3, "1")))
+    assert judged(restarted, [FINE], [FINE], more=line) == []
 
 
 NAMED = "job 10: no progress for 5000 ms: data block 7 waits for rank 1"
