@@ -8,7 +8,6 @@ from plan import FATAL_WITH_SERVER
 JOBS = (10, 20)  # numbers; those of a job's trees follow
 MARK = "injected"
 REFUSED = "could not inject"
-STARTING = 2  # seconds in which an agent that was started again may not answer yet
 KEPT = "has jobs or slots that nobody uses"
 
 
@@ -88,10 +87,9 @@ def injected(scenario, fault, run):
 
 
 def refused(scenario, run):
-    """What the run says of faults whose command failed, though nothing else had taken its agent away."""
-    lines = {f"{REFUSED} {fault.kind} {fault.where}" for fault in scenario.faults
-             if not any(other.kind == "agent-killed" and other.where == fault.where and
-                        other.begin < fault.begin < other.end + STARTING for other in scenario.faults)}
+    """What the run says of faults whose command failed, though the agent that it needs was not killed."""
+    killed = {fault.where for fault in scenario.faults if fault.kind == "agent-killed"}
+    lines = {f"{REFUSED} {fault.kind} {fault.where}" for fault in scenario.faults if fault.where not in killed}
     return [line for line in run.output.splitlines() if re.sub(r"^\[\w+\] ", "", line) in lines]
 
 
