@@ -600,6 +600,19 @@ def test_an_upgrade_that_cannot_take_over_is_refused(hosts):
         sums([worker], 1)
 
 
+def test_an_upgrade_makes_the_maps_that_an_older_version_lacks(hosts):
+    newer = [DIR / "quotas", DIR / "uplink_quotas"]
+    with Agent():
+        worker = Worker(hosts[0], 0, size=1).join()
+        for pin in newer:
+            pin.unlink()
+        assert ctl("status")["jobs"] == 1
+        ctl("reload")
+        until(lambda: ctl("status")["agent"] == "running", "it has started again")
+        sums([worker], 0)
+        assert all(pin.exists() for pin in newer)
+
+
 def test_jobs_that_wait_for_ranks_do_not_fill_the_switch(hosts):
     with Agent("--join-timeout=3"):
         answers = [Worker(hosts[0], 0, job=number).ask() for number in range(20, 26)]

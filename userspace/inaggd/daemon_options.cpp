@@ -35,7 +35,7 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--job-rate", o.job_rate,
                    "like 1gbit: what the ranks of one job may send to this switch; more is dropped (QUOTA) [no limit]");
     app.add_option("--job-uplink-rate", o.job_uplink_rate,
-                   "likewise: what of one job may go on from here to switches above; atp slows down before frames are dropped "
+                   "likewise: what of one job may go on from here to switches above; atp and panama slow down before frames are dropped "
                    "[no limit]");
     app.add_option("--address4", o.address4, "IPv4 address of the switch [that of the port or its bridge]");
     app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");

@@ -77,6 +77,11 @@ Fd open_pin(const std::string &dir, const char *name) {
     return fd;
 }
 
+// Of a map that only an agent writes, which an older switch may lack: there is nothing to take over, and the agent makes it.
+static Fd open_newer_pin(const std::string &dir, const char *name) {
+    return fs::exists(fs::path(dir) / name) ? open_pin(dir, name) : Fd();
+}
+
 SwitchMaps SwitchMaps::open(const std::string &dir) {
     SwitchMaps maps;
     maps.settings_ = open_pin(dir, "settings");
@@ -97,8 +102,8 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.uplinks_ = open_pin(dir, "uplinks");
     maps.subtrees_ = open_pin(dir, "subtrees");
     maps.queues_ = open_pin(dir, "queues");
-    maps.quotas_ = open_pin(dir, "quotas");
-    maps.uplink_quotas_ = open_pin(dir, "uplink_quotas");
+    maps.quotas_ = open_newer_pin(dir, "quotas");
+    maps.uplink_quotas_ = open_newer_pin(dir, "uplink_quotas");
     maps.shares_ = open_pin(dir, "shares");
     maps.up_ports_ = open_pin(dir, "up_ports");
     maps.routes_ = open_pin(dir, "routes");
