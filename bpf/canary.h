@@ -184,7 +184,6 @@ static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p
 	void *data = frame_data(ctx), *end = frame_end(ctx);
 	__u32 key = choose_up(c->job->index, p->job, p->slot_key);
 	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
-
 	int verdict;
 
 	if (p->up || !up || !up->ifindex)

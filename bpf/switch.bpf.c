@@ -327,33 +327,28 @@ struct {
 /* They are filled: no job may send more. */
 const volatile __u32 has_quotas, has_uplink_quotas;
 
+/* The job sends a frame, which its quota in @quotas is to allow: -INAGG_R_QUOTA, 0, or 1 where little is left. */
+static __always_inline int spend_quota(void *quotas, const struct inagg_job *job, __u32 bytes)
+{
+	__u32 row = job->index;
+	struct inagg_queue *quota = bpf_map_lookup_elem(quotas, &row);
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!quota)
+		return 0;
+	return inagg_quota_admits(quota, bytes, now) ? inagg_quota_is_short(quota, now) : -INAGG_R_QUOTA;
+}
+
 /* Has the job sent too much?  For what has passed admission, so that nobody uses up another's quota. */
 static __always_inline int is_over_quota(const struct inagg_job *job, __u32 bytes)
 {
-	__u32 row = job->index;
-	struct inagg_queue *quota;
-
-	if (!has_quotas)
-		return 0;
-	quota = bpf_map_lookup_elem(&quotas, &row);
-	return quota && !inagg_quota_admits(quota, bytes, bpf_ktime_get_ns());
+	return has_quotas && spend_quota(&quotas, job, bytes) < 0;
 }
 
-/* A frame of the job is to go up: -INAGG_R_QUOTA, 0, or 1: with a mark, as little is left. */
+/* A frame of the job is to go up, as spend_quota() says: with a mark where little is left. */
 static __always_inline int spend_uplink_quota(const struct inagg_job *job, __u32 bytes)
 {
-	__u64 now = bpf_ktime_get_ns();
-	__u32 row = job->index;
-	struct inagg_queue *quota;
-
-	if (!has_uplink_quotas)
-		return 0;
-	quota = bpf_map_lookup_elem(&uplink_quotas, &row);
-	if (!quota)
-		return 0;
-	if (!inagg_quota_admits(quota, bytes, now))
-		return -INAGG_R_QUOTA;
-	return inagg_quota_is_short(quota, now);
+	return has_uplink_quotas ? spend_quota(&uplink_quotas, job, bytes) : 0;
 }
 
 struct {

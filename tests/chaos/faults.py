@@ -21,7 +21,7 @@ def beside(fault, command, undo=""):
     """Shell in the switch's namespace: at its time the fault, and its end; a mark says whether it was done."""
     later = f"; sleep {fault.end - fault.begin:.2f}; {undo}" if undo else ""
     return ["--also-in-switch", f"sleep {fault.begin}; if {command}; then echo {MARK} {fault.kind} {fault.where}{later}; "
-                                f"else echo {REFUSED} {fault.kind} {fault.where}; fi"]
+                                f"else echo {REFUSED} {fault.kind} {fault.where}; fi; true"]
 
 
 def agent_of(switch, server=False):

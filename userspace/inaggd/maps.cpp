@@ -67,6 +67,16 @@ void fill_random(void *to, size_t bytes) {
         throw Error("getrandom: {}", system_text(errno));
 }
 
+// Of a map that only an agent writes, which an older switch may lack: there is nothing to take over, and the agent makes it.
+Fd open_newer_pin(const std::string &dir, const char *name) {
+    return fs::exists(fs::path(dir) / name) ? open_pin(dir, name) : Fd();
+}
+
+void put_for_all_jobs(const Fd &quotas, const char *name, const inagg_queue &quota) {
+    for (uint32_t index = 0; index < INAGG_MAX_JOBS; index++)
+        check(bpf_map_update_elem(quotas.get(), &index, &quota, BPF_ANY), name);
+}
+
 } // namespace
 
 Fd open_pin(const std::string &dir, const char *name) {
@@ -75,11 +85,6 @@ Fd open_pin(const std::string &dir, const char *name) {
     if (!fd)
         throw Error("{}: {}; is a switch running here? (inaggd --port IF, or --bpffs DIR)", path, system_text(errno));
     return fd;
-}
-
-// Of a map that only an agent writes, which an older switch may lack: there is nothing to take over, and the agent makes it.
-static Fd open_newer_pin(const std::string &dir, const char *name) {
-    return fs::exists(fs::path(dir) / name) ? open_pin(dir, name) : Fd();
 }
 
 SwitchMaps SwitchMaps::open(const std::string &dir) {
@@ -286,14 +291,9 @@ void SwitchMaps::put_queue(uint32_t ifindex, const inagg_queue &queue) const {
     check(bpf_map_update_elem(queues_.get(), &ifindex, &queue, BPF_ANY), "queues");
 }
 
-static void put_for_all_jobs(const Fd &quotas, const inagg_queue &quota) {
-    for (uint32_t index = 0; index < INAGG_MAX_JOBS; index++)
-        check(bpf_map_update_elem(quotas.get(), &index, &quota, BPF_ANY), "quotas");
-}
+void SwitchMaps::put_quotas(const inagg_queue &quota) const { put_for_all_jobs(quotas_, "quotas", quota); }
 
-void SwitchMaps::put_quotas(const inagg_queue &quota) const { put_for_all_jobs(quotas_, quota); }
-
-void SwitchMaps::put_uplink_quotas(const inagg_queue &quota) const { put_for_all_jobs(uplink_quotas_, quota); }
+void SwitchMaps::put_uplink_quotas(const inagg_queue &quota) const { put_for_all_jobs(uplink_quotas_, "uplink_quotas", quota); }
 
 void SwitchMaps::delete_queue(uint32_t ifindex) const {
     if (const int result = bpf_map_delete_elem(queues_.get(), &ifindex); result != -ENOENT)
