@@ -8,8 +8,9 @@
 
 #include <inagg/core/aggregator.h>
 
-/* Aggregators of this switch, a power of two: as bucket_count. */
+/* Aggregators of this switch, a power of two: as bucket_count; and how many of them a job has. */
 const volatile __u32 aggregator_count = INAGG_DEFAULT_AGGREGATORS;
+const volatile __u32 aggregator_share = INAGG_DEFAULT_AGGREGATORS;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -18,9 +19,9 @@ struct {
 	__type(value, struct inagg_aggregator_memory);
 } aggregators SEC(".maps");
 
-static __always_inline struct inagg_aggregator_memory *find_aggregator(const struct packet *p)
+static __always_inline struct inagg_aggregator_memory *find_aggregator(const struct packet *p, const struct inagg_job *job)
 {
-	__u32 key = p->block.epoch & (aggregator_count - 1);
+	__u32 key = inagg_shared_entry(job->index, p->block.epoch, aggregator_share, aggregator_count);
 
 	return bpf_map_lookup_elem(&aggregators, &key);
 }
@@ -59,7 +60,7 @@ static __always_inline void atp_move(struct xdp_md *ctx, const struct place *at,
 
 static __always_inline int atp_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
-	struct inagg_aggregator_memory *m = find_aggregator(p);
+	struct inagg_aggregator_memory *m = find_aggregator(p, b->job);
 	__u64 ranks = ranks_of(p, b->job);
 	struct report r = {};
 	struct inagg_hdr *h;
@@ -153,7 +154,7 @@ int inagg_atp(struct xdp_md *ctx)
 static __always_inline int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
 	struct report r = { .flags = p->flags, .epoch = p->block.epoch, .state.seen = p->block.contributors };
-	struct inagg_aggregator_memory *m = find_aggregator(p);
+	struct inagg_aggregator_memory *m = find_aggregator(p, b->job);
 	struct inagg_hdr *h;
 	__u32 payload;
 	void *end;

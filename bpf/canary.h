@@ -15,8 +15,9 @@
 #define CANARY_BUSY_NS	50000
 #define CANARY_LATE	0x40	/* set on INAGG_PASS_UP: a straggler */
 
-/* Descriptors of this switch, a power of two: as bucket_count. */
+/* Descriptors of this switch, a power of two: as bucket_count; and how many of them a job has. */
 const volatile __u32 descriptor_count = INAGG_DEFAULT_DESCRIPTORS;
+const volatile __u32 descriptor_share = INAGG_DEFAULT_DESCRIPTORS;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -217,7 +218,7 @@ __attribute__((noinline)) int canary_forward(struct xdp_md *ctx, __u32 rank, __u
 static __always_inline struct inagg_descriptor_memory *find_descriptor(const struct packet *p, const struct inagg_job *job,
 								       __u16 attempt)
 {
-	__u32 key = inagg_descriptor_index(job, p->job, p->slot_key, &p->block, attempt, descriptor_count);
+	__u32 key = inagg_descriptor_index(job, p->job, p->slot_key, &p->block, attempt, descriptor_share, descriptor_count);
 
 	return bpf_map_lookup_elem(&descriptors, &key);
 }

@@ -111,7 +111,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         bool holds;
         bool is_past;
         bool agrees;
-        key = (bit<32>)(hdr.inagg.switch_id & meta.shared_mask);
+        find_shared(meta, hdr.inagg.switch_id, key);
         meta.move = move_t.none;
         load_slot(key, slot);
         load_owner(key, owner);

@@ -59,7 +59,7 @@ action store_descriptor(in bit<32> key, in descriptor_t d) {
 }
 
 // inagg_descriptor_index(); the version that the block implies, as there, not what the packet says of it
-action find_descriptor(in inagg_h h, in bit<32> window, in bit<16> attempt, in bit<16> mask, out bit<32> key) {
+action find_descriptor(in inagg_h h, in metadata_t meta, in bit<32> window, in bit<16> attempt, out bit<32> key) {
     bit<32> x = (bit<32>)h.job << 16 ^ h.slot ^ (bit<32>)attempt * 0x9e3779b9;
     x = x ^ x >> 16;
     x = x * 0x85ebca6b;
@@ -67,7 +67,7 @@ action find_descriptor(in inagg_h h, in bit<32> window, in bit<16> attempt, in b
     x = x * 0xc2b2ae35;
     x = x ^ x >> 16;
     bit<16> version = h.block & window != 0 ? 16w1 : 0;
-    key = (bit<32>)((x[15:0] ^ version) & mask);
+    find_shared(meta, x[15:0] ^ version, key);
 }
 
 #define REMAINDER_STEP(k) rest = rest >= divisor << k ? rest - (divisor << k) : rest;
@@ -216,7 +216,7 @@ control CollectChildren(in headers_t hdr, in metadata_t meta, in bit<16> attempt
     bit<32> key;
 
     apply {
-        find_descriptor(hdr.inagg, meta.stream == 1 ? meta.control_slots : meta.slots, attempt, meta.shared_mask, key);
+        find_descriptor(hdr.inagg, meta, meta.stream == 1 ? meta.control_slots : meta.slots, attempt, key);
         load_slot(key, slot);
         load_descriptor(key, d);
         if (slot.flags & INAGG_SLOT_LIVE != 0 && slot.generation == hdr.inagg.generation && slot.block == hdr.inagg.block &&
@@ -363,7 +363,7 @@ control MeetOthers(inout headers_t hdr, inout metadata_t meta, in bit<64> ranks,
         bool holds;
         bool is_past;
         bool agrees;
-        find_descriptor(hdr.inagg, window, hdr.inagg.switch_id, meta.shared_mask, meta.slot_key);
+        find_descriptor(hdr.inagg, meta, window, hdr.inagg.switch_id, meta.slot_key);
         load_slot(meta.slot_key, slot);
         load_descriptor(meta.slot_key, d);
         compare.apply(hdr.inagg, slot, holds, is_past, agrees);

@@ -11,7 +11,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 #endif
 
     action set_switch(bit<9> cpu_port, bit<48> mac, bit<32> own4, bit<128> own6, bit<16> boot, bit<1> has_parent,
-                      bit<16> shared_mask) {
+                      bit<16> shared_mask, bit<16> share) {
         meta.cpu_port = cpu_port;
         meta.switch_mac = mac;
         meta.own4 = own4;
@@ -19,10 +19,11 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         meta.boot = boot;
         meta.has_parent = has_parent;
         meta.shared_mask = shared_mask;
+        meta.share = share;
     }
     table settings {
         actions = { set_switch; }
-        default_action = set_switch(511, 0, 0, 0, 0, 0, 0);
+        default_action = set_switch(511, 0, 0, 0, 0, 0, 0, 0);
     }
 
     // Ordinary frames go where their station is, or everywhere.

@@ -40,6 +40,7 @@ struct metadata_t {
     bit<1>   has_parent;
     bit<48>  switch_mac;	// of packets that nobody has asked for
     bit<16>  shared_mask;	// atp, canary: how many slots all jobs share, less one; trio: buckets
+    bit<16>  share;		// atp, canary: how many of them one job has
     // the packet's job
     bit<32>  row;		// of its counters
     bit<16>  multicast_group;
@@ -115,6 +116,12 @@ const bit<16> FLOOD_GROUP = 0xffff;
 @noWarn("unused") const bit<32> STAT_DROPS = 17;
 
 register<bit<64>>((INAGG_STATS_NO_JOB + 1) * STATS_COLUMNS) stats;
+
+// inagg_shared_entry()
+@noWarn("unused") action find_shared(in metadata_t meta, in bit<16> index, out bit<32> key) {
+    bit<32> share = (bit<32>)meta.share;
+    key = (meta.row * share + ((bit<32>)index & (share - 1))) & (bit<32>)meta.shared_mask;
+}
 
 action count(in bit<32> row, in bit<32> column, in bit<64> by) {
     bit<64> so_far;

@@ -395,6 +395,17 @@ def test_a_job_gets_its_rate_and_no_more(hosts):
         assert f"{option} 7kbit" in start_fails(f"--port={PORTS[0]}", f"{option}=7kbit")
 
 
+def test_shares_that_are_none(hosts):
+    for what in ("aggregators", "descriptors"):
+        assert (f"--shares 32: of 32 {what}, a job would have less than two; take at most 16"
+                in start_fails(f"--port={PORTS[0]}", "--shares=32", f"--{what}=32"))
+    assert "--shares: must be a power of two up to 64, not 3" in start_fails(f"--port={PORTS[0]}", "--shares=3")
+    Agent("--shares=16", "--aggregators=32", "--descriptors=32").kill()
+    assert "--shares 32: of 32 aggregators" in start_fails(*(f"--port={port}" for port in PORTS), "--shares=32")
+    with Agent("--shares=16"):
+        sums([Worker(hosts[rank], rank).join() for rank in range(2)], 0)
+
+
 def test_cleared_slots(hosts):
     with Agent():
         workers = [Worker(hosts[rank], rank).join() for rank in range(2)]

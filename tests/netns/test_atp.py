@@ -59,13 +59,16 @@ def test_positions_that_meet_move_apart(tmp_path):
     assert additions_a_block(result) < 2.3
 
 
-@pytest.mark.parametrize("pause, free", [(0, False), (3, True)])
-def test_what_the_dead_held_is_free_after_a_while(tmp_path, pause, free):
-    """Job 1 has the 8 aggregators that job 2 will use when its ranks are killed, the first of them in mid-block. Two racks."""
+@pytest.mark.parametrize("pause, shares, free", [(0, 1, False), (3, 1, True), (0, 2, True)])
+def test_what_the_dead_held_is_free_after_a_while(tmp_path, pause, shares, free):
+    """
+    Job 1 has the 8 aggregators that job 2 will use when its ranks are killed, the first of them in mid-block; unless both have a
+    share. Two racks.
+    """
     killed = "INAGG_JOB=1 timeout -s KILL $((2 - (INAGG_RANK == 0))) inagg-perf allreduce -b 1M -e 1M -n 100000 >&2"
     result = atp(tmp_path, 4, "-b", "16K", "-e", "16K", "-n", 40, "-w", 1, job=2, command=f"{killed}; sleep {pause}; {{}}",
-                 options=("--inaggd-arg=--aggregators=16", "--root-arg=--aggregators=linear", "--root-arg=--job-slots=8",
-                          "--root-arg=--control-slots=8"))
+                 options=("--inaggd-arg=--aggregators=16", f"--inaggd-arg=--shares={shares}", "--root-arg=--aggregators=linear",
+                          "--root-arg=--job-slots=8", "--root-arg=--control-slots=8"))
     assert (additions_a_block(result) < 2.7) == free
 
 

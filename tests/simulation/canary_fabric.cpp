@@ -163,8 +163,8 @@ private:
 
     Descriptor &descriptor_of(uint32_t n, const Packet &packet, uint16_t attempt) {
         std::vector<Descriptor> &all = nodes[n].descriptors;
-        return all[inagg_descriptor_index(&job, sc.canary.number, packet.slot, &packet.block, attempt,
-                                          static_cast<uint32_t>(all.size()))];
+        const auto count = static_cast<uint32_t>(all.size());
+        return all[inagg_descriptor_index(&job, sc.canary.number, packet.slot, &packet.block, attempt, count, count)];
     }
 
     Packet from(uint32_t n, Packet packet) const {

@@ -239,7 +239,8 @@ void Bmv2Plane::put_settings(bool has_parent) {
                                   .boot = switch_boot,
                                   .has_parent = has_parent,
                                   .mac = tick_mac(),
-                                  .shared_slots = switch_aggregators};
+                                  .shared_slots = switch_aggregators,
+                                  .share = switch_share};
     tables_->put(inaggd::p4::settings_entry(settings));
 }
 

@@ -17,8 +17,9 @@ inline constexpr uint32_t the_port = 1;
 
 // Few enough that blocks collide.
 inline constexpr uint32_t switch_buckets = 8;
-inline constexpr uint32_t switch_aggregators = 8;
-inline constexpr uint32_t switch_descriptors = 8;
+inline constexpr uint32_t switch_aggregators = 16;
+inline constexpr uint32_t switch_descriptors = 16;
+inline constexpr uint32_t switch_share = 8; // that a job has of both: of jobs with even and with odd rows
 // As many as all slots of a small switch may need.
 inline constexpr uint32_t switch_buffers = 256;
 

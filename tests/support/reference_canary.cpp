@@ -63,7 +63,7 @@ Answer ReferenceCanary::drop(Request &request, int verdict) {
 
 ReferenceCanary::Descriptor &ReferenceCanary::descriptor(const Request &request, uint16_t attempt) {
     return descriptors_[inagg_descriptor_index(&request.job, request.spec.number, request.packet.slot, &request.block, attempt,
-                                               switch_descriptors)];
+                                               switch_share, switch_descriptors)];
 }
 
 Answer ReferenceCanary::receive(Request request, bool intact) {

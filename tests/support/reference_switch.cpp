@@ -1109,8 +1109,12 @@ Answer ReferenceSwitch::serve_aggregator(Request &request) {
     }
 }
 
+ReferenceSwitch::Aggregator &ReferenceSwitch::aggregator_of(const Request &request) {
+    return aggregators[inagg_shared_entry(request.job.index, request.block.epoch, switch_share, switch_aggregators)];
+}
+
 Answer ReferenceSwitch::aggregate(Request &request, uint64_t ranks) {
-    Aggregator &a = aggregators[request.block.epoch % aggregators.size()];
+    Aggregator &a = aggregator_of(request);
     inagg_stats &row = request.row;
     const int verdict = inagg_aggregator_contribute(&a.state, &request.job, ranks, &request.block, request.packet.flags,
                                                     aggregator_tick());
@@ -1158,8 +1162,7 @@ Answer ReferenceSwitch::from_server(Request &request) {
     if (request.block.contributors != request.tree.everyone)
         return drop(request.row, INAGG_R_RANK);
     request.block.stream = inagg_stream_of(&request.job, request.packet.slot);
-    inagg_aggregator_result(&aggregators[request.block.epoch % aggregators.size()].state, &request.job, &request.block,
-                            aggregator_tick());
+    inagg_aggregator_result(&aggregator_of(request).state, &request.job, &request.block, aggregator_tick());
     request.row.replies++;
     Packet out = request.packet;
     out.boot = switch_boot;

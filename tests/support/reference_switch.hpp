@@ -77,6 +77,7 @@ private:
     Answer from_parent_of_records(Request &request);
     Answer take_record(Request &request);
     Answer late_reply(Request &request, const inagg_record &record);
+    Aggregator &aggregator_of(const Request &request);
     Answer serve_aggregator(Request &request);
     Answer aggregate(Request &request, uint64_t ranks);
     Answer send_sum(const Request &request, const Aggregator &from);

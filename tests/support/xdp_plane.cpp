@@ -77,8 +77,10 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     skeleton->rodata->bucket_count = switch_buckets;
     bpf_map__set_max_entries(skeleton->maps.aggregators, switch_aggregators);
     skeleton->rodata->aggregator_count = switch_aggregators;
+    skeleton->rodata->aggregator_share = switch_share;
     bpf_map__set_max_entries(skeleton->maps.descriptors, switch_descriptors);
     skeleton->rodata->descriptor_count = switch_descriptors;
+    skeleton->rodata->descriptor_share = switch_share;
     bpf_map__set_max_entries(skeleton->maps.float_buffers, switch_buffers);
     bpf_map__set_max_entries(skeleton->maps.free_buffers, switch_buffers);
     skeleton->rodata->buffer_count = switch_buffers;

@@ -193,3 +193,24 @@ TEST(AggregatorIndex, SpreadsJobsPositionsAndMoves) {
     EXPECT_GT(indices.size(), 3900U) << "4096 draws of 65536: 3971 are expected";
     EXPECT_EQ(inagg_aggregator_index(7, 3, 1), inagg_aggregator_index(7, 3, 1));
 }
+
+TEST(SharedEntry, NoJobFindsAnythingInAnothersShare) {
+    std::map<__u32, std::set<__u32>> entries;
+    for (__u32 row = 0; row < 8; row++)
+        for (__u32 index = 0; index < 65536; index++)
+            entries[row].insert(inagg_shared_entry(row, index, 16, 64));
+    std::set<__u32> together;
+    for (__u32 row = 0; row < 4; row++) {
+        EXPECT_EQ(entries[row].size(), 16U);
+        EXPECT_EQ(entries[row], entries[row + 4]) << "there are more jobs than shares";
+        together.merge(entries[row]);
+    }
+    EXPECT_EQ(together.size(), 64U);
+    EXPECT_EQ(*together.rbegin(), 63U);
+}
+
+TEST(SharedEntry, IsAnyWhereNothingIsDivided) {
+    for (__u32 row = 0; row < 64; row++)
+        for (__u32 index = 0; index < 65536; index += 77)
+            EXPECT_EQ(inagg_shared_entry(row, index, 4096, 4096), index % 4096);
+}

@@ -117,7 +117,7 @@ TEST_F(Descriptor, TheTwoBlocksOfASlotHaveTwoPlaces) {
                 next.block = stream ? job.control_slots : job.slots;
                 after.block = 2 * next.block;
                 const auto index = [&](const inagg_block &of) {
-                    return inagg_descriptor_index(&job, 7, position, &of, 0, count);
+                    return inagg_descriptor_index(&job, 7, position, &of, 0, 2, count);
                 };
                 EXPECT_LT(index(b), count);
                 EXPECT_NE(index(b), index(next));

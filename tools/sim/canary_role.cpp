@@ -61,7 +61,8 @@ private:
     Descriptor &descriptor_of(const Message &message, uint16_t attempt) {
         std::vector<Descriptor> &all = switch_.descriptors();
         const inagg_block block = message.block();
-        return all[inagg_descriptor_index(&core_, job_.number, message.slot(), &block, attempt, static_cast<uint32_t>(all.size()))];
+        const auto count = static_cast<uint32_t>(all.size());
+        return all[inagg_descriptor_index(&core_, job_.number, message.slot(), &block, attempt, count, count)];
     }
 
     // ---- on the way to the leader ----

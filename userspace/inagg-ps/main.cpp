@@ -152,6 +152,7 @@ Policy policy_of(const Options &o, std::span<const Address> addresses) {
                   .idle = std::chrono::seconds(o.idle_seconds),
                   .join = std::chrono::seconds(o.join_seconds),
                   .port_forming = INAGG_MAX_JOBS,
+                  .port_jobs = INAGG_MAX_JOBS,
                   .server = true};
     for (const std::string &child : o.children)
         policy.children.insert({.port = Server::only_port, .address = parse_address("--child", child)});

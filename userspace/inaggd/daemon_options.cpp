@@ -62,6 +62,11 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--descriptors", o.descriptors, "of blocks that all canary jobs share (3.4 KB each)")
         ->check(power_of_two(1u << 20))
         ->capture_default_str();
+    app.add_option("--shares", o.shares,
+                   "parts of the aggregators and of the descriptors, of which a job has one: who takes all that there is takes it from "
+                   "nobody, until there are more jobs than shares")
+        ->check(power_of_two(INAGG_MAX_JOBS))
+        ->capture_default_str();
     app.add_option("--canary-timeout", o.canary_timeout_us,
                    "microseconds that a sum of a canary job waits here for more; 0: adapts itself")
         ->check(CLI::Range(0u, 1'000'000u))
@@ -113,6 +118,10 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_option("--port-forming", o.port_forming,
                    "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FORMING")
+        ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
+        ->capture_default_str();
+    app.add_option("--port-jobs", o.port_jobs,
+                   "jobs, not configured, all of whose ranks are behind one port, that there may be; beyond: FULL. A --child has no limit")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
     app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")

@@ -385,6 +385,8 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
             return ignored("has joined already");
     }
+    if (job == jobs_.end() && is_port_full(event, now))
+        return refuse_late(event, INAGG_R_FULL, port_is_full(), now);
     const bool spread = job != jobs_.end() && is_spread(job->second.record.algorithm);
     if (spread || (job == jobs_.end() && needs_no_root(event.join.algorithm))) {
         const auto linked =
@@ -655,6 +657,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
                        fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
                                    policy_.port_forming),
                        std::move(so_far));
+    if (is_port_full(event, now))
+        return refused(INAGG_R_FULL, port_is_full(), std::move(so_far));
     inagg_job record = new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements,
                                   flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
@@ -1099,6 +1103,23 @@ uint32_t JobBook::forming_behind(uint32_t ifindex) const {
         const JobState &job = entry.second;
         return forming(job) && std::any_of(job.members.begin(), job.members.end(), behind);
     }));
+}
+
+// Of a job that has ranks behind other switches, this one does not know behind how many ports they are. What comes from a switch
+// below is of several, and that switch has its own limit.
+bool JobBook::is_port_full(const inagg_event &event, Time now) const {
+    const auto is_elsewhere = [&](const inagg_member &member) { return has_joined(member) && member.ifindex != event.ifindex; };
+    const auto is_ports = [&](const auto &entry) {
+        const JobState &job = entry.second;
+        const bool is_here = !policy_.has_parent() || job.record.all == inagg_all_ranks(job.record.size);
+        return is_here && !job.record.keep && !idle(job, now) && std::none_of(job.members.begin(), job.members.end(), is_elsewhere);
+    };
+    return !policy_.children.contains(neighbour_of(event)) &&
+           std::count_if(jobs_.begin(), jobs_.end(), is_ports) >= int64_t{policy_.port_jobs};
+}
+
+std::string JobBook::port_is_full() const {
+    return fmt::format("{} jobs have all their ranks behind this port (--port-jobs); remove some", policy_.port_jobs);
 }
 
 void JobBook::heard(uint16_t number, Time now) {

@@ -54,6 +54,7 @@ struct Policy {
     std::chrono::seconds idle{600};
     std::chrono::seconds join{60};  // for the next rank of a job that was not configured
     uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
+    uint32_t port_jobs = 16;        // such jobs all of whose ranks are behind one port
     std::vector<Neighbour> parents{}; // switches that sum what this one has summed, each the jobs of its turn; none: a root
     std::set<Neighbour> children{};   // switches that may join for the ranks behind them
     inagg_up_policy up_policy = INAGG_UP_DEFAULT; // of canary: by which of them a sum goes up
@@ -320,6 +321,8 @@ private:
                      std::optional<uint16_t> generation = {});
     JobState *create_below(const inagg_event &config, Outcome &outcome, Time now);
     uint32_t forming_behind(uint32_t ifindex) const;
+    bool is_port_full(const inagg_event &event, Time now) const;
+    std::string port_is_full() const;
     void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
     void renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reason reason = INAGG_R_REPLACED);
     void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);

@@ -3,6 +3,7 @@
 
 #include "error.hpp"
 #include "maps.hpp"
+#include "shares.hpp"
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -301,7 +302,9 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
     }
     skeleton_->rodata->bucket_count = bpf_map__max_entries(skeleton_->maps.buckets);
     skeleton_->rodata->aggregator_count = bpf_map__max_entries(skeleton_->maps.aggregators);
+    skeleton_->rodata->aggregator_share = share_of(skeleton_->rodata->aggregator_count, "aggregators", sizes.shares);
     skeleton_->rodata->descriptor_count = bpf_map__max_entries(skeleton_->maps.descriptors);
+    skeleton_->rodata->descriptor_share = share_of(skeleton_->rodata->descriptor_count, "descriptors", sizes.shares);
     skeleton_->rodata->buffer_count = bpf_map__max_entries(skeleton_->maps.float_buffers);
     skeleton_->rodata->has_queues = sizes.queues;
     skeleton_->rodata->has_quotas = sizes.quotas;

@@ -30,6 +30,7 @@ struct SwitchSizes {
     uint32_t aggregators; // of atp, likewise
     uint32_t buffers;     // of panama's floats
     uint32_t descriptors; // of canary's blocks, a power of two
+    uint32_t shares;      // of both, likewise: a job has one
     bool queues;          // some port's rate is known
     bool quotas;          // jobs may send so much and no more
     bool uplink_quotas;   // likewise to switches above

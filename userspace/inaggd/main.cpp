@@ -12,6 +12,7 @@
 #include "p4/daemon.hpp"
 #include "ring.hpp"
 #include "service.hpp"
+#include "shares.hpp"
 
 #include <inagg/core/queue.h>
 
@@ -56,6 +57,8 @@ struct Plan {
         quota = quota_of("--job-rate", o.job_rate, std::chrono::milliseconds(100));
         // What goes on is slowed down by marks, and others wait for it.
         uplink_quota = quota_of("--job-uplink-rate", o.job_uplink_rate, std::chrono::milliseconds(10));
+        share_of(o.aggregators, "aggregators", o.shares);
+        share_of(o.descriptors, "descriptors", o.shares);
         find_neighbours(o);
     }
 
@@ -128,6 +131,7 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
             .idle = std::chrono::seconds(o.idle_seconds),
             .join = std::chrono::seconds(o.join_seconds),
             .port_forming = o.port_forming,
+            .port_jobs = o.port_jobs,
             .parents = plan.parents,
             .children = plan.children,
             .up_policy = o.up_policy,
@@ -169,6 +173,7 @@ public:
                    .aggregators = o_.aggregators,
                    .buffers = o_.buffers,
                    .descriptors = o_.descriptors,
+                   .shares = o_.shares,
                    .queues = !plan_.queues.empty(),
                    .quotas = plan_.quota.has_value(),
                    .uplink_quotas = plan_.uplink_quota.has_value()},

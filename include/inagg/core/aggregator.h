@@ -14,6 +14,9 @@
  * one packet, not the aggregation of all.  (In the paper it frees the aggregator, and what comes later then waits there
  * for nobody, until it is sent again, too.)
  *
+ * Nor does the paper keep a job from taking all: whoever names another aggregator in each packet has one for each.  Here the
+ * table may be divided into shares, and a job finds its aggregators in one of them, whatever its packets name.
+ *
  * A block to which some ranks bring no elements (INAGG_F_WHOLE: broadcasts and barriers) goes to the server directly: a
  * packet without elements has no room for what it would complete.
  *
@@ -60,6 +63,15 @@ INAGG_INLINE __u16 inagg_aggregator_index(__u32 job, __u32 position, __u32 moves
 	h *= 0xc2b2ae35U;
 	h ^= h >> 16;
 	return (__u16)h;
+}
+
+/**
+ * Where what packets of the job in @row name by @index is, in a table of @count that jobs share: among @share entries, which
+ * no job has whose row is less than @count / @share away.  Both are powers of two.
+ */
+INAGG_INLINE __u32 inagg_shared_entry(__u32 row, __u32 index, __u32 share, __u32 count)
+{
+	return (row * share + (index & (share - 1))) & (count - 1);
 }
 
 INAGG_INLINE int inagg_aggregator_is_jobs(const struct inagg_aggregator *a, const struct inagg_job *job,

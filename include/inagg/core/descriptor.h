@@ -58,13 +58,16 @@ enum inagg_descriptor_verdict {
 	INAGG_EVADES = INAGG_COLLIDES + 1,	/* the packet goes to the leader past all switches */
 };
 
-/** Which of @count descriptors, a power of two, is that of @b, in slot @position of job number @number, in @attempt. */
+/**
+ * Which of @count descriptors, of which a job has a @share of two or more, is that of @b, in slot @position of job number @number,
+ * in @attempt.
+ */
 INAGG_INLINE __u32 inagg_descriptor_index(const struct inagg_job *job, __u32 number, __u32 position,
-					  const struct inagg_block *b, __u16 attempt, __u32 count)
+					  const struct inagg_block *b, __u16 attempt, __u32 share, __u32 count)
 {
 	__u32 version = inagg_version_of(job, b->stream, b->block);
 
-	return (inagg_aggregator_index(number, position, attempt) ^ version) & (count - 1);
+	return inagg_shared_entry(job->index, inagg_aggregator_index(number, position, attempt) ^ version, share, count);
 }
 
 INAGG_INLINE int inagg_descriptor_is_jobs(const struct inagg_descriptor *d, const struct inagg_job *job,

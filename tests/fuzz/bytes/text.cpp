@@ -96,7 +96,7 @@ void configuration(const std::string &text) {
     } catch (const CLI::Error &) {
         return;
     }
-    need(options.port_forming >= 1 && options.join_seconds >= 1, "what CLI11 checks holds");
+    need(options.port_forming >= 1 && options.port_jobs >= 1 && options.shares >= 1 && options.join_seconds >= 1, "what CLI11 checks holds");
     for (const std::string &job : options.jobs)
         job_spec(job);
 }

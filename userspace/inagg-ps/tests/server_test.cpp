@@ -94,6 +94,7 @@ protected:
         policy.job_control = control_slots;
         policy.mtu = 65536;
         policy.port_forming = INAGG_MAX_JOBS;
+        policy.port_jobs = INAGG_MAX_JOBS;
         policy.children = {{Server::only_port, child().address}};
         server = std::make_unique<Server>(
             policy, boot, [] { return uint16_t{41}; }, mail, indices);

@@ -76,7 +76,7 @@ public:
 
 private:
     void start(uint16_t boot) {
-        inaggd::Policy policy{.mtu = 65536, .port_forming = INAGG_MAX_JOBS, .server = true};
+        inaggd::Policy policy{.mtu = 65536, .port_forming = INAGG_MAX_JOBS, .port_jobs = INAGG_MAX_JOBS, .server = true};
         policy.job_slots = 16;
         server_ = std::make_unique<Server>(
             policy, boot, [boot] { return static_cast<uint16_t>(100 * boot); }, *this);

@@ -8,6 +8,7 @@
 #include "p4/bmv2.hpp"
 #include "p4/cpu_port.hpp"
 #include "service.hpp"
+#include "shares.hpp"
 
 #include <net/if.h>
 #include <poll.h>
@@ -95,6 +96,7 @@ struct Plan {
                 .idle = std::chrono::seconds(o.idle_seconds),
                 .join = std::chrono::seconds(o.join_seconds),
                 .port_forming = o.port_forming,
+                .port_jobs = o.port_jobs,
                 .parents = parents,
                 .children = children,
                 .limits = limits_of(algorithm)};
@@ -135,6 +137,8 @@ public:
         const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_), algorithm);
         need_possible(policy);
         plan_.around.settings.shared_slots = shared_slots_of(algorithm);
+        if (algorithm != INAGG_TRIO) // whose jobs have so many blocks each
+            plan_.around.settings.share = share_of(shared_slots_of(algorithm), "places in the P4 program", o_.shares);
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
         agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); },
                        plan_.keys);

@@ -64,7 +64,8 @@ Entry settings_entry(const Settings &settings) {
             .key = {},
             .action = "set_switch",
             .parameters = {hex(settings.cpu_port), hex(settings.mac), hex(settings.address4.family ? settings.address4 : none),
-                           hex(settings.address6.family ? settings.address6 : none), hex(settings.boot), hex(settings.has_parent), hex(settings.shared_slots - 1)}};
+                           hex(settings.address6.family ? settings.address6 : none), hex(settings.boot), hex(settings.has_parent),
+                           hex(settings.shared_slots - 1), hex(settings.share)}};
 }
 
 JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Above &above) {

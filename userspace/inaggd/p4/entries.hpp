@@ -48,6 +48,7 @@ struct Settings {
     bool has_parent = false;
     std::array<uint8_t, 6> mac{};  // source of what nobody has asked for
     uint32_t shared_slots = 512;   // atp, canary: a power of two
+    uint32_t share = 512;          // of them, that one job has; likewise
 };
 Entry settings_entry(const Settings &settings);
 

@@ -623,6 +623,41 @@ TEST_F(Book, ConfiguredJobsNeverGiveWay) {
     EXPECT_TRUE(has(1));
 }
 
+TEST_F(Book, OnePortCannotFillTheSwitchWithJobsOfItsOwn) {
+    Worker w = Worker::of(0, 1), elsewhere = w.again(2000);
+    elsewhere.port++;
+    elsewhere.host++;
+    elsewhere.job = 100;
+    expect_done(join(elsewhere));
+    add("101:size=1,member=0@p0/10.77.0.10"); // configured: not the port's choice
+    for (uint16_t number = 1; number <= book.policy().port_jobs; number++) {
+        w.job = number;
+        expect_done(join(w.again(number)));
+    }
+    w.job = 50;
+    const Outcome refusal = join(w.again(50));
+    expect_refused(refusal, INAGG_R_FULL);
+    EXPECT_EQ(refusal.detail, "16 jobs have all their ranks behind this port (--port-jobs); remove some");
+    elsewhere.job = 50;
+    expect_done(join(elsewhere.again(51)));
+    now += book.policy().idle + 1s;
+    for (uint16_t number = 2; number <= book.policy().port_jobs; number++)
+        book.heard(number, now);
+    w.job = 60;
+    expect_done(join(w.again(60))); // since nobody has used job 1 for long
+    w.job = 61;
+    expect_refused(join(w.again(61)), INAGG_R_FULL);
+}
+
+TEST_F(Book, JobsOfSeveralPortsAreNoOnesOwn) {
+    for (uint16_t number = 1; number <= book.policy().port_jobs + 4; number++)
+        for (uint16_t rank = 0; rank < 2; rank++) {
+            Worker w = Worker::of(rank);
+            w.job = number;
+            expect_done(join(w.again(100u * number + rank)));
+        }
+}
+
 TEST_F(Book, OnePortCannotFillTheSwitchWithJobsThatWaitForRanks) {
     Worker w = Worker::of(0);
     for (uint16_t number = 1; number <= book.policy().port_forming; number++) {
@@ -835,6 +870,14 @@ TEST_F(Root, OnlyItsChildrenMayJoinForOthers) {
     EXPECT_FALSE(has(7));
 }
 
+TEST_F(Root, SwitchesBelowHaveNoLimitOfJobs) {
+    for (uint16_t number = 1; number <= book.policy().port_jobs + 4; number++) {
+        Worker w = behind(0, 1, 129);
+        w.job = number;
+        expect_done(join(w.again(number)));
+    }
+}
+
 TEST_F(Root, RefusesWhatTreesCannotDo) {
     Worker w = behind(0, 2, 129);
     w.algorithm = INAGG_TRIO;
@@ -913,6 +956,27 @@ protected:
         EXPECT_EQ(outcome.verdict, Verdict::asked) << outcome.detail << reason_name(outcome.reason);
     }
 };
+
+TEST_F(Leaf, OnePortCannotFillTheTreeWithJobsOfItsOwn) {
+    book.policy().port_jobs = 2;
+    const auto run = [&](uint16_t number, uint16_t size) {
+        Worker w = Worker::of(0, size);
+        w.job = number;
+        expect_asked(join(w));
+        expect_done(configure(w, 500, 1));
+    };
+    for (uint16_t number = 1; number <= 4; number++)
+        run(number, 2); // of which the other rank is elsewhere
+    run(5, 1);
+    run(6, 1);
+    Worker w = Worker::of(0, 1);
+    w.job = 8;
+    expect_refused_late(w, INAGG_R_FULL);
+    w = Worker::of(1, 1);
+    w.rank = 0;
+    w.job = 8;
+    expect_asked(join(w));
+}
 
 TEST_F(Leaf, AsksItsParentAndDoesWhatThatSays) {
     const Worker zero = Worker::of(0, 4), two = Worker::of(2, 4);
