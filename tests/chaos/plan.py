@@ -30,6 +30,7 @@ class Scenario:
     ipv6: bool
     links: tuple  # (impairment, value)
     faults: tuple
+    shares: int  # of switches' aggregators and descriptors: two jobs meet in them only if there is one
 
     def leaf_spine(self):
         return self.topology == "leaf-spine"
@@ -45,7 +46,7 @@ class Scenario:
         server = " with inagg-ps" if self.switch == "inagg-ps" else ""
         return (f"{self.algorithm}, {self.topology}{server}, {self.transport}, {self.workers} ranks, {self.jobs} job"
                 f"{'s' * (self.jobs > 1)}{f' of {self.trees} trees' * (self.trees > 1)}, up to {self.elements} elements"
-                f"{', IPv6' * self.ipv6}")
+                f"{', IPv6' * self.ipv6}{f', {self.shares} shares' * (self.shares > 1)}")
 
 
 # Algorithm, topologies, transports: afxdp and xdp take their host's port, so that jobs do not share one.
@@ -123,4 +124,5 @@ def plan(seed):
         trees=rng.choice((1, 2)) if leaf_spine and algorithm == "switchml" else 1, workers=workers,
         jobs=rng.choice((1, 2)) if transport == "udp" else 1, seconds=round(rng.uniform(4.5, 7), 1),
         elements=rng.choice((500, 5000, 50000)), ipv6=rng.random() < 0.3, links=links_of(rng))
-    return Scenario(**values, faults=faults_of(rng, Scenario(**values, faults=())))
+    faults = faults_of(rng, Scenario(**values, faults=(), shares=1))
+    return Scenario(**values, faults=faults, shares=rng.choice((1, 2, 64)) if algorithm in ("atp", "canary") else 1)
