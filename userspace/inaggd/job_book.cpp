@@ -385,8 +385,9 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
             return ignored("has joined already");
     }
-    if (job == jobs_.end() && is_port_full(event, now))
-        return refuse_late(event, INAGG_R_FULL, port_is_full(), now);
+    if (job == jobs_.end())
+        if (std::optional<Outcome> no = beyond_port(event, now))
+            return *no;
     const bool spread = job != jobs_.end() && is_spread(job->second.record.algorithm);
     if (spread || (job == jobs_.end() && needs_no_root(event.join.algorithm))) {
         const auto linked =
@@ -652,13 +653,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
                        std::move(so_far));
-    if (forming_behind(event.ifindex) >= policy_.port_forming)
-        return refused(INAGG_R_FORMING,
-                       fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
-                                   policy_.port_forming),
-                       std::move(so_far));
-    if (is_port_full(event, now))
-        return refused(INAGG_R_FULL, port_is_full(), std::move(so_far));
+    if (std::optional<Outcome> no = beyond_port(event, now))
+        return refused(no->reason, no->detail, std::move(so_far));
     inagg_job record = new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements,
                                   flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
@@ -1097,29 +1093,41 @@ Outcome JobBook::expire(Time now) {
     return outcome;
 }
 
-uint32_t JobBook::forming_behind(uint32_t ifindex) const {
-    auto behind = [&](const inagg_member &member) { return has_joined(member) && member.ifindex == ifindex; };
-    return static_cast<uint32_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto &entry) {
-        const JobState &job = entry.second;
-        return forming(job) && std::any_of(job.members.begin(), job.members.end(), behind);
-    }));
+// Why the port's ranks get no further job, if so. What comes from a switch below is of many, and that switch has its own limits.
+std::optional<Outcome> JobBook::beyond_port(const inagg_event &event, Time now) const {
+    if (policy_.children.contains(neighbour_of(event)))
+        return std::nullopt;
+    if (forming_behind(event) >= policy_.port_forming)
+        return refused(INAGG_R_FORMING, fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
+                                                    policy_.port_forming));
+    if (alone_behind(event.ifindex, now) >= policy_.port_jobs)
+        return refused(INAGG_R_FULL, fmt::format("{} jobs have all their ranks behind this port (--port-jobs); remove some",
+                                                 policy_.port_jobs));
+    return std::nullopt;
 }
 
-// Of a job that has ranks behind other switches, this one does not know behind how many ports they are. What comes from a switch
-// below is of several, and that switch has its own limit.
-bool JobBook::is_port_full(const inagg_event &event, Time now) const {
-    const auto is_elsewhere = [&](const inagg_member &member) { return has_joined(member) && member.ifindex != event.ifindex; };
-    const auto is_ports = [&](const auto &entry) {
+// Other jobs; with a parent they come into being when all ranks are there.
+size_t JobBook::forming_behind(const inagg_event &event) const {
+    const auto behind = [&](const inagg_member &member) { return has_joined(member) && member.ifindex == event.ifindex; };
+    std::set<uint16_t> waiting;
+    for (const auto &[number, job] : jobs_)
+        if (forming(job) && std::any_of(job.members.begin(), job.members.end(), behind))
+            waiting.insert(number);
+    for (const auto &[rank, asked] : asked_)
+        if (asked.event.ifindex == event.ifindex && !jobs_.contains(rank.first))
+            waiting.insert(rank.first);
+    waiting.erase(event.job);
+    return waiting.size();
+}
+
+// Of a job that has ranks behind other switches, this one does not know behind how many ports they are.
+size_t JobBook::alone_behind(uint32_t ifindex, Time now) const {
+    const auto is_elsewhere = [&](const inagg_member &member) { return has_joined(member) && member.ifindex != ifindex; };
+    return static_cast<size_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto &entry) {
         const JobState &job = entry.second;
         const bool is_here = !policy_.has_parent() || job.record.all == inagg_all_ranks(job.record.size);
         return is_here && !job.record.keep && !idle(job, now) && std::none_of(job.members.begin(), job.members.end(), is_elsewhere);
-    };
-    return !policy_.children.contains(neighbour_of(event)) &&
-           std::count_if(jobs_.begin(), jobs_.end(), is_ports) >= int64_t{policy_.port_jobs};
-}
-
-std::string JobBook::port_is_full() const {
-    return fmt::format("{} jobs have all their ranks behind this port (--port-jobs); remove some", policy_.port_jobs);
+    }));
 }
 
 void JobBook::heard(uint16_t number, Time now) {

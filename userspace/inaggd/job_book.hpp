@@ -320,9 +320,9 @@ private:
     JobState *create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now,
                      std::optional<uint16_t> generation = {});
     JobState *create_below(const inagg_event &config, Outcome &outcome, Time now);
-    uint32_t forming_behind(uint32_t ifindex) const;
-    bool is_port_full(const inagg_event &event, Time now) const;
-    std::string port_is_full() const;
+    std::optional<Outcome> beyond_port(const inagg_event &event, Time now) const;
+    size_t forming_behind(const inagg_event &event) const;
+    size_t alone_behind(uint32_t ifindex, Time now) const;
     void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
     void renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reason reason = INAGG_R_REPLACED);
     void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);

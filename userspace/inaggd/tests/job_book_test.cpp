@@ -872,7 +872,7 @@ TEST_F(Root, OnlyItsChildrenMayJoinForOthers) {
 
 TEST_F(Root, SwitchesBelowHaveNoLimitOfJobs) {
     for (uint16_t number = 1; number <= book.policy().port_jobs + 4; number++) {
-        Worker w = behind(0, 1, 129);
+        Worker w = behind(0, number % 2 ? 1 : 2, 129);
         w.job = number;
         expect_done(join(w.again(number)));
     }
@@ -971,11 +971,33 @@ TEST_F(Leaf, OnePortCannotFillTheTreeWithJobsOfItsOwn) {
     run(6, 1);
     Worker w = Worker::of(0, 1);
     w.job = 8;
-    expect_refused_late(w, INAGG_R_FULL);
-    w = Worker::of(1, 1);
-    w.rank = 0;
-    w.job = 8;
+    expect_refused(join(w), INAGG_R_FULL);
+    w.port++;
+    w.host++;
     expect_asked(join(w));
+}
+
+TEST_F(Leaf, OnePortCannotFillTheTreeWithJobsThatWaitForRanks) {
+    book.policy().port_forming = 2;
+    const auto ask = [&](uint16_t number, uint16_t rank, uint32_t port) {
+        Worker w = Worker::of(rank, 3);
+        w.job = number;
+        w.port = port;
+        return join(w);
+    };
+    for (uint16_t number = 1; number <= 2; number++)
+        for (uint16_t rank = 0; rank < 3; rank++)
+            expect_asked(ask(number, rank, 100));
+    expect_refused(ask(3, 0, 100), INAGG_R_FORMING);
+    expect_asked(ask(1, 0, 100));
+    expect_asked(ask(3, 1, 101));
+    for (uint16_t rank = 0; rank < 3; rank++) {
+        Worker w = Worker::of(rank, 3);
+        w.job = 1;
+        w.port = 100;
+        expect_done(configure(w, 500, 7)); // it waits no more
+    }
+    expect_asked(ask(3, 0, 100));
 }
 
 TEST_F(Leaf, AsksItsParentAndDoesWhatThatSays) {
