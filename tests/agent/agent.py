@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from pathlib import Path
@@ -400,10 +401,27 @@ def test_shares_that_are_none(hosts):
         assert (f"--shares 32: of 32 {what}, a job would have less than two; take at most 16"
                 in start_fails(f"--port={PORTS[0]}", "--shares=32", f"--{what}=32"))
     assert "--shares: must be a power of two up to 64, not 3" in start_fails(f"--port={PORTS[0]}", "--shares=3")
-    Agent("--shares=16", "--aggregators=32", "--descriptors=32").kill()
-    assert "--shares 32: of 32 aggregators" in start_fails(*(f"--port={port}" for port in PORTS), "--shares=32")
-    with Agent("--shares=16"):
-        sums([Worker(hosts[rank], rank).join() for rank in range(2)], 0)
+    with tempfile.NamedTemporaryFile("w+") as config:
+        def write(shares, entries):
+            config.seek(0)
+            config.truncate()
+            config.write(f"shares = {shares}\naggregators = {entries}\ndescriptors = {entries}\n")
+            config.flush()
+
+        write(16, 32)
+        with Agent(f"--config={config.name}"):
+            workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+            write(32, 4096)  # but the maps that are there stay as they are
+            refused = "--shares 32: of 32 aggregators, a job would have less than two"
+            assert refused in ctl_fails("reload")
+            assert refused in start_fails(f"--config={config.name}", *(f"--port={port}" for port in PORTS), "--check")
+            assert ctl("status")["agent"] == "running"
+            sums(workers, 0)
+
+
+def test_rates_that_are_none(_):
+    for option in ("--job-rate", "--job-uplink-rate", "--config"):
+        assert f"{option}: must not be empty" in start_fails(f"--port={PORTS[0]}", option, "")
 
 
 def test_cleared_slots(hosts):

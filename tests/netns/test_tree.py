@@ -6,7 +6,7 @@ import re
 import pytest
 
 from allreduce import QUICK, allreduce, assert_lossy
-from netns import netns
+from netns import HERE, PYTHON, netns
 
 SIZES = ("-b", "4K", "-e", "1M", "-f", 16)
 LEAF0 = "--bpffs /sys/fs/bpf/inagg-leaf0"
@@ -99,3 +99,18 @@ def test_a_job_has_its_part_of_the_links_between_switches(tmp_path, algorithm, t
     [entry] = [value for value in run.json(0) if "size" in value]
     assert entry["wrong"] == 0
     assert entry["time_mean_us"] * 2 > (2 * size * 8 / rate - at_once) * 1e6
+
+
+@pytest.mark.parametrize("rate", [None, "1mbit"])
+def test_results_have_that_part_too(tmp_path, rate):
+    """With canary they come from a rank, which may repeat them."""
+    count, seconds, packet = 2000, 3, 1400
+    quota = () if rate is None else (f"--inaggd-arg=--job-uplink-rate={rate}",)
+    run = netns(tmp_path, "--workers", 4, "--topology", "leaf-spine", "--leaves", 2, "--spines", 1, "--algorithm", "canary", *quota,
+                "--", PYTHON, "-B", HERE / "canary_leader.py", count, seconds)
+    assert run.status == 0
+    beside, *beyond = (run.json(rank)[-1]["heard"] for rank in (1, 2, 3))
+    assert beside > 0.9 * count * packet
+    for heard in beyond:
+        assert (heard > 0.9 * count * packet) == (rate is None)
+        assert rate is None or 0 < heard < 1.2 * seconds * 1e6 / 8

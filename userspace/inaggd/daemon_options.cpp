@@ -17,10 +17,13 @@ namespace {
 // BMv2 takes more than 100 us for a packet: of more blocks in flight, ranks would send most again while they wait.
 constexpr uint32_t bmv2_job_slots = 16;
 
+// Else a template whose variable is not set would start a switch without what it names.
+const CLI::Validator not_empty{[](const std::string &text) { return text.empty() ? "must not be empty" : std::string(); }, ""};
+
 } // namespace
 
 void describe(CLI::App &app, Options &o) {
-    app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
+    app.set_config("--config", "", "read options from this file (TOML or INI, the same names)")->check(not_empty);
     app.allow_config_extras(CLI::config_extras_mode::error); // a misspelt key is a mistake
     app.add_option("-p,--port", o.ports, "interface to serve; with --bmv2 INTERFACE=NUMBER; repeat for more")
         ->required()
@@ -33,10 +36,12 @@ void describe(CLI::App &app, Options &o) {
         ->needs(rates)
         ->capture_default_str();
     app.add_option("--job-rate", o.job_rate,
-                   "like 1gbit: what the ranks of one job may send to this switch; more is dropped (QUOTA) [no limit]");
+                   "like 1gbit: what the ranks of one job may send to this switch; more is dropped (QUOTA) [no limit]")
+        ->check(not_empty);
     app.add_option("--job-uplink-rate", o.job_uplink_rate,
                    "likewise: what of one job may go on from here to switches above; atp and panama slow down before frames are dropped "
-                   "[no limit]");
+                   "[no limit]")
+        ->check(not_empty);
     app.add_option("--address4", o.address4, "IPv4 address of the switch [that of the port or its bridge]");
     app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");
     app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
@@ -63,8 +68,8 @@ void describe(CLI::App &app, Options &o) {
         ->check(power_of_two(1u << 20))
         ->capture_default_str();
     app.add_option("--shares", o.shares,
-                   "parts of the aggregators and of the descriptors, of which a job has one: who takes all that there is takes it from "
-                   "nobody, until there are more jobs than shares")
+                   "parts of the aggregators (atp) and of the descriptors (canary), of which a job has one: who takes all that there is "
+                   "takes it from nobody, until there are more such jobs than shares")
         ->check(power_of_two(INAGG_MAX_JOBS))
         ->capture_default_str();
     app.add_option("--canary-timeout", o.canary_timeout_us,

@@ -24,7 +24,7 @@ struct Options {
     uint32_t descriptors = INAGG_DEFAULT_DESCRIPTORS, shares = 1, canary_timeout_us = 0;
     inagg_up_policy up_policy = INAGG_UP_DEFAULT;
     uint32_t buckets = INAGG_DEFAULT_BUCKETS, sweepers = 100, sweeps_per_expiry = 4;
-    uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4, port_jobs = 16;
+    uint32_t idle_seconds = 600, join_seconds = 60, port_forming = 4, port_jobs = 8;
     bool no_auto_jobs = false, fresh = false, keep = false, check = false, verbose = false;
     std::string metrics; // where Prometheus finds them; empty: nowhere
     std::string web;     // where people find a page; likewise

@@ -8,7 +8,9 @@
 #include <inagg/core/packet.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <bitset>
 #include <cstring>
 #include <span>
 
@@ -18,7 +20,8 @@ namespace {
 using Kind = Outcome::Change::Kind;
 using Verdict = Outcome::Verdict;
 
-constexpr size_t retired_capacity = 4096, asked_capacity = 1024, waiters_capacity = 256;
+constexpr size_t retired_capacity = 4096, waiters_capacity = 256;
+constexpr int64_t port_asks = 4 * INAGG_MAX_RANKS, child_asks = 4 * port_asks; // that wait for the parent's answer
 
 // A JOIN in host byte order; the nonce stays as it is on the wire.
 struct Request {
@@ -385,9 +388,6 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
             return ignored("has joined already");
     }
-    if (job == jobs_.end())
-        if (std::optional<Outcome> no = beyond_port(event, now))
-            return *no;
     const bool spread = job != jobs_.end() && is_spread(job->second.record.algorithm);
     if (spread || (job == jobs_.end() && needs_no_root(event.join.algorithm))) {
         const auto linked =
@@ -407,10 +407,22 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         now - asked->second.at < patience)
         return refuse_late(event, INAGG_R_TAKEN,
                            fmt::format("{} asks for the same rank", address_of(asked->second.event).text()), now);
-    if (asked == asked_.end() && asked_.size() >= asked_capacity)
-        return refuse_late(event, INAGG_R_FULL, "too many ranks wait for the parent's answer", now);
+    if (asked == asked_.end() && has_asked_enough(event))
+        return refuse_late(event, INAGG_R_FULL, "too many ranks behind this port wait for the parent's answer", now);
+    Outcome outcome{.verdict = Verdict::asked};
+    if (job == jobs_.end()) {
+        if (std::optional<Outcome> no = beyond_port(event, outcome, now))
+            return *no;
+        wanted_[{event.ifindex, event.job}] = now;
+    }
     asked_[rank] = {event, now};
-    return {.verdict = Verdict::asked, .messages = {passed_on(event)}};
+    outcome.messages.push_back(passed_on(event));
+    return outcome;
+}
+
+bool JobBook::has_asked_enough(const inagg_event &event) const {
+    const int64_t most = policy_.children.contains(neighbour_of(event)) ? child_asks : port_asks;
+    return std::ranges::count_if(asked_, [&](const auto &asked) { return asked.second.event.ifindex == event.ifindex; }) >= most;
 }
 
 // A JOIN or LEAVE for a rank behind this switch, which the answers come back to. What only switches say, ranks do not.
@@ -455,6 +467,7 @@ Outcome JobBook::configured(const inagg_event &event, Time now) {
     }
     JobState *state = job == jobs_.end() ? create_below(event, outcome, now) : &job->second;
     asked_.erase({event.job, event.rank});
+    std::erase_if(wanted_, [&](const auto &wish) { return wish.first.second == event.job; });
     if (state) {
         point_uplink(*state, event);
         outcome = seat(*state, join, std::move(outcome), now);
@@ -653,8 +666,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     if (elements == 0)
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
                        std::move(so_far));
-    if (std::optional<Outcome> no = beyond_port(event, now))
-        return refused(no->reason, no->detail, std::move(so_far));
+    if (std::optional<Outcome> no = beyond_port(event, so_far, now))
+        return *no;
     inagg_job record = new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements,
                                   flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
@@ -665,7 +678,7 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
 
 // Why create() had no room.
 std::string JobBook::what_is_full(const inagg_job &record) const {
-    if (free_index() && free_slots(record))
+    if (free_index(record) && free_slots(record))
         return fmt::format("too few of {} buffers would be left for a block of each job's floats; remove jobs or start inaggd with more "
                            "--buffers", policy_.buffers);
     return fmt::format("{} of {} job numbers in use, {} slots wanted in a row of {}; remove jobs or start {}", jobs_.size(),
@@ -1073,6 +1086,7 @@ Outcome JobBook::port_made_anew(uint32_t before, uint32_t ifindex) {
 Outcome JobBook::expire(Time now) {
     Outcome outcome{.verdict = Verdict::done};
     std::erase_if(asked_, [&](const auto &asked) { return now - asked.second.at > 10 * patience; });
+    std::erase_if(wanted_, [&](const auto &wish) { return now - wish.second > policy_.join; }); // the parent's, presumably
     std::erase_if(positions_, [&](const auto &place) { return !jobs_.contains(place.first) && !is_asked_for(place.first); });
     std::vector<uint16_t> late, abandoned;
     for (const auto &[number, job] : jobs_)
@@ -1094,40 +1108,42 @@ Outcome JobBook::expire(Time now) {
 }
 
 // Why the port's ranks get no further job, if so. What comes from a switch below is of many, and that switch has its own limits.
-std::optional<Outcome> JobBook::beyond_port(const inagg_event &event, Time now) const {
+std::optional<Outcome> JobBook::beyond_port(const inagg_event &event, Outcome &so_far, Time now) {
+    const auto is_alone = [&](const JobState &job) { return is_alone_behind(event.ifindex, job); };
     if (policy_.children.contains(neighbour_of(event)))
         return std::nullopt;
     if (forming_behind(event) >= policy_.port_forming)
-        return refused(INAGG_R_FORMING, fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)",
-                                                    policy_.port_forming));
-    if (alone_behind(event.ifindex, now) >= policy_.port_jobs)
-        return refused(INAGG_R_FULL, fmt::format("{} jobs have all their ranks behind this port (--port-jobs); remove some",
-                                                 policy_.port_jobs));
+        return refused(INAGG_R_FORMING,
+                       fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)", policy_.port_forming),
+                       std::move(so_far));
+    while (std::ranges::count_if(jobs_, is_alone, &std::pair<const uint16_t, JobState>::second) >= policy_.port_jobs)
+        if (!erase_idle(is_alone, so_far, now))
+            return refused(INAGG_R_FULL,
+                           fmt::format("{} jobs have all their ranks behind this port (--port-jobs); remove some", policy_.port_jobs),
+                           std::move(so_far));
     return std::nullopt;
 }
 
-// Other jobs; with a parent they come into being when all ranks are there.
+// Other jobs. With a parent they come into being when all ranks are there: until then they are what the port has asked for,
+// whatever the parent has said of that, since it may have said something else before.
 size_t JobBook::forming_behind(const inagg_event &event) const {
     const auto behind = [&](const inagg_member &member) { return has_joined(member) && member.ifindex == event.ifindex; };
     std::set<uint16_t> waiting;
     for (const auto &[number, job] : jobs_)
         if (forming(job) && std::any_of(job.members.begin(), job.members.end(), behind))
             waiting.insert(number);
-    for (const auto &[rank, asked] : asked_)
-        if (asked.event.ifindex == event.ifindex && !jobs_.contains(rank.first))
-            waiting.insert(rank.first);
+    for (const auto &[wish, at] : wanted_)
+        if (wish.first == event.ifindex && !jobs_.contains(wish.second))
+            waiting.insert(wish.second);
     waiting.erase(event.job);
     return waiting.size();
 }
 
 // Of a job that has ranks behind other switches, this one does not know behind how many ports they are.
-size_t JobBook::alone_behind(uint32_t ifindex, Time now) const {
+bool JobBook::is_alone_behind(uint32_t ifindex, const JobState &job) const {
     const auto is_elsewhere = [&](const inagg_member &member) { return has_joined(member) && member.ifindex != ifindex; };
-    return static_cast<size_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto &entry) {
-        const JobState &job = entry.second;
-        const bool is_here = !policy_.has_parent() || job.record.all == inagg_all_ranks(job.record.size);
-        return is_here && !job.record.keep && !idle(job, now) && std::none_of(job.members.begin(), job.members.end(), is_elsewhere);
-    }));
+    const bool is_here = !policy_.has_parent() || job.record.all == inagg_all_ranks(job.record.size);
+    return is_here && !job.record.keep && std::ranges::none_of(job.members, is_elsewhere);
 }
 
 void JobBook::heard(uint16_t number, Time now) {
@@ -1144,7 +1160,7 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers straggle
                           std::optional<uint16_t> generation) {
     if (!make_room(record, outcome, now))
         return nullptr;
-    record.index = *free_index();
+    record.index = *free_index(record);
     record.first_slot = *free_slots(record);
     record.generation = generations_[number] = generation ? *generation : next_generation(number);
     record.flags |= stragglers.exclude_ms ? INAGG_JOIN_WATCHED : 0;
@@ -1153,18 +1169,23 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers straggle
                  .record = record, .stragglers = stragglers, .members = {}, .heard = now, .seated = now});
 }
 
-// Also by removing jobs that nobody has used for long, the oldest first.
 bool JobBook::make_room(const inagg_job &record, Outcome &outcome, Time now) {
-    while (!free_index() || !free_slots(record) || !has_buffers(record)) {
-        auto oldest = jobs_.end();
-        for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
-            if (!job->second.record.keep && idle(job->second, now) &&
-                (oldest == jobs_.end() || job->second.heard < oldest->second.heard))
-                oldest = job;
-        if (oldest == jobs_.end())
+    while (!free_index(record) || !free_slots(record) || !has_buffers(record))
+        if (!erase_idle([](const JobState &) { return true; }, outcome, now))
             return false;
-        erase(oldest->first, outcome);
-    }
+    return true;
+}
+
+// Of those that may go, the job that nobody has used for the longest time, if that is long. False: there is none.
+bool JobBook::erase_idle(const std::function<bool(const JobState &)> &may_go, Outcome &outcome, Time now) {
+    auto oldest = jobs_.end();
+    for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
+        if (!job->second.record.keep && idle(job->second, now) && may_go(job->second) &&
+            (oldest == jobs_.end() || job->second.heard < oldest->second.heard))
+            oldest = job;
+    if (oldest == jobs_.end())
+        return false;
+    erase(oldest->first, outcome);
     return true;
 }
 
@@ -1197,13 +1218,19 @@ void JobBook::renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reas
     outcome.changes.push_back({Kind::renew, number, job.record});
 }
 
-std::optional<uint32_t> JobBook::free_index() const {
-    uint64_t taken = 0;
-    for (const auto &[number, job] : jobs_)
-        taken |= uint64_t{1} << job.record.index;
-    if (taken == ~uint64_t{0})
-        return std::nullopt;
-    return static_cast<uint32_t>(__builtin_ctzll(~taken));
+// For a job that gets a share of what some jobs divide, one that fewest of them have: it goes by the row.
+std::optional<uint32_t> JobBook::free_index(const inagg_job &record) const {
+    std::bitset<INAGG_MAX_JOBS> taken;
+    std::array<uint32_t, INAGG_MAX_JOBS> sharers{}; // by share
+    for (const auto &[number, job] : jobs_) {
+        taken.set(job.record.index);
+        sharers[job.record.index % policy_.shares] += shares_slots(job.record);
+    }
+    std::optional<uint32_t> best;
+    for (uint32_t index = 0; index < INAGG_MAX_JOBS; index++)
+        if (!taken[index] && (!best || (shares_slots(record) && sharers[index % policy_.shares] < sharers[*best % policy_.shares])))
+            best = index;
+    return best;
 }
 
 // With a server behind this switch, the job's slots are there; with canary, ranks keep what a switch's slots

@@ -54,7 +54,8 @@ struct Policy {
     std::chrono::seconds idle{600};
     std::chrono::seconds join{60};  // for the next rank of a job that was not configured
     uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
-    uint32_t port_jobs = 16;        // such jobs all of whose ranks are behind one port
+    uint32_t port_jobs = 8;         // such jobs all of whose ranks are behind one port
+    uint32_t shares = 1;            // of the aggregators and descriptors: a job has that of its row
     std::vector<Neighbour> parents{}; // switches that sum what this one has summed, each the jobs of its turn; none: a root
     std::set<Neighbour> children{};   // switches that may join for the ranks behind them
     inagg_up_policy up_policy = INAGG_UP_DEFAULT; // of canary: by which of them a sum goes up
@@ -320,16 +321,18 @@ private:
     JobState *create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now,
                      std::optional<uint16_t> generation = {});
     JobState *create_below(const inagg_event &config, Outcome &outcome, Time now);
-    std::optional<Outcome> beyond_port(const inagg_event &event, Time now) const;
+    std::optional<Outcome> beyond_port(const inagg_event &event, Outcome &so_far, Time now);
     size_t forming_behind(const inagg_event &event) const;
-    size_t alone_behind(uint32_t ifindex, Time now) const;
+    bool is_alone_behind(uint32_t ifindex, const JobState &job) const;
+    bool has_asked_enough(const inagg_event &event) const;
     void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
     void renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reason reason = INAGG_R_REPLACED);
     void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
     void close_if_empty(uint16_t number, JobState &job, Outcome &outcome);
     bool make_room(const inagg_job &record, Outcome &outcome, Time now);
+    bool erase_idle(const std::function<bool(const JobState &)> &may_go, Outcome &outcome, Time now);
     bool idle(const JobState &job, Time now) const { return now - job.heard > policy_.idle; }
-    std::optional<uint32_t> free_index() const;
+    std::optional<uint32_t> free_index(const inagg_job &record) const;
     std::optional<uint32_t> free_slots(const inagg_job &record) const;
     bool has_buffers(const inagg_job &record) const;
     std::string what_is_full(const inagg_job &record) const;
@@ -352,6 +355,7 @@ private:
         Time at;
     };
     std::map<std::pair<uint16_t, uint16_t>, Asked> asked_;
+    std::map<std::pair<uint32_t, uint16_t>, Time> wanted_; // with a parent: by port, jobs that were not here; when asked for last
     std::deque<uint64_t> retired_;                       // nonces whose late copies mean nothing
     std::map<uint32_t, Time> down_;                      // ports without a link, since when
     std::map<uint16_t, uint16_t> positions_;             // with a parent: of jobs that are not at the first

@@ -57,8 +57,6 @@ struct Plan {
         quota = quota_of("--job-rate", o.job_rate, std::chrono::milliseconds(100));
         // What goes on is slowed down by marks, and others wait for it.
         uplink_quota = quota_of("--job-uplink-rate", o.job_uplink_rate, std::chrono::milliseconds(10));
-        share_of(o.aggregators, "aggregators", o.shares);
-        share_of(o.descriptors, "descriptors", o.shares);
         find_neighbours(o);
     }
 
@@ -132,6 +130,7 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
             .join = std::chrono::seconds(o.join_seconds),
             .port_forming = o.port_forming,
             .port_jobs = o.port_jobs,
+            .shares = o.shares,
             .parents = plan.parents,
             .children = plan.children,
             .up_policy = o.up_policy,
@@ -152,14 +151,19 @@ void check_start(const Options &o) {
     Plan plan(o);
     need_own_addresses(o);
     JobBook book(policy_of(o, plan, o.slots, o.buffers), [] { return uint16_t{0}; });
+    uint32_t aggregators = o.aggregators, descriptors = o.descriptors;
     if (std::filesystem::exists(o.bpffs + "/jobs") && !o.fresh) {
         need_compatible_pins(o.bpffs);
         SwitchMaps maps = SwitchMaps::open(o.bpffs);
         book.policy().slots = maps.slot_count();
         book.policy().buffers = maps.buffer_count();
+        aggregators = maps.aggregator_count();
+        descriptors = maps.descriptor_count();
         restore_jobs(book, maps);
         need_same_keys(maps, plan.jobs);
     }
+    share_of(aggregators, "aggregators", o.shares);
+    share_of(descriptors, "descriptors", o.shares);
     try_jobs(book, plan.jobs);
 }
 

@@ -117,6 +117,7 @@ public:
     // Those that hold blocks which nobody waits for any more.
     void free_stale_descriptors() const;
     uint32_t descriptor_count() const { return descriptor_count_; }
+    uint32_t aggregator_count() const { return aggregator_count_; }
     inagg_occupancy occupancy() const;
     inagg_sweep_settings sweep_settings() const;
     // What all sweepers have done together; `longest_ns` of any.

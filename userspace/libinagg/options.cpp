@@ -144,16 +144,20 @@ void validate_scale(const inagg_options &options) {
                     options.size, low, high);
 }
 
-// Who adds the blocks need not be trusted.
-void validate_key(const inagg_options &options) {
-    if (options.join_key[0] && LinearCheck::parse_key(options.join_key) == LinearCheck::Key{})
-        throw Error(INAGG_EINVAL, "INAGG_JOIN_KEY is all zeros, which is no key: make one with  openssl rand -hex {}",
+void need_secret(const char *name, const char *key) {
+    if (key[0] && LinearCheck::parse_key(key) == LinearCheck::Key{})
+        throw Error(INAGG_EINVAL, "{} is all zeros, which is no key: make one with  openssl rand -hex {}", name,
                     sizeof(LinearCheck::Key));
+}
+
+// Who adds the blocks need not be trusted.
+void validate_keys(const inagg_options &options) {
+    need_secret("INAGG_JOIN_KEY", options.join_key);
+    need_secret("INAGG_KEY", options.key);
     if (options.key[0] && std::string_view(options.key) == options.join_key)
         throw Error(INAGG_EINVAL, "INAGG_KEY and INAGG_JOIN_KEY are the same: switches know the second, and must not know the first");
     if (!options.key[0])
         return;
-    LinearCheck::parse_key(options.key);
     if (options.aggregate_from)
         throw Error(INAGG_EINVAL, "a key, and aggregation from {} bytes on: the ring that smaller tensors go by does not verify; set "
                                   "INAGG_AGGREGATE_FROM=0, or no INAGG_KEY", options.aggregate_from);
@@ -358,7 +362,7 @@ void validate(const inagg_options &options) {
     if (std::find(transports.begin(), transports.end(), transport) == transports.end())
         throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));
     validate_scale(options);
-    validate_key(options);
+    validate_keys(options);
 }
 
 uint8_t algorithm_number(std::string_view name) {

@@ -97,6 +97,7 @@ struct Plan {
                 .join = std::chrono::seconds(o.join_seconds),
                 .port_forming = o.port_forming,
                 .port_jobs = o.port_jobs,
+                .shares = o.shares,
                 .parents = parents,
                 .children = children,
                 .limits = limits_of(algorithm)};
@@ -128,6 +129,13 @@ void need_possible(const Policy &policy) {
         throw Error("atp in a P4 switch needs a server behind it: start inagg-ps there, and name it with --parent PORT/ADDRESS");
 }
 
+// What jobs share. Throws Error.
+void divide(Settings &settings, uint8_t algorithm, uint32_t shares) {
+    settings.shared_slots = shared_slots_of(algorithm);
+    if (algorithm != INAGG_TRIO) // whose jobs have so many blocks each
+        settings.share = share_of(settings.shared_slots, "places in the P4 program", shares);
+}
+
 class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
@@ -136,9 +144,7 @@ public:
         const uint8_t algorithm = bmv2_->algorithm();
         const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_), algorithm);
         need_possible(policy);
-        plan_.around.settings.shared_slots = shared_slots_of(algorithm);
-        if (algorithm != INAGG_TRIO) // whose jobs have so many blocks each
-            plan_.around.settings.share = share_of(shared_slots_of(algorithm), "places in the P4 program", o_.shares);
+        divide(plan_.around.settings, algorithm, o_.shares);
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
         agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); },
                        plan_.keys);
@@ -230,11 +236,12 @@ private:
 void run(const Options &options, std::vector<std::string> arguments) { Daemon(options, std::move(arguments)).run(); }
 
 void check_start(const Options &options) {
-    const Plan plan(options);
+    Plan plan(options);
     need_own_addresses(options);
     Bmv2 bmv2(*options.bmv2);
     const Policy policy = plan.policy(options, slots_of(bmv2, options), bmv2.algorithm());
     need_possible(policy);
+    divide(plan.around.settings, bmv2.algorithm(), options.shares);
     P4Agent::try_jobs(policy, plan.around, plan.jobs);
 }
 

@@ -637,16 +637,45 @@ TEST_F(Book, OnePortCannotFillTheSwitchWithJobsOfItsOwn) {
     w.job = 50;
     const Outcome refusal = join(w.again(50));
     expect_refused(refusal, INAGG_R_FULL);
-    EXPECT_EQ(refusal.detail, "16 jobs have all their ranks behind this port (--port-jobs); remove some");
+    EXPECT_EQ(refusal.detail, "8 jobs have all their ranks behind this port (--port-jobs); remove some");
     elsewhere.job = 50;
     expect_done(join(elsewhere.again(51)));
     now += book.policy().idle + 1s;
     for (uint16_t number = 2; number <= book.policy().port_jobs; number++)
         book.heard(number, now);
     w.job = 60;
-    expect_done(join(w.again(60))); // since nobody has used job 1 for long
+    expect_done(join(w.again(60)));
+    EXPECT_FALSE(has(1)) << "which nobody has used for long, and might use again";
+    EXPECT_TRUE(has(50) && has(100) && has(101));
     w.job = 61;
     expect_refused(join(w.again(61)), INAGG_R_FULL);
+}
+
+TEST_F(Book, AJobTakesTheShareThatFewestHave) {
+    book.policy().shares = 4;
+    book.policy().slots = 64 * 136;
+    const auto row = [&](uint16_t number, uint8_t algorithm) {
+        Worker w = Worker::of(0, 1);
+        w.job = number;
+        w.nonce = number;
+        w.port = 100u + number;
+        w.host = static_cast<uint8_t>(number);
+        w.algorithm = algorithm;
+        expect_done(join(w));
+        return book.jobs().at(number).record.index;
+    };
+    EXPECT_EQ(row(1, INAGG_SWITCHML), 0U);
+    EXPECT_EQ(row(2, INAGG_CANARY), 1U);
+    EXPECT_EQ(row(3, INAGG_SWITCHML), 2U);
+    std::set<uint32_t> shares{1};
+    for (uint16_t number = 4; number <= 6; number++)
+        shares.insert(row(number, INAGG_CANARY) % 4);
+    EXPECT_EQ(shares.size(), 4U);
+    book.remove(5);
+    const uint32_t fifth = row(7, INAGG_CANARY);
+    EXPECT_EQ(shares.size(), 4U);
+    for (const auto &[number, job] : book.jobs())
+        EXPECT_TRUE(number == 7 || job.record.algorithm != INAGG_CANARY || job.record.index % 4 != fifth % 4);
 }
 
 TEST_F(Book, JobsOfSeveralPortsAreNoOnesOwn) {
@@ -998,6 +1027,38 @@ TEST_F(Leaf, OnePortCannotFillTheTreeWithJobsThatWaitForRanks) {
         expect_done(configure(w, 500, 7)); // it waits no more
     }
     expect_asked(ask(3, 0, 100));
+}
+
+TEST_F(Leaf, WhatTheParentRefusesMayWaitThereAllTheSame) {
+    book.policy().port_forming = 2;
+    Worker w = Worker::of(0, 2);
+    for (w.job = 1; w.job <= 2; w.job++) {
+        expect_asked(join(w));
+        Worker other = w.again(w.nonce + 1);
+        other.algorithm = INAGG_TRIO; // the parent refuses, and the job waits on
+        expect_asked(join(other));
+        expect_done(refuse(other, 0, INAGG_R_ALGORITHM));
+    }
+    expect_refused(join(w), INAGG_R_FORMING);
+    now += book.policy().join + 1s;
+    book.expire(now);
+    expect_asked(join(w));
+}
+
+TEST_F(Leaf, OnePortCannotAskForAll) {
+    const auto rank_of = [](uint16_t number, uint16_t rank, uint32_t port) {
+        Worker w = Worker::of(rank, 64);
+        w.job = number;
+        w.port = port;
+        return w;
+    };
+    expect_asked(join(rank_of(9, 0, 200)));
+    expect_done(configure(rank_of(9, 0, 200), 500, 1));
+    for (uint16_t number = 1; number <= 4; number++)
+        for (uint16_t rank = 0; rank < 64; rank++)
+            expect_asked(join(rank_of(number, rank, 100)));
+    expect_refused_late(rank_of(9, 1, 100), INAGG_R_FULL);
+    expect_asked(join(rank_of(9, 2, 200)));
 }
 
 TEST_F(Leaf, AsksItsParentAndDoesWhatThatSays) {

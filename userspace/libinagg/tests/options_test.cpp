@@ -163,12 +163,14 @@ TEST(Validation, OnlyTrioLeavesRanksOut) {
     expect_refused(options, {"expiry 1000 us", "quorum 3", "INAGG_ALGORITHM=trio", "INAGG_EXPIRY", "INAGG_QUORUM"});
 }
 
-TEST(Validation, AJoinKeyOfZerosIsNone) {
-    inagg_options options = from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}});
-    std::string(32, '0').copy(options.join_key, sizeof(options.join_key));
-    expect_refused(options, {"INAGG_JOIN_KEY", "all zeros", "openssl rand -hex 16"});
-    options.join_key[31] = '1';
-    validate(options);
+TEST(Validation, AKeyOfZerosIsNone) {
+    for (const auto &[name, key] : {std::pair{"INAGG_JOIN_KEY", &inagg_options::join_key}, {"INAGG_KEY", &inagg_options::key}}) {
+        inagg_options options = from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}});
+        std::string(32, '0').copy(options.*key, sizeof(options.*key));
+        expect_refused(options, {name, "all zeros", "openssl rand -hex 16"});
+        (options.*key)[31] = '1';
+        validate(options);
+    }
 }
 
 TEST(Validation, ARingWaitsForAll) {
