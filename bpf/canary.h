@@ -713,7 +713,7 @@ static __always_inline int canary_egress(struct xdp_md *ctx, struct inagg_hdr *h
 		up = bpf_map_lookup_elem(&up_ports, &key);
 		if (!up || !copy_above(h, job, key))
 			return XDP_DROP;
-		if (spend_uplink_quota(job, end - data) < 0)
+		if (spend_uplink_quota(job, bytes + INAGG_HDR4 + sizeof(*h)) < 0)
 			return refuse(job->index, INAGG_R_QUOTA);
 		failed = up->family != family ||
 			 write_headers(data, end, family, bytes, own_end(up), far_end(up), bpf_htons(INAGG_PORT));

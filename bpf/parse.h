@@ -205,20 +205,23 @@ static __always_inline int write_headers(void *data, void *end, __u32 family, __
 	struct mac *mac = data, from_mac, to_mac;
 	struct udphdr *udp;
 
-	if (data + (family == 4 ? INAGG_HDR4 : INAGG_HDR6) > end)
-		return -1;
-	from_mac = *from.mac;
-	to_mac = *to.mac;
-	mac[0] = to_mac;
-	mac[1] = from_mac;
+	/* each checks by itself: verifiers do not see that what chooses how much to ask for chooses what is written */
 	if (family == 4) {
+		if (data + INAGG_HDR4 > end)
+			return -1;
 		write_ipv4(data + ETH_HLEN, bytes, *(__be32 *)from.address, *(__be32 *)to.address);
 		udp = data + INAGG_UDP4;
 	} else {
+		if (data + INAGG_HDR6 > end)
+			return -1;
 		write_ipv6(data + ETH_HLEN, bytes, *(struct address6 *)from.address,
 			   *(struct address6 *)to.address);
 		udp = data + INAGG_UDP6;
 	}
+	from_mac = *from.mac;
+	to_mac = *to.mac;
+	mac[0] = to_mac;
+	mac[1] = from_mac;
 	udp->source = bpf_htons(INAGG_PORT);
 	udp->dest = port;
 	udp->len = bpf_htons(bytes);
