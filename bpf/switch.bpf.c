@@ -516,6 +516,14 @@ static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const
 	return XDP_DROP;
 }
 
+/* Else the agent learns where they are to go: CONFIG proves the path of all that follows.  A configured member's JOIN tells. */
+static __always_inline int answers_reach(void *data, const struct inagg_member *m)
+{
+	const __be16 *known = (const void *)m->mac, *here = data + ETH_ALEN;
+
+	return (m->flags & INAGG_MEMBER_STATIC) || !((known[0] ^ here[0]) | (known[1] ^ here[1]) | (known[2] ^ here[2]));
+}
+
 static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void *data, void *end,
 				      struct datagram *d, const struct inagg_job *job)
 {
@@ -533,7 +541,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 		row = job->index * INAGG_MAX_RANKS + rank;
 		m = bpf_map_lookup_elem(&members, &row);
 		count = get_stats(job->index);
-		if (m && count && joined(ctx, data, join->nonce, m)) {
+		if (m && count && joined(ctx, data, join->nonce, m) && answers_reach(data, m)) {
 			if (bpf_ntohs(join->size) != job->size)
 				return refuse(job->index, INAGG_R_SIZE);
 			if (bpf_ntohs(join->elements) < job->elements)

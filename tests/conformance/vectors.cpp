@@ -155,6 +155,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
                         "wire_version",
                         "family",
                         "source_rank",
+                        "mac_rank",
                         "source_job",
                         "target",
                         "target_port",
@@ -212,7 +213,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
     p.source = source == "worker"   ? worker_address(p.family, source_job, source_rank)
                : source == "parent" ? parent_address(p.family)
                                     : switch_address(p.family);
-    p.source_mac = source == "parent" ? parent_mac() : worker_mac(source_job, source_rank);
+    p.source_mac = source == "parent" ? parent_mac() : worker_mac(source_job, number(object, "mac_rank", source_rank));
     p.source_port = worker_port(source_rank);
     p.target = object.value("target", "switch") == "switch" ? switch_address(p.family)
                                                             : worker_address(p.family, 9, 9);

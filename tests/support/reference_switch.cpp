@@ -394,7 +394,7 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     const JobSpec &spec = found->second;
     const inagg_member m = spec.member(packet.rank);
     if (m.ifindex != the_port || spec.family != packet.family || j.nonce != m.nonce ||
-        packet.source != worker_address(spec.family, spec.index, packet.rank))
+        packet.source != worker_address(spec.family, spec.index, packet.rank) || !std::ranges::equal(packet.source_mac, m.mac))
         return {Action::absorb, 0, {}};
     if (ntohs(j.size) != spec.ranks)
         return drop(rows[spec.index], INAGG_R_SIZE);

@@ -145,6 +145,9 @@ bool same_switch(const inagg_member &a, const inagg_member &b) {
     return (a.flags & b.flags & INAGG_MEMBER_SWITCH) && a.ifindex == b.ifindex && Address::of(a) == Address::of(b);
 }
 
+// No checksum covers it: the frame that seated the rank may have been damaged there.
+bool has_mac(const inagg_member &member, const inagg_event &event) { return std::ranges::equal(member.mac, event.mac); }
+
 inagg_member member_of(const inagg_event &event) {
     const Address address = address_of(event);
     inagg_member member{};
@@ -386,7 +389,7 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         if (has_joined(member) && !same_place(member, event) && !idle(job->second, now))
             return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
-            return ignored("has joined already");
+            return has_mac(member, event) ? ignored("has joined already") : seat(job->second, event, {.detail = "moved"}, now);
     }
     const bool spread = job != jobs_.end() && is_spread(job->second.record.algorithm);
     if (spread || (job == jobs_.end() && needs_no_root(event.join.algorithm))) {
@@ -733,7 +736,7 @@ Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
     inagg_member &member = job.members[event.rank];
     bool same_address = Address::of(member) == address_of(event);
     if (member.nonce == event.join.nonce && same_address) {
-        bool moved = member.ifindex != event.ifindex || member.receive_port != event.join.receive_port;
+        bool moved = member.ifindex != event.ifindex || member.receive_port != event.join.receive_port || !has_mac(member, event);
         if (!moved)
             return ignored("has joined already");
         if (member.flags & INAGG_MEMBER_RESERVED && member.ifindex != event.ifindex)

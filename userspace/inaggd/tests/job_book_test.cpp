@@ -623,6 +623,18 @@ TEST_F(Book, ConfiguredJobsNeverGiveWay) {
     EXPECT_TRUE(has(1));
 }
 
+TEST_F(Book, ARankIsWhereItsLatestJoinCameFrom) {
+    Worker w = Worker::of(0);
+    inagg_event event = w.event();
+    event.mac[1] ^= 4; // damaged on the way
+    expect_done(book.join(event, now));
+    const uint16_t first = job().record.generation;
+    expect_done(join(w));
+    EXPECT_EQ(job().members[0].mac[1], 0);
+    expect_ignored(join(w));
+    EXPECT_EQ(job().record.generation, first);
+}
+
 TEST_F(Book, OnePortCannotFillTheSwitchWithJobsOfItsOwn) {
     Worker w = Worker::of(0, 1), elsewhere = w.again(2000);
     elsewhere.port++;
@@ -1027,6 +1039,20 @@ TEST_F(Leaf, OnePortCannotFillTheTreeWithJobsThatWaitForRanks) {
         expect_done(configure(w, 500, 7)); // it waits no more
     }
     expect_asked(ask(3, 0, 100));
+}
+
+TEST_F(Leaf, ARankIsWhereItsLatestJoinCameFrom) {
+    const Worker zero = Worker::of(0, 1);
+    expect_asked(join(zero));
+    expect_done(configure(zero, 500, 1));
+    inagg_event event = zero.event();
+    event.mac[1] ^= 4; // damaged on the way
+    expect_done(book.join(event, now));
+    EXPECT_EQ(job().members[0].mac[1], 4);
+    expect_done(join(zero));
+    EXPECT_EQ(job().members[0].mac[1], 0);
+    expect_ignored(join(zero));
+    EXPECT_EQ(job().record.generation, 500);
 }
 
 TEST_F(Leaf, WhatTheParentRefusesMayWaitThereAllTheSame) {
