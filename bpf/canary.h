@@ -88,6 +88,12 @@ static __always_inline int find_sender(const struct xdp_md *ctx, struct packet *
 	return comes_from(ctx, data, m);
 }
 
+/* Of a frame with so much payload; of IPv6 they are 20 more. */
+static __always_inline __u32 frame_bytes(__u32 payload)
+{
+	return INAGG_HDR4 + sizeof(struct inagg_hdr) + payload;
+}
+
 static __always_inline int is_bare(__u8 type)
 {
 	return type == INAGG_REQUEST || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED;
@@ -449,7 +455,7 @@ static __always_inline int refused(struct xdp_md *ctx, const struct packet *p, s
 
 	if (find_passage(c, p))
 		return XDP_ABORTED;
-	if (!verdict && is_over_quota(c->job, p->payload + INAGG_HDR4 + sizeof(struct inagg_hdr)))
+	if (!verdict && is_over_quota(c->job, frame_bytes(p->payload)))
 		verdict = -INAGG_R_QUOTA;
 	return verdict ? drop(c->count, verdict) : -1;
 }
@@ -713,7 +719,7 @@ static __always_inline int canary_egress(struct xdp_md *ctx, struct inagg_hdr *h
 		up = bpf_map_lookup_elem(&up_ports, &key);
 		if (!up || !copy_above(h, job, key))
 			return XDP_DROP;
-		if (spend_uplink_quota(job, bytes + INAGG_HDR4 + sizeof(*h)) < 0)
+		if (spend_uplink_quota(job, frame_bytes(bytes)) < 0)
 			return refuse(job->index, INAGG_R_QUOTA);
 		failed = up->family != family ||
 			 write_headers(data, end, family, bytes, own_end(up), far_end(up), bpf_htons(INAGG_PORT));

@@ -401,12 +401,9 @@ def test_shares_that_are_none(hosts):
         assert (f"--shares 32: of 32 {what}, a job would have less than two; take at most 16"
                 in start_fails(f"--port={PORTS[0]}", "--shares=32", f"--{what}=32"))
     assert "--shares: must be a power of two up to 64, not 3" in start_fails(f"--port={PORTS[0]}", "--shares=3")
-    with tempfile.NamedTemporaryFile("w+") as config:
+    with tempfile.NamedTemporaryFile() as config:
         def write(shares, entries):
-            config.seek(0)
-            config.truncate()
-            config.write(f"shares = {shares}\naggregators = {entries}\ndescriptors = {entries}\n")
-            config.flush()
+            Path(config.name).write_text(f"shares = {shares}\naggregators = {entries}\ndescriptors = {entries}\n")
 
         write(16, 32)
         with Agent(f"--config={config.name}"):

@@ -122,11 +122,11 @@ void describe(CLI::App &app, Options &o) {
         ->check(CLI::Range(1u, 86400u))
         ->capture_default_str();
     app.add_option("--port-forming", o.port_forming,
-                   "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FORMING")
+                   "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FORMING. A --child has no limit")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
     app.add_option("--port-jobs", o.port_jobs,
-                   "jobs, not configured, all of whose ranks are behind one port, that there may be; beyond: FULL. A --child has no limit")
+                   "jobs, not configured, all of whose ranks are behind one port, that there may be; beyond: FULL. Likewise")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
     app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")
