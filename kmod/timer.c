@@ -38,6 +38,8 @@ static u64 run_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 		inagg_fail(isk, ETIMEDOUT, 0);
 		return U64_MAX;
 	}
+	if (burst->now >= isk->progress + INAGG_RTO_CEILING_NS)
+		inagg_membership_doubt(&isk->member, burst->now);
 	if (inagg_waits(isk) && burst->now >= isk->paused_until)
 		inagg_open_waiting(isk, burst);
 	due = min(inagg_run_timers(isk, burst), deadline_of(isk));

@@ -73,6 +73,15 @@ def test_worker_killed(tmp_path, transport):
         assert re.search(r"\branks? 2\b", message), message
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_who_missed_the_end_asks(tmp_path, transport):
+    """Rank 0 is started again while rank 1's link is cut, until nobody says any more that the job was restarted."""
+    run = netns(tmp_path, "--workers", 2, "--transport", transport, "--cut", "host1@1s", "--mend", "host1@4s", "--",
+                HERE / "miss-end", "1.2", environment={"INAGG_TIMEOUT_MS": "60000"})
+    assert run.status == 0
+    assert re.search(r"^\[1\] .*restarted by another run", run.error, re.MULTILINE)
+
+
 def test_agent_killed_and_restarted(tmp_path):
     """The job goes on without its agent, and the next agent serves the next job."""
     result = allreduce(tmp_path, 3, *LONG, options=("--kill-inaggd", "500ms", "--restart-inaggd", "1500ms"),

@@ -106,6 +106,31 @@ TEST_F(Membership, OnlyARefusalWithItsNonceEndsIt) {
     EXPECT_EQ(refused(nonce, INAGG_R_EXCLUDED), INAGG_ENDED);
 }
 
+TEST_F(Membership, WhoAsksForTheNextGenerationIsThereUnderItsNextName) {
+    begin(INAGG_JOIN_WATCHED);
+    inagg_membership_renew(&m, next_nonce);
+    EXPECT_EQ(refused(nonce, INAGG_R_REPLACED), INAGG_NO_NEWS) << "the next may have begun, and its CONFIG been lost";
+    EXPECT_EQ(refused(nonce, INAGG_R_JOB), INAGG_NO_NEWS);
+    EXPECT_EQ(refused(next_nonce, INAGG_R_REPLACED), INAGG_ENDED);
+    EXPECT_EQ(refused(next_nonce, INAGG_R_JOB), INAGG_ENDED);
+}
+
+TEST_F(Membership, WhoGetsNoResultsAsksNowAndThen) {
+    begin(0);
+    inagg_membership_doubt(&m, now + 999 * ms);
+    EXPECT_EQ(inagg_membership_due(&m), INAGG_NEVER_SAYS) << "it has just been told";
+    inagg_membership_doubt(&m, now + 1000 * ms);
+    EXPECT_LE(inagg_membership_due(&m), now + 1000 * ms);
+    EXPECT_EQ(inagg_membership_say(&m, now + 1000 * ms), INAGG_SAY_PRESENT);
+    inagg_membership_doubt(&m, now + 1999 * ms);
+    EXPECT_EQ(inagg_membership_due(&m), INAGG_NEVER_SAYS);
+    inagg_membership_doubt(&m, now + 2000 * ms);
+    EXPECT_LE(inagg_membership_due(&m), now + 2000 * ms);
+    header.generation = inagg_swap16(1);
+    EXPECT_EQ(refused(0, INAGG_R_JOB), INAGG_NO_NEWS);
+    EXPECT_LE(inagg_membership_due(&m), now + 2000 * ms) << "what is of another generation takes no doubt away";
+}
+
 TEST_F(Membership, WhoIsDoubtedAsksOnce) {
     begin(0);
     header.generation = inagg_swap16(1);

@@ -425,11 +425,6 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     const bool proven = !objection && gate_.key(number);
     if (!proven && !(limits_of(packet.from).joins.take(packet.now) && in_all_.joins.take(packet.now)))
         return; // it asks again
-    // It had joined, in a run that has ended or before this server was started.
-    if (!objection && packet.header.boot) {
-        no_job_.joins++;
-        return refuse(packet.header, body, INAGG_R_JOB, to);
-    }
     const Outcome outcome = objection ? *objection : book_.join(event, packet.now);
     log_decision(event, packet.from, outcome);
     apply(outcome);

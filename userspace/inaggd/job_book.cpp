@@ -325,14 +325,33 @@ uint8_t JobBook::flags_of(uint8_t algorithm, bool checked) const {
                                 (integers ? INAGG_JOIN_INTEGERS : 0));
 }
 
+// Why the job of a JOIN, which says that it has been in one, goes on without it; NONE: it does not. A rank has a boot id from
+// CONFIG; if what told it of the end was lost, it asks.
+inagg_reason JobBook::ended_for(const inagg_event &event) const {
+    if (is_move(event))
+        return retired(event.join.nonce) ? INAGG_R_JOB : INAGG_R_NONE;
+    const auto job = jobs_.find(event.job);
+    if (!event.hdr.boot || event.rank >= INAGG_MAX_RANKS)
+        return INAGG_R_NONE;
+    if (job == jobs_.end())
+        return INAGG_R_JOB;
+    const inagg_member &member = job->second.members[event.rank];
+    if (member.flags & INAGG_MEMBER_STATIC || member.nonce == event.join.nonce)
+        return INAGG_R_NONE;
+    if (event.generation != job->second.record.generation)
+        return INAGG_R_REPLACED;
+    return event.join.flags & INAGG_JOIN_RENEW ? INAGG_R_NONE : INAGG_R_JOB;
+}
+
 // Why no job, whatever its state, could take this JOIN.
 std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     Request want = request_of(event);
     if (!can_be_answered(event, policy_.server))
         return ignored("sender, receive port or nonce is not one of a worker");
+    if (const inagg_reason why = ended_for(event))
+        return refused(why, "the run has ended here");
     if (retired(event.join.nonce))
-        return is_move(event) ? refused(INAGG_R_JOB, "the run has ended here")
-                              : ignored("late copy of a JOIN of a run that has ended");
+        return ignored("late copy of a JOIN of a run that has ended");
     if (from_switch(event) && !policy_.children.contains(neighbour_of(event)))
         return refused(INAGG_R_PARENT,
                        fmt::format("a switch, but not one of this one's: start {} with --child {}{}",

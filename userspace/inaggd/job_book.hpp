@@ -243,6 +243,7 @@ private:
     static Waiter waiter_of(const inagg_event &event) { return {event.job, event.rank, event.join.nonce}; }
 
     static Outcome reserve_again(uint16_t number, JobState &job, const Members &members);
+    inagg_reason ended_for(const inagg_event &event) const;
     std::optional<Outcome> unfit(const inagg_event &event) const;
     uint16_t most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const;
     uint8_t flags_of(uint8_t algorithm, bool checked) const;

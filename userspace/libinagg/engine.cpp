@@ -90,6 +90,8 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
     const auto longest = finished ? 0 : static_cast<uint64_t>(std::max<int64_t>(wait.count(), 0));
     receive(std::chrono::nanoseconds(std::min(longest, until_due)));
     run_timers();
+    if (stuck())
+        inagg_membership_doubt(&membership_, now_);
     inagg::say_present(*io_, membership_, now_);
     // Nobody may come back soon to send what was queued; of a leader that may be what others wait for.
     if (longest == 0 || leader_)
@@ -99,6 +101,13 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
     if (wrong_)
         throw *wrong_;
     return finished || packets_ != before;
+}
+
+// No timer brings the blocks that a leader completes.
+bool Engine::stuck() const {
+    const auto waits = [this](const StreamState &s) { return leader_ || s.earliest_due != UINT64_MAX; };
+    const auto is_stuck = [this](const StreamState &s) { return inagg_worker_stuck(&s.worker, now_); };
+    return std::ranges::any_of(streams_, waits) && std::ranges::all_of(streams_, is_stuck);
 }
 
 bool Engine::renew() {

@@ -100,6 +100,7 @@ private:
     void detect_overtaken(StreamState &s);
     bool receive(std::chrono::nanoseconds wait);
     uint64_t earliest_due() const;
+    bool stuck() const;
     void run_timers();
     void run_timers(StreamState &s);
     void open(StreamState &s, inagg_wslot &slot);

@@ -139,6 +139,7 @@ private:
     void send_probe();
     bool set_alarm(const Ring &ring);
     void sleep(std::chrono::nanoseconds wait);
+    bool stuck(uint64_t now) const;
     void check_socket();
     void packet(std::span<const std::byte> payload, bool congested) noexcept override;
 
@@ -496,6 +497,12 @@ void XdpTransport::sleep(std::chrono::nanoseconds wait) {
         ring_buffer__consume(doorbell_.get());
 }
 
+bool XdpTransport::stuck(uint64_t now) const {
+    const auto waits = [](const Ring &ring) { return ring.tail != ring.loaded; };
+    const auto is_stuck = [&](const Ring &ring) { return inagg_worker_stuck(&state(ring).worker, now); };
+    return std::ranges::any_of(rings_, waits) && std::ranges::all_of(rings_, is_stuck);
+}
+
 // The kernel's socket gets what is not a block: REFUSED, repeated CONFIGs. Who hears that the switch has lost the job asks.
 void XdpTransport::check_socket() {
     const uint64_t now = monotonic_ns();
@@ -503,6 +510,8 @@ void XdpTransport::check_socket() {
         return;
     socket_checked_ns_ = now;
     io_->receive(*this, 0ns);
+    if (stuck(now))
+        inagg_membership_doubt(&membership_, now);
     say_present(*io_, membership_, now);
     if (ended_)
         throw *ended_;

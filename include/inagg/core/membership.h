@@ -3,7 +3,8 @@
  * What a rank that has joined says of itself now and then, and what answers about its membership mean (PROTOCOL §9, §11.2).
  *
  * Where silent ranks are excluded, one that only waits, or computes, must not be: it repeats its JOIN, and the answer tells who
- * is.  Who goes on to the next generation asks for it under a new nonce, and is in the old one until the switch answers: others
+ * is.  So does, now and then, every rank that gets no results: it may have been told that its job has ended, and not have heard
+ * it.  Who goes on to the next generation asks for it under a new nonce, and is in the old one until the switch answers: others
  * may need what it holds.  What comes here was intact and, of a job with a key, proven.
  */
 #ifndef INAGG_CORE_MEMBERSHIP_H
@@ -17,6 +18,7 @@
 
 #define INAGG_PRESENT_NS	250000000ULL	/* between JOINs that say that this rank is there */
 #define INAGG_URGENT_NS		20000000ULL	/* between those that want an answer */
+#define INAGG_DOUBT_NS		1000000000ULL	/* between those of a rank that gets no results */
 #define INAGG_LEAST_EXCLUDE_MS	1000	/* ranks say that they are there four times in it */
 #define INAGG_NEVER_SAYS	(~0ULL)
 
@@ -27,7 +29,7 @@ struct inagg_membership {
 	__u64	said_ns;	/* when this rank last said that it is there */
 	__u64	excluded;	/* bitmap of ranks, as the switch last said */
 	__u8	flags;		/* enum inagg_join_flag, of its latest answer */
-	__u8	doubted;	/* somebody says that the switch does not know this rank */
+	__u8	doubted;	/* the switch may not know this rank */
 	__u8	reserved[6];
 };
 
@@ -78,6 +80,13 @@ INAGG_INLINE int inagg_membership_say(struct inagg_membership *m, __u64 now)
 	m->said_ns = now;
 	m->doubted = 0;
 	return what | (m->next_nonce ? INAGG_SAY_NEXT : 0);
+}
+
+/** Results that this rank waits for do not come: whoever has the job may have ended it. */
+INAGG_INLINE void inagg_membership_doubt(struct inagg_membership *m, __u64 now)
+{
+	if (now >= m->said_ns + INAGG_DOUBT_NS)
+		m->doubted = 1;
 }
 
 /** Ask, from now on, to be in the next generation as @nonce. */
@@ -134,11 +143,14 @@ INAGG_INLINE int inagg_membership_refused(struct inagg_membership *m, const stru
 	}
 	if (reason == INAGG_R_FORMING)	/* late, since this rank was let in after all */
 		return INAGG_NO_NEWS;
+	/* for who asks for the next generation that may mean that it has begun: then its next name is known */
+	if (m->next_nonce && (reason == INAGG_R_REPLACED || reason == INAGG_R_JOB))
+		return nonce == m->next_nonce ? INAGG_ENDED : INAGG_NO_NEWS;
 	if (nonce == m->nonce)
 		return INAGG_ENDED;
 	/* whoever says that need not be the switch: what it answers to our nonce counts */
-	if (!nonce && reason == INAGG_R_JOB)
-		m->doubted = inagg_swap16(h->generation) == job->generation;
+	if (!nonce && reason == INAGG_R_JOB && inagg_swap16(h->generation) == job->generation)
+		m->doubted = 1;
 	return INAGG_NO_NEWS;
 }
 

@@ -407,6 +407,32 @@ TEST_F(Book, LastLeaveRemovesTheJob) {
     EXPECT_EQ(generation(), 0) << "not the last generation again";
 }
 
+TEST_F(Book, WhoMissedTheEndIsToldWhenItAsks) {
+    join_all(2);
+    const auto asks = [&](const Worker &w, uint16_t of) {
+        inagg_event event = w.event(INAGG_JOIN, of);
+        event.hdr.boot = htons(9); // as CONFIG told it
+        return book.join(event, now);
+    };
+    const uint16_t first = generation();
+    expect_ignored(asks(Worker::of(0), first));
+    expect_ignored(asks(Worker::of(1), first));
+    expect_done(join(Worker::of(0).again(50)));
+    const uint16_t second = generation();
+    expect_refused(asks(Worker::of(1), first), INAGG_R_REPLACED);
+    expect_refused(asks(Worker::of(0), first), INAGG_R_REPLACED);
+    EXPECT_EQ(generation(), second) << "it is no new run of rank 0";
+    EXPECT_EQ(joined_count(job().members), 1u);
+    expect_done(join(Worker::of(1).again(51)));
+    expect_refused(asks(Worker::of(1), first), INAGG_R_REPLACED);
+    leave(Worker::of(1).again(51));
+    expect_refused(asks(Worker::of(1).again(51), second), INAGG_R_JOB);
+    leave(Worker::of(0).again(50));
+    EXPECT_FALSE(has(7));
+    expect_refused(asks(Worker::of(0).again(50), second), INAGG_R_JOB);
+    EXPECT_FALSE(has(7));
+}
+
 TEST_F(Book, LeaveIsBelievedOnlyFromTheMember) {
     join_all(2);
     Worker liar = Worker::of(0);
@@ -817,6 +843,26 @@ TEST_F(Book, AnExcludedRankComesBackWhenTheOthersGoOn) {
     EXPECT_EQ(job().members[0].nonce, 2000u);
     EXPECT_FALSE(job().record.flags & INAGG_JOIN_RETURNING);
     expect_ignored(join(watched(0))); // a late copy
+}
+
+TEST_F(Book, WhoMissedThatTheNextGenerationHasBegunIsNotTakenForANewRun) {
+    join_watched();
+    book.exclude(7, 1 << 2, now);
+    const uint16_t first = generation();
+    const auto asks = [&](Worker w, uint16_t of, uint8_t flags) {
+        inagg_event event = w.event(INAGG_JOIN, of);
+        event.hdr.boot = htons(9);
+        event.join.flags |= flags;
+        return book.join(event, now);
+    };
+    expect_put_off(asks(watched(0).again(2000), first, INAGG_JOIN_RENEW));
+    expect_done(asks(watched(1).again(2001), first, INAGG_JOIN_RENEW));
+    EXPECT_EQ(generation(), static_cast<uint16_t>(first + 1));
+    expect_ignored(asks(watched(0).again(2000), first, INAGG_JOIN_RENEW));
+    expect_refused(asks(watched(0), first, 0), INAGG_R_REPLACED); // under its old name
+    expect_refused(asks(watched(0).again(7), first, INAGG_JOIN_RENEW), INAGG_R_REPLACED); // of a run that has ended
+    expect_refused(asks(watched(2), first, 0), INAGG_R_EXCLUDED);
+    EXPECT_EQ(generation(), static_cast<uint16_t>(first + 1));
 }
 
 TEST_F(Book, WhoGivesUpIsNotTakenBack) {

@@ -507,6 +507,16 @@ TEST(Join, AnEndedJobClosesTheCommunicator) {
     EXPECT_EQ(code_of([&] { communicator.wait(*handle); }), INAGG_ECLOSED);
 }
 
+TEST(Join, WhoMissedTheEndAsks) {
+    SoftwareSwitch software_switch; // which tells nobody that a job was restarted
+    const Communicator killed(options_for(software_switch, 0, 2));
+    Communicator other(options_for(software_switch, 1, 2));
+    const Communicator again(options_for(software_switch, 0, 2));
+    std::string message;
+    EXPECT_EQ(code_of([&] { other.wait(*other.barrier()); }, &message), INAGG_ECLOSED);
+    EXPECT_NE(message.find("restarted by another run"), std::string::npos) << message;
+}
+
 TEST(Join, ARestartedRunReplacesTheOldOne) {
     SoftwareSwitch software_switch;
     {

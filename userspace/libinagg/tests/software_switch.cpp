@@ -660,6 +660,8 @@ void SoftwareSwitch::join(const Packet &packet) {
     if (asked.algorithm != job.record.algorithm || !is_here(asked.algorithm))
         return refuse(packet, to, INAGG_R_ALGORITHM);
     const uint64_t nonce = inagg_swap64(asked.nonce);
+    if (packet.header.boot && job.members[rank].nonce != nonce && !(asked.flags & INAGG_JOIN_RENEW))
+        return refuse(packet, to, INAGG_R_REPLACED); // it had joined
     if (is_put_off(job, packet, {nonce, to, false}, asked.flags))
         return;
     if (job.members[rank].nonce && job.members[rank].nonce != nonce)
