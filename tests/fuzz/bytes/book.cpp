@@ -66,6 +66,8 @@ inagg_event event_of(Bytes &bytes, uint8_t type, const JobBook &book) {
         event.join.flags &= INAGG_JOIN_TREE;
     }
     event.generation = job != book.jobs().end() && how & 64 ? job->second.record.generation : bytes.take<uint8_t>();
+    if (how & 128) // says that it had joined
+        event.hdr.boot = htobe16(9);
     if (type == INAGG_REFUSED)
         event.reason = bytes.below(INAGG_R_COUNT);
     event.ranks = bytes.take<uint16_t>();
@@ -118,6 +120,20 @@ void check(const Outcome &outcome) {
         need(has_joined(displaced.member), "only who has joined can be put out");
 }
 
+uint64_t nonce_at(const JobBook &book, const inagg_event &event) {
+    const auto job = book.jobs().find(event.job);
+    return job == book.jobs().end() ? 0 : job->second.members[event.rank].nonce;
+}
+
+Outcome join(JobBook &book, const inagg_event &event, Time now) {
+    const uint64_t before = nonce_at(book, event);
+    Outcome outcome = book.join(event, now);
+    const bool is_seated = nonce_at(book, event) == event.join.nonce && before != event.join.nonce;
+    const bool is_new = event.join.flags & (INAGG_JOIN_RENEW | INAGG_JOIN_MOVED);
+    need(!event.hdr.boot || is_new || !is_seated, "a run that has ended does not come back");
+    return outcome;
+}
+
 Outcome step(JobBook &book, Bytes &bytes, Time now) {
     switch (bytes.below(10)) {
     case 0:
@@ -137,7 +153,7 @@ Outcome step(JobBook &book, Bytes &bytes, Time now) {
     case 6:
         return bytes.below(8) || book.jobs().empty() ? book.forget_returning(now) : book.remove(book.jobs().begin()->first);
     default:
-        return book.join(event_of(bytes, INAGG_JOIN, book), now);
+        return join(book, event_of(bytes, INAGG_JOIN, book), now);
     }
 }
 
