@@ -57,14 +57,8 @@ std::string other_algorithm(const JobState &job, const Request &want) {
                        describe(want.algorithm, want.stragglers));
 }
 
-Address address_of(const inagg_event &event) {
-    Address address{.family = event.family};
-    std::copy_n(event.address, event.family == 4 ? 4 : 16, address.bytes.begin());
-    return address;
-}
-
 bool same_place(const inagg_member &member, const inagg_event &event) {
-    return member.ifindex == event.ifindex && Address::of(member) == address_of(event);
+    return member.ifindex == event.ifindex && Address::of(member) == sender_of(event);
 }
 
 // Why this policy leaves no room for the algorithm; empty: it does.
@@ -86,7 +80,7 @@ std::string objection(const Policy &policy, int algorithm) {
 
 // An answer to a sender that cannot be a worker would only help whoever forged it.
 bool can_be_answered(const inagg_event &event, bool from_here) {
-    const Address address = address_of(event);
+    const Address address = sender_of(event);
     bool unicast = !(event.mac[0] & 1) && std::any_of(event.mac, event.mac + 6, [](auto b) { return b; });
     return (event.family == 4 || event.family == 6) && unicast &&
            (address.is_host() || (from_here && address.is_loopback())) &&
@@ -145,11 +139,8 @@ bool same_switch(const inagg_member &a, const inagg_member &b) {
     return (a.flags & b.flags & INAGG_MEMBER_SWITCH) && a.ifindex == b.ifindex && Address::of(a) == Address::of(b);
 }
 
-// No checksum covers it: the frame that seated the rank may have been damaged there.
-bool has_mac(const inagg_member &member, const inagg_event &event) { return std::ranges::equal(member.mac, event.mac); }
-
 inagg_member member_of(const inagg_event &event) {
-    const Address address = address_of(event);
+    const Address address = sender_of(event);
     inagg_member member{};
     member.nonce = event.join.nonce;
     member.ifindex = event.ifindex;
@@ -194,7 +185,7 @@ Outcome refused(inagg_reason reason, std::string detail, Outcome so_far) {
     return so_far;
 }
 
-Neighbour neighbour_of(const inagg_event &event) { return {.port = event.ifindex, .address = address_of(event)}; }
+Neighbour neighbour_of(const inagg_event &event) { return {.port = event.ifindex, .address = sender_of(event)}; }
 
 void empty_seat(inagg_member &member) {
     inagg_member blank{};
@@ -241,6 +232,16 @@ uint16_t elements_for_mtu(uint32_t mtu, uint8_t family) {
     uint32_t elements = mtu > headers ? (mtu - headers) / 4 : 0;
     elements -= elements % INAGG_CHUNK;
     return static_cast<uint16_t>(std::min<uint32_t>(elements, INAGG_MAX_ELEMENTS));
+}
+
+Address sender_of(const inagg_event &event) {
+    Address address{.family = event.family};
+    std::copy_n(event.address, event.family == 4 ? 4 : 16, address.bytes.begin());
+    return address;
+}
+
+bool is_at(const inagg_member &member, const inagg_event &event) {
+    return same_place(member, event) && member.receive_port == event.join.receive_port && std::ranges::equal(member.mac, event.mac);
 }
 
 uint32_t joined_count(const Members &members) {
@@ -356,7 +357,7 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
         return refused(INAGG_R_PARENT,
                        fmt::format("a switch, but not one of this one's: start {} with --child {}{}",
                                    policy_.server ? "inagg-ps" : "inaggd", policy_.server ? "" : "PORT/",
-                                   address_of(event).text()));
+                                   sender_of(event).text()));
     if (want.size == 0 || want.size > INAGG_MAX_RANKS)
         return refused(INAGG_R_SIZE, fmt::format("size {} is not 1 to {}", want.size, INAGG_MAX_RANKS));
     if (event.rank >= want.size)
@@ -408,7 +409,7 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
         if (has_joined(member) && !same_place(member, event) && !idle(job->second, now))
             return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
         if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
-            return has_mac(member, event) ? ignored("has joined already") : seat(job->second, event, {.detail = "moved"}, now);
+            return is_at(member, event) ? ignored("has joined already") : seat(job->second, event, {.detail = "moved"}, now);
     }
     const bool spread = job != jobs_.end() && is_spread(job->second.record.algorithm);
     if (spread || (job == jobs_.end() && needs_no_root(event.join.algorithm))) {
@@ -428,7 +429,7 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
     if (asked != asked_.end() && neighbour_of(asked->second.event) != neighbour_of(event) &&
         now - asked->second.at < patience)
         return refuse_late(event, INAGG_R_TAKEN,
-                           fmt::format("{} asks for the same rank", address_of(asked->second.event).text()), now);
+                           fmt::format("{} asks for the same rank", sender_of(asked->second.event).text()), now);
     if (asked == asked_.end() && has_asked_enough(event))
         return refuse_late(event, INAGG_R_FULL, "too many ranks behind this port wait for the parent's answer", now);
     Outcome outcome{.verdict = Verdict::asked};
@@ -547,7 +548,7 @@ Outcome JobBook::refused_by_next(const inagg_event &event, JobState &job, Time n
     const bool has_ended = reason == INAGG_R_REPLACED || reason == INAGG_R_JOB;
     Outcome outcome{.verdict = Verdict::done, .detail = reason_name(reason)};
     if (has_ended || !go_on_from(event.job, job, position_of(event.job) + 1u,
-                                 fmt::format("{} refuses it: {}", address_of(event).text(), reason_name(reason)), outcome, now))
+                                 fmt::format("{} refuses it: {}", sender_of(event).text(), reason_name(reason)), outcome, now))
         erase(event.job, outcome, reason);
     return outcome;
 }
@@ -744,7 +745,7 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
         return restart_for(job, event, {}, now);
     }
     for (const inagg_member &other : job.members)
-        if (has_joined(other) && !from_switch(event) && Address::of(other) == address_of(event) &&
+        if (has_joined(other) && !from_switch(event) && Address::of(other) == sender_of(event) &&
             other.receive_port == event.join.receive_port)
             return refuse_late(event, INAGG_R_TAKEN, "another rank of the job has this receive port", now);
     return seat(job, event, {}, now);
@@ -753,10 +754,9 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
 // Somebody is this rank already.
 Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
     inagg_member &member = job.members[event.rank];
-    bool same_address = Address::of(member) == address_of(event);
+    bool same_address = Address::of(member) == sender_of(event);
     if (member.nonce == event.join.nonce && same_address) {
-        bool moved = member.ifindex != event.ifindex || member.receive_port != event.join.receive_port || !has_mac(member, event);
-        if (!moved)
+        if (is_at(member, event))
             return ignored("has joined already");
         if (member.flags & INAGG_MEMBER_RESERVED && member.ifindex != event.ifindex)
             return refused(INAGG_R_PORT, "rank is configured for another port");

@@ -366,6 +366,10 @@ private:
 
 // A member is a rank that has joined; the others' rows are empty or only reserved.
 inline bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
+Address sender_of(const inagg_event &event);
+// Does what is sent to the member arrive where this JOIN came from? No checksum covers a MAC address: the frame that seated
+// the rank may have been damaged there.
+bool is_at(const inagg_member &member, const inagg_event &event);
 uint32_t joined_count(const Members &members);
 // The rank has gone: its seat is free, or reserved for its next run.
 void empty_seat(inagg_member &member);

@@ -9,7 +9,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 
-#include <algorithm>
 
 namespace inaggd {
 namespace {
@@ -30,12 +29,6 @@ const char *type_name(uint8_t type) {
 }
 
 } // namespace
-
-Address sender_of(const inagg_event &event) {
-    Address from{.family = event.family};
-    std::copy_n(event.address, event.family == 4 ? 4 : 16, from.bytes.begin());
-    return from;
-}
 
 inagg_hdr header_of(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation) {
     inagg_hdr header{};

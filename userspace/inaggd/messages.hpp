@@ -8,7 +8,6 @@
 
 namespace inaggd {
 
-Address sender_of(const inagg_event &event);
 // In network byte order; all other fields are zero.
 inagg_hdr header_of(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation);
 // Of what the rank is told: it knows itself by its nonce.

@@ -169,9 +169,7 @@ const inagg_member *P4Agent::seat_of(const inagg_event &event) const {
     if (job == book_.jobs().end() || event.rank >= job->second.record.size)
         return nullptr;
     const inagg_member &member = job->second.members[event.rank];
-    const bool is_here = member.ifindex == event.ifindex && Address::of(member) == sender_of(event) &&
-                         member.receive_port == event.join.receive_port;
-    return is_here && member.nonce == event.join.nonce ? &member : nullptr;
+    return member.nonce == event.join.nonce && is_at(member, event) ? &member : nullptr;
 }
 
 // To who is below: a JOIN that goes on to a parent names no incarnation of a switch.

@@ -1102,6 +1102,10 @@ TEST_F(Leaf, ARankIsWhereItsLatestJoinCameFrom) {
     expect_done(join(zero));
     EXPECT_EQ(job().members[0].mac[1], 0);
     expect_ignored(join(zero));
+    event = zero.event();
+    event.join.receive_port = htons(5999);
+    expect_done(book.join(event, now));
+    EXPECT_EQ(job().members[0].receive_port, htons(5999));
     EXPECT_EQ(job().record.generation, 500);
 }
 

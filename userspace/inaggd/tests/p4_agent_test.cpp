@@ -57,9 +57,10 @@ struct Worker {
     uint64_t nonce = 1000u + rank;
     inagg_mac_key key{}; // none
     uint64_t challenge = 0;
+    uint8_t mac = host;
 
     Endpoint endpoint() const {
-        return {.mac = {2, 0, 0, 0, 0, host}, .address = *Address::parse("10.77.0." + std::to_string(host))};
+        return {.mac = {2, 0, 0, 0, 0, mac}, .address = *Address::parse("10.77.0." + std::to_string(host))};
     }
     std::vector<uint8_t> says(inagg_type type, uint16_t generation = 0) const {
         inagg_hdr header{};
@@ -223,6 +224,16 @@ TEST_F(P4AgentTest, RankIsWhereItHasJoined) {
     hear({.rank = 0});
     EXPECT_TRUE(hear({.rank = 0, .port = 2, .host = 99}).empty()) << "it waits, and is refused later";
     EXPECT_EQ(plane.jobs.at(7).copies, (std::vector<Copy>{{0, 1}}));
+}
+
+TEST_F(P4AgentTest, ARankIsWhereItsLatestJoinCameFrom) {
+    const Worker damaged{.rank = 0, .mac = 99}, whole{.rank = 0};
+    expect_config(hear(damaged), damaged);
+    EXPECT_EQ(agent->book().jobs().at(7).members[0].mac[5], 99);
+    plane.done.clear();
+    expect_config(hear(whole), whole);
+    EXPECT_EQ(agent->book().jobs().at(7).members[0].mac[5], 10);
+    EXPECT_FALSE(plane.done.empty()) << "the switch is told, too";
 }
 
 TEST_F(P4AgentTest, LastLeaveEndsTheJob) {
