@@ -237,6 +237,7 @@ void Agent::apply(const Outcome &outcome) {
     for (const Message &message : outcome.messages) {
         inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
         header.slot = htonl(message.reason);
+        header.boot = message.again ? htons(maps_.settings().boot) : 0;
         send(message.to, htons(INAGG_PORT), header, message.join);
     }
     for (const std::string &note : outcome.notes)
@@ -545,7 +546,7 @@ void Agent::poll_activity() {
         if (std::exchange(last_work_[number], work) != work)
             book_.heard(number, Clock::now());
         if (std::exchange(last_joins_[number], stats.joins) != stats.joins)
-            book_.announced(number, Clock::now());
+            apply(book_.announced(number, Clock::now()));
     }
     apply(book_.expire(Clock::now()));
 }

@@ -339,6 +339,8 @@ inagg_reason JobBook::ended_for(const inagg_event &event) const {
     const inagg_member &member = job->second.members[event.rank];
     if (member.flags & INAGG_MEMBER_STATIC || member.nonce == event.join.nonce)
         return INAGG_R_NONE;
+    if (inagg_job_excludes(&job->second.record, event.rank))
+        return event.join.flags & INAGG_JOIN_RENEW ? INAGG_R_EXCLUDED : INAGG_R_NONE;
     if (event.generation != job->second.record.generation)
         return INAGG_R_REPLACED;
     return event.join.flags & INAGG_JOIN_RENEW ? INAGG_R_NONE : INAGG_R_JOB;
@@ -406,10 +408,10 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
     auto job = jobs_.find(event.job);
     if (job != jobs_.end()) {
         const inagg_member &member = job->second.members[event.rank];
+        if (std::optional<Outcome> again = joins_again(job->second, event, now))
+            return *again;
         if (has_joined(member) && !same_place(member, event) && !idle(job->second, now))
             return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
-        if (has_joined(member) && member.nonce == event.join.nonce && same_place(member, event))
-            return is_at(member, event) ? ignored("has joined already") : seat(job->second, event, {.detail = "moved"}, now);
     }
     const bool spread = job != jobs_.end() && is_spread(job->second.record.algorithm);
     if (spread || (job == jobs_.end() && needs_no_root(event.join.algorithm))) {
@@ -751,17 +753,24 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
     return seat(job, event, {}, now);
 }
 
+// A member's own JOIN, perhaps from where it is now; nothing: it is another's. What a member is refused ends it.
+std::optional<Outcome> JobBook::joins_again(JobState &job, const inagg_event &event, Time now) {
+    const inagg_member &member = job.members[event.rank];
+    if (!has_joined(member) || member.nonce != event.join.nonce || Address::of(member) != sender_of(event))
+        return std::nullopt;
+    if (is_at(member, event))
+        return ignored("has joined already");
+    if (!(member.flags & INAGG_MEMBER_RESERVED) || member.ifindex == event.ifindex)
+        return seat(job, event, {.detail = "moved"}, now);
+    constexpr const char *why = "rank is configured for another port";
+    return event.hdr.boot ? ignored(why) : refused(INAGG_R_PORT, why);
+}
+
 // Somebody is this rank already.
 Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
     inagg_member &member = job.members[event.rank];
-    bool same_address = Address::of(member) == sender_of(event);
-    if (member.nonce == event.join.nonce && same_address) {
-        if (is_at(member, event))
-            return ignored("has joined already");
-        if (member.flags & INAGG_MEMBER_RESERVED && member.ifindex != event.ifindex)
-            return refused(INAGG_R_PORT, "rank is configured for another port");
-        return seat(job, event, {.detail = "moved"}, now);
-    }
+    if (std::optional<Outcome> again = joins_again(job, event, now))
+        return *again;
     if (same_place(member, event) && member.nonce != event.join.nonce) {
         if (event.join.flags & INAGG_JOIN_RENEW && event.generation == job.record.generation)
             return come(job, event, INAGG_R_NONE, now);
@@ -1173,9 +1182,19 @@ void JobBook::heard(uint16_t number, Time now) {
         job->second.heard = now;
 }
 
-void JobBook::announced(uint16_t number, Time now) {
-    if (auto job = jobs_.find(number); job != jobs_.end())
-        job->second.announced = now;
+// The parents of a spread job are told anyway, and those of one that moves do not know it yet.
+Outcome JobBook::announced(uint16_t number, Time now) {
+    Outcome outcome{.verdict = Verdict::asked};
+    const auto found = jobs_.find(number);
+    if (found == jobs_.end())
+        return outcome;
+    JobState &job = found->second;
+    job.announced = now;
+    if (policy_.has_parent() && !is_spread(job.record.algorithm) && !is_moving(number, job))
+        for (uint16_t rank = 0; rank < job.record.size && outcome.messages.empty(); rank++)
+            if (has_joined(job.members[rank]))
+                outcome.messages.push_back(join_again(number, job, rank));
+    return outcome;
 }
 
 JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers stragglers, Outcome &outcome, Time now,

@@ -129,6 +129,7 @@ struct Message {
     uint16_t job, rank, generation;
     inagg_reason reason; // of a REFUSED
     inagg_join join;
+    bool again = false; // a JOIN for a rank that has joined
 };
 
 // What the agent has to do about an event, in this order.
@@ -226,8 +227,8 @@ public:
     Outcome forget_returning(Time now);
     // Packets for the job have been counted.
     void heard(uint16_t number, Time now);
-    // A switch below has asked for the job's configuration, which it has.
-    void announced(uint16_t number, Time now);
+    // Ranks, or switches below, have asked for the job's configuration, which they have: do those above know them still?
+    Outcome announced(uint16_t number, Time now);
 
     Policy &policy() { return policy_; }
     const Policy &policy() const { return policy_; }
@@ -244,6 +245,7 @@ private:
 
     static Outcome reserve_again(uint16_t number, JobState &job, const Members &members);
     inagg_reason ended_for(const inagg_event &event) const;
+    std::optional<Outcome> joins_again(JobState &job, const inagg_event &event, Time now);
     std::optional<Outcome> unfit(const inagg_event &event) const;
     uint16_t most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const;
     uint8_t flags_of(uint8_t algorithm, bool checked) const;
@@ -264,6 +266,7 @@ private:
     void leave_root(uint16_t number, const Neighbour &root, Outcome &outcome) const;
     Message adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to,
                      uint16_t position) const;
+    Message join_again(uint16_t number, const JobState &job, uint16_t rank) const;
     std::optional<Time> in_trouble(uint16_t number, const JobState &job, Time now) const;
     void tend_below(uint16_t number, JobState &job, Outcome &outcome, Time now);
     Outcome told_where(const inagg_event &event, Time now);

@@ -138,17 +138,27 @@ void JobBook::ask_for_adoption(uint16_t number, const JobState &job, Outcome &ou
 // The JOIN that makes a job known to a parent that has not set it up.
 Message JobBook::adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to,
                           uint16_t position) const {
+    Message message = join_again(number, job, rank);
+    message.to = to.address;
+    message.join.flags = moved_flags(job.record);
+    message.join.position = htobe16(position);
+    message.join.slots = htobe32(job.record.slots);
+    message.join.control_slots = htobe32(job.record.control_slots);
+    message.again = false;
+    return message;
+}
+
+// The JOIN of a rank that has joined, to the job's parent, which tells whether it has it still.
+Message JobBook::join_again(uint16_t number, const JobState &job, uint16_t rank) const {
     inagg_join join{};
     join.nonce = job.members[rank].nonce;
     join.size = htobe16(job.record.size);
     join.elements = htobe16(job.record.elements);
     join.receive_port = htobe16(INAGG_PORT);
     join.algorithm = job.record.algorithm;
-    join.flags = moved_flags(job.record);
-    join.position = htobe16(position);
-    join.slots = htobe32(job.record.slots);
-    join.control_slots = htobe32(job.record.control_slots);
-    return {to.address, INAGG_JOIN, number, rank, job.record.generation, INAGG_R_NONE, join};
+    join.flags = INAGG_JOIN_TREE;
+    join.position = htobe16(position_of(number));
+    return {parent_of(number).address, INAGG_JOIN, number, rank, job.record.generation, INAGG_R_NONE, join, true};
 }
 
 // If it still has the ranks that are here, or have asked to be, it is told that they go on elsewhere, and where.

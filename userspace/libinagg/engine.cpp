@@ -73,7 +73,9 @@ void Engine::extend(Stream stream, uint32_t limit) {
     StreamState &s = streams_[static_cast<int>(stream)];
     now_ = monotonic_ns();
     const uint32_t from = s.worker.limit;
-    if (std::ranges::none_of(s.slots, [](const inagg_wslot &slot) { return slot.state == INAGG_WSLOT_SENT; }))
+    if (std::ranges::none_of(streams_, is_waiting))
+        waiting_since_ = now_;
+    if (!is_waiting(s))
         inagg_worker_restart(&s.worker);
     s.worker.limit = limit;
     if (controlled(s))
@@ -103,11 +105,14 @@ bool Engine::progress(std::chrono::nanoseconds wait) {
     return finished || packets_ != before;
 }
 
-// No timer brings the blocks that a leader completes.
+bool Engine::is_waiting(const StreamState &s) {
+    return std::ranges::any_of(s.slots, [](const inagg_wslot &slot) { return slot.state == INAGG_WSLOT_SENT; });
+}
+
 bool Engine::stuck() const {
-    const auto waits = [this](const StreamState &s) { return leader_ || s.earliest_due != UINT64_MAX; };
     const auto is_stuck = [this](const StreamState &s) { return inagg_worker_stuck(&s.worker, now_); };
-    return std::ranges::any_of(streams_, waits) && std::ranges::all_of(streams_, is_stuck);
+    return now_ >= waiting_since_ + INAGG_RTO_CEILING_NS && std::ranges::all_of(streams_, is_stuck) &&
+           std::ranges::any_of(streams_, is_waiting);
 }
 
 bool Engine::renew() {

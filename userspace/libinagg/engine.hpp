@@ -100,6 +100,7 @@ private:
     void detect_overtaken(StreamState &s);
     bool receive(std::chrono::nanoseconds wait);
     uint64_t earliest_due() const;
+    static bool is_waiting(const StreamState &s); // for a block's result
     bool stuck() const;
     void run_timers();
     void run_timers(StreamState &s);
@@ -133,6 +134,7 @@ private:
     Membership membership_;
     BlockClient &client_;
     uint64_t now_ = 0;
+    uint64_t waiting_since_ = 0; // when it last began to
     bool congested_ = false; // the packet that is handled met a long queue
     inagg_boots boots_;
     std::array<StreamState, stream_count> streams_;

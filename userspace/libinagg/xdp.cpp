@@ -139,8 +139,10 @@ private:
     void send_probe();
     bool set_alarm(const Ring &ring);
     void sleep(std::chrono::nanoseconds wait);
+    bool is_waiting() const;
     bool stuck(uint64_t now) const;
     void check_socket();
+    void hear();
     void packet(std::span<const std::byte> payload, bool congested) noexcept override;
 
     std::unique_ptr<XdpDevice> device_;
@@ -164,6 +166,7 @@ private:
     bool rebooted_ = false; // of this round of serve()
     uint64_t earliest_due_ = UINT64_MAX;
     uint64_t socket_checked_ns_ = 0;
+    uint64_t waiting_since_ = 0; // for the result of a block
     std::optional<Error> ended_; // by a REFUSED
 };
 
@@ -257,6 +260,7 @@ void XdpTransport::prove_path() {
                 return;
             std::this_thread::sleep_for(200us);
         }
+        hear();
     }
     throw Error(INAGG_ESYSTEM,
                 "device {}: the switch does not answer frames sent by XDP; if this is a veth, its other end needs "
@@ -497,10 +501,13 @@ void XdpTransport::sleep(std::chrono::nanoseconds wait) {
         ring_buffer__consume(doorbell_.get());
 }
 
+bool XdpTransport::is_waiting() const {
+    return std::ranges::any_of(rings_, [](const Ring &ring) { return ring.tail != ring.wanted; });
+}
+
 bool XdpTransport::stuck(uint64_t now) const {
-    const auto waits = [](const Ring &ring) { return ring.tail != ring.loaded; };
     const auto is_stuck = [&](const Ring &ring) { return inagg_worker_stuck(&state(ring).worker, now); };
-    return std::ranges::any_of(rings_, waits) && std::ranges::all_of(rings_, is_stuck);
+    return is_waiting() && now >= waiting_since_ + INAGG_RTO_CEILING_NS && std::ranges::all_of(rings_, is_stuck);
 }
 
 // The kernel's socket gets what is not a block: REFUSED, repeated CONFIGs. Who hears that the switch has lost the job asks.
@@ -509,10 +516,14 @@ void XdpTransport::check_socket() {
     if (now - socket_checked_ns_ < socket_check_ns)
         return;
     socket_checked_ns_ = now;
-    io_->receive(*this, 0ns);
+    hear();
     if (stuck(now))
         inagg_membership_doubt(&membership_, now);
     say_present(*io_, membership_, now);
+}
+
+void XdpTransport::hear() {
+    out_->receive(*this, 0ns);
     if (ended_)
         throw *ended_;
 }
@@ -537,6 +548,8 @@ void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
 
 void XdpTransport::extend(Stream stream, uint32_t limit) {
     Ring &ring = rings_[static_cast<int>(stream)];
+    if (!is_waiting())
+        waiting_since_ = monotonic_ns();
     if (ring.tail == ring.wanted)
         inagg_worker_restart(&state(ring).worker);
     ring.wanted = limit;

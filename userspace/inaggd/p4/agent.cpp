@@ -190,7 +190,6 @@ void P4Agent::configure(const inagg_event &event) {
         counts.drops[be16toh(event.join.size) != record.size ? INAGG_R_SIZE : INAGG_R_MTU]++;
         return;
     }
-    book_.announced(event.job, Clock::now());
     if (!ranks)
         return;
     inagg_hdr header = own_header(INAGG_CONFIG, event.job, event.rank, record.generation);
@@ -224,6 +223,7 @@ void P4Agent::tell(const Displaced &gone) {
 void P4Agent::send_on(const Message &message) {
     inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
     header.slot = htonl(message.reason);
+    header.boot = message.again ? htons(around_.settings.boot) : 0;
     std::set<Neighbour> others = book_.policy().children;
     others.insert(book_.policy().parents.begin(), book_.policy().parents.end());
     for (const Neighbour &other : others) {
@@ -275,6 +275,7 @@ void P4Agent::apply_remove(const Outcome::Change &change) {
     driver_.remove_job(change.job);
     running_.erase(change.job);
     last_packets_.erase(change.job);
+    last_joins_.erase(change.job);
     const inagg::LogFields about{{"job", change.job}};
     spdlog::info("job {}: removed", change.job);
 }
@@ -395,10 +396,13 @@ std::chrono::milliseconds P4Agent::tend_interval() const {
 
 void P4Agent::poll_activity() {
     const std::vector<inagg_stats> stats = all_stats();
-    for (const auto &[number, job] : book_.jobs())
-        if (const uint64_t packets = stats[job.record.index].packets;
-            std::exchange(last_packets_[number], packets) != packets)
+    for (const auto &[number, job] : book_.jobs()) {
+        const inagg_stats &seen = stats[job.record.index];
+        if (std::exchange(last_packets_[number], seen.packets) != seen.packets)
             book_.heard(number, Clock::now());
+        if (std::exchange(last_joins_[number], seen.joins) != seen.joins)
+            apply(book_.announced(number, Clock::now()));
+    }
     apply(book_.expire(Clock::now()));
 }
 

@@ -122,7 +122,7 @@ private:
     std::set<uint16_t> running_;                  // jobs that are in the tables
     std::map<Mac, uint16_t> stations_;            // likewise
     std::map<Neighbour, Mac> switches_;           // above and below, as they were last heard
-    std::map<uint16_t, uint64_t> last_packets_;   // by job
+    std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
     std::vector<inagg_stats> counted_;            // here, beside what the switch counts: rows as there
 };
 

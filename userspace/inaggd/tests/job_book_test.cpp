@@ -71,6 +71,13 @@ protected:
     Time now = Time{} + 1h;
 
     Outcome join(const Worker &w) { return book.join(w.event(), now); }
+    // As it repeats its JOIN once it has joined, in that generation.
+    Outcome join_again(const Worker &w, uint16_t of, uint8_t flags = 0) {
+        inagg_event event = w.event(INAGG_JOIN, of);
+        event.hdr.boot = htons(9); // as CONFIG told it
+        event.join.flags |= flags;
+        return book.join(event, now);
+    }
     Outcome leave(const Worker &w) { return book.leave(w.event(INAGG_LEAVE, generation(w.job)), now); }
     uint16_t generation(uint16_t job = 7) const { return book.jobs().at(job).record.generation; }
     const JobState &job(uint16_t number = 7) const { return book.jobs().at(number); }
@@ -409,27 +416,22 @@ TEST_F(Book, LastLeaveRemovesTheJob) {
 
 TEST_F(Book, WhoMissedTheEndIsToldWhenItAsks) {
     join_all(2);
-    const auto asks = [&](const Worker &w, uint16_t of) {
-        inagg_event event = w.event(INAGG_JOIN, of);
-        event.hdr.boot = htons(9); // as CONFIG told it
-        return book.join(event, now);
-    };
     const uint16_t first = generation();
-    expect_ignored(asks(Worker::of(0), first));
-    expect_ignored(asks(Worker::of(1), first));
+    expect_ignored(join_again(Worker::of(0), first));
+    expect_ignored(join_again(Worker::of(1), first));
     expect_done(join(Worker::of(0).again(50)));
     const uint16_t second = generation();
-    expect_refused(asks(Worker::of(1), first), INAGG_R_REPLACED);
-    expect_refused(asks(Worker::of(0), first), INAGG_R_REPLACED);
+    expect_refused(join_again(Worker::of(1), first), INAGG_R_REPLACED);
+    expect_refused(join_again(Worker::of(0), first), INAGG_R_REPLACED);
     EXPECT_EQ(generation(), second) << "it is no new run of rank 0";
     EXPECT_EQ(joined_count(job().members), 1u);
     expect_done(join(Worker::of(1).again(51)));
-    expect_refused(asks(Worker::of(1), first), INAGG_R_REPLACED);
+    expect_refused(join_again(Worker::of(1), first), INAGG_R_REPLACED);
     leave(Worker::of(1).again(51));
-    expect_refused(asks(Worker::of(1).again(51), second), INAGG_R_JOB);
+    expect_refused(join_again(Worker::of(1).again(51), second), INAGG_R_JOB);
     leave(Worker::of(0).again(50));
     EXPECT_FALSE(has(7));
-    expect_refused(asks(Worker::of(0).again(50), second), INAGG_R_JOB);
+    expect_refused(join_again(Worker::of(0).again(50), second), INAGG_R_JOB);
     EXPECT_FALSE(has(7));
 }
 
@@ -544,6 +546,9 @@ TEST_F(Book, ConfiguredMembersAreHeldToPortAndAddress) {
     other.host = 12;
     expect_refused(join(other), INAGG_R_ADDRESS);
     join_all(2);
+    other = Worker::of(0);
+    other.port = 101;
+    expect_ignored(join_again(other, generation())); // it is a member: to be refused would end it
     expect_done(leave(Worker::of(0)));
     expect_done(leave(Worker::of(1)));
     EXPECT_EQ(job().members[0].ifindex, 100u) << "still configured";
@@ -849,19 +854,14 @@ TEST_F(Book, WhoMissedThatTheNextGenerationHasBegunIsNotTakenForANewRun) {
     join_watched();
     book.exclude(7, 1 << 2, now);
     const uint16_t first = generation();
-    const auto asks = [&](Worker w, uint16_t of, uint8_t flags) {
-        inagg_event event = w.event(INAGG_JOIN, of);
-        event.hdr.boot = htons(9);
-        event.join.flags |= flags;
-        return book.join(event, now);
-    };
-    expect_put_off(asks(watched(0).again(2000), first, INAGG_JOIN_RENEW));
-    expect_done(asks(watched(1).again(2001), first, INAGG_JOIN_RENEW));
+    expect_put_off(join_again(watched(0).again(2000), first, INAGG_JOIN_RENEW));
+    expect_done(join_again(watched(1).again(2001), first, INAGG_JOIN_RENEW));
     EXPECT_EQ(generation(), static_cast<uint16_t>(first + 1));
-    expect_ignored(asks(watched(0).again(2000), first, INAGG_JOIN_RENEW));
-    expect_refused(asks(watched(0), first, 0), INAGG_R_REPLACED); // under its old name
-    expect_refused(asks(watched(0).again(7), first, INAGG_JOIN_RENEW), INAGG_R_REPLACED); // of a run that has ended
-    expect_refused(asks(watched(2), first, 0), INAGG_R_EXCLUDED);
+    expect_ignored(join_again(watched(0).again(2000), first, INAGG_JOIN_RENEW));
+    expect_refused(join_again(watched(0), first), INAGG_R_REPLACED); // under its old name
+    expect_refused(join_again(watched(0).again(7), first, INAGG_JOIN_RENEW), INAGG_R_REPLACED); // of a run that has ended
+    expect_refused(join_again(watched(2), first), INAGG_R_EXCLUDED);
+    expect_refused(join_again(watched(2).again(2002), first, INAGG_JOIN_RENEW), INAGG_R_EXCLUDED);
     EXPECT_EQ(generation(), static_cast<uint16_t>(first + 1));
 }
 
@@ -951,6 +951,16 @@ TEST_F(Root, NamesTheRanksBehindASwitchOnceAllHaveJoined) {
     EXPECT_FALSE(is_represented(job(), 0));
     EXPECT_TRUE(is_represented(job(), 2));
     EXPECT_FALSE(is_represented(job(), 3));
+}
+
+TEST_F(Root, ASwitchIsToldThatARunHasEndedWhenItAsks) {
+    expect_done(join(behind(0, 2, 129)));
+    expect_done(join(behind(1, 2, 130)));
+    const uint16_t first = generation();
+    expect_ignored(join_again(behind(1, 2, 130), first));
+    expect_done(join(behind(0, 2, 129).again(50)));
+    expect_refused(join_again(behind(1, 2, 130), first), INAGG_R_REPLACED);
+    EXPECT_EQ(joined_count(job().members), 1u);
 }
 
 TEST_F(Root, OnlyItsChildrenMayJoinForOthers) {
@@ -1089,6 +1099,37 @@ TEST_F(Leaf, OnePortCannotFillTheTreeWithJobsThatWaitForRanks) {
         expect_done(configure(w, 500, 7)); // it waits no more
     }
     expect_asked(ask(3, 0, 100));
+}
+
+TEST_F(Leaf, WhoseRanksAskAsksItsParent) {
+    const Worker zero = Worker::of(0, 1);
+    EXPECT_TRUE(book.announced(7, now).messages.empty());
+    expect_asked(join(zero));
+    expect_done(configure(zero, 500, 1));
+    const Outcome outcome = book.announced(7, now);
+    ASSERT_EQ(outcome.messages.size(), 1u);
+    const Message &message = outcome.messages[0];
+    EXPECT_TRUE(message.again) << "the parent must not take it for a new run";
+    EXPECT_EQ(message.to, *Address::parse("10.77.0.1"));
+    EXPECT_EQ(message.type, INAGG_JOIN);
+    EXPECT_EQ(message.generation, 500);
+    EXPECT_EQ(message.join.nonce, zero.nonce);
+    EXPECT_EQ(message.join.flags, INAGG_JOIN_TREE);
+    EXPECT_EQ(message.join.slots, 0u);
+    expect_ignored(configure(zero, 500, 1)); // it has it still
+    const Outcome ended = refuse(zero, 500, INAGG_R_REPLACED);
+    ASSERT_EQ(ended.displaced.size(), 1u);
+    EXPECT_EQ(ended.displaced[0].reason, INAGG_R_REPLACED);
+    EXPECT_FALSE(has(7));
+}
+
+TEST_F(Leaf, AMemberMayComeByAnotherPort) {
+    Worker zero = Worker::of(0, 1);
+    expect_asked(join(zero));
+    expect_done(configure(zero, 500, 1));
+    zero.port = 105;
+    expect_done(join_again(zero, 500));
+    EXPECT_EQ(job().members[0].ifindex, 105u);
 }
 
 TEST_F(Leaf, ARankIsWhereItsLatestJoinCameFrom) {

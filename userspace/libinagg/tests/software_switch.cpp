@@ -650,6 +650,13 @@ void SoftwareSwitch::join(const Packet &packet) {
         return refuse(packet, to, INAGG_R_POLICY);
     const uint16_t number = inagg_swap16(packet.header.job);
     const auto found = jobs_.find(number);
+    const uint64_t nonce = inagg_swap64(asked.nonce);
+    if (packet.header.boot && !(asked.flags & INAGG_JOIN_RENEW)) { // it had joined
+        if (found == jobs_.end())
+            return refuse(packet, to, INAGG_R_JOB);
+        if (rank >= found->second.record.size || found->second.members[rank].nonce != nonce)
+            return refuse(packet, to, INAGG_R_REPLACED);
+    }
     Job &job = found == jobs_.end() ? create(number, asked) : found->second;
     if (size != job.record.size)
         return refuse(packet, to, INAGG_R_SIZE);
@@ -659,9 +666,6 @@ void SoftwareSwitch::join(const Packet &packet) {
         return refuse(packet, to, INAGG_R_MTU);
     if (asked.algorithm != job.record.algorithm || !is_here(asked.algorithm))
         return refuse(packet, to, INAGG_R_ALGORITHM);
-    const uint64_t nonce = inagg_swap64(asked.nonce);
-    if (packet.header.boot && job.members[rank].nonce != nonce && !(asked.flags & INAGG_JOIN_RENEW))
-        return refuse(packet, to, INAGG_R_REPLACED); // it had joined
     if (is_put_off(job, packet, {nonce, to, false}, asked.flags))
         return;
     if (job.members[rank].nonce && job.members[rank].nonce != nonce)
