@@ -3,11 +3,12 @@
 
 import itertools
 import json
+import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass
 
-from netns import RUN_LIMIT, Run, netns
+from netns import HERE, RUN_LIMIT, Run, netns
 
 DTYPES = "int32,float32,float16,bfloat16"
 TRANSPORTS = ("udp", "afxdp", "xdp")
@@ -117,3 +118,13 @@ def assert_lossy(result):
     """Frames were lost, and packets were sent again because of it."""
     assert result.run.links["total"]["dropped"] + result.run.links["total"]["corrupted"] > 0
     assert result.counters["retransmissions"] + result.counters["requests"] > 0
+
+
+def miss_the_end(tmp_path, link, *options, environment=None):
+    """Rank 0 is started again while `link` of rank 1 or its switch is cut, until nobody says any more that the job was
+    restarted: rank 1 asks."""
+    run = netns(tmp_path, "--workers", 2, *options, "--cut", f"{link}@2s", "--mend", f"{link}@6s", "--", HERE / "miss-end", "2.2",
+                environment={"INAGG_TIMEOUT_MS": "60000", **(environment or {})})
+    assert run.status == 0
+    assert "refused REPLACED: the run has ended here" in run.error
+    assert re.search(r"^\[1\] .*restarted by another run", run.error, re.MULTILINE)

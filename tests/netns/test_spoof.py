@@ -3,7 +3,7 @@
 
 import pytest
 
-from allreduce import QUICK, allreduce, objects
+from allreduce import QUICK, allreduce, miss_the_end, objects
 from netns import HERE, PYTHON, netns
 
 KEY, OTHER = "00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100"
@@ -46,6 +46,11 @@ def test_ranks_with_the_key_join(tmp_path, algorithm, transport, more):
         options += ("--root-arg", "--key-file", "--root-arg", tmp_path / "join.key")
     allreduce(tmp_path, 4, *SIZES, *QUICK, "-d", "float32", algorithm=algorithm, transport=transport, environment=RANKS,
               options=options, **more)
+
+
+@pytest.mark.parametrize("topology, link", [("star", "host1"), ("two-level", "leaf1/uplink")])
+def test_who_missed_the_end_is_told_with_a_proof(tmp_path, topology, link):
+    miss_the_end(tmp_path, link, "--topology", topology, *agents(tmp_path), environment=RANKS)
 
 
 def test_ranks_with_the_key_join_where_all_spines_know_the_job(tmp_path):
