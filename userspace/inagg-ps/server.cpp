@@ -422,9 +422,12 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
         return configure(*job, packet, body);
     const inagg_event event = event_of(packet.header, body, packet.from);
     const auto objection = gate_.objection(event, packet.now);
-    const bool proven = !objection && gate_.key(number);
-    if (!proven && !(limits_of(packet.from).joins.take(packet.now) && in_all_.joins.take(packet.now)))
+    const bool has_key = gate_.key(number) && (!objection || objection->reason == INAGG_R_CHALLENGE);
+    const bool proven = has_key && !objection; // else it may be a copy
+    if (!proven && !limits_of(packet.from).joins.take(packet.now))
         return; // it asks again
+    if (!has_key && !in_all_.joins.take(packet.now))
+        return;
     const Outcome outcome = objection ? *objection : book_.join(event, packet.now);
     log_decision(event, packet.from, outcome);
     apply(outcome);

@@ -13,10 +13,14 @@
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <random>
 
@@ -88,7 +92,7 @@ protected:
         start({});
     }
 
-    void start(Policy policy, Indices indices = Indices::hashed) {
+    void start(Policy policy, Indices indices = Indices::hashed, const Keys &keys = {}) {
         policy.server = true;
         policy.job_slots = slots;
         policy.job_control = control_slots;
@@ -97,7 +101,7 @@ protected:
         policy.port_jobs = INAGG_MAX_JOBS;
         policy.children = {{Server::only_port, child().address}};
         server = std::make_unique<Server>(
-            policy, boot, [] { return uint16_t{41}; }, mail, indices);
+            policy, boot, [] { return uint16_t{41}; }, mail, indices, keys);
     }
 
     void deliver(Packet packet, const Endpoint &from, bool congested = false) {
@@ -903,6 +907,29 @@ TEST_F(ServerTest, StrangersGetFewAnswers) {
         answers += !mail.take().empty();
     }
     EXPECT_GE(answers, 6);
+}
+
+TEST_F(ServerTest, WhoKnowsTheKeyIsNotHeldUpByWhoDoesNot) {
+    const std::string path = testing::TempDir() + "server-key-" + std::to_string(getpid());
+    std::ofstream(path) << "7 000102030405060708090a0b0c0d0e0f\n";
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+    Keys keys;
+    keys.read(path);
+    std::filesystem::remove(path);
+    start({}, Indices::hashed, keys);
+    for (int i = 0; i < 40000; i++) // more than it looks at
+        deliver(join_packet(0, 1, 0, 9), endpoint(static_cast<uint8_t>(20 + i % 200)));
+    mail.take();
+    const inagg_mac_key key = *keys.find(7);
+    int challenged = 0;
+    for (uint8_t host = 221; host < 251; host++) {
+        Packet p = join_packet(0, 1);
+        inagg_hdr_prove(&p.header, p.body.data(), &key);
+        deliver(p, endpoint(host));
+        for (const Sent &sent : mail.take())
+            challenged += inagg_swap32(sent.header.slot) == INAGG_R_CHALLENGE;
+    }
+    EXPECT_EQ(challenged, 30);
 }
 
 TEST_F(ServerTest, RemovesJobsWhoseRanksDoNotCome) {

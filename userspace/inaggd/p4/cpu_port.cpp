@@ -58,9 +58,10 @@ void CpuPort::send(std::span<const uint8_t> frame) const {
 }
 
 void CpuPort::read(const std::function<void(std::span<const uint8_t>)> &seen) const {
+    constexpr int most = 256; // frames; then signals and the control socket have their turn, however many there are
     uint8_t frame[4096];
     ssize_t bytes;
-    while ((bytes = recv(fd_.get(), frame, sizeof frame, 0)) > 0)
+    for (int i = 0; i < most && (bytes = recv(fd_.get(), frame, sizeof frame, 0)) > 0; i++)
         seen(std::span(frame, static_cast<size_t>(bytes)));
 }
 

@@ -18,7 +18,7 @@ public:
     explicit CpuPort(const std::string &interface);
     int fd() const { return fd_.get(); }
     void send(std::span<const uint8_t> frame) const;
-    // What the switch has sent up since; nothing else is seen.
+    // Some of what the switch has sent up since; nothing else is seen.
     void read(const std::function<void(std::span<const uint8_t> frame)> &seen) const;
 
 private:
