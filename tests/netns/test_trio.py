@@ -3,7 +3,8 @@
 
 import pytest
 
-from allreduce import DTYPES, QUICK, allreduce, assert_lossy
+from allreduce import DTYPES, QUICK, allreduce, assert_lossy, objects
+from netns import netns
 
 SIZES = ("-b", "4K", "-e", "1M", "-f", 16)
 BAD_LINKS = ("--loss", 0.01, "--dup", 0.05, "--reorder", 0.1)
@@ -66,3 +67,13 @@ def test_sweeps_without_an_agent(tmp_path):
                   options=("--expiry", "5ms", "--also-in-switch", sweep))
     before, after = (int(line.split()[1]) for line in result.run.lines("switch") if line.startswith("  expired"))
     assert after > before
+
+
+def test_a_short_lived_job_does_not_age_the_blocks_of_another(tmp_path):
+    """Blocks age by sweeps, so these do not become rarer when the job that they were so frequent for has gone."""
+    perf, status = "inagg-perf allreduce -b 4K -e 4K -w 0", "inaggctl --json status"
+    script = (f"INAGG_EXPIRY=1s {perf} -n 1000000 & sleep $((1 + INAGG_RANK)); {status}; INAGG_JOB=2 INAGG_EXPIRY=10ms {perf} -n 2; sleep 0.5; {status}; "
+              f"test $INAGG_RANK = 1 || {{ inaggctl job del 1; {status}; }}; wait")
+    run = netns(tmp_path, "--workers", 2, "--algorithm", "trio", "--", "sh", "-c", script)
+    periods = [value["sweeps"]["period_us"] for value in objects("\n".join(run.lines(0)) + "\n") if "sweeps" in value]
+    assert periods == [250000, 2500, 0]

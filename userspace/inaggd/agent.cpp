@@ -479,19 +479,22 @@ void Agent::say_to(const Address &to, uint16_t port, const Words &words) {
         spdlog::debug("to {}: {}", to.text(), system_text(errno));
 }
 
-// As often as the jobs that there are now need it.
+// As often as the jobs that there are now need it. But ages of blocks are counted in sweeps: these must not become rarer while
+// blocks may wait, or somebody's short-lived job would let others' blocks expire too soon.
 SweepPlan Agent::planned_sweeps() const {
     std::vector<uint32_t> expiries;
     for (const auto &[number, job] : book_.jobs())
         expiries.push_back(has_records(job.record) && !job.stragglers.expiry_us ? forgetting_us : job.stragglers.expiry_us);
-    return plan_sweeps(expiries, sweeping_.sweepers, sweeping_.per_expiry);
+    const SweepPlan plan = plan_sweeps(expiries, sweeping_.sweepers, sweeping_.per_expiry, maps_.bucket_count());
+    const SweepPlan &now = sweeper_.plan();
+    return plan.sweepers && now.sweepers && plan.period > now.period ? now : plan;
 }
 
 void Agent::sweep(const SweepPlan &plan) {
-    sweeper_.sweep(plan);
-    for (const auto &[number, job] : book_.jobs())
+    for (const auto &[number, job] : book_.jobs()) // before the sweeps become more frequent
         if (has_records(job.record))
             maps_.put_policy(job.record.index, policy_of(number, job, plan));
+    sweeper_.sweep(plan);
 }
 
 void Agent::add_job(const JobSpec &spec) {

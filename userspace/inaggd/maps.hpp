@@ -46,6 +46,7 @@ public:
     void set_settings(const inagg_switch_settings &settings) const;
     uint32_t slot_count() const { return slot_count_; }
     uint32_t floor_count() const { return floor_count_; }
+    uint32_t bucket_count() const { return bucket_count_; }
 
     std::map<uint16_t, inagg_job> jobs() const;
     void put_job(uint16_t number, const inagg_job &job) const;

@@ -61,7 +61,7 @@ void serve(const Options &o, const sigset_t &ends) {
     for (const auto &[index, row] : jobs)
         expiries.push_back(row.policy.expiry_us);
     Sweeper sweeper(o.bpffs, mac_of(o.port));
-    const SweepPlan plan = plan_sweeps(expiries, o.sweepers, o.per_expiry);
+    const SweepPlan plan = plan_sweeps(expiries, o.sweepers, o.per_expiry, maps.bucket_count());
     for (auto &[index, row] : jobs) {
         row.policy.expiry_sweeps = expiry_in_sweeps(row.policy.expiry_us, plan);
         maps.put_policy(index, row);

@@ -20,6 +20,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, some percent of a CPU
+// A visit takes so long where all records of the bucket are live, and visits may take a quarter of a processor: whoever may
+// join could else have all of one by a short expiry.
+constexpr auto bucket_visit = 200ns;
+constexpr int share_of_processor = 4;
 constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
 constexpr auto pause = 50us;       // after each: what has no real-time priority runs, and more expires
 constexpr int most_attempts = 100; // to start the timers
@@ -45,14 +49,15 @@ uint32_t with_uncounted(uint32_t blocks) { return blocks + blocks / 8 + 1; }
 
 } // namespace
 
-SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry) {
+SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry, uint32_t buckets) {
     uint32_t shortest = 0;
     for (uint32_t expiry : expiries)
         if (expiry && (!shortest || expiry < shortest))
             shortest = expiry;
     if (!shortest)
         return {};
-    const std::chrono::nanoseconds period = std::chrono::nanoseconds(std::chrono::microseconds(shortest)) / per_expiry;
+    const std::chrono::nanoseconds least = buckets * bucket_visit * share_of_processor;
+    const std::chrono::nanoseconds period = std::max(std::chrono::nanoseconds(std::chrono::microseconds(shortest)) / per_expiry, least);
     const auto most = static_cast<uint32_t>(std::max<int64_t>(period / least_shift, 1));
     return {.sweepers = std::min(sweepers, most), .period = period};
 }

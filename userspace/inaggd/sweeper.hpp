@@ -27,8 +27,9 @@ struct SweepPlan {
 };
 
 // Sweeps for jobs with these expiries (microseconds; 0: none): `per_expiry` in the shortest one, by at most `sweepers`
-// timers. More of them spread the work better, but each run costs something, so a short period gets fewer.
-SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry);
+// timers. More of them spread the work better, but each run costs something, so a short period gets fewer; and so many
+// `buckets` are not swept more often than takes a quarter of a processor, so the shortest expiries last up to two periods.
+SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry, uint32_t buckets);
 // A job's expiry in such sweeps: at least one, 0 for none.
 uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan);
 

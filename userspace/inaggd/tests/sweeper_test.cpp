@@ -12,8 +12,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-SweepPlan plan(std::vector<uint32_t> expiries, uint32_t sweepers = 100, uint32_t per_expiry = 4) {
-    return plan_sweeps(expiries, sweepers, per_expiry);
+SweepPlan plan(std::vector<uint32_t> expiries, uint32_t sweepers = 100, uint32_t per_expiry = 4, uint32_t buckets = 1) {
+    return plan_sweeps(expiries, sweepers, per_expiry, buckets);
 }
 
 TEST(Sweeps, TheShortestExpirySetsThePace) {
@@ -27,6 +27,16 @@ TEST(Sweeps, ShortPeriodsHaveFewerTimers) {
     EXPECT_EQ(plan({4000}).sweepers, 20U);
     EXPECT_EQ(plan({100}).sweepers, 1U);
     EXPECT_EQ(plan({20000}, 7).sweepers, 7U);
+}
+
+TEST(Sweeps, ShortExpiriesDoNotTakeAProcessor) {
+    const SweepPlan thousand = plan({100}, 100, 4, 1024);
+    EXPECT_GE(thousand.period, 500us);
+    EXPECT_LE(thousand.period, 1ms);
+    EXPECT_EQ(expiry_in_sweeps(100, thousand), 1) << "as soon as it can be";
+    EXPECT_EQ(expiry_in_sweeps(1000, thousand), 2);
+    EXPECT_EQ(plan({100}, 100, 4, 4096).period, 4 * thousand.period);
+    EXPECT_EQ(plan({10000}, 100, 4, 1024), plan({10000})) << "these need no more";
 }
 
 TEST(Sweeps, ExpiriesCountWholeSweeps) {
