@@ -67,16 +67,14 @@ def test_a_rack_forgets_many_times(tmp_path):
 def test_restarted_server(tmp_path, topology, transport, complaint):
     """Its jobs are gone: calls end with an error that says so, long before their deadline."""
     run = netns(tmp_path, "--workers", 3, "--transport", transport, "--topology", topology, *server_options(tmp_path),
-                "--kill-inaggd", "3s", "--restart-inaggd", "3500ms", "--",  # on a busy machine joins take two
+                "--kill-inaggd", "3s", "--restart-inaggd", "3100ms", "--",  # on a busy machine joins take two; later ranks ask by themselves
                 "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
     assert run.status not in (0, 124)
     for rank in range(3):
         assert re.search(rf"\[{rank}\] .*{complaint}", run.error)
     lost = next(row for row in server_stats(tmp_path) if row["job"] is None)
-    if topology == "star":  # whether a block that nobody knows or the long silence has made them ask
-        assert lost["joins"] >= 3
-    else:
-        assert lost["reasons"]["JOB"] > 0
+    assert lost["reasons"]["JOB"] > 0
+    assert lost["joins"] >= 3 or topology != "star"
 
 
 def test_ended_server(tmp_path):

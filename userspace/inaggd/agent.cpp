@@ -234,12 +234,8 @@ void Agent::apply(const Outcome &outcome) {
         sweep(plan);
     for (const Displaced &gone : outcome.displaced)
         tell(gone);
-    for (const Message &message : outcome.messages) {
-        inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
-        header.slot = htonl(message.reason);
-        header.boot = message.again ? htons(maps_.settings().boot) : 0;
-        send(message.to, htons(INAGG_PORT), header, message.join);
-    }
+    for (const Message &message : outcome.messages)
+        send(message.to, htons(INAGG_PORT), header_of(message, maps_.settings().boot), message.join);
     for (const std::string &note : outcome.notes)
         spdlog::warn("{}", note);
     gate_.forget_gone(outcome, book_);

@@ -1193,7 +1193,7 @@ Outcome JobBook::announced(uint16_t number, Time now) {
     if (policy_.has_parent() && !is_spread(job.record.algorithm) && !is_moving(number, job))
         for (uint16_t rank = 0; rank < job.record.size && outcome.messages.empty(); rank++)
             if (has_joined(job.members[rank]))
-                outcome.messages.push_back(join_again(number, job, rank));
+                outcome.messages.push_back(repeated_join(number, job, rank));
     return outcome;
 }
 

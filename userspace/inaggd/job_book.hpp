@@ -266,7 +266,7 @@ private:
     void leave_root(uint16_t number, const Neighbour &root, Outcome &outcome) const;
     Message adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to,
                      uint16_t position) const;
-    Message join_again(uint16_t number, const JobState &job, uint16_t rank) const;
+    Message repeated_join(uint16_t number, const JobState &job, uint16_t rank) const;
     std::optional<Time> in_trouble(uint16_t number, const JobState &job, Time now) const;
     void tend_below(uint16_t number, JobState &job, Outcome &outcome, Time now);
     Outcome told_where(const inagg_event &event, Time now);

@@ -138,7 +138,7 @@ void JobBook::ask_for_adoption(uint16_t number, const JobState &job, Outcome &ou
 // The JOIN that makes a job known to a parent that has not set it up.
 Message JobBook::adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to,
                           uint16_t position) const {
-    Message message = join_again(number, job, rank);
+    Message message = repeated_join(number, job, rank);
     message.to = to.address;
     message.join.flags = moved_flags(job.record);
     message.join.position = htobe16(position);
@@ -149,7 +149,7 @@ Message JobBook::adoption(uint16_t number, const JobState &job, uint16_t rank, c
 }
 
 // The JOIN of a rank that has joined, to the job's parent, which tells whether it has it still.
-Message JobBook::join_again(uint16_t number, const JobState &job, uint16_t rank) const {
+Message JobBook::repeated_join(uint16_t number, const JobState &job, uint16_t rank) const {
     inagg_join join{};
     join.nonce = job.members[rank].nonce;
     join.size = htobe16(job.record.size);

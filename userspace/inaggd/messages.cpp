@@ -39,6 +39,13 @@ inagg_hdr header_of(inagg_type type, uint16_t job, uint16_t rank, uint16_t gener
     return header;
 }
 
+inagg_hdr header_of(const Message &message, uint16_t boot) {
+    inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
+    header.slot = htonl(message.reason);
+    header.boot = message.again ? htons(boot) : 0; // who asks for the first time knows none
+    return header;
+}
+
 inagg_join join_of(const inagg_member &member) {
     inagg_join join{};
     join.nonce = member.nonce;

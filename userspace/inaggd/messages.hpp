@@ -10,6 +10,8 @@ namespace inaggd {
 
 // In network byte order; all other fields are zero.
 inagg_hdr header_of(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation);
+// Of what goes to another switch; `boot` is the agent's own.
+inagg_hdr header_of(const Message &message, uint16_t boot);
 // Of what the rank is told: it knows itself by its nonce.
 inagg_join join_of(const inagg_member &member);
 void log_event(const inagg_event &event, const Outcome &outcome, const std::string &port);

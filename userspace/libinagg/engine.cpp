@@ -73,10 +73,11 @@ void Engine::extend(Stream stream, uint32_t limit) {
     StreamState &s = streams_[static_cast<int>(stream)];
     now_ = monotonic_ns();
     const uint32_t from = s.worker.limit;
-    if (std::ranges::none_of(streams_, is_waiting))
-        waiting_since_ = now_;
-    if (!is_waiting(s))
+    if (!is_waiting(s)) {
         inagg_worker_restart(&s.worker);
+        if (std::ranges::none_of(streams_, is_waiting))
+            waiting_since_ = now_;
+    }
     s.worker.limit = limit;
     if (controlled(s))
         return open_in_order(s);

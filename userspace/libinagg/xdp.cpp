@@ -548,10 +548,11 @@ void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
 
 void XdpTransport::extend(Stream stream, uint32_t limit) {
     Ring &ring = rings_[static_cast<int>(stream)];
-    if (!is_waiting())
-        waiting_since_ = monotonic_ns();
-    if (ring.tail == ring.wanted)
+    if (ring.tail == ring.wanted) {
         inagg_worker_restart(&state(ring).worker);
+        if (!is_waiting())
+            waiting_since_ = monotonic_ns();
+    }
     ring.wanted = limit;
     ring.ends.push_back(limit);
     fill(ring);

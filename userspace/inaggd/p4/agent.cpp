@@ -221,9 +221,7 @@ void P4Agent::tell(const Displaced &gone) {
 
 // A switch, or server, that has not been heard yet is found by its address.
 void P4Agent::send_on(const Message &message) {
-    inagg_hdr header = header_of(message.type, message.job, message.rank, message.generation);
-    header.slot = htonl(message.reason);
-    header.boot = message.again ? htons(around_.settings.boot) : 0;
+    const inagg_hdr header = header_of(message, around_.settings.boot);
     std::set<Neighbour> others = book_.policy().children;
     others.insert(book_.policy().parents.begin(), book_.policy().parents.end());
     for (const Neighbour &other : others) {
