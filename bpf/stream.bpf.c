@@ -188,11 +188,12 @@ static __always_inline int write_cell(struct xdp_md *ctx, struct inagg_cell *cel
 
 /*
  * Out where it came in.  veth does not wake the other end after XDP_TX unless that runs XDP itself, but
- * does after a redirection; XDP_TX is cheaper and known to more drivers.
+ * does after a redirection; XDP_TX is cheaper and known to more drivers.  Not ctx->ingress_ifindex: a veth with GRO
+ * runs the program a little longer than it keeps what that is read from.
  */
-static __always_inline int transmit(struct xdp_md *ctx)
+static __always_inline int transmit(void)
 {
-	return shared.redirect ? (int)bpf_redirect(ctx->ingress_ifindex, 0) : XDP_TX;
+	return shared.redirect ? (int)bpf_redirect(shared.redirect, 0) : XDP_TX;
 }
 
 static __always_inline void count(int action)
@@ -261,7 +262,7 @@ static __always_inline int send(struct xdp_md *ctx, const struct place *at, int 
 			return XDP_DROP;
 	}
 	count(action);
-	return transmit(ctx);
+	return transmit();
 }
 
 /* Is this from the switch, with the layout that our own frames have? */
@@ -465,7 +466,7 @@ static __always_inline int on_probe(struct xdp_md *ctx)
 	if (!cell || write_cell(ctx, cell, 0))
 		return XDP_DROP;
 	shared.probe = INAGG_PROBE_ANSWERED;
-	return transmit(ctx);
+	return transmit();
 }
 
 static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, __u32 block, __u64 contributors)

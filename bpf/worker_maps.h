@@ -104,7 +104,7 @@ struct inagg_stream_shared {
 	__u32	probe;		/* enum inagg_probe */
 	__u32	restore;	/* slot + 1 whose last result somebody waits for, if BPF had no room for it */
 	__u32	reserved2;
-	__u32	redirect;	/* send by redirection to the device instead of XDP_TX */
+	__u32	redirect;	/* device to send by redirection to; 0: XDP_TX */
 };
 
 #endif /* INAGG_WORKER_MAPS_H */

@@ -44,11 +44,13 @@ void Network::build_guest(const Switch &leaf, const std::string &bridge) {
     const Node &guest = guests_.back();
     const std::string port = fmt::format("guest{}", index);
     connect(leaf.space, port, guest.space, guest.device);
+    enable_gro(leaf.space, port);
     join_bridge(leaf.space, port, bridge);
     prepare_host(guest);
 }
 
 void Network::prepare_host(const Node &host) {
+    enable_gro(host.space, host.device);
     give_addresses(host);
     set_offloads(host.space);
     if (options_.impairments.ecn.count() > 0) {

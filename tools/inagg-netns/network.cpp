@@ -13,11 +13,6 @@
 namespace netns {
 namespace {
 
-// XDP may send to a veth only if its other end has GRO or an XDP program.
-void enable_gro(const Namespace &space, const std::string &device) {
-    run_checked(space, {"ethtool", "-K", device, "gro", "on"});
-}
-
 // Numbers that addresses end in: roots and servers have 1 to 8, hosts.cpp those from 10 and 200, other
 // switches count from 128.
 constexpr unsigned first_root = 1, first_switch = 128;
@@ -125,6 +120,7 @@ unsigned Network::add_bmv2(Node node, const std::string &name) {
     switches_.push_back({std::move(node), name, {}, {}});
     const Switch &added = switches_.back();
     connect(added.space, cpu_device, added.space, cpu_peer);
+    enable_gro(added.space, cpu_device);
     run_checked(added.space, {"ethtool", "-K", cpu_device, "tx", "off"});
     leave_to_bmv2(added.space, cpu_peer);
     give_addresses(added);
@@ -186,8 +182,11 @@ void Network::add_port(Switch &node, const std::string &port, const std::string 
     node.ports.push_back(port);
     if (is_bmv2(node)) {
         leave_to_bmv2(node.space, port);
-    } else {
-        join_bridge(node.space, port, bridge);
+        return;
+    }
+    join_bridge(node.space, port, bridge);
+    if (!runs_xdp(node)) {
+        enable_gro(node.space, port);
     }
 }
 
@@ -199,10 +198,10 @@ unsigned Network::add_server(unsigned tree, unsigned at) {
         {{.space = Namespace::create(), .number = first_root + tree, .device = "eth0"}, name, {}, {}});
     const Switch &added = switches_.back();
     link(switches_[at].space, name, added.space, added.device, name, between_switches());
-    join_bridge(switches_[at].space, name, "br0");
+    add_port(switches_[at], name, "br0");
+    enable_gro(added.space, added.device);
     give_addresses(added);
     set_offloads(added.space);
-    switches_[at].ports.push_back(name);
     return index;
 }
 
@@ -236,8 +235,6 @@ void Network::connect(const Namespace &here, const std::string &device, const Na
              fmt::format("link add {0} mtu {1} type veth peer name {2} mtu {1} netns {3}\nlink set {0} up\n",
                          device, options_.mtu, peer, there.path()));
     ip_batch(there, fmt::format("link set {} up\n", peer));
-    enable_gro(here, device);
-    enable_gro(there, peer);
 }
 
 // A link that may be bad, from `device` here to `peer` there; `name` is its own for --cut.
@@ -279,12 +276,21 @@ void Network::introduce_neighbours() {
     }
 }
 
-// The switch's own ports have its program.
+// XDP redirects to a veth only if its other end has GRO or an XDP program. A switch's port must not have both: a veth with GRO
+// goes on polling while its program is taken away, and that reads ctx->ingress_ifindex, which is gone already (a kernel bug; 6.12
+// stops there).
+void Network::enable_gro(const Namespace &space, const std::string &device) {
+    run_checked(space, {"ethtool", "-K", device, "gro", "on"});
+}
+
+// XDP_TX wants a program there.
 void Network::accept_xdp_tx(const Namespace &space, const std::string &device) {
-    if (pass_) {
-        const Inside inside(space);
-        pass_->attach(device);
+    if (!pass_) {
+        enable_gro(space, device);
+        return;
     }
+    const Inside inside(space);
+    pass_->attach(device);
 }
 
 } // namespace netns

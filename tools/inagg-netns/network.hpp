@@ -92,6 +92,8 @@ public:
     // The P4 switch, in the place of the root.
     bool is_bmv2(const Switch &node) const { return node.device == cpu_device; }
     bool is_server(const Switch &node) const { return options_.with_server() && node.is_root(); }
+    // On its ports, inaggd's programs.
+    bool runs_xdp(const Switch &node) const { return options_.with_switch() && !is_bmv2(node) && !is_server(node); }
     // Addresses for INAGG_SWITCH, with commas: of the host's switch, or of all servers if there is none.
     std::string switch_addresses(unsigned host) const;
     const Namespace &host_space(unsigned host) const { return hosts_[host].space; }
@@ -133,6 +135,7 @@ private:
     LinkQuality between_switches() const;
     void introduce_neighbours();
     void check_names() const;
+    static void enable_gro(const Namespace &space, const std::string &device);
     void accept_xdp_tx(const Namespace &space, const std::string &device);
     void connect(const Namespace &here, const std::string &device, const Namespace &there,
                  const std::string &peer);

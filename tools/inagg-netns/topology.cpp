@@ -49,15 +49,16 @@ void Network::build_plain_bridge() {
     between_.push_back(Namespace::create());
     build_bridge(between_[0], "rack0");
     connect(switches_[0].space, "p0", between_[0], "uplink");
-    join_bridge(switches_[0].space, "p0", "br0");
+    add_port(switches_[0], "p0", "br0");
     join_bridge(between_[0], "uplink", "rack0");
     accept_xdp_tx(between_[0], "uplink");
-    switches_[0].ports.push_back("p0");
     for (unsigned host = 0; host < options_.hosts(); ++host) {
         leaf_of_.push_back(0);
         const std::string port = fmt::format("w{}", host);
         build_host_behind(between_[0], port);
-        if (!links_) {
+        if (links_) {
+            enable_gro(between_[0], port);
+        } else {
             accept_xdp_tx(between_[0], port);
         }
         join_bridge(between_[0], port, "rack0");

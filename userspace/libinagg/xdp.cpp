@@ -251,7 +251,7 @@ void XdpTransport::prove_path() {
     std::memcpy(first.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
     first.bytes = 0;
     for (int i = 0; i < probes; i++) {
-        shared_word(shared_->redirect).store(i > 0);
+        shared_word(shared_->redirect).store(i > 0 ? device_->index() : 0);
         shared_word(shared_->probe).store(INAGG_PROBE_ASKED);
         send_probe();
         const uint64_t until = monotonic_ns() + std::chrono::nanoseconds(probe_wait).count();

@@ -46,6 +46,7 @@ public:
     FrameHeader frame_header(uint16_t port) const;
 
     const std::string &name() const { return name_; }
+    uint32_t index() const { return static_cast<uint32_t>(index_); }
     int family() const { return family_; }
     const std::array<uint8_t, 16> &switch_address() const { return remote_; }
     int streams() const { return streams_.get(); }
