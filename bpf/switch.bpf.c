@@ -93,8 +93,19 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 64 * 1024);
+	__uint(max_entries, INAGG_EVENTS_BYTES);
 } events SEC(".maps");
+
+/* By port: what of `events` it may fill, each event as INAGG_QUEUE_SHIFT bytes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, INAGG_MAX_ASKERS);
+	__type(key, __u32);
+	__type(value, struct inagg_queue);
+} asks SEC(".maps");
+
+/* Of that quota; 0: none. */
+const volatile __u32 ask_ns = 1000000000 / INAGG_ASKS_PER_SECOND;
 
 /* What the root program found out about a packet. */
 struct packet {
@@ -483,12 +494,28 @@ static __always_inline void write_policy(struct inagg_hdr *h, const struct inagg
 	h->count = bpf_htons(inagg_quorum_below(p->policy.quorum, inagg_count_ranks(job->all), inagg_count_ranks(ranks)));
 }
 
+/* All ports share the way to the agent: none may fill it. */
+static __always_inline int asks_too_much(__u32 port)
+{
+	struct inagg_queue all = { .unit_ns = ask_ns, .mark_ns = ask_ns * INAGG_ASKS_AT_ONCE };
+	struct inagg_queue *quota = bpf_map_lookup_elem(&asks, &port);
+
+	if (!quota) {
+		bpf_map_update_elem(&asks, &port, &all, BPF_NOEXIST);
+		quota = bpf_map_lookup_elem(&asks, &port);
+	}
+	return quota && !inagg_quota_admits(quota, 1 << INAGG_QUEUE_SHIFT, bpf_ktime_get_ns());
+}
+
 static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const struct datagram *d,
 				     const struct inagg_join *join)
 {
-	struct inagg_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct inagg_event *event;
 	__u32 family;
 
+	if (asks_too_much(ctx->ingress_ifindex))
+		return refuse(INAGG_STATS_NO_JOB, INAGG_R_RATE);
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_FULL);
 	family = family_of(data);

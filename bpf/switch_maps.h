@@ -34,6 +34,11 @@ struct inagg_switch_settings {
 	__u16	flags;		/* enum inagg_switch_flag */
 };
 
+#define INAGG_ASKS_PER_SECOND	4000	/* JOINs and LEAVEs of a port that agents look at */
+#define INAGG_ASKS_AT_ONCE	512	/* that the switch gives its agent */
+#define INAGG_EVENTS_BYTES	(1 << 20)	/* of several busy ports, and while the agent takes a second for something else */
+#define INAGG_MAX_ASKERS	1024	/* ports whose rate is known at a time */
+
 enum inagg_switch_flag {
 	INAGG_SWITCH_HAS_PARENT	= 1 << 0,	/* takes RESULT, WAIT, CONFIG and REFUSED; without, nobody may send them here */
 };

@@ -326,6 +326,21 @@ def test_records_are_swept_whatever_the_job_waits_for(hosts):
         until(lambda: not sweep_timers(), "nothing is swept for nobody")
 
 
+def test_a_port_that_asks_all_the_time_leaves_others_their_way_to_the_agent(hosts):
+    with Agent() as agent:
+        workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        agent.process.send_signal(signal.SIGSTOP)  # something else keeps it busy
+        stranger = Worker(hosts[2], 0, job=8)
+        end = time.monotonic() + 0.7
+        while time.monotonic() < end:
+            stranger.send("JOIN", payload=stranger.identity())
+        for worker in workers:
+            worker.leave()  # is said once
+        agent.process.send_signal(signal.SIGCONT)
+        until(lambda: 7 not in jobs(), "their LEAVE is heard")
+        assert drops("RATE", job=None) and not drops("FULL", job=None)
+
+
 def test_strangers_keep_no_job_alive(hosts):
     with Agent("--idle-timeout=2"):
         first = Worker(hosts[0], 0, size=1).join()

@@ -56,6 +56,7 @@ const std::map<std::string_view, const char *> advice = {
     {"FORMING", "earlier runs left jobs that were never complete: inaggctl job del, or wait for --join-timeout"},
     {"KEY", "give ranks and switch the same join key"},
     {"QUOTA", "the job sends more than inaggd --job-rate or --job-uplink-rate lets it"},
+    {"RATE", "a host behind one port joins or leaves thousands of times a second: others behind that port wait"},
 };
 
 struct Seen {

@@ -91,7 +91,7 @@ private:
     // How much is answered that nobody has proven to be of a rank, by the sender's address.
     struct Limits {
         inaggd::TokenBucket strangers{100, 100};
-        inaggd::TokenBucket joins{4000, 4000}; // as EventLimit
+        inaggd::TokenBucket joins{INAGG_ASKS_PER_SECOND, INAGG_ASKS_PER_SECOND}; // as EventLimit
     };
 
     void handle(const Packet &packet);

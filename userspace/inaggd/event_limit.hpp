@@ -3,6 +3,8 @@
 
 #include "token_bucket.hpp"
 
+#include <switch_maps.h>
+
 #include <cstdint>
 #include <map>
 
@@ -45,7 +47,7 @@ private:
     static constexpr Time::duration dearest = std::chrono::milliseconds(100);
 
     struct Port {
-        TokenBucket events{4000, 4000};
+        TokenBucket events{INAGG_ASKS_PER_SECOND, INAGG_ASKS_PER_SECOND};
         TokenBucket microseconds{250'000, 2'000'000};
     };
     std::map<uint32_t, Port> ports_;
