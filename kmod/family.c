@@ -507,7 +507,8 @@ static int wait_for_join(struct socket *sock, int flags)
 	if (!timeout)
 		return -EINPROGRESS;
 	release_sock(sk);
-	timeout = wait_event_interruptible_timeout(*sk_sleep(sk), sk->sk_state != TCP_SYN_SENT, timeout);
+	timeout = wait_event_interruptible_timeout(*sk_sleep(sk), smp_load_acquire(&sk->sk_state) != TCP_SYN_SENT,
+						   timeout);
 	lock_sock(sk);
 	if (inagg_sk(sk)->attempt != attempt)
 		return -ECONNRESET;	/* it ended, and another thread has begun the next */
@@ -559,7 +560,7 @@ static int inagg_connect(struct socket *sock, struct sockaddr_unsized *addr, int
 		return error;
 	lock_sock(sk);
 	if (isk->joined) {
-		error = sock->state == SS_CONNECTING && sk->sk_state == TCP_ESTABLISHED ? 0 : -EISCONN;
+		error = sock->state == SS_CONNECTING && smp_load_acquire(&sk->sk_state) == TCP_ESTABLISHED ? 0 : -EISCONN;
 	} else if (sk->sk_state == TCP_SYN_SENT) {
 		error = flags & O_NONBLOCK ? -EALREADY : wait_for_join(sock, flags);
 	} else if (sock->state == SS_CONNECTING && sk->sk_err) {
@@ -573,7 +574,7 @@ static int inagg_connect(struct socket *sock, struct sockaddr_unsized *addr, int
 			error = wait_for_join(sock, flags);
 		}
 	}
-	if (!error && sk->sk_state != TCP_ESTABLISHED) {
+	if (!error && smp_load_acquire(&sk->sk_state) != TCP_ESTABLISHED) {
 		error = sock_error(sk) ?: -ECONNABORTED;
 		sock->state = SS_UNCONNECTED;
 	}
@@ -648,6 +649,16 @@ void inagg_unlock_call(struct inagg_sock *isk, struct mutex *lock)
 	}
 }
 
+/* If not, SIGIO comes when it can. */
+static bool can_send(struct inagg_sock *isk)
+{
+	if (inagg_send_ready(isk))
+		return true;
+	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, &isk->sk);
+	smp_mb__after_atomic();	/* room that came before the bit told nobody */
+	return inagg_send_ready(isk);
+}
+
 static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *wait)
 {
 	struct sock *sk = sock->sk;
@@ -663,10 +674,8 @@ static __poll_t inagg_poll(struct file *file, struct socket *sock, poll_table *w
 		mask |= EPOLLIN | EPOLLRDNORM | EPOLLRDHUP;
 	if (sk->sk_err || READ_ONCE(isk->readable))
 		mask |= EPOLLIN | EPOLLRDNORM;
-	if (inagg_send_ready(isk))
+	if (can_send(isk))
 		mask |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
-	else
-		sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
 	return mask;
 }
 

@@ -320,7 +320,7 @@ static bool may_send(const struct inagg_sock *isk)
 		return false;
 	if (READ_ONCE(isk->renewal))
 		return false;
-	return !isk->has_memory || is_free(isk, READ_ONCE(isk->fill));
+	return !smp_load_acquire(&isk->has_memory) || is_free(isk, READ_ONCE(isk->fill));
 }
 
 /** inagg_send_ready() - would send() return without waiting, with something taken or an error? */

@@ -112,7 +112,7 @@ int inagg_alloc_memory(struct inagg_sock *isk)
 		isk->wire_limit = wire;
 		spin_lock_bh(&isk->lock);
 		memcpy(isk->streams, streams, sizeof(streams));
-		isk->has_memory = true;
+		smp_store_release(&isk->has_memory, true);	/* who sees this sees the ring */
 		spin_unlock_bh(&isk->lock);
 		return 0;
 	}

@@ -145,7 +145,9 @@ int inagg_path_interface(struct inagg_sock *isk)
 
 	if (IS_ERR(dst))
 		return PTR_ERR(dst);
-	index = dst->dev->ifindex;
+	rcu_read_lock();	/* a device that goes takes itself out of its routes */
+	index = READ_ONCE(dst->dev)->ifindex;
+	rcu_read_unlock();
 	dst_release(dst);
 	return index;
 }
@@ -337,7 +339,7 @@ void inagg_established(struct inagg_sock *isk, const struct inagg_job_config *jo
 	isk->job = *job;
 	isk->boots.latest = job->boot;
 	isk->joined = true;
-	isk->sk.sk_state = TCP_ESTABLISHED;
+	smp_store_release(&isk->sk.sk_state, TCP_ESTABLISHED);	/* who sees this sees the job */
 	inagg_timer_arm(isk, inagg_membership_due(&isk->member));
 	isk->sk.sk_state_change(&isk->sk);
 	sk_wake_async(&isk->sk, SOCK_WAKE_IO, POLL_OUT);
@@ -439,7 +441,7 @@ static void handle(struct inagg_sock *isk, const struct inagg_hdr *h, const void
 	}
 }
 
-/* Only the switch may speak. */
+/* Only the switch may speak; another link may have a host of the same link-local address. */
 static bool is_from_switch(const struct inagg_link *link, const struct sk_buff *skb)
 {
 	const struct udphdr *udp = (const struct udphdr *)skb->data;
@@ -448,7 +450,9 @@ static bool is_from_switch(const struct inagg_link *link, const struct sk_buff *
 		return false;
 	if (is_ipv4(link))
 		return skb->protocol == htons(ETH_P_IP) && ip_hdr(skb)->saddr == link->peer.v4.s_addr;
-	return skb->protocol == htons(ETH_P_IPV6) && ipv6_addr_equal(&ipv6_hdr(skb)->saddr, &link->peer.v6);
+	if (skb->protocol != htons(ETH_P_IPV6) || !ipv6_addr_equal(&ipv6_hdr(skb)->saddr, &link->peer.v6))
+		return false;
+	return !link->ifindex || !(ipv6_addr_type(&link->peer.v6) & IPV6_ADDR_LINKLOCAL) || inet6_iif(skb) == link->ifindex;
 }
 
 /* A datagram for our port, in softirq: always taken. */

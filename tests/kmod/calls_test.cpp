@@ -241,6 +241,19 @@ TEST_F(CallsTest, ScopesFitADeviceThatIsBoundLater) {
     EXPECT_EQ(rank.connect(scoped(switch_address(1, "fe80::fe"), 4)), -EINVAL);
 }
 
+TEST_F(CallsTest, ALinkLocalSwitchSpeaksOverItsLinkOnly) {
+    Rank rank;
+    world->filter = [](const mock_packet &) { return true; };
+    ASSERT_EQ(rank.bind(0), 0);
+    ASSERT_EQ(rank.connect(scoped(switch_address(1, "fe80::fe"), 3), true), -EINPROGRESS);
+    const auto strangers = [&](int interface) {
+        EXPECT_TRUE(world->deliver(Bytes(64), rank.port, "fe80::fe", INAGG_PORT, interface));
+        return std::string(mock_read_proc(0)).find("dropped_ADDRESS 1") != std::string::npos;
+    };
+    EXPECT_FALSE(strangers(3));
+    EXPECT_TRUE(strangers(4));
+}
+
 TEST_F(CallsTest, RoutesFollowTheMarkAndTheUser) {
     for (const char *sw : {"10.0.0.254", "fd00::fe"}) {
         Rank rank;

@@ -271,13 +271,14 @@ void World::to_rank(std::span<const std::byte> data, const inagg::Endpoint &to) 
     });
 }
 
-bool World::deliver(std::span<const std::byte> data, uint16_t to, const char *from, uint16_t from_port) {
+bool World::deliver(std::span<const std::byte> data, uint16_t to, const char *from, uint16_t from_port, int interface) {
     mock_packet packet{};
-    const sockaddr_inagg source = address_of(from), target = address_of("10.0.0.1");
+    const sockaddr_inagg source = address_of(from), target = address_of(std::strchr(from, ':') ? "fe80::1" : "10.0.0.1");
     std::memcpy(packet.from, source.sinagg_addr, 16);
     std::memcpy(packet.to, target.sinagg_addr, 16);
     packet.from_port = from_port;
     packet.to_port = to;
+    packet.interface = interface;
     packet.data = data.data();
     packet.bytes = data.size();
     return mock_deliver(&packet);

@@ -446,6 +446,7 @@ struct sk_buff {
 	unsigned int len, truesize, mark, priority;
 	__be16 protocol;
 	u8 *head, *data, *tail, *end, *network_header;
+	int interface;
 	u8 *fragment;		/* what is behind `tail`, until skb_linearize() */
 };
 struct sk_buff_head {
@@ -472,6 +473,7 @@ void skb_queue_purge(struct sk_buff_head *queue);
 #define skb_queue_empty_lockless(queue) (!(queue)->first)
 #define ip_hdr(skb)		((const struct iphdr *)(skb)->network_header)
 #define ipv6_hdr(skb)		((const struct ipv6hdr *)(skb)->network_header)
+#define inet6_iif(skb)		((skb)->interface)
 
 /* Sockets. */
 

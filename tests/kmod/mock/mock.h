@@ -25,6 +25,7 @@ struct socket;
 struct mock_packet {
 	uint8_t from[16], to[16];
 	uint16_t from_port, to_port;
+	int interface;		/* it comes in by */
 	const void *data;
 	size_t bytes;
 };

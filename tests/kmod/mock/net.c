@@ -739,6 +739,7 @@ static struct sk_buff *datagram(const struct mock_packet *packet)
 	skb->network_header = skb_put_data(skb, is_v4 ? (void *)&v4 : &v6, ip);
 	skb->data += ip;
 	skb->len = 0;
+	skb->interface = packet->interface;
 	skb->protocol = is_v4 ? htons(ETH_P_IP) : htons(ETH_P_IPV6);
 	skb_put_data(skb, &header, sizeof(header));
 	skb_put_data(skb, packet->data, here);
