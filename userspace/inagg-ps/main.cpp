@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // inagg-ps: sums what ranks and switches send to it, in user space. The server of algorithm atp; with no switch at all,
 // the aggregator.
+#include "common/capabilities.hpp"
 #include "common/log.hpp"
 #include "common/words.hpp"
 #include "error.hpp"
@@ -185,6 +186,7 @@ public:
           server_(
               policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_,
               o_.indices, keys_of(o_)) {
+        inagg::keep_capabilities({}); // what root may has served: buffers of any size, keys of anybody
         for (const std::string &job : o_.jobs)
             server_.add_job(parse_job_spec(job), Clock::now());
         inagg::set_log_field({"switch", addresses_.front().text()});
