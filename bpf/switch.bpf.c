@@ -96,15 +96,14 @@ struct {
 	__uint(max_entries, INAGG_EVENTS_BYTES);
 } events SEC(".maps");
 
-/* By port: what of `events` it may fill, each event as INAGG_QUEUE_SHIFT bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, INAGG_MAX_ASKERS);
 	__type(key, __u32);
-	__type(value, struct inagg_queue);
+	__type(value, struct inagg_asking);
 } asks SEC(".maps");
 
-/* Of that quota; 0: none. */
+/* Between a port's events on average; 0: there is no limit to that. */
 const volatile __u32 ask_ns = 1000000000 / INAGG_ASKS_PER_SECOND;
 
 /* What the root program found out about a packet. */
@@ -494,17 +493,36 @@ static __always_inline void write_policy(struct inagg_hdr *h, const struct inagg
 	h->count = bpf_htons(inagg_quorum_below(p->policy.quorum, inagg_count_ranks(job->all), inagg_count_ranks(ranks)));
 }
 
-/* All ports share the way to the agent: none may fill it. */
-static __always_inline int asks_too_much(__u32 port)
+static __always_inline struct inagg_asking *asking_of(__u32 port, int joins)
 {
-	struct inagg_queue all = { .unit_ns = ask_ns, .mark_ns = ask_ns * INAGG_ASKS_AT_ONCE };
-	struct inagg_queue *quota = bpf_map_lookup_elem(&asks, &port);
+	struct inagg_asking none = { .rate = { .unit_ns = ask_ns, .mark_ns = ask_ns * INAGG_ASKS_AT_ONCE } }, *known;
+	__u32 key = port << 1 | joins;
 
-	if (!quota) {
-		bpf_map_update_elem(&asks, &port, &all, BPF_NOEXIST);
-		quota = bpf_map_lookup_elem(&asks, &port);
+	known = bpf_map_lookup_elem(&asks, &key);
+	if (known)
+		return known;
+	bpf_map_update_elem(&asks, &key, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&asks, &key);
+}
+
+/*
+ * All ports share the way to the agent: none may fill it, however long the agent is away.  JOINs, which are repeated, take nothing
+ * from what is said once.  CPUs that race may let a few more through.
+ */
+static __always_inline int asks_too_much(__u32 port, int joins)
+{
+	struct inagg_asking *a = asking_of(port, joins);
+
+	if (!a)
+		return 0;
+	if (bpf_ringbuf_query(&events, BPF_RB_CONS_POS) > a->since) {	/* the agent has begun with what was counted */
+		a->since = bpf_ringbuf_query(&events, BPF_RB_PROD_POS);
+		a->count = 0;
 	}
-	return quota && !inagg_quota_admits(quota, 1 << INAGG_QUEUE_SHIFT, bpf_ktime_get_ns());
+	if (a->count >= INAGG_ASKS_AT_ONCE || !inagg_quota_admits(&a->rate, 1 << INAGG_QUEUE_SHIFT, bpf_ktime_get_ns()))
+		return 1;
+	__sync_fetch_and_add(&a->count, 1);
+	return 0;
 }
 
 static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const struct datagram *d,
@@ -513,7 +531,7 @@ static __always_inline int ask_agent(const struct xdp_md *ctx, void *data, const
 	struct inagg_event *event;
 	__u32 family;
 
-	if (asks_too_much(ctx->ingress_ifindex))
+	if (asks_too_much(ctx->ingress_ifindex, inagg_hdr_type(&d->hdr) == INAGG_JOIN))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_RATE);
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event)

@@ -14,6 +14,7 @@
 #include <inagg/core/mac.h>
 #include <inagg/core/merge.h>
 #include <inagg/core/presence.h>
+#include <inagg/core/queue.h>
 #include <inagg/core/record.h>
 
 #define INAGG_MAX_JOBS		64	/* rows of members, ports and stats */
@@ -34,10 +35,18 @@ struct inagg_switch_settings {
 	__u16	flags;		/* enum inagg_switch_flag */
 };
 
-#define INAGG_ASKS_PER_SECOND	4000	/* JOINs and LEAVEs of a port that agents look at */
-#define INAGG_ASKS_AT_ONCE	512	/* that the switch gives its agent */
-#define INAGG_EVENTS_BYTES	(1 << 20)	/* of several busy ports, and while the agent takes a second for something else */
-#define INAGG_MAX_ASKERS	1024	/* ports whose rate is known at a time */
+#define INAGG_ASKS_PER_SECOND	4000	/* JOINs of a port, and as many of all else, that agents look at */
+#define INAGG_ASKS_AT_ONCE	512	/* that the switch gives its agent while that reads none; twice as many may lie there */
+#define INAGG_EVENTS_BYTES	(4 << 20)	/* of 11 ports that ask all that they may */
+#define INAGG_MAX_ASKERS	8192	/* ports, twice, that are known at a time: an LRU map on 64 CPUs has a use for so many */
+
+/* `asks`: key port << 1 | is it JOINs?  What they fill of `events`. */
+struct inagg_asking {
+	struct inagg_queue rate;	/* an event is 2^INAGG_QUEUE_SHIFT bytes */
+	__u64	since;		/* position in `events` where the count began */
+	__u32	count;		/* events since then, until the agent has come there */
+	__u32	reserved;
+};
 
 enum inagg_switch_flag {
 	INAGG_SWITCH_HAS_PARENT	= 1 << 0,	/* takes RESULT, WAIT, CONFIG and REFUSED; without, nobody may send them here */

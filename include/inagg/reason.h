@@ -44,7 +44,7 @@
 	X(34, KEY, "ranks and switches need the same join key: INAGG_JOIN_KEY, inaggd --key-file") \
 	X(35, CHALLENGE, "prove that with this challenge")                                            \
 	X(36, QUOTA, "the job sends more than this switch has for one job: inaggd --job-rate, --job-uplink-rate") \
-	X(37, RATE, "more JOINs and LEAVEs of one port than an agent looks at")
+	X(37, RATE, "more JOINs and LEAVEs of one port, or host, than are looked at")
 
 enum inagg_reason {
 #define INAGG_REASON_ENUM(number, name, text) INAGG_R_##name = number,

@@ -331,9 +331,9 @@ def test_a_port_that_asks_all_the_time_leaves_others_their_way_to_the_agent(host
         workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
         agent.process.send_signal(signal.SIGSTOP)  # something else keeps it busy
         stranger = Worker(hosts[2], 0, job=8)
-        end = time.monotonic() + 0.7
-        while time.monotonic() < end:
-            stranger.send("JOIN", payload=stranger.identity())
+        joins = packet("JOIN", 8, 0, payload=stranger.identity())
+        for _ in range(30_000):
+            stranger.socket.sendto(joins, stranger.switch)
         for worker in workers:
             worker.leave()  # is said once
         agent.process.send_signal(signal.SIGCONT)
@@ -599,6 +599,29 @@ def test_a_failed_restart_leaves_the_switch(hosts):
     subprocess.run(["ip", "link", "del", "x0"], check=True)
 
 
+def test_a_ring_of_another_size_is_not_kept(_):
+    DIR.mkdir()
+    run("bpftool", "map", "create", DIR / "events", "type", "ringbuf", "key", "0", "value", "0", "entries", "65536", "name", "events")
+    with Agent():
+        shown = run("bpftool", "--json", "map", "show", "pinned", DIR / "events", capture_output=True).stdout
+        assert json.loads(shown)["max_entries"] > 65536
+
+
+def test_a_job_takes_a_key_until_somebody_has_joined(hosts):
+    with tempfile.TemporaryDirectory() as folder:
+        config, keys = Path(folder) / "config", Path(folder) / "keys"
+        config.write_text('job=["7:size=1,elements=32", "8:size=1"]\n')
+        keys.write_text(8 * "0123" + "\n")
+        keys.chmod(0o600)
+        with Agent(f"--config={config}"):
+            rank = Worker(hosts[0], 0, size=1).join()
+            config.write_text(config.read_text() + f'key-file="{keys}"\n')
+            ctl("reload")
+            until(lambda: ctl("status")["agent"] == "running", "it has started again")
+            assert Worker(hosts[1], 0, size=1, job=8).ask() == "KEY"
+            sums([rank], 0)
+
+
 def test_a_reload_that_cannot_be_is_refused(hosts):
     config = Path("/tmp") / f"inagg-{os.getpid()}.conf"
     taken = socket.create_server(("127.0.0.1", 0))
@@ -608,11 +631,16 @@ def test_a_reload_that_cannot_be_is_refused(hosts):
         with taken, Agent(f"--config={config}", "--fresh=true") as agent:
             for wrong in ('job=["7:size=0"]', 'job=["7:size=3"]', 'slots=3', 'slotz=4096', 'address4="1.1.1.300"',
                           f"metrics={port}", f"web={port}",
-                          "web=9401\nmetrics='0.0.0.0:9401'"):
+                          "web=9401\nmetrics='0.0.0.0:9401'", 'run-dir=""', f'run-dir="/run/{100 * "x"}"', 'bpffs="/tmp/inagg"'):
                 config.write_text(wrong + "\n")
                 assert wrong.partition("=")[0] in ctl_fails("reload"), wrong
                 agent.process.send_signal(signal.SIGHUP)
                 assert jobs()[7]["size"] == 2 and ctl("status")["agent"] == "running"
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+                other.setsockopt(socket.IPPROTO_IP, 15, 1)  # IP_FREEBIND
+                other.bind(("10.77.5.5", 12000))
+                config.write_text('address4="10.77.5.5"\n')
+                assert "10.77.5.5 UDP port 12000: Address already in use" in ctl_fails("reload")
             config.write_text('job=["7:size=2", "8:size=2"]\n')
             Worker(hosts[0], 0, elements=352).join()
             ctl("reload")

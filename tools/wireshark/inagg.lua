@@ -70,7 +70,7 @@ local reasons = {
 	[34] = "ranks and switches need the same join key: INAGG_JOIN_KEY, inaggd --key-file",
 	[35] = "prove that with this challenge",
 	[36] = "the job sends more than this switch has for one job: inaggd --job-rate, --job-uplink-rate",
-	[37] = "more JOINs and LEAVEs of one port than an agent looks at",
+	[37] = "more JOINs and LEAVEs of one port, or host, than are looked at",
 }
 
 -- Members of the structs: name, offset, bytes. Their filters are inagg.NAME, inagg.join.NAME and inagg.config.NAME.

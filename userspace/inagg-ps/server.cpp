@@ -424,10 +424,11 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     const auto objection = gate_.objection(event, packet.now);
     const bool has_key = gate_.key(number) && (!objection || objection->reason == INAGG_R_CHALLENGE);
     const bool proven = has_key && !objection; // else it may be a copy
-    if (!proven && !limits_of(packet.from).joins.take(packet.now))
-        return; // it asks again
-    if (!has_key && !in_all_.joins.take(packet.now))
+    const bool too_many = (!proven && !limits_of(packet.from).joins.take(packet.now)) || (!has_key && !in_all_.joins.take(packet.now));
+    if (too_many) { // it asks again
+        no_job_.drops[INAGG_R_RATE]++;
         return;
+    }
     const Outcome outcome = objection ? *objection : book_.join(event, packet.now);
     log_decision(event, packet.from, outcome);
     apply(outcome);

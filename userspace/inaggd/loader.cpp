@@ -59,15 +59,6 @@ int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) 
     return length;
 }
 
-void need_bpffs(const fs::path &path) {
-    struct statfs info {};
-    if (statfs(path.c_str(), &info))
-        throw Error("{}: {}; --bpffs must lie in a mounted bpf file system", path.string(), system_text(errno));
-    if (static_cast<unsigned long>(info.f_type) != BPF_FS_MAGIC)
-        throw Error("{} is not a bpf file system: mount -t bpf bpf /sys/fs/bpf, or name another with --bpffs",
-                    path.string());
-}
-
 // True if it was not there.
 bool make_directory(const fs::path &dir) {
     need_bpffs(dir.parent_path());
@@ -293,6 +284,10 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
         const Fd fd = open_map(path);
         bpf_map_info info = map_info(fd.get(), path);
         need_compatible(map, info, path);
+        if (map == skeleton_->maps.events && info.max_entries != bpf_map__max_entries(map)) {
+            fs::remove(path); // of another release: what is in it is asked again
+            continue;
+        }
         if (auto size = wanted.find(name); size != wanted.end() && info.max_entries != size->second.second)
             spdlog::warn("{} has {} entries and keeps them; another number of --{} takes a --fresh start", path.string(),
                          info.max_entries, size->second.first);
@@ -321,6 +316,15 @@ void Loader::pin_new_maps() {
 }
 
 int Loader::egress() const { return bpf_program__fd(skeleton_->progs.inagg_egress); }
+
+void need_bpffs(const fs::path &path) {
+    struct statfs info {};
+    if (statfs(path.c_str(), &info))
+        throw Error("{}: {}; --bpffs must lie in a mounted bpf file system", path.string(), system_text(errno));
+    if (static_cast<unsigned long>(info.f_type) != BPF_FS_MAGIC)
+        throw Error("{} is not a bpf file system: mount -t bpf bpf /sys/fs/bpf, or name another with --bpffs",
+                    path.string());
+}
 
 void need_free_ports(const std::string &dir, const std::vector<std::string> &ports) {
     for (const std::string &port : ports) {

@@ -6,6 +6,7 @@
 #include "common/fd.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ using inagg::Fd;
 
 // Throws Error if one of the ports does not exist or runs a program other than the switch of `dir`.
 void need_free_ports(const std::string &dir, const std::vector<std::string> &ports);
+
+// Throws Error unless `path` is in a bpf file system.
+void need_bpffs(const std::filesystem::path &path);
 
 // Throws Error if a map that is pinned in `dir` is none that this inaggd's programs could take over.
 void need_compatible_pins(const std::string &dir);

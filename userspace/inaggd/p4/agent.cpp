@@ -122,8 +122,10 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
         counted_[INAGG_STATS_NO_JOB].drops[punted.wrong]++;
         return;
     }
-    if (!events_by_port_.take(event.ifindex, now, event.type == INAGG_LEAVE))
-        return; // workers repeat
+    if (!events_by_port_.take(event.ifindex, now, event.type == INAGG_LEAVE)) { // workers repeat
+        counted_[INAGG_STATS_NO_JOB].drops[INAGG_R_RATE]++;
+        return;
+    }
     std::optional<EventLimit::Turn> turn;
     if (is_switch(neighbour_of(event)))
         switches_[neighbour_of(event)] = mac_at(event.mac);
