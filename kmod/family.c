@@ -554,15 +554,16 @@ static int inagg_connect(struct socket *sock, struct sockaddr_unsized *addr, int
 	struct inagg_sock *isk = inagg_sk(sock->sk);
 	struct sock *sk = sock->sk;
 	const struct sockaddr_inagg *a;
-	int error = check_address(addr, length, &a);
+	int error = check_address(addr, length, &a), state;
 
 	if (error)
 		return error;
 	lock_sock(sk);
-	if (isk->joined) {
-		error = sock->state == SS_CONNECTING && smp_load_acquire(&sk->sk_state) == TCP_ESTABLISHED ? 0 : -EISCONN;
-	} else if (sk->sk_state == TCP_SYN_SENT) {
+	state = smp_load_acquire(&sk->sk_state);	/* the switch's answer may come at any time: one look at it */
+	if (state == TCP_SYN_SENT) {
 		error = flags & O_NONBLOCK ? -EALREADY : wait_for_join(sock, flags);
+	} else if (isk->joined) {
+		error = sock->state == SS_CONNECTING && state == TCP_ESTABLISHED ? 0 : -EISCONN;
 	} else if (sock->state == SS_CONNECTING && sk->sk_err) {
 		error = sock_error(sk);	/* of a connect() that did not wait */
 		sock->state = SS_UNCONNECTED;

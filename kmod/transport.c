@@ -117,7 +117,7 @@ static struct dst_entry *path(struct inagg_sock *isk)
 }
 
 /**
- * inagg_path_payload() - UDP payload that the way to the switch allows
+ * inagg_path_payload() - UDP payload that the interface to the switch allows
  * @isk: the socket, its link open
  * @error: why there is no way
  *
@@ -132,7 +132,9 @@ u32 inagg_path_payload(struct inagg_sock *isk, int *error)
 		*error = PTR_ERR(dst);
 		return 0;
 	}
-	mtu = dst_mtu(dst);
+	rcu_read_lock();
+	mtu = READ_ONCE(READ_ONCE(dst->dev)->mtu);	/* that of the route heeds ICMP, see ignore_icmp() */
+	rcu_read_unlock();
 	dst_release(dst);
 	return mtu > headers_of(&isk->link) ? mtu - headers_of(&isk->link) : 0;
 }
@@ -452,7 +454,8 @@ static bool is_from_switch(const struct inagg_link *link, const struct sk_buff *
 		return skb->protocol == htons(ETH_P_IP) && ip_hdr(skb)->saddr == link->peer.v4.s_addr;
 	if (skb->protocol != htons(ETH_P_IPV6) || !ipv6_addr_equal(&ipv6_hdr(skb)->saddr, &link->peer.v6))
 		return false;
-	return !link->ifindex || !(ipv6_addr_type(&link->peer.v6) & IPV6_ADDR_LINKLOCAL) || inet6_iif(skb) == link->ifindex;
+	return !link->ifindex || !(ipv6_addr_type(&link->peer.v6) & IPV6_ADDR_LINKLOCAL) ||
+	       inet6_iif(skb) == link->ifindex || inet6_sdif(skb) == link->ifindex;	/* itself or as part of a VRF */
 }
 
 /* A datagram for our port, in softirq: always taken. */
@@ -542,6 +545,15 @@ void inagg_link_orphan(struct inagg_sock *isk)
 		set_owner(isk->link.udp->sk, NULL);
 }
 
+/* What ICMP says of the path, anybody can forge: the interface's MTU counts, and the route does not learn another. */
+static int ignore_icmp(struct socket *udp, bool is_v4)
+{
+	int how = is_v4 ? IP_PMTUDISC_INTERFACE : IPV6_PMTUDISC_INTERFACE;
+
+	return udp->ops->setsockopt(udp, is_v4 ? SOL_IP : SOL_IPV6, is_v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER,
+				    KERNEL_SOCKPTR(&how), sizeof(how));
+}
+
 /**
  * inagg_link_open() - bind the UDP port
  * @isk: the socket; link.family and link.local are set, link.port is the port wanted or 0
@@ -570,6 +582,12 @@ int inagg_link_open(struct inagg_sock *isk)
 	error = udp_sock_create(sock_net(&isk->sk), &port, &link->udp);
 	if (error)
 		return error;
+	error = ignore_icmp(link->udp, is_ipv4(link));
+	if (error) {
+		inagg_udp_close(link->udp);
+		link->udp = NULL;
+		return error;
+	}
 	WRITE_ONCE(link->port, inet_sk(link->udp->sk)->inet_sport);
 	inagg_udp_take_over(isk, link->udp);
 	set_owner(link->udp->sk, isk->sk.sk_socket);

@@ -246,11 +246,12 @@ TEST_F(CallsTest, ALinkLocalSwitchSpeaksOverItsLinkOnly) {
     world->filter = [](const mock_packet &) { return true; };
     ASSERT_EQ(rank.bind(0), 0);
     ASSERT_EQ(rank.connect(scoped(switch_address(1, "fe80::fe"), 3), true), -EINPROGRESS);
-    const auto strangers = [&](int interface) {
-        EXPECT_TRUE(world->deliver(Bytes(64), rank.port, "fe80::fe", INAGG_PORT, interface));
+    const auto strangers = [&](int interface, int slave = 0) {
+        EXPECT_TRUE(world->deliver(Bytes(64), rank.port, "fe80::fe", INAGG_PORT, interface, slave));
         return std::string(mock_read_proc(0)).find("dropped_ADDRESS 1") != std::string::npos;
     };
     EXPECT_FALSE(strangers(3));
+    EXPECT_FALSE(strangers(9, 3)) << "in a VRF";
     EXPECT_TRUE(strangers(4));
 }
 

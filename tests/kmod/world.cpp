@@ -271,7 +271,8 @@ void World::to_rank(std::span<const std::byte> data, const inagg::Endpoint &to) 
     });
 }
 
-bool World::deliver(std::span<const std::byte> data, uint16_t to, const char *from, uint16_t from_port, int interface) {
+bool World::deliver(std::span<const std::byte> data, uint16_t to, const char *from, uint16_t from_port, int interface,
+                    int slave) {
     mock_packet packet{};
     const sockaddr_inagg source = address_of(from), target = address_of(std::strchr(from, ':') ? "fe80::1" : "10.0.0.1");
     std::memcpy(packet.from, source.sinagg_addr, 16);
@@ -279,6 +280,7 @@ bool World::deliver(std::span<const std::byte> data, uint16_t to, const char *fr
     packet.from_port = from_port;
     packet.to_port = to;
     packet.interface = interface;
+    packet.slave = slave;
     packet.data = data.data();
     packet.bytes = data.size();
     return mock_deliver(&packet);

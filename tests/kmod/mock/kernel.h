@@ -446,7 +446,7 @@ struct sk_buff {
 	unsigned int len, truesize, mark, priority;
 	__be16 protocol;
 	u8 *head, *data, *tail, *end, *network_header;
-	int interface;
+	int interface, slave;
 	u8 *fragment;		/* what is behind `tail`, until skb_linearize() */
 };
 struct sk_buff_head {
@@ -474,6 +474,7 @@ void skb_queue_purge(struct sk_buff_head *queue);
 #define ip_hdr(skb)		((const struct iphdr *)(skb)->network_header)
 #define ipv6_hdr(skb)		((const struct ipv6hdr *)(skb)->network_header)
 #define inet6_iif(skb)		((skb)->interface)
+#define inet6_sdif(skb)		((skb)->slave)
 
 /* Sockets. */
 
@@ -509,6 +510,10 @@ struct sockaddr {
 #define SOCK_DGRAM		2
 #define SOL_IP			0
 #define SOL_IPV6		41
+#define IP_MTU_DISCOVER		10
+#define IP_PMTUDISC_INTERFACE	4
+#define IPV6_MTU_DISCOVER	23
+#define IPV6_PMTUDISC_INTERFACE	4
 
 struct socket_wq { wait_queue_head_t wait; };
 struct proto_ops;
@@ -681,13 +686,13 @@ struct inet_sock {
 	int family;
 	u8 address[16];
 	int device;
-	bool reuses, accepts_no_checksum, in_group;
+	bool reuses, accepts_no_checksum, in_group, ignores_icmp;
 	int (*encap_rcv)(struct sock *sk, struct sk_buff *skb);
 	struct inet_sock *next;
 };
 #define inet_sk(s)		((struct inet_sock *)(s))
 
-struct net_device { int ifindex; };
+struct net_device { int ifindex; unsigned int mtu; };
 struct dst_entry { int references; struct net_device *dev; };
 struct rtable { struct dst_entry dst; unsigned int rt_flags; };
 #define RTCF_BROADCAST		0x10000000
@@ -708,7 +713,6 @@ struct flowi6 {
 struct dst_entry *ip6_dst_lookup_flow(struct net *net, const struct sock *sk, struct flowi6 *flow,
 				      const struct in6_addr *final);
 struct rtable *ip_route_output_key(struct net *net, struct flowi4 *flow);
-u32 dst_mtu(const struct dst_entry *dst);
 void dst_release(struct dst_entry *dst);
 
 struct dst_cache {

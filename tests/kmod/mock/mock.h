@@ -25,7 +25,7 @@ struct socket;
 struct mock_packet {
 	uint8_t from[16], to[16];
 	uint16_t from_port, to_port;
-	int interface;		/* it comes in by */
+	int interface, slave;	/* it comes in by; with a VRF: that, and the interface in it */
 	const void *data;
 	size_t bytes;
 };

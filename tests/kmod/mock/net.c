@@ -339,6 +339,7 @@ static struct dst_entry *route(unsigned int mark, unsigned int uid)
 	n.route.dst.references++;
 	n.route.dst.dev = &n.device;
 	n.device.ifindex = MOCK_INTERFACE;
+	n.device.mtu = n.mtu;
 	return &n.route.dst;
 }
 
@@ -360,8 +361,6 @@ struct dst_entry *ip6_dst_lookup_flow(struct net *net, const struct sock *sk, st
 		flow->saddr = (struct in6_addr){ .s6_addr = { 0xfd, [15] = 1 } };
 	return dst;
 }
-
-u32 dst_mtu(const struct dst_entry *dst) { return n.mtu; }
 
 void dst_release(struct dst_entry *dst)
 {
@@ -468,6 +467,38 @@ static int check_bind(const struct inet_sock *udp, int interface)
 	return 0;
 }
 
+static int join_group(struct inet_sock *udp, const struct group_req *request, unsigned int length)
+{
+	mock_might_sleep("joining a group");
+	if (length != sizeof(*request))
+		return -EINVAL;
+	if (request->gr_interface != MOCK_INTERFACE)
+		return -ENODEV;
+	if (mock_fails("joining a group"))
+		return -ENOBUFS;
+	udp->in_group = true;
+	return 0;
+}
+
+static int set_udp_option(struct socket *sock, int level, int name, sockptr_t value, unsigned int length)
+{
+	struct inet_sock *udp = inet_sk(sock->sk);
+	bool is_v4 = udp->family == AF_INET;
+
+	if (level != (is_v4 ? SOL_IP : SOL_IPV6))
+		return -ENOPROTOOPT;
+	if (name == MCAST_JOIN_GROUP)
+		return join_group(udp, value.user, length);
+	if (name != (is_v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER) || length != sizeof(int))
+		return -ENOPROTOOPT;
+	if (mock_fails("how long packets may be"))
+		return -ENOMEM;
+	udp->ignores_icmp = *(const int *)value.user == (is_v4 ? IP_PMTUDISC_INTERFACE : IPV6_PMTUDISC_INTERFACE);
+	return 0;
+}
+
+static const struct proto_ops udp_ops = { .setsockopt = set_udp_option };
+
 static struct udp_pair *new_udp(const char *what, struct net *net, int family)
 {
 	struct udp_pair *pair;
@@ -479,6 +510,7 @@ static struct udp_pair *new_udp(const char *what, struct net *net, int family)
 	init_sock(&pair->inet.sk, net);
 	pair->inet.family = family;
 	pair->socket.sk = &pair->inet.sk;
+	pair->socket.ops = &udp_ops;
 	return pair;
 }
 
@@ -517,31 +549,12 @@ int sock_bindtoindex(struct sock *sk, int device, bool lock)
 
 /* Groups: a socket is created, bound and joined in steps. */
 
-static int set_udp_option(struct socket *sock, int level, int name, sockptr_t value, unsigned int length)
-{
-	const struct group_req *request = value.user;
-	struct inet_sock *udp = inet_sk(sock->sk);
-
-	mock_might_sleep("joining a group");
-	if (name != MCAST_JOIN_GROUP || length != sizeof(*request) || level != (udp->family == AF_INET ? SOL_IP : SOL_IPV6))
-		return -ENOPROTOOPT;
-	if (request->gr_interface != MOCK_INTERFACE)
-		return -ENODEV;
-	if (mock_fails("joining a group"))
-		return -ENOBUFS;
-	udp->in_group = true;
-	return 0;
-}
-
-static const struct proto_ops udp_ops = { .setsockopt = set_udp_option };
-
 int sock_create_kern(struct net *net, int family, int type, int protocol, struct socket **sock)
 {
 	struct udp_pair *pair = new_udp("sock_create_kern", net, family);
 
 	if (!pair)
 		return -ENOMEM;
-	pair->socket.ops = &udp_ops;
 	pair->inet.next = n.udp;
 	n.udp = &pair->inet;
 	*sock = &pair->socket;
@@ -599,6 +612,8 @@ static void transmit(struct dst_entry *dst, struct sk_buff *skb, struct mock_pac
 	packet->to_port = ntohs(to);
 	packet->data = skb->data;
 	packet->bytes = skb->len;
+	if (!inet_sk(skb->sk)->ignores_icmp)
+		mock_complain("ICMP may lower the MTU");
 	if (packet->bytes + sizeof(struct udphdr) + sizeof(struct iphdr) > n.mtu)
 		mock_complain("a packet is longer than the path allows");
 	mock_the_world->transmit(packet);
@@ -740,6 +755,7 @@ static struct sk_buff *datagram(const struct mock_packet *packet)
 	skb->data += ip;
 	skb->len = 0;
 	skb->interface = packet->interface;
+	skb->slave = packet->slave;
 	skb->protocol = is_v4 ? htons(ETH_P_IP) : htons(ETH_P_IPV6);
 	skb_put_data(skb, &header, sizeof(header));
 	skb_put_data(skb, packet->data, here);
