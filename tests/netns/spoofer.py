@@ -4,6 +4,7 @@
 spoofer.py capture FILE            where rank 0 is: writes down what it says of its membership
 spoofer.py attack FILE JOB COUNT   elsewhere: says it again, and sends COUNT elements in the others' names
 spoofer.py false-switch FILE       where the switch is: ends rank 0's job, in the switch's name
+spoofer.py icmp SECONDS            elsewhere: tells rank 0's host, and the switch's, that what they send each other does not arrive
 """
 
 import json
@@ -161,6 +162,34 @@ def attack(file, job, count):
     print(json.dumps({"said": said, "copies": len(copies), "same_members": same}))
 
 
+EPHEMERAL = range(32768, 61000)  # net.ipv4.ip_local_port_range
+COMPLAINTS = {"packet too long": (3, 4, 600), "no such protocol": (3, 2, 0), "bad header": (12, 0, 0)}  # type, code, MTU
+
+
+def icmp(kind, code, mtu, datagram):
+    def message(checksum):
+        return struct.pack("!BBHI", kind, code, checksum, mtu) + datagram[:28]
+
+    return message(internet_checksum(message(0)))
+
+
+def tell_of_errors(seconds):
+    """From an address of its own, as any router on the way might."""
+    switch = os.environ["INAGG_SWITCH"]
+    wire = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    said, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        for complaint in COMPLAINTS.values():
+            for port in EPHEMERAL:
+                wire.sendto(icmp(*complaint, ip_datagram(VICTIM, switch, port, PORT, bytes(1400))), (VICTIM, 0))
+            wire.sendto(icmp(*complaint, ip_datagram(switch, VICTIM, PORT, EPHEMERAL[0], bytes(1400))), (switch, 0))
+        said += 1
+    print(json.dumps({"rounds": said}))
+
+
 if __name__ == "__main__":
     mode, path, *rest = sys.argv[1:]
+    if mode == "icmp":
+        tell_of_errors(float(path))
+        sys.exit()
     {"capture": capture, "attack": attack, "false-switch": false_switch}[mode](Path(path), *map(int, rest))

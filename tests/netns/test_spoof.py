@@ -96,7 +96,7 @@ def test_a_file_that_others_may_read_is_none(tmp_path):
 
 
 def test_keys_are_not_alike(tmp_path):
-    run = netns(tmp_path, "--workers", 1, "--", *PERF.split(), environment={"INAGG_KEY": KEY, **RANKS})
+    run = netns(tmp_path, "--workers", 1, "--", *PERF.split(), environment={"INAGG_KEY": KEY.upper(), **RANKS})
     assert run.status != 0 and "INAGG_KEY and INAGG_JOIN_KEY are the same" in run.error
 
 
@@ -135,6 +135,22 @@ def test_a_host_without_the_key_changes_nothing(tmp_path):
     dropped = {row["number"]: row["packets"] for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list)
                for row in value}
     assert dropped.get(WRONG_PORT, 0) >= 0.9 * count, dropped
+
+
+@pytest.mark.parametrize("transport, switch, count", [("udp", "inaggd", 600), ("xdp", "inaggd", 2000), ("udp", "inagg-ps", 600)])
+def test_what_icmp_says_of_the_way_is_not_believed(tmp_path, transport, switch, count):
+    """Any host can send it. Neither the job that runs nor the next one, after other sockets of rank 0's host have believed it."""
+    other = f"{PYTHON} -c 'import socket, time; s = socket.socket(2, 2); s.bind((str(), 0)); time.sleep(60)'"
+    perf = f"{PERF} -b 1M -e 1M --rank $RANK --size 2"
+    script = (f"if [ $RANK = 2 ]; then sleep 1; exec {PYTHON} {HERE}/spoofer.py icmp 3; fi; "
+              f"if [ $RANK = 0 ]; then {other} & other=$!; fi; {perf} -n {count} && ip route get $INAGG_SWITCH && {perf} -n 1; "
+              f"status=$?; [ -z $other ] || kill $other; exit $status")
+    run = netns(tmp_path, "--workers", 3, "--transport", transport, "--switch", switch, "--", "sh", "-c", script,
+                environment={"INAGG_TIMEOUT_MS": "5000"})
+    assert run.status == 0 and "error" not in run.error, run.error
+    assert run.json(2)[0]["rounds"] >= 1
+    assert any("mtu 600" in line for line in run.lines(0)), "somebody did believe it"
+    assert len(perf_lines(run)) == 2 and all(entry["wrong"] == 0 and entry["same"] for entry in perf_lines(run))
 
 
 def test_a_false_switch_ends_nothing(tmp_path):

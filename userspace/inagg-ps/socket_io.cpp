@@ -81,7 +81,8 @@ SocketIo::~SocketIo() {
     munmap(buffer_ring_, buffers * sizeof(io_uring_buf));
 }
 
-// No UDP checksums (RFC 6935), as everywhere in this protocol; never a fragment.
+// No UDP checksums (RFC 6935), as everywhere in this protocol; as long as the interface takes, whatever ICMP says: anybody
+// can forge that.
 void SocketIo::open_socket(const Address &address) {
     const bool four = address.family == 4;
     inagg::Fd opening(socket(four ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -93,14 +94,14 @@ void SocketIo::open_socket(const Address &address) {
         set_option(fd, SOL_SOCKET, SO_NO_CHECK, 1, "SO_NO_CHECK");
         set_option(fd, IPPROTO_IP, IP_TOS, INAGG_TOS, "IP_TOS");
         set_option(fd, IPPROTO_IP, IP_RECVTOS, 1, "IP_RECVTOS");
-        set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "IP_MTU_DISCOVER");
+        set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE, "IP_MTU_DISCOVER");
     } else {
         set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1, "IPV6_V6ONLY");
         set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_TX, 1, "UDP_NO_CHECK6_TX");
         set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX");
         set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, INAGG_TOS, "IPV6_TCLASS");
         set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS");
-        set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, "IPV6_MTU_DISCOVER");
+        set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE, "IPV6_MTU_DISCOVER");
     }
     enlarge(fd, SO_RCVBUFFORCE, SO_RCVBUF);
     enlarge(fd, SO_SNDBUFFORCE, SO_SNDBUF);

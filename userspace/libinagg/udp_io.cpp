@@ -2,6 +2,7 @@
 #include "udp_io.hpp"
 
 #include "common/ecn.hpp"
+#include "device_of.hpp"
 #include "engine.hpp"
 #include "errors.hpp"
 #include "options.hpp"
@@ -9,12 +10,12 @@
 #include "transports.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ void enlarge(int fd, int forced, int plain, int bytes = socket_buffer_bytes) {
 }
 
 // What every socket of the transport needs: no UDP checksums (veth leaves them unfinished and XDP could
-// not use them), never a fragment, room for a whole window.
+// not use them), packets that fit the interface whatever ICMP says, room for a whole window.
 Fd udp_socket(int family) {
     Fd socket(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int fd = socket.get();
@@ -54,49 +55,33 @@ Fd udp_socket(int family) {
     if (family == AF_INET) {
         set_option(fd, SOL_SOCKET, SO_NO_CHECK, 1, "SO_NO_CHECK");
         set_option(fd, IPPROTO_IP, IP_TOS, INAGG_TOS, "IP_TOS");
-        set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO, "IP_MTU_DISCOVER");
+        set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_INTERFACE, "IP_MTU_DISCOVER");
     } else {
         set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_TX, 1, "UDP_NO_CHECK6_TX");
         set_option(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX");
         set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, INAGG_TOS, "IPV6_TCLASS");
-        set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, "IPV6_MTU_DISCOVER");
+        set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_INTERFACE, "IPV6_MTU_DISCOVER");
     }
     enlarge(fd, SO_RCVBUFFORCE, SO_RCVBUF);
     enlarge(fd, SO_SNDBUFFORCE, SO_SNDBUF);
     return socket;
 }
 
-bool same_address(const sockaddr &a, const sockaddr_storage &b) {
-    if (a.sa_family != b.ss_family)
-        return false;
-    if (a.sa_family == AF_INET)
-        return reinterpret_cast<const sockaddr_in &>(a).sin_addr.s_addr ==
-               reinterpret_cast<const sockaddr_in &>(b).sin_addr.s_addr;
-    return !std::memcmp(&reinterpret_cast<const sockaddr_in6 &>(a).sin6_addr,
-                        &reinterpret_cast<const sockaddr_in6 &>(b).sin6_addr, sizeof(in6_addr));
-}
-
-// Index of the interface that carries the local address of socket `fd`; 0 if none does.
-unsigned interface_of(int fd) {
+sockaddr_storage local_address(int fd) {
     sockaddr_storage local{};
     socklen_t length = sizeof(local);
     if (getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length))
         throw system_error("getsockname");
-    ifaddrs *all = nullptr;
-    if (getifaddrs(&all))
-        throw system_error("getifaddrs");
-    unsigned index = 0;
-    for (const ifaddrs *one = all; one && !index; one = one->ifa_next)
-        if (one->ifa_addr && same_address(*one->ifa_addr, local))
-            index = if_nametoindex(one->ifa_name);
-    freeifaddrs(all);
-    return index;
+    return local;
 }
 
-// A send that failed like this may succeed when it is repeated; the engine's timers see to that.
+bool is_any_of(int error, std::initializer_list<int> errors) { return std::ranges::find(errors, error) != errors.end(); }
+
+// A send that failed like this may succeed when it is repeated; the engine's timers see to that. The second half is what ICMP
+// says, and anybody can forge that.
 bool is_passing(int error) {
-    return error == EAGAIN || error == ENOBUFS || error == ECONNREFUSED || error == ENETUNREACH ||
-           error == EHOSTUNREACH || error == ENETDOWN || error == ENOMEM || error == EINTR || error == EPERM;
+    return is_any_of(error, {EAGAIN, ENOBUFS, ENETDOWN, ENOMEM, EINTR, EPERM}) ||
+           is_any_of(error, {ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, EHOSTDOWN, ENONET, ENOPROTOOPT, EOPNOTSUPP, EPROTO, EACCES});
 }
 
 } // namespace
@@ -128,14 +113,15 @@ UdpIo::~UdpIo() {
     io_uring_queue_exit(&ring_);
 }
 
-// That the path of a connected socket carries, as far as the kernel knows.
+// That the interface of a connected socket carries. Not IP_MTU: it heeds ICMP that other sockets of this host have been sent.
 static std::size_t payload_of_path(int fd, bool ipv4) {
-    int mtu = 0;
-    socklen_t length = sizeof(mtu);
-    if (getsockopt(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MTU : IPV6_MTU, &mtu, &length))
-        throw system_error("IP_MTU");
-    const std::size_t headers = (ipv4 ? 20 : 40) + 8;
-    return std::max<std::size_t>(mtu, headers) - headers;
+    ifreq request{};
+    const std::string name = device_of(local_address(fd));
+    name.copy(request.ifr_name, IFNAMSIZ - 1);
+    if (ioctl(fd, SIOCGIFMTU, &request))
+        throw system_error(fmt::format("the MTU of interface '{}'", name));
+    const std::size_t mtu = request.ifr_mtu, headers = (ipv4 ? 20 : 40) + 8;
+    return std::max(mtu, headers) - headers;
 }
 
 void UdpIo::open_socket() {
@@ -146,10 +132,7 @@ void UdpIo::open_socket() {
         set_option(fd, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_RECVTOS : IPV6_RECVTCLASS, 1, "IP_RECVTOS");
     if (connect(fd, reinterpret_cast<const sockaddr *>(&peer_), peer_length_))
         throw no_route(options_, errno);
-    sockaddr_storage local{};
-    socklen_t length = sizeof(local);
-    if (getsockname(fd, reinterpret_cast<sockaddr *>(&local), &length))
-        throw system_error("getsockname");
+    sockaddr_storage local = local_address(fd);
     receive_port_ = ntohs(port_of(local));
     path_payload_ = payload_of_path(fd, ipv4);
 }
@@ -256,13 +239,20 @@ void UdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
     while (reap(receiver) == completion_entries / 2)
         ;
     if (failure_ == EMSGSIZE)
+        check_path();
+    if (failure_)
+        throw system_error(fmt::format("sending to the switch at {}", options_.switch_address), failure_);
+}
+
+// A packet was too long: for its interface, or for somebody's ICMP, after which the next one is sent.
+void UdpIo::check_path() {
+    const std::size_t now = payload_of_path(unicast_.socket.get(), peer_.ss_family == AF_INET);
+    if (now < path_payload_)
         throw Error(INAGG_ESYSTEM,
                     "the path to the switch at {} carried packets of {} bytes when rank {} joined job {}, and now no more than {}: "
                     "restore its MTU, or start all ranks again",
-                    options_.switch_address, path_payload_, options_.rank, options_.job,
-                    payload_of_path(unicast_.socket.get(), peer_.ss_family == AF_INET));
-    if (failure_)
-        throw system_error(fmt::format("sending to the switch at {}", options_.switch_address), failure_);
+                    options_.switch_address, path_payload_, options_.rank, options_.job, now);
+    failure_ = 0;
 }
 
 // The kernel completes a request on the thread that made it. When another thread takes over (the
@@ -370,7 +360,7 @@ void UdpIo::on_send_failed(int error) {
 // A static job's results come by multicast, on the interface that leads to the switch.
 void UdpIo::join_group(std::span<const uint8_t, 16> group, uint16_t port) {
     const bool ipv4 = peer_.ss_family == AF_INET;
-    const unsigned interface = interface_of(unicast_.socket.get());
+    const unsigned interface = if_nametoindex(device_of(local_address(unicast_.socket.get())).c_str());
     Fd socket = udp_socket(peer_.ss_family);
     const int fd = socket.get();
     set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR");

@@ -49,6 +49,7 @@ private:
 
     void open_socket();
     void open_ring();
+    void check_path();
     Buffers allocate(std::size_t bytes, std::size_t aligned) const;
     io_uring_buf_ring *rx_ring() { return reinterpret_cast<io_uring_buf_ring *>(rx_entries_.get()); }
     io_uring_sqe *next_sqe();

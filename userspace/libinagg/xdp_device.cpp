@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "xdp_device.hpp"
 
+#include "device_of.hpp"
 #include "error.hpp"
 
 #include "worker.skel.h"
@@ -10,7 +11,6 @@
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
 #include <linux/ip.h>
@@ -62,28 +62,6 @@ sockaddr_storage source_towards(const sockaddr_storage &peer, socklen_t length) 
         getsockname(probe.get(), reinterpret_cast<sockaddr *>(&local), &local_length))
         throw system_error("route to the switch");
     return local;
-}
-
-bool same_host(const sockaddr *a, const sockaddr_storage &b) {
-    if (!a || a->sa_family != b.ss_family)
-        return false;
-    if (a->sa_family == AF_INET)
-        return reinterpret_cast<const sockaddr_in *>(a)->sin_addr.s_addr ==
-               reinterpret_cast<const sockaddr_in &>(b).sin_addr.s_addr;
-    return std::memcmp(&reinterpret_cast<const sockaddr_in6 *>(a)->sin6_addr,
-                       &reinterpret_cast<const sockaddr_in6 &>(b).sin6_addr, sizeof(in6_addr)) == 0;
-}
-
-std::string device_of(const sockaddr_storage &local) {
-    ifaddrs *all = nullptr;
-    if (getifaddrs(&all))
-        throw system_error("getifaddrs");
-    std::string name;
-    for (const ifaddrs *one = all; one && name.empty(); one = one->ifa_next)
-        if (same_host(one->ifa_addr, local))
-            name = one->ifa_name;
-    freeifaddrs(all);
-    return name;
 }
 
 } // namespace
