@@ -9,9 +9,19 @@
 #include <vector>
 
 namespace inagg {
+namespace {
+
+void forbid_new_ones() {
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        throw std::system_error(errno, std::generic_category(), "PR_SET_NO_NEW_PRIVS");
+}
+
+} // namespace
 
 void keep_capabilities(std::initializer_list<int> kept) {
     capng_get_caps_process();
+    if (capng_have_capabilities(CAPNG_SELECT_CAPS) == CAPNG_NONE) // a unit may forbid what would give up nothing
+        return forbid_new_ones();
     std::vector<int> held;
     for (const int capability : kept)
         if (capng_have_capability(CAPNG_PERMITTED, capability))
@@ -27,8 +37,7 @@ void keep_capabilities(std::initializer_list<int> kept) {
         throw std::system_error(errno, std::generic_category(), "capabilities: the bounding set");
     if (capng_apply(CAPNG_SELECT_CAPS))
         throw std::system_error(errno, std::generic_category(), "capabilities");
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        throw std::system_error(errno, std::generic_category(), "PR_SET_NO_NEW_PRIVS");
+    forbid_new_ones();
 }
 
 } // namespace inagg

@@ -186,9 +186,9 @@ public:
           server_(
               policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_,
               o_.indices, keys_of(o_)) {
-        inagg::keep_capabilities({}); // what root may has served: buffers of any size, keys of anybody
         for (const std::string &job : o_.jobs)
             server_.add_job(parse_job_spec(job), Clock::now());
+        inagg::keep_capabilities({}); // which had a use for the sockets' buffers, and for jobs' keys
         inagg::set_log_field({"switch", addresses_.front().text()});
         if (!o_.stats.empty())
             write(statistics(server_)); // or say now that the file cannot be written
