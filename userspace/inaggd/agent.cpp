@@ -109,17 +109,26 @@ Agent::Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)>
     std::memcpy(four.bytes.data(), &settings.address4, 4);
     std::memcpy(six.bytes.data(), settings.address6, 16);
     if (settings.address4)
-        open_socket(socket4_, four);
+        socket4_ = reply_socket(four);
     if (six.is_host())
-        open_socket(socket6_, six);
+        socket6_ = reply_socket(six);
     restore_jobs(book_, maps_);
     restore_keys();
 }
 
-// Jobs that are here stay as they are: their ranks have the keys that they have.
+// Jobs that are here keep what their ranks have: a key, or none. One without either takes what the keys' file has now.
 void Agent::restore_keys() {
-    for (const auto &[number, job] : book_.jobs())
-        gate_.set_key(number, maps_.key(job.record.index));
+    for (const auto &[number, job] : book_.jobs()) {
+        inagg_mac_key key = maps_.key(job.record.index);
+        if (const auto listed = gate_.listed(number); listed && !inagg_mac_key_is_set(&key)) {
+            if (joined_count(job.members) == 0)
+                maps_.put_key(job.record.index, key = *listed);
+            else
+                spdlog::warn("job {}: its ranks have joined without a key, and go on so; end it to have it take its key: inaggctl job del {}",
+                             number, number);
+        }
+        gate_.set_key(number, key);
+    }
 }
 
 void Agent::take_over() {
@@ -136,8 +145,8 @@ void Agent::take_over() {
     sweep(planned_sweeps());
 }
 
-// Refusals leave from the address and port that the workers asked. Zero UDP checksum as in RFC 6935.
-void Agent::open_socket(Fd &out, const Address &address) {
+// Zero UDP checksum as in RFC 6935.
+Fd reply_socket(const Address &address) {
     bool four = address.family == 4;
     Fd fd(socket(four ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd)
@@ -160,7 +169,7 @@ void Agent::open_socket(Fd &out, const Address &address) {
     if (bind(fd.get(), reinterpret_cast<sockaddr *>(&storage), length))
         throw Error("{} UDP port {}: {}; is another program using it? (ss -lunp)", address.text(), INAGG_PORT,
                     system_text(errno));
-    out = std::move(fd);
+    return fd;
 }
 
 void Agent::event(const void *data, size_t bytes) {

@@ -34,6 +34,9 @@ struct Sweeping {
     uint32_t per_expiry = 4;     // sweeps in the shortest expiry
 };
 
+// A socket from which refusals leave: they come from the address and port that the workers asked. Throws Error.
+Fd reply_socket(const Address &address);
+
 class Agent {
 public:
     // Knows the jobs, and changes nothing yet. `egress` is the program of devmap entries; `provide` sees to the programs of
@@ -96,7 +99,6 @@ private:
     void send(const Address &to, uint16_t port, const inagg_hdr &header, const inagg_join &join);
     Words worded(const Address &to, const inagg_hdr &header, const inagg_join &join) const;
     void say_to(const Address &to, uint16_t port, const Words &words);
-    void open_socket(Fd &socket, const Address &address);
 
     SwitchMaps maps_;
     int egress_;

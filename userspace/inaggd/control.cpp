@@ -113,6 +113,8 @@ bool ControlServer::answer(int fd) {
     return send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
+void need_socket_path(const std::string &path) { unix_address(path); }
+
 bool is_asked(const std::string &run_dir) { return std::filesystem::exists(run_dir + "/" + asked_socket_name); }
 
 nlohmann::json ask_daemon(const std::string &run_dir, const nlohmann::json &request) {

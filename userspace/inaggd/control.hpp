@@ -37,6 +37,9 @@ private:
     std::vector<Fd> clients_;
 };
 
+// Throws Error if a socket's path cannot be as long.
+void need_socket_path(const std::string &path);
+
 // Is there, or was there at last, an agent that inaggctl asks instead of reading pinned maps?
 bool is_asked(const std::string &run_dir);
 // Asks a running inaggd. Throws Error when there is none, or when it says no.

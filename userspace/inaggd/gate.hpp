@@ -26,6 +26,8 @@ public:
     Gate(Keys keys, const inagg_mac_key &secret) : keys_(std::move(keys)), secret_(secret) {}
 
     std::optional<inagg_mac_key> key(uint16_t job) const;
+    // What the keys' file says.
+    std::optional<inagg_mac_key> listed(uint16_t job) const { return keys_.find(job); }
     // That of a job that is here, whatever the keys' file says; all zero: it has none.
     void set_key(uint16_t job, const inagg_mac_key &key) { own_[job] = key; }
     // Throws Error if the job, which is here, has another.

@@ -148,8 +148,13 @@ void need_same_keys(const SwitchMaps &maps, const std::vector<JobSpec> &specs) {
 
 // Throws what a start with these options would end with.
 void check_start(const Options &o) {
+    need_run_dir(o);
+    need_bpffs(std::filesystem::path(o.bpffs).parent_path());
     Plan plan(o);
     need_own_addresses(o);
+    for (const Address &address : {plan.four, plan.six})
+        if (address.family)
+            reply_socket(address);
     JobBook book(policy_of(o, plan, o.slots, o.buffers), [] { return uint16_t{0}; });
     uint32_t aggregators = o.aggregators, descriptors = o.descriptors;
     if (std::filesystem::exists(o.bpffs + "/jobs") && !o.fresh) {

@@ -122,6 +122,17 @@ void need_own_addresses(const Options &options) {
     need("--web", options.web);
 }
 
+void need_run_dir(const Options &options) {
+    const std::string &run_dir = options.run_dir;
+    need_socket_path(run_dir + "/" + (options.bmv2 ? asked_socket_name : control_socket_name));
+    std::error_code error;
+    std::filesystem::path there = std::filesystem::absolute(run_dir, error);
+    while (!error && !std::filesystem::exists(there, error) && there.has_relative_path())
+        there = there.parent_path();
+    if (run_dir.empty() || error || !std::filesystem::is_directory(there, error) || access(there.c_str(), W_OK | X_OK))
+        throw Error("--run-dir '{}': {} is no directory that can be written to", run_dir, run_dir.empty() ? "it" : there.string());
+}
+
 RunDir::RunDir(std::string path) : path_(std::move(path)) {
     std::error_code seen_below;
     std::filesystem::create_directories(path_, seen_below);

@@ -49,6 +49,9 @@ struct Commands {
 // program serves.
 void need_own_addresses(const Options &options);
 
+// Throws Error if there can be no control socket in `run_dir`.
+void need_run_dir(const Options &options);
+
 class Service {
 public:
     // `arguments`: of this process.

@@ -238,6 +238,7 @@ void run(const Options &options, std::vector<std::string> arguments) { Daemon(op
 void check_start(const Options &options) {
     Plan plan(options);
     need_own_addresses(options);
+    need_run_dir(options);
     Bmv2 bmv2(*options.bmv2);
     const Policy policy = plan.policy(options, slots_of(bmv2, options), bmv2.algorithm());
     need_possible(policy);
