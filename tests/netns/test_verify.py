@@ -79,7 +79,9 @@ def test_memory_of_the_switch_that_changes(tmp_path, dtype):
 
 
 REFUSED_KEYS = [
-    ({"INAGG_KEY": "secret"}, "the key has 6 characters"),
+    ({"INAGG_KEY": "secret"}, "INAGG_KEY has 6 characters"),
+    ({"INAGG_KEY": ""}, "INAGG_KEY is empty"),
+    ({"INAGG_KEY_FILE": ""}, "INAGG_KEY_FILE is empty"),
     ({"INAGG_KEY_FILE": "/nonexistent"}, "INAGG_KEY_FILE='/nonexistent': No such file or directory"),
     ({**KEY, "INAGG_KEY_FILE": "/nonexistent"}, "set one of them"),
     ({**KEY, "INAGG_AGGREGATE_FROM": "64K"}, "does not verify"),
@@ -108,3 +110,6 @@ def test_key_in_a_file(tmp_path):
     file.chmod(0o600)
     run = netns(tmp_path, "--workers", 2, "--", *perf("int32"), environment={"INAGG_KEY_FILE": str(file)})
     assert run.status == 0 and wrong(run) == 0
+    file.write_text(2 * (KEY["INAGG_KEY"] + "\n"))
+    run = netns(tmp_path, "--workers", 2, "--", *perf("int32"), environment={"INAGG_KEY_FILE": str(file)})
+    assert run.status != 0 and "it has more than 32 hexadecimal digits" in run.error

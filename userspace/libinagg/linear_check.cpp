@@ -71,14 +71,14 @@ __u64 dot(const void *elements, const __u32 *weights, __u32 count, int is_signed
 
 } // namespace
 
-LinearCheck::Key LinearCheck::parse_key(std::string_view hex) {
+LinearCheck::Key LinearCheck::parse_key(std::string_view hex, std::string_view name) {
     Key key;
     std::size_t bytes = 0;
     const char *end = nullptr;
     if (hex.size() != 2 * key.size() ||
         sodium_hex2bin(key.data(), key.size(), hex.data(), hex.size(), nullptr, &bytes, &end) || bytes != key.size())
-        throw Error(INAGG_EINVAL, "the key has {} characters: it must be {} hexadecimal digits, the same on all ranks",
-                    hex.size(), 2 * key.size()); // not the key itself: messages end in logs
+        throw Error(INAGG_EINVAL, "{} has {} characters: it must be {} hexadecimal digits, the same on all ranks",
+                    name, hex.size(), 2 * key.size()); // not the key itself: messages end in logs
     return key;
 }
 

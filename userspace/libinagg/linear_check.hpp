@@ -18,7 +18,7 @@ public:
     using Key = std::array<unsigned char, INAGG_KEY_BYTES>;
 
     // `hex`: 32 digits, the key of all ranks. Throws INAGG_EINVAL.
-    static Key parse_key(std::string_view hex);
+    static Key parse_key(std::string_view hex, std::string_view name = "the key");
 
     LinearCheck(const Key &key, const JobConfig &job);
     ~LinearCheck();

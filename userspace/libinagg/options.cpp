@@ -145,7 +145,7 @@ void validate_scale(const inagg_options &options) {
 }
 
 void need_secret(const char *name, const char *key) {
-    if (key[0] && LinearCheck::parse_key(key) == LinearCheck::Key{})
+    if (key[0] && LinearCheck::parse_key(key, name) == LinearCheck::Key{})
         throw Error(INAGG_EINVAL, "{} is all zeros, which is no key: make one with  openssl rand -hex {}", name,
                     sizeof(LinearCheck::Key));
 }
@@ -154,7 +154,7 @@ void need_secret(const char *name, const char *key) {
 void validate_keys(const inagg_options &options) {
     need_secret("INAGG_JOIN_KEY", options.join_key);
     need_secret("INAGG_KEY", options.key);
-    if (options.key[0] && std::string_view(options.key) == options.join_key)
+    if (options.key[0] && options.join_key[0] && LinearCheck::parse_key(options.key) == LinearCheck::parse_key(options.join_key))
         throw Error(INAGG_EINVAL, "INAGG_KEY and INAGG_JOIN_KEY are the same: switches know the second, and must not know the first");
     if (!options.key[0])
         return;
@@ -166,25 +166,36 @@ void validate_keys(const inagg_options &options) {
                                   "cannot be verified; set INAGG_SCALE=auto", options.scale);
 }
 
+// The only word of a file; returns why there is none.
+std::string read_word(const std::string &path, std::string &word) {
+    std::ifstream file(path);
+    std::string second;
+    if (!(file >> word))
+        return "it is empty: it must have 32 hexadecimal digits";
+    return file >> second ? "it has more than 32 hexadecimal digits" : "";
+}
+
 // Not the key itself in messages: they end in logs.
 template <std::size_t size> void read_key(const char *name, const char *path_name, char (&to)[size]) {
     const auto key = first_set({name}), path = first_set({path_name});
     if (key && path)
         throw Error(INAGG_EINVAL, "{} and {} are set: set one of them", name, path_name);
-    if (const char *set = std::getenv(name); set && !*set)
-        throw Error(INAGG_EINVAL, "{} is empty: unset it, or set it to 32 hexadecimal digits", name);
+    for (const char *either : {name, path_name}) // perhaps the variable of a template
+        if (const char *set = std::getenv(either); set && !*set)
+            throw Error(INAGG_EINVAL, "{} is empty: unset it, or set it to {}", either,
+                        either == name ? "32 hexadecimal digits" : "the name of a file with them");
     if (!key && !path)
         return;
     std::string text(key ? key->value : "");
     if (path) {
         const Fd fd(open(std::string(path->value).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
         std::string why = fd ? objection_to_secrets(fd.get()) : std::strerror(errno);
-        if (why.empty() && !(std::ifstream(fmt::format("/proc/self/fd/{}", fd.get())) >> text))
-            why = "it is empty: it must have 32 hexadecimal digits";
+        if (why.empty())
+            why = read_word(fmt::format("/proc/self/fd/{}", fd.get()), text);
         if (!why.empty())
             throw Error(INAGG_EINVAL, "{}='{}': {}", path->name, path->value, why);
     }
-    LinearCheck::parse_key(text);
+    LinearCheck::parse_key(text, path ? std::string_view(path->name) : name);
     text.copy(to, size - 1);
 }
 
