@@ -599,6 +599,13 @@ def test_a_failed_restart_leaves_the_switch(hosts):
     subprocess.run(["ip", "link", "del", "x0"], check=True)
 
 
+def test_options_that_contradict_each_other(_):
+    for options, said in ((["--port=p0"], "--port p0: given twice"),
+                          (["--port-rate=p0=1gbit", "--port-rate=p0=2gbit"], "p0 has a rate already"),
+                          (["--parent=p0/10.77.0.50", "--child=p0/10.77.0.50"], "10.77.0.50: --parent and --child")):
+        assert said in start_fails("--port=p0", *options), options
+
+
 def test_a_ring_of_another_size_is_not_kept(_):
     DIR.mkdir()
     run("bpftool", "map", "create", DIR / "events", "type", "ringbuf", "key", "0", "value", "0", "entries", "65536", "name", "events")

@@ -36,6 +36,12 @@
 namespace inaggd {
 namespace {
 
+void need_different(const char *option, std::vector<std::string> values) {
+    std::ranges::sort(values);
+    if (const auto twice = std::ranges::adjacent_find(values); twice != values.end())
+        throw Error("{} {}: given twice", option, *twice);
+}
+
 // What the options come to. Everything that can be wrong with them shows here, before anything changes.
 struct Plan {
     explicit Plan(const Options &o)
@@ -44,6 +50,9 @@ struct Plan {
             throw Error("no address on {} or its bridge: give the switch one (ip addr add ADDRESS/LEN dev IF), or "
                         "name it with --address4 or --address6",
                         fmt::join(o.ports, ", "));
+        need_different("--port", o.ports);
+        need_different("--parent", o.parents);
+        need_different("--child", o.children);
         need_free_ports(o.bpffs, o.ports);
         for (const std::string &job : o.jobs)
             jobs.push_back(parse_job_spec(job));
@@ -71,6 +80,9 @@ struct Plan {
             parents.push_back(other_switch("--parent", parent, ports, four, six));
         for (const std::string &child : o.children)
             children.insert(other_switch("--child", child, ports, four, six));
+        for (const Neighbour &parent : parents)
+            if (children.contains(parent))
+                throw Error("{}: --parent and --child; it can be one of them", parent.address.text());
     }
 
     // `burst`: so long at this rate is what may be sent at once.
@@ -94,6 +106,8 @@ struct Plan {
         const std::string port = text.substr(0, equals);
         if (equals == std::string::npos || std::find(o.ports.begin(), o.ports.end(), port) == o.ports.end())
             throw Error("--port-rate {}: write it as PORT=RATE, with one of {}", text, fmt::join(o.ports, ", "));
+        if (queues.contains(port))
+            throw Error("--port-rate {}: {} has a rate already", text, port);
         try {
             const inagg::Nanoseconds longest = inagg::parse_duration(o.mark_after);
             if (longest.count() < 1000 || longest > std::chrono::seconds(1))

@@ -240,10 +240,10 @@ json Service::command(const json &request) {
         return {{"job", spec.number}};
     }
     if (name == "job del") {
-        const int64_t number = request.at("job");
-        if (number < 0 || number > UINT16_MAX)
-            throw Error("job {}: numbers are 0 to {}", number, UINT16_MAX);
-        commands_.remove_job(static_cast<uint16_t>(number));
+        const json &number = request.at("job");
+        if (!number.is_number_integer() || number < 0 || number > UINT16_MAX)
+            throw Error("job {}: numbers are 0 to {}", number.dump(), UINT16_MAX);
+        commands_.remove_job(number.get<uint16_t>());
         return json::object();
     }
     if (name == "refusals")
