@@ -162,7 +162,6 @@ def attack(file, job, count):
     print(json.dumps({"said": said, "copies": len(copies), "same_members": same}))
 
 
-EPHEMERAL = range(32768, 61000)  # net.ipv4.ip_local_port_range
 COMPLAINTS = {"packet too long": (3, 4, 600), "no such protocol": (3, 2, 0), "bad header": (12, 0, 0)}  # type, code, MTU
 
 
@@ -176,13 +175,14 @@ def icmp(kind, code, mtu, datagram):
 def tell_of_errors(seconds):
     """From an address of its own, as any router on the way might."""
     switch = os.environ["INAGG_SWITCH"]
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())  # as on rank 0's host
     wire = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     said, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         for complaint in COMPLAINTS.values():
-            for port in EPHEMERAL:
+            for port in range(first, last + 1):
                 wire.sendto(icmp(*complaint, ip_datagram(VICTIM, switch, port, PORT, bytes(1400))), (VICTIM, 0))
-            wire.sendto(icmp(*complaint, ip_datagram(switch, VICTIM, PORT, EPHEMERAL[0], bytes(1400))), (switch, 0))
+            wire.sendto(icmp(*complaint, ip_datagram(switch, VICTIM, PORT, first, bytes(1400))), (switch, 0))
         said += 1
     print(json.dumps({"rounds": said}))
 

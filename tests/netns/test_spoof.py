@@ -142,7 +142,8 @@ def test_what_icmp_says_of_the_way_is_not_believed(tmp_path, transport, switch, 
     """Any host can send it. Neither the job that runs nor the next one, after other sockets of rank 0's host have believed it."""
     other = f"{PYTHON} -c 'import socket, time; s = socket.socket(2, 2); s.bind((str(), 0)); time.sleep(60)'"
     perf = f"{PERF} -b 1M -e 1M --rank $RANK --size 2"
-    script = (f"if [ $RANK = 2 ]; then sleep 1; exec {PYTHON} {HERE}/spoofer.py icmp 3; fi; "
+    script = (f"echo 40000 40999 > /proc/sys/net/ipv4/ip_local_port_range; "
+              f"if [ $RANK = 2 ]; then sleep 1; exec {PYTHON} {HERE}/spoofer.py icmp 3; fi; "
               f"if [ $RANK = 0 ]; then {other} & other=$!; fi; {perf} -n {count} && ip route get $INAGG_SWITCH && {perf} -n 1; "
               f"status=$?; [ -z $other ] || kill $other; exit $status")
     run = netns(tmp_path, "--workers", 3, "--transport", transport, "--switch", switch, "--", "sh", "-c", script,
