@@ -116,24 +116,32 @@ Agent::Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)>
     restore_keys();
 }
 
-// Jobs that are here keep what their ranks have: a key, or none. One without either takes what the keys' file has now.
+// Jobs that are here stay as they are: their ranks have the keys that they have.
 void Agent::restore_keys() {
+    for (const auto &[number, job] : book_.jobs())
+        gate_.set_key(number, maps_.key(job.record.index));
+}
+
+// Of jobs that began without, the keys' file may have one now.
+void Agent::take_new_keys() {
     for (const auto &[number, job] : book_.jobs()) {
-        inagg_mac_key key = maps_.key(job.record.index);
-        if (const auto listed = gate_.listed(number); listed && !inagg_mac_key_is_set(&key)) {
-            if (joined_count(job.members) == 0)
-                maps_.put_key(job.record.index, key = *listed);
-            else
-                spdlog::warn("job {}: its ranks have joined without a key, and go on so; end it to have it take its key: inaggctl job del {}",
-                             number, number);
+        const auto listed = gate_.listed(number);
+        if (!listed || gate_.key(number))
+            continue;
+        if (joined_count(job.members)) {
+            spdlog::warn("job {}: its ranks have joined without a key, and go on so; it takes its key when they have gone: inaggctl job del {}",
+                         number, number);
+            continue;
         }
-        gate_.set_key(number, key);
+        gate_.set_key(number, *listed);
+        maps_.put_key(job.record.index, *listed);
     }
 }
 
 void Agent::take_over() {
     restore_jobs(book_, maps_);
     restore_keys();
+    take_new_keys();
     up_ports_ = maps_.up_ports();
     for (const auto &[number, job] : book_.jobs()) {
         const inagg::LogFields about{{"job", number}};

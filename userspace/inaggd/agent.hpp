@@ -89,6 +89,7 @@ private:
     void write_route(const JobState &job);
     Fd make_devmap() const;
     void restore_keys();
+    void take_new_keys();
     void write_key(uint16_t number, uint32_t index);
     struct Words { // as they are sent
         inagg_hdr header;
