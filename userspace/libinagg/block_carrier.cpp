@@ -17,7 +17,8 @@ struct BlockCarrier::BlockOperation : Operation {
     Reduction reduction{};   // broadcast: recv and count in bytes
     bool scale_known = true; // float sums: agreed, or not needed
     bool scale_is_given = true; // not needed, or fixed by hand
-    uint8_t exponent = 0;    // float sums: this rank's
+    uint8_t exponent = 0;    // float sums: this rank's, in all control blocks, however often they are sent
+    uint8_t finite_exponent = 0; // with infinities or NaN somewhere: that of the rest
     uint8_t scale = 0;       // guessed, then agreed
     uint64_t number = 0;     // among the calls since the key was agreed on
     uint8_t runs = 0;        // of data blocks that it has so far
@@ -31,6 +32,8 @@ struct BlockCarrier::BlockOperation : Operation {
     bool absent = false;     // the scale was agreed without this rank: its elements do not fit
     bool saturated = false;
     std::unique_ptr<ClassCounts> classes;
+
+    uint8_t exponent_of_data() const { return classes ? finite_exponent : exponent; }
 };
 
 namespace {
@@ -207,8 +210,8 @@ bool BlockCarrier::assign_float_sum(const BlockHandle &operation) {
     if (!operation->classes) {
         operation->classes = std::make_unique<ClassCounts>(r);
         operation->scale_known = false;
-        operation->exponent = max_finite_exponent(r.send, r.count, r.dtype);
-        add_segment(operation, make_exponent_block(operation->exponent, r.tail, operation->scale), Part::beside_of_all);
+        operation->finite_exponent = max_finite_exponent(r.send, r.count, r.dtype);
+        add_segment(operation, make_exponent_block(operation->finite_exponent, r.tail, operation->scale), Part::beside_of_all);
         return false;
     }
     r.send = operation->classes->finite();
@@ -271,7 +274,7 @@ BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) 
     meta.absent = segment.operation->absent;
     if (segment.sealed)
         check_->seal(segment.identify(block), meta, payload,
-                     inagg_check_fits(segment.scale, segment.operation->exponent, &meta));
+                     inagg_check_fits(segment.scale, segment.operation->exponent_of_data(), &meta));
     return meta;
 }
 

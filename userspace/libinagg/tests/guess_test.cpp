@@ -113,6 +113,37 @@ TEST(Guess, InfinitiesAreNone) {
     });
 }
 
+// Who has asked for no scale says so again when that was lost, though it knows the finite part's by then: of two blocks, rank 0 hears
+// of the one that was repeated first.
+TEST(Guess, InfinitiesAreNoneWhateverIsRepeated) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    constexpr uint32_t finite_sums = 4; // until the guess is their scale
+    const auto is_block = [](const inagg_hdr &h, inagg_type type, uint32_t index) {
+        return inagg_hdr_type(&h) == type && inagg_swap32(h.slot) >= 16 && inagg_swap32(h.block) == 2 * finite_sums + index;
+    };
+    SoftwareSwitchOptions options = guessing();
+    bool missed = false, came = false;
+    options.miss = [&](const inagg_hdr &h) {
+        return is_block(h, INAGG_CONTRIBUTION, 1) && inagg_swap16(h.source) == 2 && !std::exchange(missed, true);
+    };
+    options.lose = [&](const inagg_hdr &h, int rank) {
+        came |= rank == 0 && is_block(h, INAGG_RESULT, 1);
+        return rank == 0 && is_block(h, INAGG_RESULT, 0) && !came;
+    };
+    SoftwareSwitch software_switch(options);
+    run_ranks(software_switch, ranks, [&](Communicator &c) {
+        for (unsigned i = 0; i < finite_sums + 4; i++) {
+            const bool has_infinity = i == finite_sums;
+            Values values = values_of(0, c.rank(), i, 2 * elements);
+            values[7] = c.rank() == 2 && has_infinity ? infinity : 1;
+            sum_in_place(c, values);
+            EXPECT_EQ(values[7], has_infinity ? infinity : 3) << i;
+            EXPECT_TRUE(std::isfinite(values[6]));
+        }
+    });
+    EXPECT_TRUE(missed && came);
+}
+
 TEST(Guess, NewRunsStartAnew) {
     SoftwareSwitch software_switch(guessing());
     for (int run = 0; run < 2; run++)

@@ -150,12 +150,15 @@ void SoftwareSwitch::run() {
 
 void SoftwareSwitch::receive(std::span<std::byte> bytes, const Endpoint &from) {
     const std::lock_guard lock(mutex_);
-    if (options_.watch && bytes.size() >= sizeof(inagg_hdr)) {
+    bool missed = silent_;
+    if ((options_.watch || options_.miss) && bytes.size() >= sizeof(inagg_hdr)) {
         inagg_hdr header;
         std::memcpy(&header, bytes.data(), sizeof(header));
-        options_.watch(header, bytes.subspan(sizeof(header)));
+        if (options_.watch)
+            options_.watch(header, bytes.subspan(sizeof(header)));
+        missed |= options_.miss && options_.miss(header);
     }
-    if (silent_ || chance(options_.loss)) {
+    if (missed || chance(options_.loss)) {
         counters_.dropped++;
         return;
     }

@@ -56,6 +56,8 @@ struct SoftwareSwitchOptions {
     std::function<void(inagg_hdr &, std::span<std::byte>, int)> change{};
     // Sees what comes to it, lost or not.
     std::function<void(const inagg_hdr &, std::span<const std::byte>)> watch{};
+    // Does this packet to the switch get lost?
+    std::function<bool(const inagg_hdr &)> miss{};
     // Does this packet to this rank get lost?
     std::function<bool(const inagg_hdr &, int)> lose{};
     Endpoint group{}; // length not 0: what is for all ranks goes there, once
