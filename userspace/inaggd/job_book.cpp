@@ -301,6 +301,7 @@ void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers strag
                  .heard = now,
                  .seated = now,
                  .uplink = uplink,
+                 .answered = now,
                  .up = up,
                  .changed = now,
                  .runs = is_spread(record.algorithm),
@@ -803,6 +804,8 @@ Outcome JobBook::join_excluded(JobState &job, const inagg_event &event, Time now
     if (member.flags & INAGG_MEMBER_RESERVED && !same_place(member, event))
         return refused(member.ifindex != event.ifindex ? INAGG_R_PORT : INAGG_R_ADDRESS,
                        "rank is configured for another port or address");
+    if (has_joined(member) && !same_place(member, event))
+        return refused(INAGG_R_TAKEN, fmt::format("rank is held by {}, which may come back", Address::of(member).text()));
     return come(job, event, INAGG_R_EXCLUDED, now);
 }
 
@@ -842,6 +845,9 @@ Outcome JobBook::go_on(uint16_t number, JobState &job, Time now) {
         return who.second.event.join.flags & INAGG_JOIN_RENEW;
     });
     uint64_t in = restarts ? inagg_all_ranks(job.record.size) : job.record.all;
+    for (uint16_t rank = 0; rank < job.record.size; rank++)
+        if (!restarts && before[rank].flags & INAGG_MEMBER_LEFT) // nobody is to wait for it
+            in &= ~inagg_rank_bit(rank);
     for (const auto &[rank, who] : coming)
         in |= inagg_rank_bit(rank);
     forget_run(job.members);

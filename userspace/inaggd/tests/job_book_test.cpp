@@ -850,6 +850,29 @@ TEST_F(Book, AnExcludedRankComesBackWhenTheOthersGoOn) {
     expect_ignored(join(watched(0))); // a late copy
 }
 
+TEST_F(Book, WhoHasLeftIsNotWaitedForInTheNextGeneration) {
+    join_watched();
+    book.exclude(7, 1 << 2, now);
+    expect_put_off(join(watched(2).again(3000)), INAGG_R_EXCLUDED);
+    expect_done(leave(watched(1)));
+    expect_done(renew(0));
+    EXPECT_EQ(job().record.all, 5u);
+    now += 1h;
+    EXPECT_TRUE(book.expire(now).changes.empty()) << "it goes on";
+}
+
+TEST_F(Book, NobodyElseComesBackAsAnExcludedRank) {
+    join_watched();
+    book.exclude(7, 1 << 2, now);
+    Worker stranger = watched(2).again(3000);
+    stranger.port++;
+    expect_refused(join(stranger), INAGG_R_TAKEN);
+    EXPECT_FALSE(job().record.flags & INAGG_JOIN_RETURNING);
+    renew(0);
+    renew(1);
+    EXPECT_EQ(job().record.all, 3u);
+}
+
 TEST_F(Book, WhoMissedThatTheNextGenerationHasBegunIsNotTakenForANewRun) {
     join_watched();
     book.exclude(7, 1 << 2, now);
