@@ -20,7 +20,7 @@ import termios
 import time
 from pathlib import Path
 
-from network import BPFFS, BUILD, DIR, ROOT, attached, build_network, die_with_parent, enter_namespaces, run
+from network import BPFFS, BUILD, DIR, ROOT, add_worker, attached, build_network, die_with_parent, enter_namespaces, run
 
 PORTS = ["p0", "p1", "p2"]
 ELEMENTS = 32
@@ -597,6 +597,26 @@ def test_a_failed_restart_leaves_the_switch(hosts):
     with Agent():
         sums(workers, 1)
     subprocess.run(["ip", "link", "del", "x0"], check=True)
+
+
+def test_a_port_is_served_whatever_the_agent_has_missed(hosts):
+    with Agent() as agent:
+        agent.process.send_signal(signal.SIGSTOP)
+        run("ip", "-batch", "-", input="".join(f"link add d{n} type bridge\nlink del d{n}\n" for n in range(300)))  # fill its socket
+        run("ip", "link", "del", "p2")
+        hosts[2] = add_worker(2)
+        agent.process.send_signal(signal.SIGCONT)
+        until(lambda: attached("p2"), "the port made anew is served")
+        sums([Worker(hosts[rank], rank - 1).join() for rank in (1, 2)], 0)
+
+
+def test_an_end_is_one_in_the_middle_of_a_reload(_):
+    for pause in (0, 0.02, 0.05, 0.1, 0.2):
+        agent = Agent()
+        agent.process.send_signal(signal.SIGHUP)
+        time.sleep(pause)
+        agent.stop()
+        expect_nothing_left()
 
 
 def test_options_that_contradict_each_other(_):

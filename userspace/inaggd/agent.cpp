@@ -267,6 +267,7 @@ void Agent::apply_remove(const Outcome::Change &change) {
     maps_.put_key(index, {});
     devmaps_.erase(index);
     last_work_.erase(change.job);
+    watch_.forget(change.job);
     last_joins_.erase(change.job);
     for (const inagg_port_key &key : maps_.port_keys(index))
         maps_.delete_port_ranks(key);
@@ -518,10 +519,21 @@ void Agent::add_job(const JobSpec &spec) {
     const Outcome outcome = book_.add(spec, port_index, Clock::now());
     if (key)
         gate_.set_key(spec.number, *key);
-    apply(outcome);
+    apply_or_take_over(outcome);
 }
 
-void Agent::remove_job(uint16_t number) { apply(book_.remove(number)); }
+void Agent::remove_job(uint16_t number) { apply_or_take_over(book_.remove(number)); }
+
+// Throws what apply() does; then the book knows again what the maps have, and no more.
+void Agent::apply_or_take_over(const Outcome &outcome) {
+    try {
+        apply(outcome);
+    } catch (...) {
+        take_over();
+        gate_.forget_gone(outcome, book_);
+        throw;
+    }
+}
 
 void Agent::port_gone(uint32_t ifindex) {
     events_by_port_.forget(ifindex);

@@ -75,6 +75,7 @@ private:
     Outcome decide(const inagg_event &event, Time now);
     bool leads_to_switch(uint32_t ifindex) const;
     void apply(const Outcome &outcome);
+    void apply_or_take_over(const Outcome &outcome);
     SweepPlan planned_sweeps() const;
     void sweep(const SweepPlan &plan);
     void apply_remove(const Outcome::Change &change);

@@ -69,13 +69,13 @@ struct Plan {
         find_neighbours(o);
     }
 
-    // By the ports as they are now.
-    void find_neighbours(const Options &o) {
+    // By the ports as they are now; `gone`: what those that are not there had.
+    void find_neighbours(const Options &o, const std::map<std::string, uint32_t> &gone = {}) {
         parents.clear();
         children.clear();
         std::map<std::string, uint32_t> ports;
         for (const std::string &port : o.ports)
-            ports[port] = if_nametoindex(port.c_str());
+            ports[port] = gone.contains(port) ? gone.at(port) : if_nametoindex(port.c_str());
         for (const std::string &parent : o.parents)
             parents.push_back(other_switch("--parent", parent, ports, four, six));
         for (const std::string &child : o.children)
@@ -304,6 +304,8 @@ private:
     void consume_events() {
         events_end_ = Clock::now() + std::chrono::milliseconds(20);
         ring_buffer__consume(events_.get());
+        if (std::exchange(failed_, false))
+            agent_->take_over();
     }
 
     // Not 0 ends ring_buffer__consume(), behind this event.
@@ -313,7 +315,8 @@ private:
             self.agent_->event(data, bytes);
         } catch (const std::exception &error) {
             spdlog::error("event: {}", error.what());
-            self.agent_->take_over();
+            self.failed_ = true; // behind libbpf's frames: taking over may fail, too
+            return -EAGAIN;
         }
         return Clock::now() < self.events_end_ ? 0 : -EAGAIN;
     }
@@ -373,11 +376,12 @@ private:
                 if (const auto before = gone_.extract(name))
                     agent_->port_made_anew(before.mapped(), now);
                 follow_mtu();
-                plan_.find_neighbours(o_);
+                plan_.find_neighbours(o_, gone_);
                 agent_->book().policy().parents = plan_.parents;
                 agent_->book().policy().children = plan_.children;
             } catch (const std::exception &error) {
                 spdlog::error("{}", error.what());
+                refused_[name] = ifindex;
             }
         } else if (!gone && port != attached_.end()) {
             follow_mtu();
@@ -386,6 +390,14 @@ private:
 
     // As they are, whatever has been told of them: messages of the kernel's may be lost.
     void look_at_links() {
+        for (const std::string &port : o_.ports) {
+            const auto known = std::ranges::find(attached_, port, &std::pair<const uint32_t, std::string>::second);
+            const uint32_t now = if_nametoindex(port.c_str());
+            if (known != attached_.end() && known->first != now)
+                link(true, known->first, port);
+            if (now && !attached_.contains(now) && refused_[port] != now)
+                link(false, now, port);
+        }
         for (const auto &[ifindex, port] : attached_)
             agent_->link(ifindex, has_link(port));
     }
@@ -398,8 +410,10 @@ private:
     std::unique_ptr<Agent> agent_;
     Ring events_;
     Time events_end_{}; // when others come first
+    bool failed_ = false; // to do what an event asked for: the book may know more than the maps
     std::map<uint32_t, std::string> attached_; // by ifindex
     std::map<std::string, uint32_t> gone_;     // what the ports had that are to come back
+    std::map<std::string, uint32_t> refused_;  // what could not be attached: not tried again until something is told of it
     bool started_ = false;
 };
 

@@ -275,9 +275,7 @@ nlohmann::ordered_json Service::state() {
 void Service::execute_again() {
     spdlog::info("reload: starting again");
     const std::string self = own_file();
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
+    // Signals stay blocked, and wait for signals(): what comes now ends the next program.
     execv(self.c_str(), pointers_to(arguments_).data());
     throw Error("reload: {}: {}", self, system_text(errno));
 }

@@ -66,7 +66,7 @@ public:
     // Until a signal ends it, or asks for a reload.
     bool goes_on() const { return !stop_ && !reload_; }
     bool stops() const { return stop_; }
-    bool reloads() const { return reload_; }
+    bool reloads() const { return reload_ && !stop_; }
     // The new program, with the configuration as it is now, takes over like after a restart.
     [[noreturn]] void execute_again();
 

@@ -20,6 +20,7 @@ public:
 
     // Looks at `ranks` of a job, those that have joined; returns the bitmap of those to exclude.
     uint64_t look(uint16_t number, const inagg_job &job, uint64_t ranks, uint32_t exclude_ms);
+    void forget(uint16_t number) { jobs_.erase(number); }
 
 private:
     struct Seen {
