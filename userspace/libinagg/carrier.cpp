@@ -138,7 +138,7 @@ std::vector<std::unique_ptr<Carrier>> make_trees(const inagg_options &options, s
     try {
         while (trees.size() < options.trees)
             trees.push_back(make_named(trees[0]->name(), options, static_cast<uint16_t>(trees.size())));
-    } catch (const Error &) {
+    } catch (...) {
         leave_all(trees);
         throw;
     }

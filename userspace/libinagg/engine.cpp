@@ -28,7 +28,12 @@ Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership 
     const unsigned owners[stream_count] = {own_data, own_control};
     for (int i = 0; i < stream_count; i++)
         streams_[i].owned = owned & owners[i];
-    start_streams();
+    try {
+        start_streams();
+    } catch (...) { // without memory: the others count on this rank
+        leave();
+        throw;
+    }
 }
 
 // Both from block 0.

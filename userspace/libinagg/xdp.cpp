@@ -639,6 +639,9 @@ std::unique_ptr<Transport> make_xdp(const inagg_options &options, BlockClient &c
     } catch (const Error &) {
         need_auto(*io, membership, options);
         return std::make_unique<Engine>("udp", std::move(io), membership, client, options);
+    } catch (...) { // no memory
+        leave(*io, membership);
+        throw;
     }
 }
 
