@@ -188,8 +188,7 @@ def tell_of_errors(seconds):
 
 
 if __name__ == "__main__":
-    mode, path, *rest = sys.argv[1:]
-    if mode == "icmp":
-        tell_of_errors(float(path))
-        sys.exit()
-    {"capture": capture, "attack": attack, "false-switch": false_switch}[mode](Path(path), *map(int, rest))
+    mode, value, *rest = sys.argv[1:]
+    act, kind = {"capture": (capture, Path), "attack": (attack, Path), "false-switch": (false_switch, Path),
+                 "icmp": (tell_of_errors, float)}[mode]
+    act(kind(value), *map(int, rest))

@@ -844,10 +844,7 @@ Outcome JobBook::go_on(uint16_t number, JobState &job, Time now) {
     const bool restarts = std::none_of(coming.begin(), coming.end(), [](const auto &who) {
         return who.second.event.join.flags & INAGG_JOIN_RENEW;
     });
-    uint64_t in = restarts ? inagg_all_ranks(job.record.size) : job.record.all;
-    for (uint16_t rank = 0; rank < job.record.size; rank++)
-        if (!restarts && before[rank].flags & INAGG_MEMBER_LEFT) // nobody is to wait for it
-            in &= ~inagg_rank_bit(rank);
+    uint64_t in = restarts ? inagg_all_ranks(job.record.size) : present_ranks(job); // as all_come(): not who has left
     for (const auto &[rank, who] : coming)
         in |= inagg_rank_bit(rank);
     forget_run(job.members);

@@ -75,14 +75,14 @@ sockaddr_storage local_address(int fd) {
     return local;
 }
 
-bool is_any_of(int error, std::initializer_list<int> errors) { return std::ranges::find(errors, error) != errors.end(); }
+// A send that failed like this may succeed when it is repeated; the engine's timers see to that.
+constexpr int passing[] = {
+    EAGAIN, ENOBUFS, ENETDOWN, ENOMEM, EINTR, EPERM,
+    // what ICMP says, and anybody can forge that
+    ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, EHOSTDOWN, ENONET, ENOPROTOOPT, EOPNOTSUPP, EPROTO, EACCES,
+};
 
-// A send that failed like this may succeed when it is repeated; the engine's timers see to that. The second half is what ICMP
-// says, and anybody can forge that.
-bool is_passing(int error) {
-    return is_any_of(error, {EAGAIN, ENOBUFS, ENETDOWN, ENOMEM, EINTR, EPERM}) ||
-           is_any_of(error, {ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, EHOSTDOWN, ENONET, ENOPROTOOPT, EOPNOTSUPP, EPROTO, EACCES});
-}
+bool is_passing(int error) { return std::ranges::find(passing, error) != std::end(passing); }
 
 } // namespace
 
@@ -114,13 +114,14 @@ UdpIo::~UdpIo() {
 }
 
 // That the interface of a connected socket carries. Not IP_MTU: it heeds ICMP that other sockets of this host have been sent.
-static std::size_t payload_of_path(int fd, bool ipv4) {
+static std::size_t payload_of_path(int fd) {
     ifreq request{};
-    const std::string name = device_of(local_address(fd));
+    const sockaddr_storage local = local_address(fd);
+    const std::string name = device_of(local);
     name.copy(request.ifr_name, IFNAMSIZ - 1);
     if (ioctl(fd, SIOCGIFMTU, &request))
         throw system_error(fmt::format("the MTU of interface '{}'", name));
-    const std::size_t mtu = request.ifr_mtu, headers = (ipv4 ? 20 : 40) + 8;
+    const std::size_t mtu = request.ifr_mtu, headers = (local.ss_family == AF_INET ? 20 : 40) + 8;
     return std::max(mtu, headers) - headers;
 }
 
@@ -134,7 +135,7 @@ void UdpIo::open_socket() {
         throw no_route(options_, errno);
     sockaddr_storage local = local_address(fd);
     receive_port_ = ntohs(port_of(local));
-    path_payload_ = payload_of_path(fd, ipv4);
+    path_payload_ = payload_of_path(fd);
 }
 
 static Error ring_error(int error) {
@@ -246,7 +247,7 @@ void UdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
 
 // A packet was too long: for its interface, or for somebody's ICMP, after which the next one is sent.
 void UdpIo::check_path() {
-    const std::size_t now = payload_of_path(unicast_.socket.get(), peer_.ss_family == AF_INET);
+    const std::size_t now = payload_of_path(unicast_.socket.get());
     if (now < path_payload_)
         throw Error(INAGG_ESYSTEM,
                     "the path to the switch at {} carried packets of {} bytes when rank {} joined job {}, and now no more than {}: "
