@@ -126,7 +126,6 @@ __attribute__((noinline)) int canary_admit(struct xdp_md *ctx)
 	p->up = 0;
 	if (find_passage(&c, p))
 		return -INAGG_R_JOB;
-	c.count->packets++;
 	p->block = inagg_block_of(&d->hdr);
 	if (is_bare(p->type))
 		p->block.elements = 0;
@@ -144,6 +143,7 @@ __attribute__((noinline)) int canary_admit(struct xdp_md *ctx)
 	if ((c.job->flags & INAGG_JOIN_CHECKED) &&
 	    !inagg_packet_intact(&d->hdr, payload_checksum(ctx, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
+	c.count->packets++;
 	return 0;
 }
 

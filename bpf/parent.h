@@ -59,10 +59,10 @@ static __always_inline int from_parent(struct xdp_md *ctx, struct packet *p)
 
 	if (tree_lookup(&b, p))
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_JOB);
-	b.count->packets++;
 	verdict = admit_parent(ctx, p, &b);
 	if (verdict)
 		return drop(b.count, verdict);
+	b.count->packets++;
 	if (b.job->algorithm == INAGG_ATP)
 		return atp_from_parent(ctx, p, &b);
 	if (b.job->algorithm == INAGG_TRIO) {

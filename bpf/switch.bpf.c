@@ -736,10 +736,10 @@ int inagg_switch(struct xdp_md *ctx)
 	count = get_stats(job->index);
 	if (!count)
 		return XDP_ABORTED;
-	count->packets++;
 	verdict = admit(ctx, &p, data, h, job);
 	if (verdict)
 		return drop(count, verdict);
+	count->packets++;
 	if (is_over_quota(job, end - data))
 		return drop(count, -INAGG_R_QUOTA);
 

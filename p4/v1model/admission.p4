@@ -82,8 +82,6 @@ control FindJob(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         }
         if (!jobs.apply().hit) {
             refuse(INAGG_R_JOB);
-        } else if (meta.is_clock == 0) {
-            count(meta.row, STAT_PACKETS, 1);
         }
     }
 }

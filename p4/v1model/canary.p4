@@ -206,6 +206,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (meta.reason == INAGG_R_NONE && meta.up != 0 && !is_word && meta.place.port == 0) {
             refuse(INAGG_R_PARENT);	// what comes from above goes down
         }
+        if (meta.reason == INAGG_R_NONE) {
+            count(meta.row, STAT_PACKETS, 1);
+        }
     }
 }
 

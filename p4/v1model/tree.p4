@@ -75,7 +75,11 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 refuse(INAGG_R_PORT);
             } else if (meta.speaker_address != meta.source) {
                 refuse(INAGG_R_ADDRESS);
-            } else if (hdr.inagg.type == INAGG_PARTIAL && meta.in_tree == 0) {
+            }
+        }
+        if (meta.reason == INAGG_R_NONE) {
+            count(meta.row, STAT_PACKETS, 1);
+            if (hdr.inagg.type == INAGG_PARTIAL && meta.in_tree == 0) {
                 refuse(INAGG_R_TYPE);
             }
         }

@@ -118,7 +118,7 @@ def spoofed(tmp_path, environment, *options, also=(), count=100_000):
               f"run='{PERF} -b 1M -e 1M --job 5 --rank '$RANK' --size 2'; "
               f"if [ $RANK = 0 ]; then {PYTHON} {HERE}/spoofer.py capture {file} & sniffer=$!; sleep 0.5; fi; "
               f"$run -n 1 && $run -n 400; status=$?; "
-              f"if [ $RANK = 0 ]; then kill $sniffer; inaggctl --json drops; fi; exit $status")
+              f"if [ $RANK = 0 ]; then kill $sniffer; inaggctl --json drops; inaggctl --json stats; fi; exit $status")
     return netns(tmp_path, "--workers", 3, "--transport", "udp", *options, *also, "--", "sh", "-c", script,
                  environment={"INAGG_TIMEOUT_MS": "10000", **environment})
 
@@ -132,9 +132,13 @@ def test_a_host_without_the_key_changes_nothing(tmp_path):
     unproven = [KEY_REASON, False]
     assert attack["said"] == {"join 0": unproven, "join 1": unproven, "copy": [CHALLENGE, True]}
     assert attack["copies"] >= 4 and attack["same_members"], attack
-    dropped = {row["number"]: row["packets"] for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list)
-               for row in value}
+    drops, stats = (value for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list))
+    dropped = {row["number"]: row["packets"] for row in drops if row["job"] == 5}
     assert dropped.get(WRONG_PORT, 0) >= 0.9 * count, dropped
+    job, strangers = stats
+    honest = sum(job[name] for name in ("additions", "duplicates", "waits")) + job["drops"] - dropped[WRONG_PORT]
+    assert job["packets"] <= honest, stats
+    assert {name for name, value in strangers.items() if value} == {"drops"}, strangers
 
 
 @pytest.mark.parametrize("transport, switch, count", [("udp", "inaggd", 600), ("xdp", "inaggd", 2000), ("udp", "inagg-ps", 600)])

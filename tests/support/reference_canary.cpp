@@ -85,6 +85,7 @@ Answer ReferenceCanary::receive(Request request, bool intact) {
         return drop(request, -INAGG_R_PARENT);
     if (!intact)
         return drop(request, -INAGG_R_PAYLOAD_CHECKSUM);
+    request.row.packets++;
     switch (packet.type) {
     case INAGG_CONTRIBUTION:
     case INAGG_PARTIAL:

@@ -440,7 +440,6 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
         return drop(no_job, INAGG_R_JOB);
     const JobSpec &spec = found->second;
     inagg_stats &row = rows[spec.index];
-    row.packets++;
     const inagg_job job = spec.job();
     const auto h = read<inagg_hdr>(frame, header_offset(packet.family));
     inagg_block block = inagg_block_of(&h);
@@ -464,6 +463,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
     if ((spec.flags & INAGG_JOIN_CHECKED) &&
         !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
+    row.packets++;
     if (spec.algorithm >= INAGG_ALGORITHMS)
         return drop(row, INAGG_R_ALGORITHM);
     const uint32_t key = (spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION);
@@ -709,7 +709,6 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
         return drop(no_job, INAGG_R_JOB);
     const JobSpec &spec = found->second;
     inagg_stats &row = rows[spec.index];
-    row.packets++;
     if (!spec.has_parent())
         return drop(row, INAGG_R_PORT);
     if (spec.family != packet.family || packet.source != parent_address(spec.family))
@@ -725,6 +724,7 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
     if ((spec.flags & INAGG_JOIN_CHECKED) &&
         !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
+    row.packets++;
     Request request{spec, job, row, packet, block,
                     memory[(spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION)],
                     is_marked(frame, packet.family)};

@@ -117,7 +117,6 @@ void Server::receive(std::span<const std::byte> bytes, const Endpoint &from, boo
 void Server::handle(const Packet &packet) {
     Job *job = find(inagg_swap16(packet.header.job));
     inagg_stats &stats = job ? job->stats : no_job_;
-    stats.packets++;
     int verdict = -INAGG_R_TYPE;
     switch (inagg_hdr_type(&packet.header)) {
     case INAGG_JOIN:
@@ -165,6 +164,7 @@ int Server::handle_block(Job &job, const Packet &arrived) {
         packet.block.elements = 0;
     if (const int verdict = admit(job, packet))
         return verdict;
+    job.stats.packets++;
     packet.block.stream = inagg_stream_of(&job.record, inagg_swap32(packet.header.slot));
     Slot &slot = job.slots[inagg_swap32(packet.header.slot) * 2 + (packet.flags & INAGG_F_VERSION ? 1 : 0)];
     return asks ? request(job, slot, packet) : contribute(job, slot, packet);

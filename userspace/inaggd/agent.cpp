@@ -59,12 +59,6 @@ void copy_own_address(const inagg_switch_settings &settings, inagg_uplink &uplin
 // For jobs that wait for all ranks: a block that nobody has the result of is given up after many sweeps, and its record free.
 constexpr uint32_t forgetting_us = 100'000;
 
-// What has become of the packets that the job's ranks have sent. Anybody's are in stats.packets, and refused.
-uint64_t work_of(const inagg_stats &stats) {
-    return stats.additions + stats.duplicates + stats.replies + stats.waits + stats.restores + stats.late + stats.relayed +
-           stats.collisions + stats.partials;
-}
-
 // The index of a job's configured port.
 uint32_t port_index(const std::string &name) {
     uint32_t ifindex = if_nametoindex(name.c_str());
@@ -266,7 +260,7 @@ void Agent::apply_remove(const Outcome::Change &change) {
     maps_.delete_ports(index);
     maps_.put_key(index, {});
     devmaps_.erase(index);
-    last_work_.erase(change.job);
+    last_packets_.erase(change.job);
     watch_.forget(change.job);
     last_joins_.erase(change.job);
     for (const inagg_port_key &key : maps_.port_keys(index))
@@ -570,8 +564,7 @@ void Agent::keep_ports(const std::set<uint32_t> &present) {
 void Agent::poll_activity() {
     for (const auto &[number, job] : book_.jobs()) {
         const inagg_stats stats = maps_.stats(job.record.index);
-        const uint64_t work = work_of(stats);
-        if (std::exchange(last_work_[number], work) != work)
+        if (std::exchange(last_packets_[number], stats.packets) != stats.packets)
             book_.heard(number, Clock::now());
         if (std::exchange(last_joins_[number], stats.joins) != stats.joins)
             apply(book_.announced(number, Clock::now()));

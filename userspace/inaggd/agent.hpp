@@ -115,7 +115,7 @@ private:
     EventLimit events_by_port_;
     Reminders reminders_;
     Refusals refusals_;
-    std::map<uint16_t, uint64_t> last_work_, last_joins_; // by job
+    std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
     UpPorts up_ports_{};                                  // as in the map
 };
 

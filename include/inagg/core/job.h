@@ -59,7 +59,7 @@ INAGG_ASSERT(sizeof(struct inagg_member) == 40);
 
 /* Counters of one job on one CPU; also the row of packets that belong to no job. */
 struct inagg_stats {
-	__u64	packets;	/* for this switch and intact */
+	__u64	packets;	/* intact, and from who speaks for the rank or switch that they name */
 	__u64	additions;	/* contributions folded in: ranks x blocks */
 	__u64	completions;	/* blocks completed and multicast */
 	__u64	duplicates;	/* contributions that were already in */
