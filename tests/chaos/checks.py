@@ -3,6 +3,7 @@
 
 import ctypes
 import errno
+import glob
 import json
 import os
 import re
@@ -146,13 +147,12 @@ def processes(token):
 def held_by(pids):
     """Programs and maps that these processes have open, as (kind, id)."""
     found = set()
-    for pid in pids:
-        for path in Path(f"/proc/{pid}/fdinfo").glob("*"):
-            try:
-                found |= {("program" if kind == "prog" else "map", int(number))
-                          for kind, number in re.findall(r"^(prog|map)_id:\t(\d+)$", path.read_text(), re.M)}
-            except OSError:  # closed meanwhile
-                pass
+    for path in (path for pid in pids for path in glob.iglob(f"/proc/{pid}/fdinfo/*")):  # none if the process has ended
+        try:
+            found |= {("program" if kind == "prog" else "map", int(number))
+                      for kind, number in re.findall(r"^(prog|map)_id:\t(\d+)$", Path(path).read_text(), re.M)}
+        except OSError:  # closed meanwhile
+            pass
     return found
 
 

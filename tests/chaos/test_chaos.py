@@ -115,3 +115,9 @@ def test_a_process_that_stays_is_found():
         finally:
             process.kill()
     assert leaks.found(token, set()) == []
+
+
+def test_a_process_that_has_ended_meanwhile_holds_nothing():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert checks.held_by([process.pid]) == set()
