@@ -122,7 +122,7 @@ struct packet {
 	__u32	up;		/* bit of the up port that it came by, for canary; 0: from below */
 };
 
-/* Whose turn it is behind a port with several ranks: index job.index * ranks + first rank there. */
+/* Whose turn it is behind a port with several ranks: index job.index * INAGG_PORT_ENTRIES + the first that is there. */
 struct turn {
 	__u64	result;		/* which frame is being copied */
 	__u32	next;
@@ -131,7 +131,7 @@ struct turn {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, INAGG_MAX_JOBS *INAGG_MAX_RANKS);
+	__uint(max_entries, INAGG_MAX_JOBS *INAGG_PORT_ENTRIES);
 	__type(key, __u32);
 	__type(value, struct turn);
 } turns SEC(".maps");
@@ -349,10 +349,21 @@ static __always_inline int spend_quota(void *quotas, const struct inagg_job *job
 	return inagg_quota_admits(quota, bytes, now) ? inagg_quota_is_short(quota, now) : -INAGG_R_QUOTA;
 }
 
-/* Has the job sent too much?  For what has passed admission, so that nobody uses up another's quota. */
-static __always_inline int is_over_quota(const struct inagg_job *job, __u32 bytes)
+/* Of a frame with so much payload; of IPv6 they are 20 more. */
+static __always_inline __u32 frame_bytes(__u32 payload)
 {
-	return has_quotas && spend_quota(&quotas, job, bytes) < 0;
+	return INAGG_HDR4 + sizeof(struct inagg_hdr) + payload;
+}
+
+/*
+ * Has the job sent too much?  For what has passed admission, so that nobody uses up another's quota.  A question counts as the
+ * result that it asks for.
+ */
+static __always_inline int is_over_quota(const struct inagg_job *job, const struct packet *p)
+{
+	__u32 payload = p->type == INAGG_REQUEST ? job->elements * 4 : p->payload;
+
+	return has_quotas && spend_quota(&quotas, job, frame_bytes(payload)) < 0;
 }
 
 /* A frame of the job is to go up, as spend_quota() says: with a mark where little is left. */
@@ -740,7 +751,7 @@ int inagg_switch(struct xdp_md *ctx)
 	if (verdict)
 		return drop(count, verdict);
 	count->packets++;
-	if (is_over_quota(job, end - data))
+	if (is_over_quota(job, &p))
 		return drop(count, -INAGG_R_QUOTA);
 
 	if (inagg_call_of(job) != INAGG_SWITCHML) {
@@ -767,7 +778,7 @@ int inagg_switch(struct xdp_md *ctx)
 /* The n-th copy of one result through a port belongs to the n-th rank behind it. */
 static __always_inline __u32 next_rank(const struct inagg_port_ranks *behind, __u32 job_index, __u64 result)
 {
-	__u32 row = job_index * INAGG_MAX_RANKS + behind->rank[0], n;
+	__u32 row = job_index * INAGG_PORT_ENTRIES + behind->rank[0], n;
 	struct turn *turn;
 
 	if (behind->count < 2)
