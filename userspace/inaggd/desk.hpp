@@ -13,18 +13,20 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace inaggd {
 
 template <typename Answer> class Desk {
 public:
-    Desk() : bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    // An answer serves all that ask within `fresh_for`, however many do.
+    explicit Desk(std::chrono::milliseconds fresh_for) : fresh_for_(fresh_for), bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
         if (!bell_)
             throw Error("eventfd: {}", system_text(errno));
     }
 
-    // From any thread: an answer of after this call; an empty one if nobody answers in time, or the desk is closed.
+    // From any thread: an empty answer if nobody answers in time, or the desk is closed.
     Answer ask(std::chrono::milliseconds limit) const {
         std::unique_lock lock(mutex_);
         const uint64_t ticket = ++asked_;
@@ -42,9 +44,14 @@ public:
         std::unique_lock lock(mutex_);
         const uint64_t ticket = asked_;
         lock.unlock();
-        Answer made = make();
+        const auto now = std::chrono::steady_clock::now();
+        const bool is_fresh = made_at_ && now < *made_at_ + fresh_for_;
+        Answer made = is_fresh ? Answer{} : make();
         lock.lock();
-        latest_ = std::move(made);
+        if (!is_fresh) {
+            latest_ = std::move(made);
+            made_at_ = now;
+        }
         answered_ = ticket;
         changed_.notify_all();
     }
@@ -59,12 +66,14 @@ public:
     int bell() const { return bell_.get(); }
 
 private:
+    const std::chrono::milliseconds fresh_for_;
     inagg::Fd bell_;
     mutable std::mutex mutex_;
     mutable std::condition_variable changed_;
     mutable uint64_t asked_ = 0;
     uint64_t answered_ = 0;
     Answer latest_;
+    std::optional<std::chrono::steady_clock::time_point> made_at_;
     bool closed_ = false;
 };
 

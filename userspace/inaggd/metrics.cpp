@@ -18,6 +18,7 @@ using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
 constexpr std::chrono::seconds scrape_limit{5}; // half of Prometheus's own
+constexpr std::chrono::milliseconds fresh_for{100};
 
 MetricFamily family(std::string name, std::string help, MetricType type) {
     return {.name = std::move(name), .help = std::move(help), .type = type, .metric = {}};
@@ -104,6 +105,7 @@ Metrics metrics_of(const JobBook &book, const std::vector<MetricsRow> &rows) {
 // What threads that answer scrapes wait at.
 class MetricsServer::Desk final : public prometheus::Collectable, public inaggd::Desk<Metrics> {
 public:
+    Desk() : inaggd::Desk<Metrics>(fresh_for) {}
     Metrics Collect() const override { return ask(scrape_limit); }
 };
 

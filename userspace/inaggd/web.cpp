@@ -15,10 +15,8 @@
 namespace inaggd {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::seconds answer_limit{5};
-constexpr std::chrono::milliseconds fresh_for{500}; // however many look
+constexpr std::chrono::milliseconds fresh_for{500};
 
 // The page's own script and style, and nothing from elsewhere.
 constexpr std::string_view policy =
@@ -88,11 +86,9 @@ class WebServer::Handlers {
 public:
     explicit Handlers(bool only_local) : page(only_local), state(only_local, desk) {}
 
-    Desk<std::string> desk{};
+    Desk<std::string> desk{fresh_for};
     PageHandler page;
     StateHandler state;
-    std::string last{};
-    Clock::time_point read_at{};
 };
 
 WebServer::WebServer(const std::string &where, std::function<nlohmann::ordered_json()> state)
@@ -113,14 +109,7 @@ WebServer::~WebServer() { handlers_->desk.close(); }
 int WebServer::fd() const { return handlers_->desk.bell(); }
 
 void WebServer::serve() {
-    handlers_->desk.answer([this] {
-        const Clock::time_point now = Clock::now();
-        if (handlers_->last.empty() || now >= handlers_->read_at + fresh_for) {
-            handlers_->last = state_().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-            handlers_->read_at = now;
-        }
-        return handlers_->last;
-    });
+    handlers_->desk.answer([this] { return state_().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); });
 }
 
 } // namespace inaggd
