@@ -395,6 +395,37 @@ def test_no_privilege_is_kept_that_is_not_needed(_):
         assert capabilities(agent.process) == (dict.fromkeys(("CapEff", "CapPrm", "CapBnd"), needed), "1")
 
 
+def test_no_other_user_speaks_as_the_switch(_):
+    script = '''
+import errno, os, socket
+os.setuid(65534)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        other.bind(("10.77.0.1", 12000))
+    except OSError as e:
+        raise SystemExit(e.errno != errno.EADDRINUSE)
+raise SystemExit("it is bound")
+'''
+    with Agent():
+        subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_question_counts_as_its_answer(hosts):
+    with Agent("--job-rate=100kbit"):  # 50 frames of 234 bytes a second, and 5 at once
+        greedy = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        sums(greedy, 0)
+        begin, asked, before = time.monotonic(), 0, drops("QUOTA")
+        while time.monotonic() < begin + 1.5:
+            greedy[0].send("REQUEST", generation=greedy[0].generation)
+            asked += 1
+            time.sleep(0.001)
+        until(lambda: ctl("stats", "--job", "7")[0]["packets"] >= 2 + asked, "all are here")
+        let_through = asked - (drops("QUOTA") - before)
+        assert 0 < let_through <= 6 + 51 * (time.monotonic() - begin)
+
+
 def test_a_job_gets_its_rate_and_no_more(hosts):
     with Agent("--job-rate=100kbit"):  # 50 frames of 234 bytes a second, and 5 at once
         greedy = [Worker(hosts[rank], rank).join() for rank in range(2)]

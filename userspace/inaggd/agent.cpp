@@ -153,7 +153,7 @@ Fd reply_socket(const Address &address) {
     Fd fd(socket(four ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd)
         throw Error("UDP socket: {}", system_text(errno));
-    set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+    set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1); // --check opens another; no other user can
     set_option(fd.get(), SOL_SOCKET, SO_NO_CHECK, 1);
     set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, 4096); // nothing is ever read
     // The address may be assigned, or pass duplicate address detection, later.
@@ -193,9 +193,15 @@ void Agent::event(const void *data, size_t bytes) {
     log_event(event, outcome, port);
     refusals_.note(event, outcome, port, now);
     apply(outcome);
-    if (outcome.reason)
+    if (outcome.reason && may_refuse(event, outcome.reason, now))
         send(from, event.join.receive_port, refusal(event.job, event.rank, event.generation, outcome.reason, gate_.challenge(event, now)),
              event.join);
+}
+
+// Only who knows the key is challenged.
+bool Agent::may_refuse(const inagg_event &event, inagg_reason reason, Time now) {
+    return can_be_answered(event, false) &&
+           (reason == INAGG_R_CHALLENGE || leads_to_switch(event.ifindex) || events_by_port_.take_refusal(event.ifindex, now));
 }
 
 bool Agent::leads_to_switch(uint32_t ifindex) const {
@@ -350,15 +356,18 @@ void Agent::write_members(const JobState &job) {
     }
 }
 
-// Each job that adds floats has less when there is another.
+// Each job that adds floats has less when there is another that needs some.
 void Agent::write_shares() {
     std::vector<const JobState *> adding;
+    uint32_t needing = 0;
     for (const auto &[number, job] : book_.jobs())
-        if (inagg_job_adds_floats(&job.record))
+        if (inagg_job_adds_floats(&job.record)) {
             adding.push_back(&job);
+            needing += needs_buffers(job);
+        }
     for (const JobState *job : adding) {
         const uint8_t children = children_of(*job);
-        const uint16_t cap = window_cap(maps_.buffer_count(), static_cast<uint32_t>(adding.size()), children);
+        const uint16_t cap = window_cap(maps_.buffer_count(), std::max(needing, 1u), children);
         maps_.put_share(job->record.index, {.cap = cap, .children = children, .reserved = 0});
     }
 }

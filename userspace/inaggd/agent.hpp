@@ -73,6 +73,7 @@ public:
 
 private:
     Outcome decide(const inagg_event &event, Time now);
+    bool may_refuse(const inagg_event &event, inagg_reason reason, Time now);
     bool leads_to_switch(uint32_t ifindex) const;
     void apply(const Outcome &outcome);
     void apply_or_take_over(const Outcome &outcome);

@@ -78,15 +78,6 @@ std::string objection(const Policy &policy, int algorithm) {
     return "";
 }
 
-// An answer to a sender that cannot be a worker would only help whoever forged it.
-bool can_be_answered(const inagg_event &event, bool from_here) {
-    const Address address = sender_of(event);
-    bool unicast = !(event.mac[0] & 1) && std::any_of(event.mac, event.mac + 6, [](auto b) { return b; });
-    return (event.family == 4 || event.family == 6) && unicast &&
-           (address.is_host() || (from_here && address.is_loopback())) &&
-           event.join.receive_port && event.join.nonce && event.ifindex;
-}
-
 inagg_job new_record(uint8_t algorithm, uint16_t size, uint32_t slots, uint32_t control, uint16_t elements,
                      uint8_t flags) {
     inagg_job record{};
@@ -278,11 +269,21 @@ uint8_t children_of(const JobState &job) {
     return children;
 }
 
+bool needs_buffers(const JobState &job) { return !missing_count(job) && inagg_merge_buffers(children_of(job)) > 1; }
+
 uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
     const uint32_t of_a_block = inagg_merge_buffers(children) - 1; // the first is the slot's
     if (!of_a_block)
         return 0;
     return static_cast<uint16_t>(std::min<uint32_t>(buffers / (jobs + 1) / of_a_block, UINT16_MAX));
+}
+
+bool can_be_answered(const inagg_event &event, bool from_here) {
+    const Address address = sender_of(event);
+    bool unicast = !(event.mac[0] & 1) && std::any_of(event.mac, event.mac + 6, [](auto b) { return b; });
+    return (event.family == 4 || event.family == 6) && unicast &&
+           (address.is_host() || (from_here && address.is_loopback())) &&
+           event.join.receive_port && event.join.nonce && event.ifindex;
 }
 
 uint64_t present_ranks(const JobState &job) {
@@ -1192,7 +1193,7 @@ Outcome JobBook::announced(uint16_t number, Time now) {
     if (found == jobs_.end())
         return outcome;
     JobState &job = found->second;
-    job.announced = now;
+    job.announced = job.heard = now;
     if (policy_.has_parent() && !is_spread(job.record.algorithm) && !is_moving(number, job))
         for (uint16_t rank = 0; rank < job.record.size && outcome.messages.empty(); rank++)
             if (has_joined(job.members[rank]))

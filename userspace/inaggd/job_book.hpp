@@ -378,6 +378,8 @@ uint32_t joined_count(const Members &members);
 void empty_seat(inagg_member &member);
 // How many of the ranks behind this switch have neither joined this run nor left it again.
 int missing_count(const JobState &job);
+// An answer to a sender that cannot be a worker would only help whoever forged it. `from_here`: workers may have a loopback address.
+bool can_be_answered(const inagg_event &event, bool from_here);
 // Bitmap of the members that blocks wait for and who are there to be waited for.
 uint64_t present_ranks(const JobState &job);
 
@@ -389,6 +391,9 @@ bool is_represented(const JobState &job, uint32_t rank);
 // Where sums of a rank, or of its switch, enter the tree in which floats are added: they are numbered in rank order.
 uint8_t leaf_of(const JobState &job, uint32_t rank);
 uint8_t children_of(const JobState &job);
+
+// All its ranks are there, and what they send is added as floats that wait for others.
+bool needs_buffers(const JobState &job);
 
 // Blocks whose floats each of `jobs` jobs may have waiting in a switch with so many buffers, if its children are so many
 // (PANAMA §4.2, "congestion window capping"): its part of all, less one that is left for the next job, which is there before

@@ -636,6 +636,18 @@ TEST_F(Book, SilentJobsGiveWayWhenTheirPlaceIsNeeded) {
     EXPECT_FALSE(has(2));
 }
 
+TEST_F(Book, WhoSaysThatItIsThereIsNotSilent) {
+    book.policy().slots = 136;
+    expect_done(join(Worker::of(0)));
+    now += book.policy().idle;
+    book.announced(7, now);
+    now += 1s;
+    Worker other = Worker::of(0).again(300);
+    other.job = 3;
+    expect_refused(join(other), INAGG_R_FULL);
+    EXPECT_TRUE(has(7));
+}
+
 TEST_F(Book, SilentJobGivesItsNumberToOtherHosts) {
     join_all(2);
     now += book.policy().idle + 1s;
@@ -1419,6 +1431,22 @@ TEST(Shares, MemoryIsSharedOutAmongJobsAndTheNext) {
     EXPECT_EQ(window_cap(4096, 8, 1), 0) << "the slot itself is enough";
     EXPECT_EQ(window_cap(4096, 8, 2), 0) << "the slot itself is enough";
     EXPECT_EQ(window_cap(UINT32_MAX, 1, 3), UINT16_MAX);
+}
+
+TEST(Shares, ThoseAreLeftOutThatNeedNone) {
+    JobState job;
+    const auto join = [&](uint16_t size, uint16_t joined) {
+        job.record.size = size;
+        job.record.all = inagg_all_ranks(size);
+        for (uint16_t rank = 0; rank < size; rank++) {
+            job.members[rank].nonce = rank < joined;
+            job.members[rank].ifindex = 2;
+        }
+    };
+    for (const auto &[size, joined, needs] : {std::tuple{1, 1, false}, {2, 2, false}, {3, 2, false}, {3, 3, true}, {64, 64, true}}) {
+        join(static_cast<uint16_t>(size), static_cast<uint16_t>(joined));
+        EXPECT_EQ(needs_buffers(job), needs) << size << " ranks, " << joined << " joined";
+    }
 }
 
 TEST(Shares, LeavesAreNumberedByTheirLowestRanks) {

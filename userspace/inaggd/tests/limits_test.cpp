@@ -44,6 +44,17 @@ TEST(EventLimit, WhoTakesMuchTimeWaitsAndTheOthersDoNot) {
     EXPECT_NEAR(taken, 25, 1); // then a quarter of the time
 }
 
+TEST(EventLimit, AForgerIsRefusedNowAndThen) {
+    EventLimit limit;
+    Time now = Time{} + 1h;
+    int refused = 0;
+    for (int i = 0; i < 10'000; i++, now += 1ms)
+        refused += limit.take_refusal(1, now);
+    EXPECT_NEAR(refused, 200 + 10 * 200, 1);
+    EXPECT_TRUE(limit.take_refusal(2, now));
+    EXPECT_TRUE(limit.take(1, now)) << "which is looked at nevertheless";
+}
+
 TEST(RefusalLog, TellsOfAFloodAFewTimesASecond) {
     RefusalLog log;
     Time now = Time{} + 1h;
