@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::chrono::minutes recent{10}; // refusals: later, what was wrong has been put right, or given up
 
-// Of a network that loses or doubles packets, of a job that was started again, and of every join with a key.
+// Of a network that loses or doubles packets, of a job that was started again, of every join with a key, and of veths, where a
+// question cannot grow into its answer and is asked again at that length.
 const std::set<std::string_view> harmless = {
-    "NONE", "GENERATION", "STALE", "UNSOLICITED", "DUPLICATE", "REPLACED", "CHALLENGE",
+    "NONE", "GENERATION", "STALE", "UNSOLICITED", "DUPLICATE", "REPLACED", "CHALLENGE", "RESIZE",
 };
 
 // For all other reasons.
@@ -39,7 +40,6 @@ const std::map<std::string_view, const char *> advice = {
     {"MISMATCH", "ranks call with different tensors, types or operators: compare their programs"},
     {"ELEMENTS", "a rank's packets are not of the job's size: start the job again, with one release of inagg"},
     {"DTYPE", "this algorithm does not sum this type"},
-    {"RESIZE", "the MTU of a port is below the job's packets: ip link set dev PORT mtu"},
     {"ALGORITHM", "the agent has not loaded this algorithm's program: its log says why"},
     {"SIZE", "give all ranks of the job the same INAGG_SIZE"},
     {"TAKEN", "two hosts have the same INAGG_RANK, or a host's address has changed: inaggctl job del"},
