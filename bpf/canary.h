@@ -88,6 +88,12 @@ static __always_inline int find_sender(const struct xdp_md *ctx, struct packet *
 	return comes_from(ctx, data, m);
 }
 
+/* Of a frame with so much payload; of IPv6 they are 20 more. */
+static __always_inline __u32 frame_bytes(__u32 payload)
+{
+	return INAGG_HDR4 + sizeof(struct inagg_hdr) + payload;
+}
+
 static __always_inline int is_bare(__u8 type)
 {
 	return type == INAGG_REQUEST || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED;
@@ -449,7 +455,7 @@ static __always_inline int refused(struct xdp_md *ctx, const struct packet *p, s
 
 	if (find_passage(c, p))
 		return XDP_ABORTED;
-	if (!verdict && is_over_quota(c->job, p))
+	if (!verdict && is_over_quota(c->job, frame_bytes(p->payload)))
 		verdict = -INAGG_R_QUOTA;
 	return verdict ? drop(c->count, verdict) : -1;
 }

@@ -349,21 +349,10 @@ static __always_inline int spend_quota(void *quotas, const struct inagg_job *job
 	return inagg_quota_admits(quota, bytes, now) ? inagg_quota_is_short(quota, now) : -INAGG_R_QUOTA;
 }
 
-/* Of a frame with so much payload; of IPv6 they are 20 more. */
-static __always_inline __u32 frame_bytes(__u32 payload)
+/* Has the job sent too much?  For what has passed admission, so that nobody uses up another's quota. */
+static __always_inline int is_over_quota(const struct inagg_job *job, __u32 bytes)
 {
-	return INAGG_HDR4 + sizeof(struct inagg_hdr) + payload;
-}
-
-/*
- * Has the job sent too much?  For what has passed admission, so that nobody uses up another's quota.  A question counts as the
- * result that it asks for.
- */
-static __always_inline int is_over_quota(const struct inagg_job *job, const struct packet *p)
-{
-	__u32 payload = p->type == INAGG_REQUEST ? job->elements * 4 : p->payload;
-
-	return has_quotas && spend_quota(&quotas, job, frame_bytes(payload)) < 0;
+	return has_quotas && spend_quota(&quotas, job, bytes) < 0;
 }
 
 /* A frame of the job is to go up, as spend_quota() says: with a mark where little is left. */
@@ -751,7 +740,8 @@ int inagg_switch(struct xdp_md *ctx)
 	if (verdict)
 		return drop(count, verdict);
 	count->packets++;
-	if (is_over_quota(job, &p))
+	/* What has no elements counts as the result that it may fetch. */
+	if (is_over_quota(job, end - data + (p.payload ? 0 : job->elements * 4)))
 		return drop(count, -INAGG_R_QUOTA);
 
 	if (inagg_call_of(job) != INAGG_SWITCHML) {

@@ -136,9 +136,9 @@ def test_a_host_without_the_key_changes_nothing(tmp_path):
     dropped = {row["number"]: row["packets"] for row in drops if row["job"] == 5}
     assert dropped.get(WRONG_PORT, 0) >= 0.9 * count, dropped
     job, strangers = stats
-    honest = sum(job[name] for name in ("additions", "duplicates", "waits")) + job["drops"] - dropped[WRONG_PORT]
+    honest = sum(job[name] for name in ("additions", "duplicates", "replies", "waits", "restores")) + job["drops"] - dropped[WRONG_PORT]
     assert job["packets"] <= honest, stats
-    assert {name for name, value in strangers.items() if value} == {"drops"}, strangers
+    assert {name for name, value in strangers.items() if value} <= {"drops"}, strangers
 
 
 @pytest.mark.parametrize("transport, switch, count", [("udp", "inaggd", 600), ("xdp", "inaggd", 2000), ("udp", "inagg-ps", 600)])

@@ -126,8 +126,6 @@ void Server::handle(const Packet &packet) {
     case INAGG_PARTIAL:
     case INAGG_REQUEST:
         verdict = job ? handle_block(*job, packet) : -INAGG_R_JOB;
-        if (job && verdict >= 0)
-            job->heard = true;
         break;
     default: // a RESTORE, too: what is complete is not forgotten
         break;
@@ -165,6 +163,7 @@ int Server::handle_block(Job &job, const Packet &arrived) {
     if (const int verdict = admit(job, packet))
         return verdict;
     job.stats.packets++;
+    job.heard = true;
     packet.block.stream = inagg_stream_of(&job.record, inagg_swap32(packet.header.slot));
     Slot &slot = job.slots[inagg_swap32(packet.header.slot) * 2 + (packet.flags & INAGG_F_VERSION ? 1 : 0)];
     return asks ? request(job, slot, packet) : contribute(job, slot, packet);
@@ -433,6 +432,9 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     log_decision(event, packet.from, outcome);
     apply(outcome);
     if (outcome.reason) {
+        if (outcome.reason != INAGG_R_CHALLENGE &&
+            !(limits_of(packet.from).refusals.take(packet.now) && in_all_.refusals.take(packet.now)))
+            return;
         no_job_.joins++;
         refuse(packet.header, body, outcome.reason, to, gate_.challenge(event, packet.now));
     } else if (Job *job = find(number); job && has_joined(*job, packet, body)) {
@@ -452,6 +454,7 @@ void Server::configure(Job &job, const Packet &packet, const struct inagg_join &
     const uint16_t rank = packet.block.rank;
     const bool is_switch = book_.jobs().at(job.number).members[rank].flags & INAGG_MEMBER_SWITCH;
     const uint64_t ranks = is_switch ? job.subtree[rank] : record.all;
+    job.heard = true;
     if (!ranks)
         return;
     inagg_hdr header = answer(packet.header, INAGG_CONFIG);

@@ -91,7 +91,7 @@ private:
     // How much is answered that nobody has proven to be of a rank, by the sender's address.
     struct Limits {
         inaggd::TokenBucket strangers{100, 100};
-        inaggd::TokenBucket joins{INAGG_ASKS_PER_SECOND, INAGG_ASKS_PER_SECOND}; // as EventLimit
+        inaggd::TokenBucket joins{INAGG_ASKS_PER_SECOND, INAGG_ASKS_PER_SECOND}, refusals{200, 200}; // as EventLimit
     };
 
     void handle(const Packet &packet);

@@ -144,16 +144,19 @@ void Agent::take_over() {
             write_route(job);
         spdlog::info("job {}: taken over, {} of {} ranks", number, joined_count(job.members), job.record.size);
     }
+    write_shares();
     sweep(planned_sweeps());
 }
 
 // Zero UDP checksum as in RFC 6935.
-Fd reply_socket(const Address &address) {
+Fd reply_socket(const Address &address, bool only_to_check) {
     bool four = address.family == 4;
     Fd fd(socket(four ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd)
         throw Error("UDP socket: {}", system_text(errno));
-    set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1); // --check opens another; no other user can
+    set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1); // --check opens another, and no other user can
+    if (only_to_check) // what runs may be an older inaggd, whose socket has this option
+        set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     set_option(fd.get(), SOL_SOCKET, SO_NO_CHECK, 1);
     set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, 4096); // nothing is ever read
     // The address may be assigned, or pass duplicate address detection, later.
@@ -183,7 +186,7 @@ void Agent::event(const void *data, size_t bytes) {
     if (!events_by_port_.take(event.ifindex, now, event.type == INAGG_LEAVE))
         return; // workers repeat
     std::optional<EventLimit::Turn> turn;
-    if (!leads_to_switch(event.ifindex)) // a switch limits its own ports
+    if (!book_.is_switch(neighbour_of(event))) // which limits its own ports
         turn.emplace(events_by_port_, event.ifindex, now);
 
     const Address from = sender_of(event);
@@ -198,16 +201,9 @@ void Agent::event(const void *data, size_t bytes) {
              event.join);
 }
 
-// Only who knows the key is challenged.
 bool Agent::may_refuse(const inagg_event &event, inagg_reason reason, Time now) {
-    return can_be_answered(event, false) &&
-           (reason == INAGG_R_CHALLENGE || leads_to_switch(event.ifindex) || events_by_port_.take_refusal(event.ifindex, now));
-}
-
-bool Agent::leads_to_switch(uint32_t ifindex) const {
-    const auto is_there = [&](const Neighbour &other) { return other.port == ifindex; };
-    const Policy &policy = book_.policy();
-    return std::ranges::any_of(policy.children, is_there) || std::ranges::any_of(policy.parents, is_there);
+    return can_be_answered(event, false) && (book_.is_switch(neighbour_of(event)) ||
+                                             events_by_port_.take_refusal(event.ifindex, now, reason == INAGG_R_CHALLENGE));
 }
 
 Outcome Agent::decide(const inagg_event &event, Time now) {
@@ -356,20 +352,17 @@ void Agent::write_members(const JobState &job) {
     }
 }
 
-// Each job that adds floats has less when there is another that needs some.
+// Each job that needs buffers has less when there is another.
 void Agent::write_shares() {
-    std::vector<const JobState *> adding;
     uint32_t needing = 0;
     for (const auto &[number, job] : book_.jobs())
+        needing += needs_buffers(job);
+    for (const auto &[number, job] : book_.jobs())
         if (inagg_job_adds_floats(&job.record)) {
-            adding.push_back(&job);
-            needing += needs_buffers(job);
+            const uint8_t children = children_of(job);
+            const uint16_t cap = window_cap(maps_.buffer_count(), needing, children);
+            maps_.put_share(job.record.index, {.cap = cap, .children = children, .reserved = 0});
         }
-    for (const JobState *job : adding) {
-        const uint8_t children = children_of(*job);
-        const uint16_t cap = window_cap(maps_.buffer_count(), std::max(needing, 1u), children);
-        maps_.put_share(job->record.index, {.cap = cap, .children = children, .reserved = 0});
-    }
 }
 
 Fd Agent::make_devmap() const {

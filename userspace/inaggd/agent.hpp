@@ -35,7 +35,7 @@ struct Sweeping {
 };
 
 // A socket from which refusals leave: they come from the address and port that the workers asked. Throws Error.
-Fd reply_socket(const Address &address);
+Fd reply_socket(const Address &address, bool only_to_check = false);
 
 class Agent {
 public:
@@ -74,7 +74,6 @@ public:
 private:
     Outcome decide(const inagg_event &event, Time now);
     bool may_refuse(const inagg_event &event, inagg_reason reason, Time now);
-    bool leads_to_switch(uint32_t ifindex) const;
     void apply(const Outcome &outcome);
     void apply_or_take_over(const Outcome &outcome);
     SweepPlan planned_sweeps() const;
@@ -112,12 +111,12 @@ private:
     Sweeper sweeper_;
     Watch watch_;
     Fd socket4_, socket6_;
-    std::map<uint32_t, Fd> devmaps_;            // by job index
+    std::map<uint32_t, Fd> devmaps_; // by job index
     EventLimit events_by_port_;
     Reminders reminders_;
     Refusals refusals_;
     std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
-    UpPorts up_ports_{};                                  // as in the map
+    UpPorts up_ports_{}; // as in the map
 };
 
 } // namespace inaggd

@@ -44,14 +44,14 @@ public:
         std::unique_lock lock(mutex_);
         const uint64_t ticket = asked_;
         lock.unlock();
-        const auto now = std::chrono::steady_clock::now();
-        const bool is_fresh = made_at_ && now < *made_at_ + fresh_for_;
-        Answer made = is_fresh ? Answer{} : make();
-        lock.lock();
-        if (!is_fresh) {
-            latest_ = std::move(made);
-            made_at_ = now;
+        std::optional<Answer> made;
+        if (!made_at_ || Clock::now() >= *made_at_ + fresh_for_) {
+            made = make();
+            made_at_ = Clock::now();
         }
+        lock.lock();
+        if (made)
+            latest_ = std::move(*made);
         answered_ = ticket;
         changed_.notify_all();
     }
@@ -66,6 +66,8 @@ public:
     int bell() const { return bell_.get(); }
 
 private:
+    using Clock = std::chrono::steady_clock;
+
     const std::chrono::milliseconds fresh_for_;
     inagg::Fd bell_;
     mutable std::mutex mutex_;
@@ -73,7 +75,7 @@ private:
     mutable uint64_t asked_ = 0;
     uint64_t answered_ = 0;
     Answer latest_;
-    std::optional<std::chrono::steady_clock::time_point> made_at_;
+    std::optional<Clock::time_point> made_at_;
     bool closed_ = false;
 };
 

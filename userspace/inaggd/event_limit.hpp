@@ -23,8 +23,11 @@ public:
         const bool has_time = of.microseconds.has(now);
         return (has_time || is_leave) && of.events.take(now);
     }
-    // To say no to who has not proven anything: each may name another address, which the kernel looks for.
-    bool take_refusal(uint32_t port, Time now) { return ports_[port].refusals.take(now); }
+    // To say no, to an address that may be forged, which the kernel then looks for. Who has no key takes none of the challenges.
+    bool take_refusal(uint32_t port, Time now, bool is_challenge) {
+        Port &of = ports_[port];
+        return (is_challenge ? of.challenges : of.refusals).take(now);
+    }
     // What the event that was taken has cost; not more than such events do: the first job of an algorithm has its programs loaded,
     // and a busy machine is not the port's fault.
     void charge(uint32_t port, Time::duration spent) {
@@ -51,7 +54,7 @@ private:
     struct Port {
         TokenBucket events{INAGG_ASKS_PER_SECOND, INAGG_ASKS_PER_SECOND};
         TokenBucket microseconds{250'000, 2'000'000};
-        TokenBucket refusals{200, 200};
+        TokenBucket refusals{200, 200}, challenges{200, 200};
     };
     std::map<uint32_t, Port> ports_;
 };

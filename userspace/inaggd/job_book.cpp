@@ -269,7 +269,7 @@ uint8_t children_of(const JobState &job) {
     return children;
 }
 
-bool needs_buffers(const JobState &job) { return !missing_count(job) && inagg_merge_buffers(children_of(job)) > 1; }
+bool needs_buffers(const JobState &job) { return inagg_job_adds_floats(&job.record) && inagg_merge_buffers(children_of(job)) > 1; }
 
 uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
     const uint32_t of_a_block = inagg_merge_buffers(children) - 1; // the first is the slot's
@@ -349,6 +349,10 @@ inagg_reason JobBook::ended_for(const inagg_event &event) const {
 }
 
 // Why no job, whatever its state, could take this JOIN.
+bool JobBook::is_switch(const Neighbour &other) const {
+    return policy_.children.contains(other) || std::ranges::find(policy_.parents, other) != policy_.parents.end();
+}
+
 std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     Request want = request_of(event);
     if (!can_be_answered(event, policy_.server))
@@ -1308,7 +1312,7 @@ bool JobBook::has_buffers(const inagg_job &record) const {
         return true;
     uint32_t jobs = 1, widest = inagg_count_ranks(record.all);
     for (const auto &[number, job] : jobs_)
-        if (inagg_job_adds_floats(&job.record)) {
+        if (needs_buffers(job)) {
             jobs++;
             widest = std::max<uint32_t>(widest, children_of(job));
         }

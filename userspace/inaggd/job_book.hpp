@@ -201,6 +201,8 @@ public:
     // Before the jobs.
     void restore_up_ports(const UpPorts &up_ports) { up_ports_ = up_ports; }
 
+    // A child or a parent.
+    bool is_switch(const Neighbour &other) const;
     Outcome join(const inagg_event &event, Time now);
     Outcome leave(const inagg_event &event, Time now);
     // The parent's CONFIG or REFUSED for a JOIN that was passed on to it.
@@ -392,7 +394,7 @@ bool is_represented(const JobState &job, uint32_t rank);
 uint8_t leaf_of(const JobState &job, uint32_t rank);
 uint8_t children_of(const JobState &job);
 
-// All its ranks are there, and what they send is added as floats that wait for others.
+// What its ranks send is added as floats, some of which wait for others outside the slot.
 bool needs_buffers(const JobState &job);
 
 // Blocks whose floats each of `jobs` jobs may have waiting in a switch with so many buffers, if its children are so many

@@ -168,7 +168,7 @@ void check_start(const Options &o) {
     need_own_addresses(o);
     for (const Address &address : {plan.four, plan.six})
         if (address.family)
-            reply_socket(address);
+            reply_socket(address, true);
     JobBook book(policy_of(o, plan, o.slots, o.buffers), [] { return uint16_t{0}; });
     uint32_t aggregators = o.aggregators, descriptors = o.descriptors;
     if (std::filesystem::exists(o.bpffs + "/jobs") && !o.fresh) {

@@ -127,7 +127,7 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
         return;
     }
     std::optional<EventLimit::Turn> turn;
-    if (is_switch(neighbour_of(event)))
+    if (book_.is_switch(neighbour_of(event)))
         switches_[neighbour_of(event)] = mac_at(event.mac);
     else // a switch limits its own ports
         turn.emplace(events_by_port_, event.ifindex, now);
@@ -158,11 +158,6 @@ Outcome P4Agent::decide(const inagg_event &event, Time now) {
     default:
         return book_.refused_above(event, now);
     }
-}
-
-bool P4Agent::is_switch(const Neighbour &other) const {
-    const std::vector<Neighbour> &parents = book_.policy().parents;
-    return book_.policy().children.contains(other) || std::find(parents.begin(), parents.end(), other) != parents.end();
 }
 
 // A rank that has joined in this run, from where it is now.

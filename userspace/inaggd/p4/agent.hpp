@@ -83,7 +83,6 @@ public:
 
 private:
     Outcome decide(const inagg_event &event, Time now);
-    bool is_switch(const Neighbour &other) const;
     const inagg_member *seat_of(const inagg_event &event) const;
     inagg_hdr own_header(inagg_type type, uint16_t job, uint16_t rank, uint16_t generation) const;
     void configure(const inagg_event &event);

@@ -49,9 +49,10 @@ TEST(EventLimit, AForgerIsRefusedNowAndThen) {
     Time now = Time{} + 1h;
     int refused = 0;
     for (int i = 0; i < 10'000; i++, now += 1ms)
-        refused += limit.take_refusal(1, now);
+        refused += limit.take_refusal(1, now, false);
     EXPECT_NEAR(refused, 200 + 10 * 200, 1);
-    EXPECT_TRUE(limit.take_refusal(2, now));
+    EXPECT_TRUE(limit.take_refusal(2, now, false));
+    EXPECT_TRUE(limit.take_refusal(1, now, true)) << "who knows the key is challenged";
     EXPECT_TRUE(limit.take(1, now)) << "which is looked at nevertheless";
 }
 
