@@ -49,7 +49,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     try {
-        support::Bmv2Plane plane(argv[2]);
+        support::Bmv2Plane plane(static_cast<uint8_t>(*algorithm), argv[2]);
         char *rest[] = {argv[0], argv[3], nullptr};
         return conformance::run_vectors(
             2, rest, plane,

@@ -173,7 +173,7 @@ bool are_for_all(const std::vector<Frame> &copies, const JobSpec &spec) {
 
 } // namespace
 
-Bmv2Plane::Bmv2Plane(const std::string &json) {
+Bmv2Plane::Bmv2Plane(uint8_t algorithm, const std::string &json) : algorithm_(algorithm) {
     if (unshare(CLONE_NEWNET))
         throw std::runtime_error(fmt::format("a new network namespace: {}", system_text(errno)));
     for (uint16_t port : port_numbers) {
@@ -239,7 +239,7 @@ void Bmv2Plane::put_settings(bool has_parent) {
                                   .boot = switch_boot,
                                   .has_parent = has_parent,
                                   .mac = tick_mac(),
-                                  .shared_slots = switch_aggregators,
+                                  .shared_slots = algorithm_ == INAGG_TRIO ? switch_buckets : switch_aggregators,
                                   .share = switch_share};
     tables_->put(inaggd::p4::settings_entry(settings));
 }

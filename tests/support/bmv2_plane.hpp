@@ -15,8 +15,8 @@ namespace support {
 
 class Bmv2Plane : public Plane {
 public:
-    // Runs the compiled program `json`. Throws std::runtime_error, also when there is no simple_switch.
-    explicit Bmv2Plane(const std::string &json);
+    // Runs the compiled program `json`, which is that of `algorithm`. Throws std::runtime_error, also when there is no simple_switch.
+    Bmv2Plane(uint8_t algorithm, const std::string &json);
     ~Bmv2Plane() override;
     void reset() override;
     void add_job(const JobSpec &spec) override;
@@ -43,6 +43,7 @@ private:
     bool is_there(uint8_t algorithm) const;
     Answer answer_of(const Frame &sent, Frames frames, bool completed) const;
 
+    const uint8_t algorithm_;
     pid_t child_ = 0;
     std::map<uint16_t, inagg::Fd> ports_; // the outer ends
     std::unique_ptr<inaggd::p4::Bmv2> tables_;
