@@ -7,7 +7,7 @@ namespace inaggd {
 namespace {
 
 constexpr Counter table[] = {
-    {"packets", "Intact packets of the job's ranks and switches, also those dropped afterwards.", &inagg_stats::packets},
+    {"packets", "Intact packets of the job's ranks and switches.", &inagg_stats::packets},
     {"additions", "Contributions folded in: ranks x blocks.", &inagg_stats::additions},
     {"completions", "Blocks completed and multicast.", &inagg_stats::completions},
     {"duplicates", "Contributions that were already in.", &inagg_stats::duplicates},
