@@ -185,13 +185,13 @@ void Agent::event(const void *data, size_t bytes) {
     Time now = Clock::now();
     if (!events_by_port_.take(event.ifindex, now, event.type == INAGG_LEAVE))
         return; // workers repeat
-    std::optional<EventLimit::Turn> turn;
-    if (!book_.is_switch(neighbour_of(event))) // which limits its own ports
-        turn.emplace(events_by_port_, event.ifindex, now);
 
     const Address from = sender_of(event);
     const std::optional<Outcome> objection = gate_.objection(event, now);
     const Outcome outcome = objection ? *objection : decide(event, now);
+    std::optional<EventLimit::Turn> turn;
+    if (const uint32_t payer = book_.payer(event))
+        turn.emplace(events_by_port_, payer, now);
     const std::string port = port_name(event.ifindex);
     log_event(event, outcome, port);
     refusals_.note(event, outcome, port, now);

@@ -353,6 +353,16 @@ bool JobBook::is_switch(const Neighbour &other) const {
     return policy_.children.contains(other) || std::ranges::find(policy_.parents, other) != policy_.parents.end();
 }
 
+uint32_t JobBook::payer(const inagg_event &event) const {
+    if (!is_switch(neighbour_of(event)))
+        return event.ifindex;
+    const auto job = jobs_.find(event.job);
+    if (event.type != INAGG_CONFIG || job == jobs_.end() || event.rank >= INAGG_MAX_RANKS)
+        return 0;
+    const inagg_member &seated = job->second.members[event.rank];
+    return seated.flags & INAGG_MEMBER_SWITCH ? 0 : seated.ifindex;
+}
+
 std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     Request want = request_of(event);
     if (!can_be_answered(event, policy_.server))

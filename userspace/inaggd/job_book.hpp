@@ -203,6 +203,9 @@ public:
 
     // A child or a parent.
     bool is_switch(const Neighbour &other) const;
+    // The port whose time what was decided takes; 0: of none. Switches limit their own ports, and what a parent's CONFIG makes is for
+    // the rank that it seats.
+    uint32_t payer(const inagg_event &event) const;
     Outcome join(const inagg_event &event, Time now);
     Outcome leave(const inagg_event &event, Time now);
     // The parent's CONFIG or REFUSED for a JOIN that was passed on to it.

@@ -1136,6 +1136,18 @@ TEST_F(Leaf, OnePortCannotFillTheTreeWithJobsThatWaitForRanks) {
     expect_asked(ask(3, 0, 100));
 }
 
+TEST_F(Leaf, WhatItsParentSetsUpTakesTheTimeOfTheRanksPort) {
+    const Worker zero = Worker::of(0, 4);
+    expect_asked(join(zero));
+    EXPECT_EQ(book.payer(zero.event()), zero.port);
+    const inagg_event config = answer(zero, INAGG_CONFIG, 500, 0b0001);
+    EXPECT_EQ(book.payer(config), 0u) << "nothing has been set up";
+    expect_done(book.configured(config, now));
+    EXPECT_EQ(book.payer(config), zero.port);
+    book.policy().children.insert(neighbour_of(zero.event()));
+    EXPECT_EQ(book.payer(zero.event()), 0u) << "a switch below limits its own ports";
+}
+
 TEST_F(Leaf, WhoseRanksAskAsksItsParent) {
     const Worker zero = Worker::of(0, 1);
     EXPECT_TRUE(book.announced(7, now).messages.empty());
