@@ -740,7 +740,7 @@ int inagg_switch(struct xdp_md *ctx)
 	if (verdict)
 		return drop(count, verdict);
 	count->packets++;
-	/* What has no elements counts as the result that it may fetch. */
+	/* What has no elements counts as the result that it may fetch here. */
 	if (is_over_quota(job, end - data + (p.payload ? 0 : job->elements * 4)))
 		return drop(count, -INAGG_R_QUOTA);
 

@@ -432,9 +432,11 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     log_decision(event, packet.from, outcome);
     apply(outcome);
     if (outcome.reason) {
-        if (outcome.reason != INAGG_R_CHALLENGE &&
-            !(limits_of(packet.from).refusals.take(packet.now) && in_all_.refusals.take(packet.now)))
+        const bool is_free = proven || outcome.reason == INAGG_R_CHALLENGE;
+        if (!is_free && !(limits_of(packet.from).refusals.take(packet.now) && in_all_.refusals.take(packet.now))) {
+            no_job_.drops[INAGG_R_RATE]++;
             return;
+        }
         no_job_.joins++;
         refuse(packet.header, body, outcome.reason, to, gate_.challenge(event, packet.now));
     } else if (Job *job = find(number); job && has_joined(*job, packet, body)) {

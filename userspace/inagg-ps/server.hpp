@@ -91,7 +91,8 @@ private:
     // How much is answered that nobody has proven to be of a rank, by the sender's address.
     struct Limits {
         inaggd::TokenBucket strangers{100, 100};
-        inaggd::TokenBucket joins{INAGG_ASKS_PER_SECOND, INAGG_ASKS_PER_SECOND}, refusals{200, 200}; // as EventLimit
+        inaggd::TokenBucket joins{INAGG_ASKS_PER_SECOND, INAGG_ASKS_PER_SECOND}; // as EventLimit
+        inaggd::TokenBucket refusals{200, 200};
     };
 
     void handle(const Packet &packet);
@@ -139,7 +140,7 @@ private:
     std::unordered_map<uint16_t, Job> jobs_;
     inagg_stats past_{}, no_job_{};
     std::array<Limits, 256> limits_{};
-    Limits in_all_{.strangers{1000, 1000}, .joins{16000, 16000}};
+    Limits in_all_{.strangers{1000, 1000}, .joins{16000, 16000}, .refusals{2000, 2000}};
     const inagg_mac_key limits_key_ = inaggd::random_key();
 };
 

@@ -348,7 +348,6 @@ inagg_reason JobBook::ended_for(const inagg_event &event) const {
     return event.join.flags & INAGG_JOIN_RENEW ? INAGG_R_NONE : INAGG_R_JOB;
 }
 
-// Why no job, whatever its state, could take this JOIN.
 bool JobBook::is_switch(const Neighbour &other) const {
     return policy_.children.contains(other) || std::ranges::find(policy_.parents, other) != policy_.parents.end();
 }
@@ -363,6 +362,7 @@ uint32_t JobBook::payer(const inagg_event &event) const {
     return seated.flags & INAGG_MEMBER_SWITCH ? 0 : seated.ifindex;
 }
 
+// Why no job, whatever its state, could take this JOIN.
 std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     Request want = request_of(event);
     if (!can_be_answered(event, policy_.server))
@@ -1316,9 +1316,9 @@ std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
     return first_fit(std::move(taken), pool_slots(record), pool_of(record));
 }
 
-// One block at least, for each job that adds floats; how many children the new one has here is not known yet.
+// One block at least, for each job that needs buffers; how many children the new one has here is not known yet.
 bool JobBook::has_buffers(const inagg_job &record) const {
-    if (!inagg_job_adds_floats(&record))
+    if (!inagg_job_adds_floats(&record) || inagg_merge_buffers(inagg_count_ranks(record.all)) == 1)
         return true;
     uint32_t jobs = 1, widest = inagg_count_ranks(record.all);
     for (const auto &[number, job] : jobs_)
@@ -1326,7 +1326,7 @@ bool JobBook::has_buffers(const inagg_job &record) const {
             jobs++;
             widest = std::max<uint32_t>(widest, children_of(job));
         }
-    return inagg_merge_buffers(widest) == 1 || window_cap(policy_.buffers, jobs, widest);
+    return window_cap(policy_.buffers, jobs, widest);
 }
 
 uint32_t JobBook::pool_of(const inagg_job &record) const {

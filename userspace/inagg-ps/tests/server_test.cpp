@@ -909,6 +909,19 @@ TEST_F(ServerTest, StrangersGetFewAnswers) {
     EXPECT_GE(answers, 6);
 }
 
+TEST_F(ServerTest, RefusalsAreLimitedByHost) {
+    for (int i = 0; i < 3000; i++)
+        deliver(join_packet(60, 1), endpoint(200)); // a rank that the job cannot have
+    EXPECT_EQ(mail.take().size(), 200u);
+    EXPECT_EQ(server->no_job_stats().drops[INAGG_R_RATE], 2800u);
+    int answers = 0;
+    for (uint8_t other = 201; other < 209; other++) { // one or two of these may share its limit
+        deliver(join_packet(60, 1), endpoint(other));
+        answers += !mail.take().empty();
+    }
+    EXPECT_GE(answers, 6);
+}
+
 TEST_F(ServerTest, WhoKnowsTheKeyIsNotHeldUpByWhoDoesNot) {
     const std::string path = testing::TempDir() + "server-key-" + std::to_string(getpid());
     std::ofstream(path) << "7 000102030405060708090a0b0c0d0e0f\n";
