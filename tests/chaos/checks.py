@@ -147,12 +147,13 @@ def processes(token):
 def held_by(pids):
     """Programs and maps that these processes have open, as (kind, id)."""
     found = set()
-    for path in (path for pid in pids for path in glob.iglob(f"/proc/{pid}/fdinfo/*")):  # none if the process has ended
-        try:
-            found |= {("program" if kind == "prog" else "map", int(number))
-                      for kind, number in re.findall(r"^(prog|map)_id:\t(\d+)$", Path(path).read_text(), re.M)}
-        except OSError:  # closed meanwhile
-            pass
+    for pid in pids:
+        for path in glob.iglob(f"/proc/{pid}/fdinfo/*"):  # none if the process has ended, unlike Path.glob()
+            try:
+                found |= {("program" if kind == "prog" else "map", int(number))
+                          for kind, number in re.findall(r"^(prog|map)_id:\t(\d+)$", Path(path).read_text(), re.M)}
+            except OSError:  # closed meanwhile
+                pass
     return found
 
 

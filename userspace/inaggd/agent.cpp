@@ -189,9 +189,7 @@ void Agent::event(const void *data, size_t bytes) {
     const Address from = sender_of(event);
     const std::optional<Outcome> objection = gate_.objection(event, now);
     const Outcome outcome = objection ? *objection : decide(event, now);
-    std::optional<EventLimit::Turn> turn;
-    if (const uint32_t payer = book_.payer(event))
-        turn.emplace(events_by_port_, payer, now);
+    const EventLimit::Turn turn(events_by_port_, book_.payer(event), now);
     const std::string port = port_name(event.ifindex);
     log_event(event, outcome, port);
     refusals_.note(event, outcome, port, now);

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 namespace inaggd {
@@ -43,15 +42,13 @@ public:
             return;
         std::unique_lock lock(mutex_);
         const uint64_t ticket = asked_;
-        lock.unlock();
-        std::optional<Answer> made;
-        if (!made_at_ || Clock::now() >= *made_at_ + fresh_for_) {
-            made = make();
-            made_at_ = Clock::now();
+        if (Clock::now() >= fresh_until_) {
+            lock.unlock();
+            Answer made = make();
+            fresh_until_ = Clock::now() + fresh_for_;
+            lock.lock();
+            latest_ = std::move(made);
         }
-        lock.lock();
-        if (made)
-            latest_ = std::move(*made);
         answered_ = ticket;
         changed_.notify_all();
     }
@@ -75,7 +72,7 @@ private:
     mutable uint64_t asked_ = 0;
     uint64_t answered_ = 0;
     Answer latest_;
-    std::optional<Clock::time_point> made_at_;
+    Clock::time_point fresh_until_{};
     bool closed_ = false;
 };
 

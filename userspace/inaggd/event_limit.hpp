@@ -23,8 +23,8 @@ public:
         const bool has_time = of.microseconds.has(now);
         return (has_time || is_leave) && of.events.take(now);
     }
-    // To say no, to an address that may be forged, which the kernel then looks for. Who has neither the key nor a copy of a JOIN takes none of the
-    // challenges.
+    // To say no, to an address that may be forged, which the kernel then looks for. Who has neither the key nor a copy of a JOIN takes
+    // none of the challenges.
     bool take_refusal(uint32_t port, Time now, bool is_challenge) {
         Port &of = ports_[port];
         return (is_challenge ? of.challenges : of.refusals).take(now);
@@ -34,11 +34,14 @@ public:
     void charge(uint32_t port, Time::duration spent) {
         ports_[port].microseconds.spend(std::chrono::duration<double, std::micro>(std::min(spent, dearest)).count());
     }
-    // What is done while it lives is charged.
+    // What is done while it lives is charged, to port 0 nothing.
     class Turn {
     public:
         Turn(EventLimit &limit, uint32_t port, Time begun) : limit_(limit), port_(port), begun_(begun) {}
-        ~Turn() { limit_.charge(port_, std::chrono::steady_clock::now() - begun_); }
+        ~Turn() {
+            if (port_)
+                limit_.charge(port_, std::chrono::steady_clock::now() - begun_);
+        }
         Turn(const Turn &) = delete;
         Turn &operator=(const Turn &) = delete;
 

@@ -126,21 +126,16 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
         counted_[INAGG_STATS_NO_JOB].drops[INAGG_R_RATE]++;
         return;
     }
-    std::optional<EventLimit::Turn> turn;
-    const auto charge = [&] {
-        if (const uint32_t payer = book_.payer(event))
-            turn.emplace(events_by_port_, payer, now);
-    };
     if (book_.is_switch(neighbour_of(event)))
         switches_[neighbour_of(event)] = mac_at(event.mac);
     if (event.type == INAGG_JOIN && seat_of(event)) {
-        charge();
+        const EventLimit::Turn turn(events_by_port_, book_.payer(event), now);
         configure(event);
         return;
     }
     const std::optional<Outcome> objection = gate_.objection(event, now);
     const Outcome outcome = objection ? *objection : decide(event, now);
-    charge();
+    const EventLimit::Turn turn(events_by_port_, book_.payer(event), now);
     const std::string port = port_name(event.ifindex);
     log_event(event, outcome, port);
     refusals_.note(event, outcome, port, now);
