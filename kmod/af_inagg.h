@@ -146,6 +146,7 @@ struct inagg_stream {
 	struct inagg_record *records;
 	struct inagg_history history;
 	u8	*kept;		/* the elements of its results, a cell each */
+	u8	*turned;	/* those of the last packet, where the job's are big-endian */
 	u32	cell_bytes;
 	u32	first_slot;	/* in the job's pool */
 	u32	done;		/* blocks before this one have their results */

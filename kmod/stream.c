@@ -37,7 +37,8 @@ u64 inagg_streams_bytes(const struct inagg_sock *isk, const struct inagg_job_con
 
 	for (stream = 0; stream < INAGG_STREAMS; stream++)
 		bytes += (u64)slots_of(job, stream) * (sizeof(struct inagg_wslot) + sizeof(struct inagg_record)) +
-			 (u64)kept_of(isk, job, stream) * (sizeof(struct inagg_kept) + cell_bytes_of(job, stream));
+			 (u64)kept_of(isk, job, stream) * (sizeof(struct inagg_kept) + cell_bytes_of(job, stream)) +
+			 (job->big_endian ? cell_bytes_of(job, stream) : 0);
 	return bytes;
 }
 
@@ -47,19 +48,24 @@ static void stream_free(struct inagg_stream *s)
 	kvfree(s->records);
 	kvfree(s->history.results);
 	vfree(s->kept);
+	kvfree(s->turned);
 }
 
 static int stream_alloc(struct inagg_sock *isk, const struct inagg_job_config *job, int stream, struct inagg_stream *s)
 {
 	u32 slots = slots_of(job, stream), blocks = kept_of(isk, job, stream);
+	bool turns;
 
 	s->cell_bytes = cell_bytes_of(job, stream);
+	turns = job->big_endian && s->cell_bytes;
 	s->slots = kvcalloc(slots, sizeof(*s->slots), INAGG_GFP);
 	s->records = kvcalloc(slots, sizeof(*s->records), INAGG_GFP);
 	inagg_history_init(&s->history, job, kvcalloc(blocks, sizeof(struct inagg_kept), INAGG_GFP), blocks);
 	if (s->cell_bytes)
 		s->kept = __vmalloc((size_t)blocks * s->cell_bytes, INAGG_GFP | __GFP_ZERO);
-	if (s->slots && s->records && s->history.results && (s->kept || !s->cell_bytes))
+	if (turns)
+		s->turned = kvcalloc(1, s->cell_bytes, INAGG_GFP);
+	if (s->slots && s->records && s->history.results && (s->kept || !s->cell_bytes) && (s->turned || !turns))
 		return 0;
 	stream_free(s);
 	return -ENOMEM;
@@ -124,10 +130,12 @@ static struct inagg_hdr *start_packet(struct inagg_sock *isk, int stream, u8 typ
 	return h;
 }
 
-/* The header and @bytes behind it are final. */
+/* The header and @bytes of elements behind it are final, but for the elements' byte order. */
 static void finish_packet(struct inagg_sock *isk, struct sk_buff *skb, struct inagg_hdr *h, u32 bytes,
 			  struct inagg_burst *burst)
 {
+	if (isk->job.big_endian)
+		inagg_turn_elements(h + 1, bytes);
 	if (isk->job.checked)
 		inagg_hdr_seal_checked(h, inagg_payload_checksum(h + 1, bytes));
 	else
@@ -597,6 +605,11 @@ void inagg_receive_block(struct inagg_sock *isk, const struct inagg_hdr *h, cons
 	if (isk->job.checked && !inagg_packet_intact(h, inagg_payload_checksum(body, bytes))) {
 		inagg_count_drop(isk, INAGG_R_PAYLOAD_CHECKSUM);
 		return;
+	}
+	if (isk->job.big_endian && bytes) {
+		memcpy(s->turned, body, bytes);
+		inagg_turn_elements(s->turned, bytes);
+		body = s->turned;
 	}
 	on_boot(isk, inagg_swap16(h->boot), burst->now);
 	if (inagg_hdr_type(h) == INAGG_RESULT)

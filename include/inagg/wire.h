@@ -3,8 +3,9 @@
  * inagg wire format, version 1.  Written specification: docs/PROTOCOL.md.
  *
  * Ethernet / IPv4 or IPv6 / UDP (zero UDP checksum, RFC 6935) / struct inagg_hdr / elements.
- * The header is in network byte order.  Elements are little-endian: every plane here is a CPU, and a
- * switch that swaps nothing adds two lanes with one 64-bit instruction.
+ * The header is in network byte order.  Elements are little-endian, since most planes are CPUs, and a
+ * switch that swaps nothing adds two lanes with one 64-bit instruction; or, where a job's CONFIG says so,
+ * in network byte order, too, for a switch that can do nothing else.
  *
  * Shared by BPF, the kernel, C and C++: only <linux/types.h> is needed.
  */
@@ -138,6 +139,7 @@ enum inagg_join_flag {
 	INAGG_JOIN_RENEW	= 1 << 4,	/* JOIN: goes on, from the generation in the header to the next */
 	INAGG_JOIN_MOVED	= 1 << 5,	/* JOIN, LEAVE of a switch: the rank goes on, in that generation, at another root */
 	INAGG_JOIN_INTEGERS	= 1 << 6,	/* CONFIG, MOVED: a switch adds no floats: fixed point with panama, too */
+	INAGG_JOIN_BIG_ENDIAN	= 1 << 7,	/* CONFIG, with TREE: elements are big-endian words, as the switch adds them */
 };
 
 /* INAGG_CONFIG: what the job is.  All ranks of a generation get the same. */

@@ -358,6 +358,12 @@ TEST_F(SweepTest, JoiningAGroup) {
         sweep(inputs, expected(INAGG_FLOAT32, INAGG_SUM, inputs), 80, preemption);
 }
 
+TEST_F(SweepTest, WithElementsThatAreTurned) {
+    options.big_endian = true;
+    const auto inputs = inputs_of(INAGG_FLOAT32, 2, 64 * 5);
+    sweep(inputs, expected(INAGG_FLOAT32, INAGG_SUM, inputs), 60);
+}
+
 TEST_F(SweepTest, WithInfinities) {
     auto inputs = inputs_of(INAGG_FLOAT32, 2, 65);
     const uint32_t infinity = 0x7f800000;

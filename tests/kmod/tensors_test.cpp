@@ -792,22 +792,30 @@ INSTANTIATE_TEST_SUITE_P(, WeatherTest,
                          [](const auto &info) { return std::string(info.param.name); });
 
 TEST_F(TensorTest, RestartedAndForgetfulSwitches) {
-    auto options = small();
-    options.loss = 0.02;
-    start(options, 100 * us);
-    join(3, tiny_buffer);
-    set_all(INAGG_DTYPE, INAGG_INT32);
-    int left = 20;
-    world->every(700 * us, [&] {
-        if (left % 2)
-            world->sw().reboot();
-        else
-            world->sw().clear_slots();
-        return --left > 0;
-    });
-    check(INAGG_INT32, INAGG_SUM, integers(3, 64 * 200));
-    EXPECT_GT(sum(&inagg_info::reboots), 0U);
-    EXPECT_GT(sum(&inagg_info::restores), 0U);
+    for (const bool big_endian : {false, true}) {
+        auto options = small();
+        options.loss = options.corruption = 0.02;
+        options.big_endian = big_endian;
+        start(options, 100 * us);
+        join(3, [](Rank &rank) {
+            tiny_buffer(rank);
+            rank.set(INAGG_CHECKED, 1);
+        });
+        set_all(INAGG_DTYPE, INAGG_INT32);
+        int left = 20;
+        world->every(700 * us, [&] {
+            if (left % 2)
+                world->sw().reboot();
+            else
+                world->sw().clear_slots();
+            return --left > 0;
+        });
+        check(INAGG_INT32, INAGG_SUM, integers(3, 64 * 200));
+        EXPECT_GT(sum(&inagg_info::reboots), 0U);
+        EXPECT_GT(sum(&inagg_info::restores), 0U);
+        TearDown();
+    }
+    world.reset();
 }
 
 // Other processors: whenever user memory is copied or softirqs are turned on, the rest of the world goes on.

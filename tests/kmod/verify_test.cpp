@@ -109,9 +109,11 @@ struct VerifyTest : KmodTest {
 };
 
 TEST_F(VerifyTest, SumsOfAllTypesAndSizes) {
-    for (const bool trio : {false, true}) {
+    for (const auto &[trio, big_endian] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+        SCOPED_TRACE(testing::Message() << "trio " << trio << ", big-endian " << big_endian);
         inagg::SoftwareSwitchOptions options = small();
         options.loss = options.duplication = options.reordering = 0.02;
+        options.big_endian = big_endian;
         begin(options, trio);
         for (const inagg_dtype dtype : {INAGG_INT32, INAGG_FLOAT32, INAGG_FLOAT16, INAGG_BFLOAT16})
             for (const size_t count : {1, 27, 28, 59, 60, 1000}) {

@@ -30,6 +30,7 @@ local flags = {
 
 local join_flags = {
 	[0] = "CHECKED", [1] = "TREE", [2] = "WATCHED", [3] = "RETURNING", [4] = "RENEW", [5] = "MOVED", [6] = "INTEGERS",
+	[7] = "BIG_ENDIAN",
 }
 
 local reasons = {

@@ -143,14 +143,16 @@ inagg_member member_of(const inagg_event &event) {
     return member;
 }
 
-// A switch without floats adds for panama what the root has made integers.
-bool adds_as_agreed(const Limits &limits, const inagg_job &record) {
+// Why a switch with these limits cannot add what a job has; null: it can. One without floats adds for panama what the root has
+// made integers.
+const char *why_not_added(const Limits &limits, const inagg_job &record) {
+    if (((record.flags & INAGG_JOIN_BIG_ENDIAN) != 0) != limits.big_endian)
+        return limits.big_endian ? "the job's elements are little-endian, and this switch adds big-endian ones"
+                                 : "the job's elements are big-endian, and this switch adds little-endian ones";
     if (inagg_job_adds_floats(&record))
-        return limits.adds_floats;
-    return record.algorithm == INAGG_PANAMA || !(record.flags & INAGG_JOIN_INTEGERS);
+        return limits.adds_floats ? nullptr : "the job has floats, and this switch cannot add them";
+    return record.algorithm == INAGG_PANAMA || !(record.flags & INAGG_JOIN_INTEGERS) ? nullptr : "only panama has floats to leave out";
 }
-
-constexpr const char *cannot_add_floats = "the job has floats, and this switch cannot add them";
 
 bool same_job(const inagg_job &a, const inagg_job &b) {
     return a.size == b.size && a.slots == b.slots && a.control_slots == b.control_slots &&
@@ -206,8 +208,9 @@ std::string describe(int algorithm, Stragglers s) {
 }
 
 std::string describe_packets(const inagg_job &record) {
-    return fmt::format("{}{}", record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "",
-                       record.flags & INAGG_JOIN_INTEGERS ? ", floats as fixed point" : "");
+    return fmt::format("{}{}{}", record.flags & INAGG_JOIN_CHECKED ? ", payloads checked" : "",
+                       record.flags & INAGG_JOIN_INTEGERS ? ", floats as fixed point" : "",
+                       record.flags & INAGG_JOIN_BIG_ENDIAN ? ", big-endian" : "");
 }
 
 // What the agent sends without stragglers, or a sum that has waited for long enough, has less room than a
@@ -321,11 +324,12 @@ uint16_t JobBook::most_elements_here(uint8_t family, uint8_t algorithm, Straggle
 // Of a job that begins here. Where switches in a tree add, and where a switch cannot add halves, those travel as fixed
 // point; where it cannot add floats, all of them do.
 uint8_t JobBook::flags_of(uint8_t algorithm, bool checked) const {
-    const bool tree = policy_.in_tree() || is_spread(algorithm) || !policy_.limits.adds_halves;
-    const bool checks = checked && policy_.limits.checks_payloads;
-    const bool integers = algorithm == INAGG_PANAMA && !policy_.limits.adds_floats;
+    const Limits &limits = policy_.limits;
+    const bool tree = policy_.in_tree() || is_spread(algorithm) || !limits.adds_halves;
+    const bool checks = checked && limits.checks_payloads;
+    const bool integers = algorithm == INAGG_PANAMA && !limits.adds_floats;
     return static_cast<uint8_t>((tree ? INAGG_JOIN_TREE : 0) | (checks ? INAGG_JOIN_CHECKED : 0) |
-                                (integers ? INAGG_JOIN_INTEGERS : 0));
+                                (integers ? INAGG_JOIN_INTEGERS : 0) | (limits.big_endian ? INAGG_JOIN_BIG_ENDIAN : 0));
 }
 
 // Why the job of a JOIN, which says that it has been in one, goes on without it; NONE: it does not. A rank has a boot id from
@@ -519,11 +523,11 @@ Outcome JobBook::configured(const inagg_event &event, Time now) {
         }
         return outcome;
     }
-    const bool adds = adds_as_agreed(policy_.limits, record_below(event));
+    const char *why_not = why_not_added(policy_.limits, record_below(event));
     outcome.verdict = Verdict::done;
-    outcome.detail = adds ? "no room here for what the parent has set up" : cannot_add_floats;
+    outcome.detail = why_not ? why_not : "no room here for what the parent has set up";
     outcome.displaced.push_back(
-        {event.job, event.rank, event.generation, member_of(join), adds ? INAGG_R_FULL : INAGG_R_POLICY});
+        {event.job, event.rank, event.generation, member_of(join), why_not ? INAGG_R_POLICY : INAGG_R_FULL});
     return outcome;
 }
 
@@ -535,7 +539,7 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) ||
         !is_available(record.algorithm) ||
         !has_good_shape(record, most_elements_here(event.family, record.algorithm, stragglers)) ||
-        (record.flags & ~shape_flags) != INAGG_JOIN_TREE || !adds_as_agreed(policy_.limits, record) ||
+        (record.flags & ~shape_flags) != INAGG_JOIN_TREE || why_not_added(policy_.limits, record) ||
         (record.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads))
         return nullptr;
     return create(event.job, record, has_records(record) ? stragglers : Stragglers{}, outcome, now, event.generation);
@@ -612,8 +616,8 @@ Outcome JobBook::adopt(const inagg_event &event, Time now) {
         return refused(INAGG_R_ALGORITHM, fmt::format("jobs with {} stay at their root", algorithm_name(record.algorithm)));
     if (record.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads)
         return refused(INAGG_R_POLICY, "the job has payload checksums, and this switch has none");
-    if (!adds_as_agreed(policy_.limits, record))
-        return refused(INAGG_R_POLICY, cannot_add_floats);
+    if (const char *why_not = why_not_added(policy_.limits, record))
+        return refused(INAGG_R_POLICY, why_not);
     if (!has_good_shape(record, most_elements_here(event.family, record.algorithm, {})))
         return refused(INAGG_R_FULL, fmt::format("{}+{} slots, {} elements per packet: not here", record.slots,
                                                  record.control_slots, record.elements));

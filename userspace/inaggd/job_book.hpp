@@ -39,6 +39,7 @@ struct Limits {
     uint16_t elements = INAGG_MAX_ELEMENTS; // per packet
     bool adds_halves = true;                // else 16-bit floats travel as fixed point
     bool adds_floats = true;                // else all floats do, with panama, too
+    bool big_endian = false;                // elements are in network byte order; it adds no halves
     bool checks_payloads = true;
     bool excludes = true;                   // ranks that are silent, with trio
 };
@@ -179,7 +180,7 @@ uint16_t elements_for_mtu(uint32_t mtu, uint8_t family);
 uint16_t most_elements(uint32_t mtu, uint8_t family, uint8_t algorithm, Stragglers stragglers);
 
 // What all switches of a job do alike.
-constexpr uint8_t shape_flags = INAGG_JOIN_CHECKED | INAGG_JOIN_INTEGERS;
+constexpr uint8_t shape_flags = INAGG_JOIN_CHECKED | INAGG_JOIN_INTEGERS | INAGG_JOIN_BIG_ENDIAN;
 
 // All parents of a switch know the job, and packets go by any of them.
 inline bool is_spread(uint8_t algorithm) { return algorithm == INAGG_CANARY; }

@@ -41,6 +41,7 @@ json job_json(uint16_t number, const inagg_job &job, const Members &members, con
             {"checked", (job.flags & INAGG_JOIN_CHECKED) != 0},
             {"tree", (job.flags & INAGG_JOIN_TREE) != 0},
             {"integers", (job.flags & INAGG_JOIN_INTEGERS) != 0},
+            {"big_endian", (job.flags & INAGG_JOIN_BIG_ENDIAN) != 0},
             {"parent", "none"},
             {"parent_port", ""},
             {"route", nullptr},

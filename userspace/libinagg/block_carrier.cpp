@@ -257,17 +257,24 @@ BlockCarrier::Segment &BlockCarrier::segment_of(uint32_t block) {
 }
 
 BlockMeta BlockCarrier::load(Stream stream, uint32_t block, std::byte *payload) {
-    if (stream == Stream::control) {
-        const Control &control = controls_[block - first_control_];
-        const BlockOperation &operation = *control.operation;
-        const uint16_t tail = seals(stream) ? tail_ : 0;
-        BlockMeta meta = operation.guess ? operation.guess->load(control.index, payload) : load_exponent(0, tail, payload);
-        meta.next_scale = operation.exponent;
-        meta.whole = says_whole_ && operation.call.kind != Call::Kind::reduction;
-        if (tail)
-            check_->seal(identify(control), meta, payload, inagg_check_fits(scale_of(operation), operation.exponent, &meta));
-        return meta;
-    }
+    const BlockMeta meta = stream == Stream::control ? load_control(block, payload) : load_data(block, payload);
+    turn_outbound(meta, payload);
+    return meta;
+}
+
+BlockMeta BlockCarrier::load_control(uint32_t block, std::byte *payload) {
+    const Control &control = controls_[block - first_control_];
+    const BlockOperation &operation = *control.operation;
+    const uint16_t tail = seals(Stream::control) ? tail_ : 0;
+    BlockMeta meta = operation.guess ? operation.guess->load(control.index, payload) : load_exponent(0, tail, payload);
+    meta.next_scale = operation.exponent;
+    meta.whole = says_whole_ && operation.call.kind != Call::Kind::reduction;
+    if (tail)
+        check_->seal(identify(control), meta, payload, inagg_check_fits(scale_of(operation), operation.exponent, &meta));
+    return meta;
+}
+
+BlockMeta BlockCarrier::load_data(uint32_t block, std::byte *payload) {
     const Segment &segment = segment_of(block);
     BlockMeta meta = segment.encoding->load(block - segment.first, payload);
     meta.whole = segment.whole;
@@ -292,7 +299,25 @@ bool BlockCarrier::has_all_it_must(const Segment &segment, const BlockMeta &meta
     return options_.exclude_ms || !waits || meta.contributors == inagg_all_ranks(options_.size);
 }
 
-bool BlockCarrier::verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *payload) {
+void BlockCarrier::turn_outbound(const BlockMeta &meta, std::byte *payload) const {
+    if (transport_->config().big_endian)
+        inagg_turn_elements(payload, inagg_block_bytes(&meta));
+}
+
+// What the transport keeps stays as it came.
+const std::byte *BlockCarrier::turned_inbound(const BlockMeta &meta, const std::byte *payload) {
+    if (!transport_->config().big_endian)
+        return payload;
+    const uint32_t bytes = inagg_block_bytes(&meta);
+    turned_.assign(payload, payload + bytes);
+    inagg_turn_elements(turned_.data(), bytes);
+    return turned_.data();
+}
+
+bool BlockCarrier::verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *wire) {
+    if (!check_)
+        return true;
+    const std::byte *payload = turned_inbound(meta, wire);
     if (stream == Stream::control) {
         const Control &control = controls_[block - first_control_];
         return !seals(stream) || check_->holds(identify(control), meta, payload, scale_of(*control.operation));
@@ -306,10 +331,12 @@ BlockMeta BlockCarrier::load_raw(uint32_t block, std::byte *payload) {
     const Segment &segment = segment_of(block);
     BlockMeta meta = segment.encoding->load_raw(block - segment.first, payload);
     meta.whole = segment.whole;
+    turn_outbound(meta, payload);
     return meta;
 }
 
-void BlockCarrier::store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) {
+void BlockCarrier::store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *wire) {
+    const std::byte *payload = turned_inbound(meta, wire);
     if (stream == Stream::control)
         store_control(block, meta, payload);
     else

@@ -60,8 +60,12 @@ private:
 
     BlockMeta load(Stream stream, uint32_t block, std::byte *payload) override;
     BlockMeta load_raw(uint32_t block, std::byte *payload) override;
-    bool verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *payload) override;
-    void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *payload) override;
+    bool verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *wire) override;
+    void store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *wire) override;
+
+    // From this machine's byte order to the job's, and back.
+    void turn_outbound(const BlockMeta &meta, std::byte *payload) const;
+    const std::byte *turned_inbound(const BlockMeta &meta, const std::byte *payload);
 
     void agree_on_key();
     bool has_key() const { return !check_ || check_->has_begun(); }
@@ -81,6 +85,8 @@ private:
     void note_blocks(BlockOperation &operation, const Encoding &encoding) const;
     void add_segment(const BlockHandle &operation, std::unique_ptr<Encoding> encoding, Part part);
     Segment &segment_of(uint32_t block);
+    BlockMeta load_control(uint32_t block, std::byte *payload);
+    BlockMeta load_data(uint32_t block, std::byte *payload);
     void store_control(uint32_t block, const BlockMeta &meta, const std::byte *payload);
     void store_elements(BlockOperation &operation, Encoding &encoding, uint32_t index, const BlockMeta &meta,
                         const std::byte *payload) const;
@@ -107,6 +113,7 @@ private:
     uint32_t open_control_ = 0;  // those before it may be sent
     uint32_t next_turn_ = 0;     // of the next sum that asks for its scale
     inagg_guesses guesses_;
+    std::vector<std::byte> turned_; // the elements of a result, where the job's are big-endian
 };
 
 } // namespace inagg

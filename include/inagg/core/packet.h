@@ -22,6 +22,7 @@ struct inagg_job_config {
 	__u8	checked;	/* payload checksums */
 	__u8	tree;		/* switches in a tree add: sums of 16-bit floats travel as fixed point */
 	__u8	integers;	/* panama, where a switch adds no floats: all sums of floats do */
+	__u8	big_endian;	/* elements are turned, outbound and inbound */
 	__u16	quorum;		/* trio, asked for: ranks that decide a block; 0: all */
 	__u32	expiry_us;	/* trio, asked for: a block waits so long for its next rank; 0: for all */
 	__u32	exclude_ms;	/* trio, asked for: a rank that is silent for so long is excluded; 0: none */
@@ -44,6 +45,22 @@ struct inagg_block_meta {
 INAGG_INLINE __u32 inagg_block_bytes(const struct inagg_block_meta *m)
 {
 	return m->elements * inagg_element_bytes(m->dtype_op >> 4);
+}
+
+/**
+ * Turn @bytes of elements from this machine's byte order to big-endian, or back: whole words, since none are smaller
+ * where a job is big-endian.  @payload may be unaligned.
+ */
+INAGG_INLINE void inagg_turn_elements(void *payload, __u32 bytes)
+{
+	__u8 *at = (__u8 *)payload;
+	__u32 word;
+
+	for (; bytes >= sizeof(word); bytes -= sizeof(word), at += sizeof(word)) {
+		__builtin_memcpy(&word, at, sizeof(word));
+		word = inagg_swap32(word);
+		__builtin_memcpy(at, &word, sizeof(word));
+	}
 }
 
 /** 32-bit elements per packet that a UDP payload of @path_payload bytes can carry; 0: too small. */
@@ -157,9 +174,10 @@ INAGG_INLINE int inagg_config_accept(struct inagg_job_config *job, const struct 
 	job->checked = c->flags & INAGG_JOIN_CHECKED;
 	job->tree = (c->flags & INAGG_JOIN_TREE) != 0;
 	job->integers = (c->flags & INAGG_JOIN_INTEGERS) != 0;
+	job->big_endian = (c->flags & INAGG_JOIN_BIG_ENDIAN) != 0;
 	if (inagg_swap16(c->size) != job->size)
 		return -INAGG_R_SIZE;
-	if (c->algorithm != job->algorithm)
+	if (c->algorithm != job->algorithm || (job->big_endian && job->algorithm == INAGG_CANARY)) /* where ranks add, too */
 		return -INAGG_R_ALGORITHM;
 	if (!job->elements || job->elements % INAGG_CHUNK || job->elements > offered)
 		return -INAGG_R_MTU;

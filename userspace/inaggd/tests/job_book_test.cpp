@@ -1274,6 +1274,19 @@ TEST_F(Leaf, TakesNoFloatsThatItCannotAdd) {
     expect_done(configure_as(INAGG_PANAMA, INAGG_JOIN_INTEGERS));
 }
 
+TEST_F(Leaf, AddsInItsParentsByteOrderOrNotAtAll) {
+    const Outcome outcome = configure_as(INAGG_SWITCHML, INAGG_JOIN_BIG_ENDIAN);
+    ASSERT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_POLICY);
+    EXPECT_NE(outcome.detail.find("elements are big-endian"), std::string::npos) << outcome.detail;
+    EXPECT_FALSE(has(7));
+    book.policy().limits.big_endian = true;
+    EXPECT_NE(configure_as(INAGG_SWITCHML, 0).detail.find("little-endian"), std::string::npos);
+    EXPECT_FALSE(has(7));
+    expect_done(configure_as(INAGG_SWITCHML, INAGG_JOIN_BIG_ENDIAN));
+    EXPECT_TRUE(job().record.flags & INAGG_JOIN_BIG_ENDIAN);
+}
+
 TEST_F(Leaf, OnlyPanamaHasFloatsToLeaveOut) {
     configure_as(INAGG_SWITCHML, INAGG_JOIN_INTEGERS);
     EXPECT_FALSE(has(7));
@@ -1489,6 +1502,18 @@ TEST(Shares, WhereNoFloatsAreAddedNoBufferIsNeeded) {
     spec.algorithm = INAGG_PANAMA;
     EXPECT_NO_THROW(book.add(spec, [](const std::string &) { return 1u; }, Time{}));
     EXPECT_TRUE(book.jobs().at(1).record.flags & INAGG_JOIN_INTEGERS);
+}
+
+TEST(Shares, JobsHaveTheByteOrderOfTheirSwitch) {
+    Policy policy;
+    policy.limits.adds_halves = false;
+    policy.limits.big_endian = true;
+    JobBook book(policy, [] { return uint16_t{1}; });
+    JobSpec spec;
+    spec.number = 1;
+    spec.size = 4;
+    book.add(spec, [](const std::string &) { return 1u; }, Time{});
+    EXPECT_EQ(book.jobs().at(1).record.flags, INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN);
 }
 
 TEST(Shares, JobThatWouldHaveNoBufferIsRefused) {

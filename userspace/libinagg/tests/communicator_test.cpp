@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The whole library against a switch in user space: exact results whatever the network and the switch do.
+#include "error.hpp"
 #include "ranks.hpp"
 
 #include <inagg/core/tensor.h>
@@ -14,6 +15,8 @@
 #include <filesystem>
 #include <limits>
 #include <random>
+#include <set>
+#include <span>
 
 namespace inagg {
 namespace {
@@ -137,7 +140,8 @@ constexpr inagg_op all_ops[] = {INAGG_SUM, INAGG_MIN, INAGG_MAX};
 
 void expect_exact_for_all(SoftwareSwitch &software_switch, uint16_t ranks,
                           std::initializer_list<std::size_t> counts,
-                          const std::function<void(inagg_options &)> &change = {}) {
+                          const std::function<void(inagg_options &)> &change = {},
+                          std::span<const inagg_dtype> dtypes = all_dtypes) {
     struct Case {
         std::size_t count;
         inagg_dtype dtype;
@@ -147,7 +151,7 @@ void expect_exact_for_all(SoftwareSwitch &software_switch, uint16_t ranks,
     };
     std::vector<Case> cases;
     for (const std::size_t count : counts)
-        for (const inagg_dtype dtype : all_dtypes)
+        for (const inagg_dtype dtype : dtypes)
             for (const inagg_op op : all_ops) {
                 auto inputs = random_inputs(dtype, count, ranks, cases.size() + 1);
                 auto expected = reference(inputs, count, dtype, op);
@@ -201,6 +205,54 @@ TEST(Allreduce, CorruptionIsDetectedWithPayloadChecksums) {
     EXPECT_GT(counters.refused[INAGG_R_HEADER_CHECKSUM], 0U);
 }
 
+// 16-bit floats travel as fixed point then, with more bits than the reference has.
+TEST(BigEndian, ElementsAreTurnedOnTheirWay) {
+    SoftwareSwitch software_switch({.elements = 64, .loss = 0.03, .corruption = 0.01, .big_endian = true});
+    constexpr inagg_dtype words[] = {INAGG_INT32, INAGG_FLOAT32};
+    expect_exact_for_all(software_switch, 3, {1, 64, 65, 5000}, [](inagg_options &options) { options.checked = 1; }, words);
+    EXPECT_GT(software_switch.counters().refused[INAGG_R_PAYLOAD_CHECKSUM], 0U);
+}
+
+TEST(BigEndian, HalvesAndBytes) {
+    SoftwareSwitch software_switch({.elements = 64, .big_endian = true});
+    run_ranks(software_switch, 3, [](Communicator &c) {
+        const std::vector<uint16_t> ones(100, 0x3f80), threes(100, 0x4040); // bfloat16
+        std::vector<uint16_t> sum(100);
+        c.wait(*c.allreduce(ones.data(), sum.data(), sum.size(), INAGG_BFLOAT16, INAGG_SUM));
+        EXPECT_EQ(sum, threes);
+        std::vector<uint16_t> mine(301, static_cast<uint16_t>(c.rank() + 40000));
+        c.wait(*c.broadcast(mine.data(), mine.size(), INAGG_FLOAT16, 1));
+        EXPECT_EQ(mine, std::vector<uint16_t>(301, 40001));
+    });
+}
+
+TEST(BigEndian, OnTheWire) {
+    std::set<uint32_t> words;
+    SoftwareSwitchOptions options{.elements = 32, .big_endian = true};
+    options.watch = [&](const inagg_hdr &header, std::span<const std::byte> body) {
+        uint32_t word;
+        if (inagg_hdr_type(&header) == INAGG_CONTRIBUTION && inagg_hdr_dtype(&header) == INAGG_WIRE_INT32) {
+            std::memcpy(&word, body.data(), sizeof(word));
+            words.insert(word);
+        }
+    };
+    SoftwareSwitch software_switch(options);
+    run_ranks(software_switch, 2, [](Communicator &c) {
+        int32_t one = 1;
+        c.wait(*c.allreduce(&one, &one, 1, INAGG_INT32, INAGG_SUM));
+        EXPECT_EQ(one, 2);
+    });
+    EXPECT_EQ(words, std::set<uint32_t>{0x01000000});
+}
+
+// With canary ranks add, too.
+TEST(BigEndian, NotWithCanary) {
+    SoftwareSwitch software_switch({.elements = 64, .big_endian = true});
+    inagg_options options = options_for(software_switch, 0, 2);
+    std::strcpy(options.algorithm, "canary");
+    EXPECT_THROW(Communicator{options}, Error);
+}
+
 TEST(Allreduce, InPlaceUnderLoss) {
     SoftwareSwitch software_switch({.elements = 64, .loss = 0.05});
     const auto inputs = random_inputs(INAGG_FLOAT32, 20000, 3, 1);
@@ -213,8 +265,8 @@ TEST(Allreduce, InPlaceUnderLoss) {
 }
 
 // Whatever the switch forgets in mid-run, all ranks get the same exact result.
-void expect_exact_while(void (SoftwareSwitch::*disturb)()) {
-    SoftwareSwitch software_switch({.elements = 64, .loss = 0.01});
+void expect_exact_while(void (SoftwareSwitch::*disturb)(), bool big_endian = false) {
+    SoftwareSwitch software_switch({.elements = 64, .loss = 0.01, .big_endian = big_endian});
     const auto inputs = random_inputs(INAGG_FLOAT32, 20000, 4, 2);
     const Bytes expected = reference(inputs, 20000, INAGG_FLOAT32, INAGG_SUM);
     std::jthread disturber([&](const std::stop_token &stop) {
@@ -234,6 +286,8 @@ void expect_exact_while(void (SoftwareSwitch::*disturb)()) {
 }
 
 TEST(Soft, ClearedSlotsAreRepaired) { expect_exact_while(&SoftwareSwitch::clear_slots); }
+
+TEST(Soft, ClearedSlotsAreRepairedInTheSwitchsByteOrder) { expect_exact_while(&SoftwareSwitch::clear_slots, true); }
 
 TEST(Soft, RebootsAreRepaired) { expect_exact_while(&SoftwareSwitch::reboot); }
 

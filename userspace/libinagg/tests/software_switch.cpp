@@ -528,6 +528,11 @@ void SoftwareSwitch::look_for_silent(Job &job, uint64_t now) {
 
 // Elements.
 
+// From the job's byte order to this machine's, and back.
+uint32_t SoftwareSwitch::in_order_of(const Job &job, uint32_t lane) {
+    return job.record.flags & INAGG_JOIN_BIG_ENDIAN ? inagg_swap32(lane) : lane;
+}
+
 void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool first,
                           std::span<const std::byte> body) {
     const uint8_t dtype = block.dtype_op >> 4, op = block.dtype_op & 0xf;
@@ -549,6 +554,7 @@ void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool f
                 inagg_half_to_fixed(half, mantissa_bits(dtype), job.record.fan_in_log2, block.scale));
         } else {
             std::memcpy(&lane, body.data() + i * 4, 4);
+            lane = in_order_of(job, lane);
         }
         slot.lanes[i] = first ? lane : fold_lane(slot.lanes[i], lane, op);
     }
@@ -580,7 +586,8 @@ void SoftwareSwitch::complete(Job &job, Slot &slot) {
                                     job.record.fan_in_log2, slot.state.scale);
             std::memcpy(slot.result.data() + i * width, &half, 2);
         } else {
-            std::memcpy(slot.result.data() + i * width, &slot.lanes[i], 4);
+            const uint32_t lane = in_order_of(job, slot.lanes[i]);
+            std::memcpy(slot.result.data() + i * width, &lane, 4);
         }
     }
 }
@@ -604,6 +611,8 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
         job.record.flags |= INAGG_JOIN_TREE;
     if (asked.algorithm == INAGG_PANAMA && options_.integers)
         job.record.flags |= INAGG_JOIN_TREE | INAGG_JOIN_INTEGERS;
+    if (options_.big_endian)
+        job.record.flags |= INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN;
     job.record.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(job.record.size));
     job.policy.expiry_us = inagg_swap32(asked.expiry_us);
     job.policy.expiry_sweeps = job.policy.expiry_us ? sweeps_in_expiry : 0;

@@ -48,6 +48,7 @@ struct SoftwareSwitchOptions {
     uint16_t window_cap = 0;                // panama: in each RESULT
     uint16_t buffers_cap = 0;               // panama: that of its share of buffers, which it tells only whom it refuses; 0: none
     bool integers = false;                  // panama: it adds no floats, as a switch in P4
+    bool big_endian = false;                // it adds elements in network byte order, as Tofino
     // panama: has a packet of this block met a long queue?
     std::function<bool(uint32_t)> congested{};
     double collision = 0;       // canary: probability that a contribution finds no room to be summed
@@ -181,6 +182,7 @@ private:
     static void look_for_silent(Job &job, uint64_t now);
     bool is_put_off(Job &job, const Packet &packet, const Member &member, uint8_t flags);
     static void forget(Job &job);
+    static uint32_t in_order_of(const Job &job, uint32_t lane);
     void fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body);
     static bool is_open(const Slot &slot);
     static uint32_t count_open(const Job &job);

@@ -41,15 +41,23 @@ std::vector<float> floats_of(int rank, std::size_t count) {
     return values;
 }
 
-class Verified : public testing::TestWithParam<const char *> {
-protected:
-    bool is_trio() const { return !std::strcmp(GetParam(), "trio"); }
-};
+class Verified : public testing::TestWithParam<const char *> {};
 INSTANTIATE_TEST_SUITE_P(Algorithms, Verified, testing::Values("switchml", "trio", "panama", "canary"),
                          [](const auto &info) { return info.param; });
 
-TEST_P(Verified, CallsOfAllKinds) {
-    SoftwareSwitch software_switch({.elements = 64, .loss = 0.02, .duplication = 0.02, .reordering = 0.02});
+class VerifiedCalls : public testing::TestWithParam<std::tuple<const char *, bool>> {};
+INSTANTIATE_TEST_SUITE_P(Algorithms, VerifiedCalls,
+                         testing::Values(std::tuple{"switchml", false}, std::tuple{"trio", false}, std::tuple{"panama", false},
+                                         std::tuple{"canary", false}, std::tuple{"switchml", true}, std::tuple{"trio", true}),
+                         [](const auto &info) {
+                             return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "BigEndian" : "");
+                         });
+
+TEST_P(VerifiedCalls, OfAllKinds) {
+    const auto &[algorithm, big_endian] = GetParam();
+    const bool is_trio = !std::strcmp(algorithm, "trio");
+    SoftwareSwitch software_switch(
+        {.elements = 64, .loss = 0.02, .duplication = 0.02, .reordering = 0.02, .big_endian = big_endian});
     run_ranks(software_switch, ranks, [&](Communicator &comm) {
         const int rank = comm.rank();
         for (const std::size_t count : {1, 27, 59, 60, 1000}) {
@@ -59,14 +67,14 @@ TEST_P(Verified, CallsOfAllKinds) {
             comm.wait(*comm.broadcast(data.data(), count, INAGG_FLOAT16, 1));
             EXPECT_EQ(data, std::vector<uint16_t>(count, 40001));
             comm.wait(*comm.barrier());
-            if (is_trio())
+            if (is_trio)
                 continue;
             EXPECT_EQ(reduced(comm, std::vector<double>(count, rank + 0.25), INAGG_FLOAT64), std::vector<double>(count, 3.75));
             EXPECT_EQ(reduced(comm, std::vector<int64_t>(count, INT64_MAX - rank), INAGG_INT64),
                       std::vector<int64_t>(count, static_cast<int64_t>(3 * uint64_t{INT64_MAX} - 3)));
         }
         EXPECT_EQ(comm.stats().mismatches, 0U);
-    }, with_key(GetParam()));
+    }, with_key(algorithm));
 }
 
 class VerifiedFloats : public Verified {}; // panama's switches add floats: OnlySumsOfIntegers
