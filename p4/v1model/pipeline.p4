@@ -192,12 +192,12 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     MarkIfQueued() mark_if_queued;
 #endif
 
-    action to_rank(bit<48> mac, bit<128> address, bit<16> receive_port, bit<64> behind) {
+    action to_rank(bit<48> mac, bit<128> address, bit<16> receive_port, bit<64> subtree) {
         hdr.ethernet.dst = mac;
         hdr.ipv4.dst = address[31:0];
         hdr.ipv6.dst = address;
         hdr.udp.dst = receive_port;
-        meta.copy_subtree = behind;
+        meta.copy_subtree = subtree;
     }
     // To a switch above; @own_mac: of the port.
     action to_above(bit<48> own_mac, bit<48> mac, bit<128> address) {

@@ -19,6 +19,7 @@ struct Scope {
     std::function<bool(const nlohmann::json &)> concerns = [](const nlohmann::json &) { return true; };
     // Why it is known to answer otherwise, so that the case is skipped; empty: it is not.
     std::function<std::string(const nlohmann::json &)> difference = [](const nlohmann::json &) { return std::string(); };
+    bool counts_drops_only = false;
 };
 
 // Runs the cases of all files in the folder that argv names; returns main()'s status.

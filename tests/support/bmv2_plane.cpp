@@ -37,10 +37,9 @@ using namespace std::chrono_literals;
 using inagg::Fd;
 using inaggd::system_text;
 
-constexpr uint16_t cpu_port = 64, thrift_port = 9090;
-constexpr uint16_t port_numbers[] = {1, 2, cpu_port};
+constexpr uint16_t thrift_port = 9090;
 constexpr uint32_t cleared_slots = 64; // as the vectors use at most
-constexpr size_t columns = 128, drops_column = 17, punt_bytes = 16;
+constexpr size_t columns = 128, drops_column = 17;
 
 std::string outer(uint16_t port) { return fmt::format("out{}", port); }
 std::string inner(uint16_t port) { return fmt::format("in{}", port); }
@@ -95,47 +94,6 @@ inagg_stats row_of(const std::vector<uint64_t> &all, uint32_t row) {
     return stats;
 }
 
-// A leader's word for all has become a copy for each that it is for, which names whom it is for: the word again, as a switch
-// that sends copies later has it.
-Answer spread(const std::vector<Frame> &copies, const JobSpec &spec) {
-    Answer answer{.action = Action::multicast, .reason = 0, .frame = copies[0]};
-    uint64_t ranks = 0;
-    uint8_t ups = 0;
-    bool is_failure = false;
-    for (const Frame &copy : copies) {
-        const auto packet = parse(copy);
-        if (!packet)
-            return {};
-        is_failure = packet->type == INAGG_BLOCK_FAILED;
-        if (packet->target == parent_address(packet->family)) {
-            ups |= 1;
-            ranks |= packet->contributors;
-            continue;
-        }
-        for (uint32_t rank = 0; rank < spec.ranks; rank++)
-            if (packet->target == worker_address(packet->family, spec.index, rank)) {
-                ranks |= spec.subtree(rank) ? packet->contributors : inagg_rank_bit(rank);
-                if (!spec.subtree(rank) && !is_failure && packet->contributors != inagg_all_ranks(spec.ranks))
-                    return {}; // a rank sees all ranks
-            }
-    }
-    inagg_hdr header;
-    std::memcpy(&header, answer.frame.data() + header_offset(spec.family), sizeof header);
-    if (!is_failure)
-        header.contributors = inagg_swap64(ranks);
-    header.port = ups;
-    inagg_hdr_seal(&header);
-    std::memcpy(answer.frame.data() + header_offset(spec.family), &header, sizeof header);
-    return answer;
-}
-
-// The kernel takes the first VLAN tag off what a socket receives.
-Frame as_received(Frame frame) {
-    if (frame.size() > 16 && frame[12] == 0x81 && frame[13] == 0)
-        frame.erase(frame.begin() + 12, frame.begin() + 16);
-    return frame;
-}
-
 inagg_uplink parent_of(const JobSpec &spec) {
     inagg_uplink up{};
     if (!spec.has_parent())
@@ -148,27 +106,6 @@ inagg_uplink parent_of(const JobSpec &spec) {
     std::copy(own_mac.begin(), own_mac.end(), up.own_mac);
     std::copy(address.begin(), address.end(), up.address);
     return up;
-}
-
-// A copy for each rank that has joined, with its addresses; otherwise the same.
-bool are_for_all(const std::vector<Frame> &copies, const JobSpec &spec) {
-    const int family = spec.family;
-    const auto header = static_cast<long>(header_offset(family));
-    std::multiset<uint32_t> missing;
-    for (uint32_t rank = 0; rank < spec.ranks; rank++)
-        if (spec.member(rank).ifindex && spec.job().all & inagg_rank_bit(rank))
-            missing.insert(rank);
-    for (const Frame &copy : copies) {
-        const auto packet = parse(copy);
-        if (!packet || copy.size() != copies[0].size() ||
-            !std::equal(copy.begin() + header, copy.end(), copies[0].begin() + header))
-            return false;
-        const uint32_t rank = packet->target_port - worker_port(0);
-        if (packet->target != worker_address(family, spec.index, rank) || packet->target_mac != worker_mac(spec.index, rank) ||
-            !missing.erase(rank))
-            return false;
-    }
-    return missing.empty();
 }
 
 } // namespace
@@ -285,12 +222,16 @@ void Bmv2Plane::clear_slots() {
                 tables_->write_registers(name, spec.first_slot, spec.slots + spec.control_slots, 0);
 }
 
-inagg_stats Bmv2Plane::stats(uint32_t index) { return row_of(tables_->read_registers("stats"), index); }
-inagg_stats Bmv2Plane::unowned() { return stats(INAGG_STATS_NO_JOB); }
-std::string Bmv2Plane::pool(const JobSpec &) { throw std::runtime_error("not of BMv2"); }
+std::vector<inagg_stats> Bmv2Plane::counters() {
+    const std::vector<uint64_t> all = tables_->read_registers("stats");
+    std::vector<inagg_stats> rows;
+    for (uint32_t row = 0; row <= INAGG_STATS_NO_JOB; row++)
+        rows.push_back(row_of(all, row));
+    return rows;
+}
 
 // Sends the frame by that port, and behind it a sentinel to each port: what is there before the sentinel is the answer.
-Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame, uint16_t port) {
+P4Plane::Frames Bmv2Plane::exchange(const Frame &frame, uint16_t port) {
     const auto send_frame = [&](const Frame &out) {
         if (send(ports_.at(port).get(), out.data(), out.size(), 0) != static_cast<ssize_t>(out.size()))
             throw std::runtime_error(fmt::format("sending a frame: {}", system_text(errno)));
@@ -329,8 +270,6 @@ Bmv2Plane::Frames Bmv2Plane::exchange(const Frame &frame, uint16_t port) {
     return got;
 }
 
-Answer Bmv2Plane::receive(const Frame &frame) { return first_answer({frame}, the_port); }
-
 // Descriptors' time is up always: tick() finds them.
 void Bmv2Plane::sweep() {
     if (is_there(INAGG_TRIO) && first_answer(clock_frames(inaggd::p4::clock_sweeps), cpu_port).action != Action::absorb)
@@ -338,10 +277,6 @@ void Bmv2Plane::sweep() {
 }
 
 Answer Bmv2Plane::tick() { return first_answer(clock_frames(inaggd::p4::clock_decides), cpu_port); }
-
-bool Bmv2Plane::is_there(uint8_t algorithm) const {
-    return std::any_of(jobs_.begin(), jobs_.end(), [=](const auto &job) { return job.second.algorithm == algorithm; });
-}
 
 // A record is free when its flags are zero; how many are open is then to be forgotten, too.
 void Bmv2Plane::clear_records() {
@@ -360,64 +295,6 @@ void Bmv2Plane::put_floors(const JobSpec &spec) {
         tables_->write_registers("floor_epoch", key, 1, floor.epoch);
         tables_->write_registers("floor_known", key, 1, floor.known);
     }
-}
-
-// Sends the frames, one after the other, until there is something to say.
-Answer Bmv2Plane::first_answer(const std::vector<Frame> &questions, uint16_t port) {
-    const std::vector<uint64_t> before = tables_->read_registers("stats");
-    Frames frames;
-    for (size_t i = 0; i < questions.size() && frames.empty(); i++)
-        frames = exchange(questions[i], port);
-    const std::vector<uint64_t> after = tables_->read_registers("stats");
-    uint64_t drops = 0, completions = 0;
-    uint32_t reason = 0;
-    for (uint32_t row = 0; row <= INAGG_STATS_NO_JOB; row++) {
-        const inagg_stats then = row_of(before, row), now = row_of(after, row);
-        completions += now.completions - then.completions;
-        for (uint32_t i = 0; i < INAGG_R_CAPACITY; i++)
-            if (now.drops[i] != then.drops[i]) {
-                drops += now.drops[i] - then.drops[i];
-                reason = i;
-            }
-    }
-    Answer answer = answer_of(questions.front(), frames, completions > 0);
-    answer.reason = reason;
-    if (drops)
-        // Who is refused for want of room is told so.
-        answer.action = drops == 1 && answer.action == Action::absorb                                 ? Action::drop
-                        : drops == 1 && answer.action == Action::reply && reason == INAGG_R_FULL ? Action::reply
-                                                                                                  : Action::fail;
-    return answer;
-}
-
-Answer Bmv2Plane::answer_of(const Frame &sent, Frames frames, bool completed) const {
-    const std::vector<Frame> &to_agent = frames[cpu_port], &to_others = frames[2];
-    if (to_others.size() == 1 && to_others[0] == as_received(sent))
-        return {.action = Action::pass, .reason = 0, .frame = {}}; // to all stations
-    if (!to_agent.empty()) {
-        const Frame &punted = to_agent[0];
-        const bool whole = punted.size() == sent.size() + punt_bytes && std::equal(sent.begin(), sent.end(), punted.begin() + punt_bytes);
-        return {.action = whole ? Action::absorb : Action::fail, .reason = 0, .frame = {}};
-    }
-    std::vector<Frame> copies = frames[1];
-    copies.insert(copies.end(), frames[2].begin(), frames[2].end());
-    if (copies.empty())
-        return {.action = Action::absorb, .reason = 0, .frame = {}};
-    Answer answer{.action = Action::fail, .reason = 0, .frame = copies[0]};
-    const auto packet = parse(copies[0]);
-    const auto job = packet ? jobs_.find(packet->job) : jobs_.end();
-    if (job == jobs_.end())
-        return answer;
-    if (job->second.algorithm == INAGG_CANARY && packet->flags & INAGG_F_MULTICAST)
-        return spread(copies, job->second);
-    if (packet->target == parent_address(packet->family))
-        answer.action = copies.size() == 1 ? Action::up : Action::fail;
-    // Of a job of one rank both look the same.
-    else if (copies.size() == 1 && !(job->second.ranks == 1 && completed))
-        answer.action = Action::reply;
-    else if (are_for_all(copies, job->second))
-        answer.action = Action::multicast;
-    return answer;
 }
 
 } // namespace support

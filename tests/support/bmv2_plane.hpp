@@ -4,7 +4,7 @@
 
 #include "common/fd.hpp"
 #include "p4/bmv2.hpp"
-#include "support/plane.hpp"
+#include "support/p4_plane.hpp"
 
 #include <map>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace support {
 
-class Bmv2Plane : public Plane {
+class Bmv2Plane : public P4Plane {
 public:
     // Runs the compiled program `json`, which is that of `algorithm`. Throws std::runtime_error, also when there is no simple_switch.
     Bmv2Plane(uint8_t algorithm, const std::string &json);
@@ -21,33 +21,23 @@ public:
     void reset() override;
     void add_job(const JobSpec &spec) override;
     void change_job(const JobSpec &spec) override;
-    Answer receive(const Frame &frame) override;
     void clear_slots() override;
     void clear_records() override;
-    void lose_floats() override {} // there are none
     void sweep() override;
     Answer tick() override;
-    inagg_stats stats(uint32_t index) override;
-    inagg_stats unowned() override;
-    std::string pool(const JobSpec &spec) override;
 
 private:
-    using Frames = std::map<uint16_t, std::vector<Frame>>; // by port
-
+    Frames exchange(const Frame &frame, uint16_t port) override;
+    std::vector<inagg_stats> counters() override;
     void start(const std::string &json);
     void connect();
     void put_settings(bool has_parent);
     void put_floors(const JobSpec &spec);
-    Frames exchange(const Frame &frame, uint16_t port);
-    Answer first_answer(const std::vector<Frame> &questions, uint16_t port);
-    bool is_there(uint8_t algorithm) const;
-    Answer answer_of(const Frame &sent, Frames frames, bool completed) const;
 
     const uint8_t algorithm_;
     pid_t child_ = 0;
     std::map<uint16_t, inagg::Fd> ports_; // the outer ends
     std::unique_ptr<inaggd::p4::Bmv2> tables_;
-    std::map<uint32_t, JobSpec> jobs_; // by number
     uint64_t sent_ = 0;
 };
 

@@ -130,7 +130,10 @@ uint64_t Bmv2::handle_of(const std::string &command, const std::string &said) co
 }
 
 void Bmv2::put(const Entry &entry) {
-    const std::string parameters = fmt::format("{}", fmt::join(entry.parameters, " "));
+    std::vector<std::string> values;
+    for (const Parameter &parameter : entry.parameters)
+        values.push_back(parameter.value);
+    const std::string parameters = fmt::format("{}", fmt::join(values, " "));
     if (entry.key.empty()) {
         run(fmt::format("table_set_default {} {} {}", entry.table, entry.action, parameters));
         return;

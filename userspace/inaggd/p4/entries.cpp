@@ -34,22 +34,31 @@ Address address_of(const inagg_uplink &parent) {
     return address;
 }
 
-std::vector<std::string> way_to(const inagg_uplink &parent) {
-    return {hex(parent.ifindex), hex(parent.own_mac), hex(parent.mac), hex(address_of(parent))};
+std::vector<Parameter> way_to(const inagg_uplink &parent) {
+    return {{"port", hex(parent.ifindex)},
+            {"own_mac", hex(parent.own_mac)},
+            {"mac", hex(parent.mac)},
+            {"address", hex(address_of(parent))}};
 }
 
 // Rows of the multicast group behind those of ranks are ports above.
 void add_route(uint16_t number, const Above &above, JobEntries &all) {
     const auto ups = std::count_if(above.ups.begin(), above.ups.end(), [](const inagg_uplink &up) { return up.ifindex; });
     all.entries.push_back(
-        {"routes", {hex(number)}, "set_route", {hex(above.live), hex(static_cast<uint64_t>(ups)), hex(above.timeout_us)}});
+        {"routes",
+         {hex(number)},
+         "set_route",
+         {{"live", hex(above.live)}, {"ups", hex(static_cast<uint64_t>(ups))}, {"timeout_us", hex(above.timeout_us)}}});
     for (uint16_t i = 0; i < above.ups.size(); i++) {
         if (!(above.live >> i & 1))
             continue;
         const inagg_uplink &up = above.ups[i];
         const auto row = static_cast<uint16_t>(INAGG_MAX_RANKS + i);
         all.entries.push_back(
-            {"copies", {hex(number), hex(row)}, "to_above", {hex(up.own_mac), hex(up.mac), hex(address_of(up))}});
+            {"copies",
+             {hex(number), hex(row)},
+             "to_above",
+             {{"own_mac", hex(up.own_mac)}, {"mac", hex(up.mac)}, {"address", hex(address_of(up))}}});
         all.copies.push_back({.rank = row, .port = static_cast<uint16_t>(up.ifindex)});
     }
 }
@@ -58,14 +67,23 @@ bool is_here(const Seat &seat) { return seat.member.ifindex != 0; }
 
 } // namespace
 
+const std::string &Entry::value(const std::string &name) const {
+    return std::find_if(parameters.begin(), parameters.end(), [&](const Parameter &p) { return p.name == name; })->value;
+}
+
 Entry settings_entry(const Settings &settings) {
     const Address none{.family = 4};
     return {.table = "settings",
             .key = {},
             .action = "set_switch",
-            .parameters = {hex(settings.cpu_port), hex(settings.mac), hex(settings.address4.family ? settings.address4 : none),
-                           hex(settings.address6.family ? settings.address6 : none), hex(settings.boot), hex(settings.has_parent),
-                           hex(settings.shared_slots - 1), hex(settings.share)}};
+            .parameters = {{"cpu_port", hex(settings.cpu_port)},
+                           {"mac", hex(settings.mac)},
+                           {"own4", hex(settings.address4.family ? settings.address4 : none)},
+                           {"own6", hex(settings.address6.family ? settings.address6 : none)},
+                           {"boot", hex(settings.boot)},
+                           {"has_parent", hex(settings.has_parent)},
+                           {"shared_mask", hex(settings.shared_slots - 1)},
+                           {"share", hex(settings.share)}}};
 }
 
 JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Above &above) {
@@ -75,8 +93,10 @@ JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats
         const Seat &seat = seats[rank];
         if (!is_here(seat))
             continue;
-        const std::string port = hex(seat.member.ifindex), mac = hex(seat.member.mac), subtree = hex(seat.subtree);
-        const std::string address = hex(Address::of(seat.member)), receive_port = port_number(seat.member.receive_port);
+        const Parameter port{"port", hex(seat.member.ifindex)}, mac{"mac", hex(seat.member.mac)};
+        const Parameter address{"address", hex(Address::of(seat.member))};
+        const Parameter receive_port{"receive_port", port_number(seat.member.receive_port)};
+        const Parameter subtree{"subtree", hex(seat.subtree)};
         const std::vector<std::string> key = {hex(number), hex(rank)};
         all.entries.push_back({"members", key, "set_member", {port, address, receive_port, subtree}});
         all.entries.push_back({"places", key, "set_place", {port, mac, address, receive_port, subtree}});
@@ -92,19 +112,28 @@ JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats
     all.entries.push_back({.table = "jobs",
                            .key = {hex(number)},
                            .action = "set_job",
-                           .parameters = {hex(job.index), hex(job.generation), hex(job.size), hex(job.elements),
-                                          hex(job.first_slot), hex(job.slots), hex(job.control_slots),
-                                          hex((job.flags & INAGG_JOIN_TREE) != 0), hex(job.all),
-                                          hex(inagg_all_ranks(job.size))}});
+                           .parameters = {{"index", hex(job.index)},
+                                          {"generation", hex(job.generation)},
+                                          {"size", hex(job.size)},
+                                          {"elements", hex(job.elements)},
+                                          {"first_slot", hex(job.first_slot)},
+                                          {"slots", hex(job.slots)},
+                                          {"control_slots", hex(job.control_slots)},
+                                          {"in_tree", hex((job.flags & INAGG_JOIN_TREE) != 0)},
+                                          {"here", hex(job.all)},
+                                          {"everyone", hex(inagg_all_ranks(job.size))}}});
     return all;
 }
 
 Entry station_entry(const std::array<uint8_t, 6> &mac, uint16_t port) {
-    return {.table = "stations", .key = {hex(mac)}, .action = "to_station", .parameters = {hex(port)}};
+    return {.table = "stations", .key = {hex(mac)}, .action = "to_station", .parameters = {{"port", hex(port)}}};
 }
 
 Entry policy_entry(uint16_t number, const inagg_policy &policy) {
-    return {"policies", {hex(number)}, "set_policy", {hex(policy.expiry_sweeps), hex(policy.quorum), hex(policy.most_open)}};
+    return {"policies",
+            {hex(number)},
+            "set_policy",
+            {{"sweeps", hex(policy.expiry_sweeps)}, {"ranks", hex(policy.quorum)}, {"blocks", hex(policy.most_open)}}};
 }
 
 std::vector<inagg_floor> first_floors(const inagg_job &job) {
@@ -120,7 +149,8 @@ std::vector<Entry> up_entries(const Ups &ups) {
         if (!ups[i].ifindex)
             continue;
         entries.push_back({"up_ports", {hex(i)}, "set_up_port", way_to(ups[i])});
-        entries.push_back({"above", {hex(ups[i].ifindex), hex(address_of(ups[i]))}, "set_up", {hex(1u << i)}});
+        entries.push_back(
+            {"above", {hex(ups[i].ifindex), hex(address_of(ups[i]))}, "set_up", {{"bit_of_port", hex(1u << i)}}});
     }
     return entries;
 }

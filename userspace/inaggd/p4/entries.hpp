@@ -16,13 +16,23 @@
 
 namespace inaggd::p4 {
 
+// Of an action, as p4/v1model names it, in its order. The number is hexadecimal.
+struct Parameter {
+    std::string name;
+    std::string value;
+
+    auto operator<=>(const Parameter &) const = default;
+};
+
 // Names without the control that the table is in; numbers in hexadecimal.
 struct Entry {
     std::string table;
     std::vector<std::string> key;
     std::string action;
-    std::vector<std::string> parameters;
+    std::vector<Parameter> parameters;
 
+    // Of a parameter that is there.
+    const std::string &value(const std::string &name) const;
     auto operator<=>(const Entry &) const = default;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "p4/entries.hpp"
+#include "p4/tofino.hpp"
 
 #include <gtest/gtest.h>
 
@@ -48,6 +49,13 @@ std::vector<std::string> ranks_in(const JobEntries &job, const std::string &tabl
 
 using Texts = std::vector<std::string>;
 
+Texts values_of(const Entry &entry, const Texts &names) {
+    Texts values;
+    for (const std::string &name : names)
+        values.push_back(entry.value(name));
+    return values;
+}
+
 } // namespace
 
 TEST(P4Entries, AJobIsFoundOnceItsRanksAre) {
@@ -93,11 +101,33 @@ TEST(P4Entries, AddressesAreNumbers) {
                                            .boot = 0xbeef,
                                            .mac = {2, 0, 0, 0, 0, 1}});
     EXPECT_TRUE(settings.key.empty());
-    EXPECT_EQ(Texts(settings.parameters.begin(), settings.parameters.begin() + 5),
+    EXPECT_EQ(values_of(settings, {"cpu_port", "mac", "own4", "own6", "boot"}),
               (Texts{"0xff", "0x020000000001", "0x0a4d0001", "0xfd770000000000000000000000000001", "0xbeef"}));
     const Entry none = settings_entry({.cpu_port = 255, .address4 = {}, .address6 = {}, .boot = 1});
-    EXPECT_EQ(Texts(none.parameters.begin() + 2, none.parameters.begin() + 4), (Texts{"0x00000000", "0x00000000"}));
+    EXPECT_EQ(values_of(none, {"own4", "own6"}), (Texts{"0x00000000", "0x00000000"}));
     const Entry station = station_entry({2, 0, 10, 77, 0, 1}, 3);
     EXPECT_EQ(station.key, Texts{"0x02000a4d0001"});
-    EXPECT_EQ(station.parameters, Texts{"0x3"});
+    EXPECT_EQ(values_of(station, {"port"}), Texts{"0x3"});
+}
+
+TEST(P4Entries, TofinoHasOthers) {
+    const std::vector<Entry> own = tofino_entries(settings_entry({.cpu_port = 64,
+                                                                  .address4 = *Address::parse("10.77.0.1"),
+                                                                  .address6 = *Address::parse("fd77::1"),
+                                                                  .boot = 0xbeef}));
+    EXPECT_EQ(own, (std::vector<Entry>{
+                       {"settings", {}, "set_switch", {{"cpu_port", "0x40"}, {"boot", "0xbeef"}}},
+                       {"own4", {"0x0a4d0001"}, "is_own", {}},
+                       {"own_sources", {"0x0", "0x0a4d0001"}, "is_forged", {}},
+                       {"own6", {"0xfd770000000000000000000000000001"}, "is_own", {}},
+                       {"own_sources", {"0xfd7700000000000000000000", "0x00000001"}, "is_forged", {}},
+                   }));
+    EXPECT_EQ(tofino_entries(settings_entry({.cpu_port = 64, .address4 = {}, .address6 = {}, .boot = 1})).size(), 1u);
+    const JobEntries job = job_entries(7, three_ranks(), all_seats());
+    const Entry set_job = tofino_entries(job.entries.back()).at(0);
+    EXPECT_EQ(set_job.value("slots"), "0x18") << "data and control slots";
+    EXPECT_EQ(set_job.value("everyone"), "0x7");
+    EXPECT_EQ(set_job.parameters.size(), 6u);
+    for (const Entry &entry : job.entries)
+        EXPECT_EQ(tofino_entries(entry).size(), entry.table == "places" ? 0u : 1u) << entry.table;
 }

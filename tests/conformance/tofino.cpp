@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The vectors on a program for Tofino. What it does not do is in docs/P4-tofino.md; the cases that show that are skipped.
+#include "vectors.hpp"
+
+#include "support/tofino_plane.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using nlohmann::json;
+
+int algorithm_of(const json &one) { return one.value("job", json::object()).value("algorithm", int{INAGG_SWITCHML}); }
+
+bool has_elements(const json &sent) {
+    return sent.value("type", "contribution") == "contribution" || sent.value("type", "") == "restore";
+}
+
+// Why the program answers this case otherwise; empty: it does not.
+std::string difference(const json &one) {
+    const json job = one.value("job", json::object());
+    if (job.value("checked", false))
+        return "no payload checksums";
+    if (job.value("ranks", 3) == 1)
+        return "a job of one rank: a reply and a copy for all look the same";
+    if (job.value("ranks", 3) > 32)
+        return "32 ranks";
+    if (job.contains("here") || job.contains("subtrees"))
+        return "no trees";
+    for (const json &step : one.at("steps")) {
+        if (step.contains("clear"))
+            return "the model's registers cannot be written";
+        const json sent = step.value("send", json::object()), expected = step.value("expect", json());
+        const json dtype = sent.value("dtype", json()), op = sent.value("op", json());
+        const bool is_refused = expected == json{{"drop", "DTYPE"}};
+        if ((dtype == "float16" || dtype == "bfloat16" || dtype == "float32" || op == "min" || op == "max") && !is_refused)
+            return "sums of INT32 and FIXED32 only";
+        if (sent.value("values", json::array()).size() > INAGG_CHUNK || sent.value("elements", 0) > INAGG_CHUNK)
+            return "32 elements";
+        if (has_elements(sent) && sent.contains("elements") && sent.at("elements") == 0 && !is_refused)
+            return "packets of a data type have 32 elements";
+        if (sent.value("type", json()) == "join" && expected.is_object() && expected != json{{"drop", "LENGTH"}})
+            return "the agent answers joins";
+    }
+    return {};
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    testing::InitGoogleTest(&argc, argv);
+    const auto algorithm = argc == 4 ? inaggd::algorithm_number(argv[1]) : std::nullopt;
+    if (!algorithm) {
+        fmt::print(stderr, "usage: {} ALGORITHM COMPILED FOLDER\n", argv[0]);
+        return 2;
+    }
+    support::TofinoPlane plane(argv[2]);
+    char *rest[] = {argv[0], argv[3], nullptr};
+    return conformance::run_vectors(2, rest, plane,
+                                    {.concerns = [&](const json &one) { return algorithm_of(one) == *algorithm; },
+                                     .difference = difference,
+                                     .counts_drops_only = true});
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "support/tofino_plane.hpp"
+
+#include "p4/tofino.hpp"
+
+#include <inagg/core/packet.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+
+namespace support {
+namespace {
+
+constexpr uint16_t flood_group = 0xffff;
+constexpr uint32_t reasons = 64; // of a row of the counters
+constexpr int answer_ms = 60000;
+constexpr size_t byte_columns = 1 + 16 * 3 + 1; // of a line that shows a part of a frame
+
+// Tables whose keys have a name in the program that is not the agent's business.
+struct Table {
+    const char *name, *full;
+    std::vector<const char *> keys;
+};
+const Table tables[] = {
+    {"settings", "Ingress.findings.settings", {}},
+    {"own4", "Ingress.findings.own4", {"hdr.ipv4.dst"}},
+    {"own6", "Ingress.findings.own6", {"hdr.ipv6.dst"}},
+    {"own_sources", "Ingress.findings.own_sources", {"meta.source_high", "meta.source_low"}},
+    {"jobs", "Ingress.findings.jobs", {"hdr.inagg.job"}},
+    {"members", "Ingress.findings.members", {"hdr.inagg.job", "hdr.inagg.source"}},
+    {"stations", "Ingress.stations", {"hdr.ethernet.dst"}},
+    {"copies", "Egress.copies", {"hdr.bridge.job", "intrinsic.egress_rid"}},
+};
+
+// The vectors' elements are little-endian, and those of the chip's packets are not.
+Frame turned(Frame frame) {
+    const auto packet = parse(frame);
+    if (!packet || packet->type == INAGG_JOIN || packet->type == INAGG_LEAVE)
+        return frame;
+    const size_t at = header_offset(packet->family) + sizeof(inagg_hdr);
+    if (frame.size() > at)
+        inagg_turn_elements(frame.data() + at, static_cast<uint32_t>(frame.size() - at));
+    return frame;
+}
+
+std::string hex(const Frame &frame) { return fmt::format("{:02x}", fmt::join(frame, "")); }
+
+} // namespace
+
+TofinoPlane::TofinoPlane(std::string folder) : folder_(std::move(folder)) { signal(SIGPIPE, SIG_IGN); }
+
+void TofinoPlane::start() {
+    int in[2], out[2];
+    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC))
+        throw std::runtime_error("pipe");
+    child_ = fork();
+    if (child_ < 0)
+        throw std::runtime_error("fork");
+    if (!child_) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(in[0], STDIN_FILENO);
+        dup2(out[1], STDOUT_FILENO);
+        dup2(out[1], STDERR_FILENO);
+        execlp("tofino_test_harness", "tofino_test_harness", "-l", folder_.c_str(), "-", nullptr);
+        _exit(127);
+    }
+    to_ = inagg::Fd(in[1]);
+    from_ = inagg::Fd(out[0]);
+    close(in[0]);
+    close(out[1]);
+    heard_.clear();
+}
+
+void TofinoPlane::stop() {
+    to_.reset();
+    from_.reset();
+    if (child_ > 0) {
+        kill(child_, SIGKILL);
+        waitpid(child_, nullptr, 0);
+    }
+    child_ = 0;
+}
+
+void TofinoPlane::say(const std::string &line) {
+    const std::string text = line + "\n";
+    if (write(to_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+        throw std::runtime_error("tofino_test_harness has ended: " + heard_);
+}
+
+std::string TofinoPlane::heard_until(const std::string &mark) {
+    size_t end = std::string::npos;
+    for (size_t at; end == std::string::npos;) {
+        if ((at = heard_.find(mark)) != std::string::npos && (end = heard_.find('\n', at)) != std::string::npos)
+            break;
+        pollfd readable{.fd = from_.get(), .events = POLLIN, .revents = 0};
+        char buffer[65536];
+        const ssize_t bytes = poll(&readable, 1, answer_ms) == 1 ? ::read(from_.get(), buffer, sizeof buffer) : 0;
+        if (bytes <= 0)
+            throw std::runtime_error("tofino_test_harness says no more: " + heard_);
+        heard_.append(buffer, static_cast<size_t>(bytes));
+    }
+    const std::string said = heard_.substr(0, end);
+    heard_.erase(0, end + 1);
+    return said;
+}
+
+// The model forgets nothing: each case has one of its own.
+void TofinoPlane::reset() {
+    stop();
+    start();
+    jobs_.clear();
+    const inaggd::p4::Settings settings{.cpu_port = cpu_port,
+                                        .address4 = {.family = 4, .bytes = switch_address(4)},
+                                        .address6 = {.family = 6, .bytes = switch_address(6)},
+                                        .boot = switch_boot};
+    for (const inaggd::p4::Entry &entry : inaggd::p4::tofino_entries(inaggd::p4::settings_entry(settings)))
+        put(entry);
+    std::vector<inaggd::p4::Copy> all;
+    for (uint16_t port : port_numbers)
+        all.push_back({.rank = 0, .port = port});
+    put_group(flood_group, all);
+}
+
+void TofinoPlane::change_job(const JobSpec &spec) {
+    jobs_[spec.number] = spec;
+    inaggd::p4::Seats seats{};
+    for (uint32_t rank = 0; rank < spec.ranks; rank++)
+        seats[rank].member = spec.member(rank);
+    const auto job = inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats);
+    put_group(job.group, job.copies);
+    for (const inaggd::p4::Entry &entry : job.entries)
+        for (const inaggd::p4::Entry &own : inaggd::p4::tofino_entries(entry))
+            put(own);
+}
+
+void TofinoPlane::put(const inaggd::p4::Entry &entry) {
+    const Table &table = *std::find_if(std::begin(tables), std::end(tables), [&](const Table &t) { return t.name == entry.table; });
+    std::string line = entry.key.empty() ? fmt::format("setdefault {}", table.full) : fmt::format("add {} 0", table.full);
+    for (size_t i = 0; i < entry.key.size(); i++)
+        line += fmt::format(" {}:{}", table.keys.at(i), entry.key[i]);
+    std::vector<std::string> parameters;
+    for (const inaggd::p4::Parameter &parameter : entry.parameters)
+        parameters.push_back(parameter.name + ":" + parameter.value);
+    say(fmt::format("{} {}({})", line, entry.action, fmt::join(parameters, ", ")));
+}
+
+void TofinoPlane::put_group(uint16_t group, const std::vector<inaggd::p4::Copy> &copies) {
+    std::string line = fmt::format("multicast {}", group);
+    for (const inaggd::p4::Copy &copy : copies)
+        line += fmt::format(" {}:{}", copy.rank, copy.port);
+    say(line);
+}
+
+void TofinoPlane::clear_slots() { throw std::runtime_error("the model's registers cannot be written"); }
+
+P4Plane::Frames TofinoPlane::exchange(const Frame &frame, uint16_t port) {
+    say(fmt::format("packet {} {}", port, hex(turned(frame))));
+    say("wait");
+    say("check_counter Ingress.drops(0)");
+    return frames_in(heard_until("counter Ingress.drops"));
+}
+
+// "packet output on port P:", and lines of an offset, 16 bytes and what they are as text.
+P4Plane::Frames TofinoPlane::frames_in(const std::string &text) const {
+    Frames frames;
+    std::vector<Frame> *at = nullptr;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        unsigned port = 0, offset = 0;
+        const size_t says = line.find("packet output on port ");
+        if (says != std::string::npos && std::sscanf(line.c_str() + says, "packet output on port %u", &port) == 1) {
+            at = &frames[static_cast<uint16_t>(port)];
+            at->emplace_back();
+        } else if (at && std::sscanf(line.c_str(), "%4x", &offset) == 1 && offset == at->back().size()) {
+            std::istringstream bytes(line.substr(4, byte_columns));
+            for (unsigned byte; bytes >> std::hex >> byte;)
+                at->back().push_back(static_cast<uint8_t>(byte));
+        } else {
+            at = nullptr;
+        }
+    }
+    for (auto &[port, of_port] : frames)
+        for (Frame &frame : of_port)
+            if (port != cpu_port)
+                frame = turned(frame);
+    return frames;
+}
+
+// Drops only; there are no others.
+std::vector<inagg_stats> TofinoPlane::counters() {
+    std::vector<inagg_stats> rows(INAGG_STATS_NO_JOB + 1);
+    std::vector<uint32_t> used = {INAGG_STATS_NO_JOB};
+    for (const auto &[number, spec] : jobs_)
+        used.push_back(spec.index);
+    for (uint32_t row : used)
+        for (uint32_t reason = 0; reason < INAGG_R_COUNT; reason++) {
+            say(fmt::format("check_counter Ingress.drops({})", row * reasons + reason));
+            const std::string said = heard_until("counter Ingress.drops");
+            const size_t value = said.rfind("packets=");
+            if (value == std::string::npos)
+                throw std::runtime_error("no counter: " + said);
+            rows[row].drops[reason] = std::stoull(said.substr(value + std::strlen("packets=")));
+        }
+    return rows;
+}
+
+} // namespace support

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A program for Tofino on the chip's open model: the harness that comes with its source (docs/P4-tofino.md).
+#pragma once
+
+#include "common/fd.hpp"
+#include "p4/entries.hpp"
+#include "support/p4_plane.hpp"
+
+#include <string>
+#include <sys/types.h>
+
+namespace support {
+
+class TofinoPlane : public P4Plane {
+public:
+    // Runs what the compiler has left in `folder`. Throws std::runtime_error.
+    explicit TofinoPlane(std::string folder);
+    ~TofinoPlane() override { stop(); }
+    void reset() override;
+    void add_job(const JobSpec &spec) override { change_job(spec); }
+    void change_job(const JobSpec &spec) override;
+    void clear_slots() override;
+    void clear_records() override {}
+    void sweep() override {}
+    Answer tick() override { return {}; }
+
+private:
+    Frames exchange(const Frame &frame, uint16_t port) override;
+    std::vector<inagg_stats> counters() override;
+
+    void start();
+    void stop();
+    void say(const std::string &line);
+    // What is said until a line that begins with `mark`, and that.
+    std::string heard_until(const std::string &mark);
+    void put(const inaggd::p4::Entry &entry);
+    void put_group(uint16_t group, const std::vector<inaggd::p4::Copy> &copies);
+    Frames frames_in(const std::string &text) const;
+
+    const std::string folder_;
+    pid_t child_ = 0;
+    inagg::Fd to_, from_;
+    std::string heard_;
+};
+
+} // namespace support
