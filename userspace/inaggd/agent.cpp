@@ -194,14 +194,9 @@ void Agent::event(const void *data, size_t bytes) {
     log_event(event, outcome, port);
     refusals_.note(event, outcome, port, now);
     apply(outcome);
-    if (outcome.reason && may_refuse(event, outcome.reason, now))
+    if (outcome.reason && may_refuse(event, outcome.reason, book_, events_by_port_, now))
         send(from, event.join.receive_port, refusal(event.job, event.rank, event.generation, outcome.reason, gate_.challenge(event, now)),
              event.join);
-}
-
-bool Agent::may_refuse(const inagg_event &event, inagg_reason reason, Time now) {
-    return can_be_answered(event, false) && (book_.is_switch(neighbour_of(event)) ||
-                                             events_by_port_.take_refusal(event.ifindex, now, reason == INAGG_R_CHALLENGE));
 }
 
 Outcome Agent::decide(const inagg_event &event, Time now) {

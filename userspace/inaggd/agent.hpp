@@ -73,7 +73,6 @@ public:
 
 private:
     Outcome decide(const inagg_event &event, Time now);
-    bool may_refuse(const inagg_event &event, inagg_reason reason, Time now);
     void apply(const Outcome &outcome);
     void apply_or_take_over(const Outcome &outcome);
     SweepPlan planned_sweeps() const;

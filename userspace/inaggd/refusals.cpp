@@ -29,4 +29,9 @@ nlohmann::ordered_json Refusals::rows(Time now) const {
     return list;
 }
 
+bool may_refuse(const inagg_event &event, inagg_reason reason, const JobBook &book, EventLimit &limit, Time now) {
+    return can_be_answered(event, false) &&
+           (book.is_switch(neighbour_of(event)) || limit.take_refusal(event.ifindex, now, reason == INAGG_R_CHALLENGE));
+}
+
 } // namespace inaggd

@@ -2,6 +2,7 @@
 // Joins that an agent has refused since it started, by reason: a rank that is refused says so to its user only.
 #pragma once
 
+#include "event_limit.hpp"
 #include "job_book.hpp"
 
 #include <nlohmann/json.hpp>
@@ -26,5 +27,8 @@ private:
     };
     std::map<inagg_reason, Row> rows_;
 };
+
+// May an agent say no to it? Not to who cannot be a worker or a switch; and to addresses that may be forged not often.
+bool may_refuse(const inagg_event &event, inagg_reason reason, const JobBook &book, EventLimit &limit, Time now);
 
 } // namespace inaggd

@@ -140,10 +140,12 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
     log_event(event, outcome, port);
     refusals_.note(event, outcome, port, now);
     apply(outcome);
-    if (outcome.reason && (event.type == INAGG_JOIN || event.type == INAGG_LEAVE))
-        refuse(event, outcome.reason, gate_.challenge(event, now));
-    else if (event.type == INAGG_JOIN && seat_of(event))
+    if (outcome.reason && (event.type == INAGG_JOIN || event.type == INAGG_LEAVE)) {
+        if (may_refuse(event, outcome.reason, book_, events_by_port_, now))
+            refuse(event, outcome.reason, gate_.challenge(event, now));
+    } else if (event.type == INAGG_JOIN && seat_of(event)) {
         configure(event);
+    }
 }
 
 Outcome P4Agent::decide(const inagg_event &event, Time now) {

@@ -204,6 +204,15 @@ TEST_F(P4AgentTest, OtherAlgorithmIsRefused) {
     EXPECT_EQ(refusals[0]["joins"], 1);
 }
 
+// Its sender may be anybody's address.
+TEST_F(P4AgentTest, RefusesNotOften) {
+    size_t refused = 0;
+    for (int i = 0; i < 1000; i++)
+        refused += hear({.rank = 0, .algorithm = INAGG_TRIO}).size();
+    EXPECT_GE(refused, 200u);
+    EXPECT_LT(refused, 1000u);
+}
+
 TEST_F(P4AgentTest, DamagedJoinIsCountedOnly) {
     std::vector<uint8_t> frame = Worker{.rank = 0}.says(INAGG_JOIN);
     frame.back() ^= 1; // of the body, which only the payload checksum covers
@@ -442,6 +451,7 @@ TEST_F(P4AgentTest, AJobWithAKeyIsJoinedWithIt) {
     };
     Worker worker{.rank = 0};
     expect_reason(hear(worker), INAGG_R_KEY);
+    EXPECT_TRUE(hear({.rank = 0, .nonce = 0}).empty()) << "of no worker";
     worker.key = {{1, 2}};
     expect_reason(hear(worker), INAGG_R_CHALLENGE);
     worker.challenge = inagg_hdr_challenge(&answers[0].header);
