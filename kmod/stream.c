@@ -130,7 +130,7 @@ static struct inagg_hdr *start_packet(struct inagg_sock *isk, int stream, u8 typ
 	return h;
 }
 
-/* The header and @bytes of elements behind it are final, but for the elements' byte order. */
+/* The header and @bytes of elements behind it are final; the elements go out in the job's byte order. */
 static void finish_packet(struct inagg_sock *isk, struct sk_buff *skb, struct inagg_hdr *h, u32 bytes,
 			  struct inagg_burst *burst)
 {

@@ -139,7 +139,7 @@ enum inagg_join_flag {
 	INAGG_JOIN_RENEW	= 1 << 4,	/* JOIN: goes on, from the generation in the header to the next */
 	INAGG_JOIN_MOVED	= 1 << 5,	/* JOIN, LEAVE of a switch: the rank goes on, in that generation, at another root */
 	INAGG_JOIN_INTEGERS	= 1 << 6,	/* CONFIG, MOVED: a switch adds no floats: fixed point with panama, too */
-	INAGG_JOIN_BIG_ENDIAN	= 1 << 7,	/* CONFIG, with TREE: elements are big-endian words, as the switch adds them */
+	INAGG_JOIN_BIG_ENDIAN	= 1 << 7,	/* JOIN: the rank can turn its elements; CONFIG, MOVED: it has to, with TREE */
 };
 
 /* INAGG_CONFIG: what the job is.  All ranks of a generation get the same. */

@@ -15,7 +15,8 @@ using nlohmann::json;
 int algorithm_of(const json &one) { return one.value("job", json::object()).value("algorithm", int{INAGG_SWITCHML}); }
 
 bool has_elements(const json &sent) {
-    return sent.value("type", "contribution") == "contribution" || sent.value("type", "") == "restore";
+    const json type = sent.value("type", json("contribution")); // others are numbers
+    return type == "contribution" || type == "restore";
 }
 
 // Why the program answers this case otherwise; empty: it does not.
@@ -41,6 +42,8 @@ std::string difference(const json &one) {
             return "32 elements";
         if (has_elements(sent) && sent.contains("elements") && sent.at("elements") == 0 && !is_refused)
             return "packets of a data type have 32 elements";
+        if (sent.contains("tags") || sent.contains("frame_delta"))
+            return "nobody looks behind VLAN tags, or at what is behind the datagram";
         if (sent.value("type", json()) == "join" && expected.is_object() && expected != json{{"drop", "LENGTH"}})
             return "the agent answers joins";
     }

@@ -83,6 +83,31 @@ def test_integers_add_up(tmp_path):
         assert all((sum(numbers) - total) % 2**32 == 0 for *numbers, total in zip(*contributions, result, strict=True))
 
 
+def turn(path):
+    """Makes a capture one of a job whose switch adds big-endian elements; checksums stay as they were."""
+    data = bytearray(path.read_bytes())
+    at = PCAP_HEADER
+    while at < len(data):
+        frame = at + PCAP_RECORD
+        end = frame + struct.unpack_from("<I", data, at + 8)[0]
+        at, header = end, frame + UDP_END
+        if data[frame + 12:frame + 14] != b"\x08\x00" or data[frame + 23] != 17:
+            continue
+        if data[header] & 15 == int(CONFIG):
+            data[header + 64 + 21] |= 0x80
+        elif data[header] & 15 in (int(CONTRIBUTION), int(RESULT)):
+            for word in range(header + 64, end, 4):
+                data[word:word + 4] = data[word:word + 4][::-1]
+    path.write_bytes(data)
+    return path
+
+
+def test_big_endian_integers_add_up(tmp_path):
+    captures = capture(tmp_path, 3, *perf("int32"))
+    before = list(sums(captures, "inagg.integer"))
+    assert list(sums([turn(path) for path in captures], "inagg.integer")) == before
+
+
 @pytest.mark.parametrize("dtype, precision", [("float32", 2**-23), ("float16", 2**-10), ("bfloat16", 2**-7)])
 def test_floats_add_up(tmp_path, dtype, precision):
     blocks = list(sums(capture(tmp_path, 3, *perf(dtype)), "inagg.value"))

@@ -270,6 +270,13 @@ P4Plane::Frames Bmv2Plane::exchange(const Frame &frame, uint16_t port) {
     return got;
 }
 
+// The kernel takes the first VLAN tag off what a socket receives.
+Frame Bmv2Plane::as_received(Frame frame) const {
+    if (frame.size() > 16 && frame[12] == 0x81 && frame[13] == 0)
+        frame.erase(frame.begin() + 12, frame.begin() + 16);
+    return frame;
+}
+
 // Descriptors' time is up always: tick() finds them.
 void Bmv2Plane::sweep() {
     if (is_there(INAGG_TRIO) && first_answer(clock_frames(inaggd::p4::clock_sweeps), cpu_port).action != Action::absorb)

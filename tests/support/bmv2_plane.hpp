@@ -28,6 +28,7 @@ public:
 
 private:
     Frames exchange(const Frame &frame, uint16_t port) override;
+    Frame as_received(Frame frame) const override;
     std::vector<inagg_stats> counters() override;
     void start(const std::string &json);
     void connect();

@@ -50,13 +50,6 @@ Answer spread(const std::vector<Frame> &copies, const JobSpec &spec) {
     return answer;
 }
 
-// The kernel takes the first VLAN tag off what a socket receives.
-Frame as_received(Frame frame) {
-    if (frame.size() > 16 && frame[12] == 0x81 && frame[13] == 0)
-        frame.erase(frame.begin() + 12, frame.begin() + 16);
-    return frame;
-}
-
 // A copy for each rank that has joined, with its addresses; otherwise the same.
 bool are_for_all(const std::vector<Frame> &copies, const JobSpec &spec) {
     const int family = spec.family;

@@ -28,6 +28,8 @@ protected:
     // By rows, with that of no job as the last.
     virtual std::vector<inagg_stats> counters() = 0;
 
+    // What of a frame is seen where it leaves a port as it came.
+    virtual Frame as_received(Frame frame) const { return frame; }
     Answer first_answer(const std::vector<Frame> &questions, uint16_t port);
     bool is_there(uint8_t algorithm) const;
 

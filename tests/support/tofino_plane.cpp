@@ -10,15 +10,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstring>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -101,20 +100,21 @@ void TofinoPlane::say(const std::string &line) {
         throw std::runtime_error("tofino_test_harness has ended: " + heard_);
 }
 
-std::string TofinoPlane::heard_until(const std::string &mark) {
-    size_t end = std::string::npos;
-    for (size_t at; end == std::string::npos;) {
-        if ((at = heard_.find(mark)) != std::string::npos && (end = heard_.find('\n', at)) != std::string::npos)
-            break;
+// All that is said of what has been asked for: no command has that name, of which it complains.
+std::string TofinoPlane::heard_until_now() {
+    const std::string mark = fmt::format("mark{}", ++marks_);
+    say(mark);
+    size_t end;
+    while ((end = heard_.find(mark + "\n")) == std::string::npos) {
         pollfd readable{.fd = from_.get(), .events = POLLIN, .revents = 0};
         char buffer[65536];
         const ssize_t bytes = poll(&readable, 1, answer_ms) == 1 ? ::read(from_.get(), buffer, sizeof buffer) : 0;
         if (bytes <= 0)
-            throw std::runtime_error("tofino_test_harness says no more: " + heard_);
+            throw std::runtime_error("tofino_test_harness is not on the PATH, or says no more: " + heard_);
         heard_.append(buffer, static_cast<size_t>(bytes));
     }
-    const std::string said = heard_.substr(0, end);
-    heard_.erase(0, end + 1);
+    std::string said = heard_.substr(0, end);
+    heard_.erase(0, end + mark.size() + 1);
     return said;
 }
 
@@ -170,8 +170,7 @@ void TofinoPlane::clear_slots() { throw std::runtime_error("the model's register
 P4Plane::Frames TofinoPlane::exchange(const Frame &frame, uint16_t port) {
     say(fmt::format("packet {} {}", port, hex(turned(frame))));
     say("wait");
-    say("check_counter Ingress.drops(0)");
-    return frames_in(heard_until("counter Ingress.drops"));
+    return frames_in(heard_until_now());
 }
 
 // "packet output on port P:", and lines of an offset, 16 bytes and what they are as text.
@@ -185,7 +184,7 @@ P4Plane::Frames TofinoPlane::frames_in(const std::string &text) const {
         if (says != std::string::npos && std::sscanf(line.c_str() + says, "packet output on port %u", &port) == 1) {
             at = &frames[static_cast<uint16_t>(port)];
             at->emplace_back();
-        } else if (at && std::sscanf(line.c_str(), "%4x", &offset) == 1 && offset == at->back().size()) {
+        } else if (at && line.size() > 4 && std::sscanf(line.c_str(), "%4x", &offset) == 1 && offset == at->back().size()) {
             std::istringstream bytes(line.substr(4, byte_columns));
             for (unsigned byte; bytes >> std::hex >> byte;)
                 at->back().push_back(static_cast<uint8_t>(byte));
@@ -200,22 +199,33 @@ P4Plane::Frames TofinoPlane::frames_in(const std::string &text) const {
     return frames;
 }
 
-// Drops only; there are no others.
+// Drops only; there are no others. Of each the model shows what a read of the register finds, which is nothing, and then what is in
+// the memory that it has, if that was ever used.
 std::vector<inagg_stats> TofinoPlane::counters() {
+    for (const auto &[row, reason] : asked_counters())
+        say(fmt::format("check_counter Ingress.drops({})", row * reasons + reason));
     std::vector<inagg_stats> rows(INAGG_STATS_NO_JOB + 1);
-    std::vector<uint32_t> used = {INAGG_STATS_NO_JOB};
-    for (const auto &[number, spec] : jobs_)
-        used.push_back(spec.index);
-    for (uint32_t row : used)
-        for (uint32_t reason = 0; reason < INAGG_R_COUNT; reason++) {
-            say(fmt::format("check_counter Ingress.drops({})", row * reasons + reason));
-            const std::string said = heard_until("counter Ingress.drops");
-            const size_t value = said.rfind("packets=");
-            if (value == std::string::npos)
-                throw std::runtime_error("no counter: " + said);
-            rows[row].drops[reason] = std::stoull(said.substr(value + std::strlen("packets=")));
-        }
+    std::istringstream lines(heard_until_now());
+    unsigned counter = 0, place = 0;
+    unsigned long packets = 0;
+    for (std::string line; std::getline(lines, line);) {
+        std::sscanf(line.c_str(), "counter Ingress.drops(virtual %u)", &counter);
+        if (std::sscanf(line.c_str(), "counter Ingress.drops(physical %u): packets=%lu", &place, &packets) == 2)
+            rows.at(counter / reasons).drops[counter % reasons] = packets;
+    }
     return rows;
+}
+
+// (row, reason)
+std::vector<std::pair<uint32_t, uint32_t>> TofinoPlane::asked_counters() const {
+    std::vector<std::pair<uint32_t, uint32_t>> asked;
+    std::set<uint32_t> used = {INAGG_STATS_NO_JOB};
+    for (const auto &[number, spec] : jobs_)
+        used.insert(spec.index);
+    for (uint32_t row : used)
+        for (uint32_t reason = 0; reason < INAGG_R_COUNT; reason++)
+            asked.emplace_back(row, reason);
+    return asked;
 }
 
 } // namespace support

@@ -31,8 +31,8 @@ private:
     void start();
     void stop();
     void say(const std::string &line);
-    // What is said until a line that begins with `mark`, and that.
-    std::string heard_until(const std::string &mark);
+    std::string heard_until_now();
+    std::vector<std::pair<uint32_t, uint32_t>> asked_counters() const;
     void put(const inaggd::p4::Entry &entry);
     void put_group(uint16_t group, const std::vector<inaggd::p4::Copy> &copies);
     Frames frames_in(const std::string &text) const;
@@ -41,6 +41,7 @@ private:
     pid_t child_ = 0;
     inagg::Fd to_, from_;
     std::string heard_;
+    unsigned marks_ = 0;
 };
 
 } // namespace support

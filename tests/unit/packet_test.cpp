@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <vector>
 
 namespace {
 
@@ -185,6 +186,20 @@ TEST(Config, IsTakenOver) {
     EXPECT_TRUE(job.checked);
     ASSERT_EQ(accept([](inagg_config &) {}, &job), 0);
     EXPECT_FALSE(job.checked);
+    EXPECT_FALSE(job.big_endian);
+    EXPECT_FALSE(job.tree);
+    ASSERT_EQ(accept([](inagg_config &c) { c.flags = INAGG_JOIN_BIG_ENDIAN; }, &job), 0);
+    EXPECT_TRUE(job.big_endian);
+    EXPECT_TRUE(job.tree) << "no halves, which would be turned in pairs";
+}
+
+TEST(Elements, AreTurnedWordByWordWhereverTheyLie) {
+    std::vector<uint8_t> bytes = {9, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    inagg_turn_elements(&bytes[1], 8);
+    const std::vector<uint8_t> turned = {9, 4, 3, 2, 1, 8, 7, 6, 5, 9};
+    EXPECT_EQ(bytes, turned);
+    inagg_turn_elements(&bytes[1], 0);
+    EXPECT_EQ(bytes, turned);
 }
 
 TEST(Config, WhatNoSaneSwitchAnswersHasItsReason) {

@@ -294,16 +294,21 @@ end
 
 local element_bytes = { [1] = 4, [2] = 4, [3] = 2, [4] = 2, [5] = 4 }
 
+-- As the job's CONFIG has said.
+local function integer_of(range, h)
+	return h.big_endian and range:int() or range:le_int()
+end
+
 -- Element of each data type as (field, value).
 local decode = {
-	[1] = function(range)
-		return field.integer, range:le_int()
+	[1] = function(range, h)
+		return field.integer, integer_of(range, h)
 	end,
 	[2] = function(range, h)
 		if h.scale == 0 or h.scale == 255 then -- a guess without a scale: any value
-			return field.integer, range:le_int()
+			return field.integer, integer_of(range, h)
 		end
-		return field.value, fixed_to_number(range:le_uint(), h.count, h.fan_in, h.scale)
+		return field.value, fixed_to_number(integer_of(range, h) % 2 ^ 32, h.count, h.fan_in, h.scale)
 	end,
 	[3] = function(range)
 		return field.value, small_float(range:le_uint(), 5, 10)
@@ -311,18 +316,30 @@ local decode = {
 	[4] = function(range)
 		return field.value, small_float(range:le_uint(), 8, 7)
 	end,
-	[5] = function(range)
-		return field.value, range:le_float()
+	[5] = function(range, h)
+		return field.value, h.big_endian and range:float() or range:le_float()
 	end,
 }
 
--- Contributions and their answers, found in the first pass over the capture
+-- Contributions and their answers, and jobs with big-endian elements, found in the first pass over the capture
 
 local first_contribution = {} -- by block and worker: { frame, time }
 local answers = {} -- by frame: { frame, seconds }, both ways
+local big_endian = {} -- by job and generation
 
 function inagg.init()
-	first_contribution, answers = {}, {}
+	first_contribution, answers, big_endian = {}, {}, {}
+end
+
+local function run_of(h)
+	return h.job .. " " .. h.generation
+end
+
+local function note_byte_order(buffer, h)
+	if h.name == "CONFIG" and buffer:len() >= HEADER_BYTES + struct_bytes(config) then
+		big_endian[run_of(h)] = buffer(HEADER_BYTES + 21, 1):bitfield(0, 1) == 1 -- flags, bit 7
+	end
+	h.big_endian = big_endian[run_of(h)]
 end
 
 local asks = { CONTRIBUTION = true, PARTIAL = true }
@@ -532,6 +549,7 @@ function inagg.dissector(buffer, pinfo, root)
 	pinfo.cols.protocol = "inagg"
 	pinfo.cols.info = summary(h)
 	track(h, pinfo)
+	note_byte_order(buffer, h)
 	local tree = root:add(inagg, buffer())
 	tree:append_text(", " .. summary(h))
 	add_header(tree, buffer, h)

@@ -325,7 +325,7 @@ uint16_t JobBook::most_elements_here(uint8_t family, uint8_t algorithm, Straggle
 // point; where it cannot add floats, all of them do.
 uint8_t JobBook::flags_of(uint8_t algorithm, bool checked) const {
     const Limits &limits = policy_.limits;
-    const bool tree = policy_.in_tree() || is_spread(algorithm) || !limits.adds_halves;
+    const bool tree = policy_.in_tree() || is_spread(algorithm) || !limits.adds_halves || limits.big_endian;
     const bool checks = checked && limits.checks_payloads;
     const bool integers = algorithm == INAGG_PANAMA && !limits.adds_floats;
     return static_cast<uint8_t>((tree ? INAGG_JOIN_TREE : 0) | (checks ? INAGG_JOIN_CHECKED : 0) |
@@ -386,6 +386,9 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
         return refused(INAGG_R_RANK, fmt::format("rank {} is outside a job of {}", event.rank, want.size));
     if (std::string why = objection(policy_, want.algorithm); !why.empty())
         return refused(INAGG_R_ALGORITHM, std::move(why));
+    if (policy_.limits.big_endian && !(event.join.flags & INAGG_JOIN_BIG_ENDIAN))
+        return refused(INAGG_R_POLICY, fmt::format("this switch adds elements in network byte order, and {} has no others",
+                                                   from_switch(event) ? "the one below" : "the rank"));
     if (want.stragglers.quorum > want.size)
         return refused(INAGG_R_SIZE,
                        fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
@@ -477,6 +480,8 @@ Message JobBook::passed_on(const inagg_event &event) const {
     join.flags = static_cast<uint8_t>((join.flags | INAGG_JOIN_TREE) & ~INAGG_JOIN_MOVED);
     if (!policy_.limits.checks_payloads)
         join.flags &= static_cast<uint8_t>(~INAGG_JOIN_CHECKED);
+    if (!policy_.limits.big_endian)
+        join.flags &= static_cast<uint8_t>(~INAGG_JOIN_BIG_ENDIAN);
     join.receive_port = htobe16(INAGG_PORT);
     join.elements = htobe16(
         std::min({be16toh(join.elements), elements_for_mtu(policy_.mtu, parent.family), policy_.limits.elements}));

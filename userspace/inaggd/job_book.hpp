@@ -39,7 +39,7 @@ struct Limits {
     uint16_t elements = INAGG_MAX_ELEMENTS; // per packet
     bool adds_halves = true;                // else 16-bit floats travel as fixed point
     bool adds_floats = true;                // else all floats do, with panama, too
-    bool big_endian = false;                // elements are in network byte order; it adds no halves
+    bool big_endian = false;                // elements are in network byte order
     bool checks_payloads = true;
     bool excludes = true;                   // ranks that are silent, with trio
 };

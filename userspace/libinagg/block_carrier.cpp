@@ -304,27 +304,25 @@ void BlockCarrier::turn_outbound(const BlockMeta &meta, std::byte *payload) cons
         inagg_turn_elements(payload, inagg_block_bytes(&meta));
 }
 
-// What the transport keeps stays as it came.
-const std::byte *BlockCarrier::turned_inbound(const BlockMeta &meta, const std::byte *payload) {
+// What the transport keeps stays as it came: `room` takes what is turned.
+const std::byte *BlockCarrier::turned_inbound(const BlockMeta &meta, const std::byte *wire, std::vector<std::byte> &room) const {
     if (!transport_->config().big_endian)
-        return payload;
-    const uint32_t bytes = inagg_block_bytes(&meta);
-    turned_.assign(payload, payload + bytes);
-    inagg_turn_elements(turned_.data(), bytes);
-    return turned_.data();
+        return wire;
+    room.assign(wire, wire + inagg_block_bytes(&meta));
+    inagg_turn_elements(room.data(), inagg_block_bytes(&meta));
+    return room.data();
 }
 
 bool BlockCarrier::verify(Stream stream, uint32_t block, BlockMeta &meta, const std::byte *wire) {
-    if (!check_)
-        return true;
-    const std::byte *payload = turned_inbound(meta, wire);
+    std::vector<std::byte> room;
     if (stream == Stream::control) {
         const Control &control = controls_[block - first_control_];
-        return !seals(stream) || check_->holds(identify(control), meta, payload, scale_of(*control.operation));
+        return !seals(stream) || check_->holds(identify(control), meta, turned_inbound(meta, wire, room),
+                                               scale_of(*control.operation));
     }
     const Segment &segment = segment_of(block);
     return !segment.sealed || (has_all_it_must(segment, meta) &&
-                               check_->holds(segment.identify(block), meta, payload, segment.scale));
+                               check_->holds(segment.identify(block), meta, turned_inbound(meta, wire, room), segment.scale));
 }
 
 BlockMeta BlockCarrier::load_raw(uint32_t block, std::byte *payload) {
@@ -336,7 +334,8 @@ BlockMeta BlockCarrier::load_raw(uint32_t block, std::byte *payload) {
 }
 
 void BlockCarrier::store(Stream stream, uint32_t block, const BlockMeta &meta, const std::byte *wire) {
-    const std::byte *payload = turned_inbound(meta, wire);
+    std::vector<std::byte> room;
+    const std::byte *payload = turned_inbound(meta, wire, room);
     if (stream == Stream::control)
         store_control(block, meta, payload);
     else

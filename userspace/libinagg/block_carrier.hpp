@@ -65,7 +65,7 @@ private:
 
     // From this machine's byte order to the job's, and back.
     void turn_outbound(const BlockMeta &meta, std::byte *payload) const;
-    const std::byte *turned_inbound(const BlockMeta &meta, const std::byte *payload);
+    const std::byte *turned_inbound(const BlockMeta &meta, const std::byte *wire, std::vector<std::byte> &room) const;
 
     void agree_on_key();
     bool has_key() const { return !check_ || check_->has_begun(); }
@@ -113,7 +113,6 @@ private:
     uint32_t open_control_ = 0;  // those before it may be sent
     uint32_t next_turn_ = 0;     // of the next sum that asks for its scale
     inagg_guesses guesses_;
-    std::vector<std::byte> turned_; // the elements of a result, where the job's are big-endian
 };
 
 } // namespace inagg

@@ -102,6 +102,9 @@ void accept(const inagg_hdr &header, const inagg_config &answer, JobConfig &job)
         throw Error(INAGG_EREFUSED, "job {} on this switch has {} ranks and algorithm {}, not {} and {}",
                     job.job, inagg_swap16(answer.size), algorithm_name(answer.algorithm), asked.size,
                     algorithm_name(asked.algorithm));
+    case INAGG_R_POLICY:
+        throw Error(INAGG_EREFUSED, "job {}: this switch adds elements in network byte order, which ranks of {} cannot: use another",
+                    job.job, algorithm_name(asked.algorithm));
     case INAGG_R_MTU:
         throw Error(INAGG_EREFUSED,
                     "job {} uses packets of {} elements, the MTU of this rank's path allows {}: "

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "p4/entries.hpp"
 
+#include "error.hpp"
+
 #include <fmt/format.h>
 
 #include <arpa/inet.h>
@@ -68,7 +70,10 @@ bool is_here(const Seat &seat) { return seat.member.ifindex != 0; }
 } // namespace
 
 const std::string &Entry::value(const std::string &name) const {
-    return std::find_if(parameters.begin(), parameters.end(), [&](const Parameter &p) { return p.name == name; })->value;
+    const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter &p) { return p.name == name; });
+    if (found == parameters.end())
+        throw Error("table {}: {} has no {}", table, action, name);
+    return found->value;
 }
 
 Entry settings_entry(const Settings &settings) {

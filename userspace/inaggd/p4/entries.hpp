@@ -31,7 +31,7 @@ struct Entry {
     std::string action;
     std::vector<Parameter> parameters;
 
-    // Of a parameter that is there.
+    // Of a parameter. Throws Error if the action has none of that name.
     const std::string &value(const std::string &name) const;
     auto operator<=>(const Entry &) const = default;
 };

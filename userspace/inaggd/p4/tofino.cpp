@@ -34,8 +34,8 @@ std::vector<Entry> settings(const Entry &entry) {
     return entries;
 }
 
-// Its slots are those of both streams.
-Entry job(const Entry &entry) {
+// A job's slots are those of both streams.
+Entry job_of(const Entry &entry) {
     Entry job = with(entry, {"index", "generation", "size", "first_slot", "slots", "everyone"});
     for (Parameter &parameter : job.parameters)
         if (parameter.name == "slots")
@@ -49,10 +49,10 @@ std::vector<Entry> tofino_entries(const Entry &entry) {
     if (entry.table == "settings")
         return settings(entry);
     if (entry.table == "jobs")
-        return {job(entry)};
+        return {job_of(entry)};
     if (entry.table == "members")
         return {with(entry, {"port", "address", "receive_port"})};
-    if (entry.table == "copies")
+    if (entry.action == "to_rank")
         return {with(entry, {"mac", "address", "receive_port"})};
     if (entry.table == "stations")
         return {entry};

@@ -1072,7 +1072,8 @@ protected:
     }
     // The parent's CONFIG for rank 0 of 4, which has asked, of a job with that algorithm and those flags beside TREE.
     inagg_event config_of(uint8_t algorithm, uint8_t flags, uint64_t ranks) {
-        const Worker zero = Worker::of(0, 4);
+        Worker zero = Worker::of(0, 4);
+        zero.flags = INAGG_JOIN_BIG_ENDIAN; // it can
         expect_asked(join(zero));
         inagg_event event = answer(zero, INAGG_CONFIG, 500, ranks);
         inagg_config config;
@@ -1514,6 +1515,34 @@ TEST(Shares, JobsHaveTheByteOrderOfTheirSwitch) {
     spec.size = 4;
     book.add(spec, [](const std::string &) { return 1u; }, Time{});
     EXPECT_EQ(book.jobs().at(1).record.flags, INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN);
+}
+
+TEST_F(Book, WhoCannotTurnElementsIsToldBeforeItJoins) {
+    Worker worker = Worker::of(0, 2);
+    worker.flags = INAGG_JOIN_BIG_ENDIAN;
+    expect_done(join(worker)); // it can, and need not here
+    EXPECT_FALSE(job().record.flags & INAGG_JOIN_BIG_ENDIAN);
+    book.policy().limits.big_endian = true;
+    worker = Worker::of(0, 2);
+    worker.job = 8;
+    expect_refused(join(worker), INAGG_R_POLICY);
+    EXPECT_FALSE(has(8));
+    worker.flags = INAGG_JOIN_BIG_ENDIAN;
+    expect_done(join(worker));
+    EXPECT_EQ(job(8).record.flags, INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN);
+}
+
+TEST_F(Leaf, PassesOnWhoCanTurnElementsOnlyIfItCan) {
+    Worker worker = Worker::of(0, 4);
+    worker.flags = INAGG_JOIN_BIG_ENDIAN;
+    const Outcome little = join(worker);
+    ASSERT_EQ(little.messages.size(), 1u);
+    EXPECT_FALSE(little.messages[0].join.flags & INAGG_JOIN_BIG_ENDIAN);
+    book.policy().limits.big_endian = true;
+    worker.nonce++;
+    const Outcome big = join(worker);
+    ASSERT_EQ(big.messages.size(), 1u);
+    EXPECT_TRUE(big.messages[0].join.flags & INAGG_JOIN_BIG_ENDIAN);
 }
 
 TEST(Shares, JobThatWouldHaveNoBufferIsRefused) {

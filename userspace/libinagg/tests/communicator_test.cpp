@@ -236,12 +236,14 @@ TEST(BigEndian, OnTheWire) {
             words.insert(word);
         }
     };
-    SoftwareSwitch software_switch(options);
-    run_ranks(software_switch, 2, [](Communicator &c) {
-        int32_t one = 1;
-        c.wait(*c.allreduce(&one, &one, 1, INAGG_INT32, INAGG_SUM));
-        EXPECT_EQ(one, 2);
-    });
+    {
+        SoftwareSwitch software_switch(options);
+        run_ranks(software_switch, 2, [](Communicator &c) {
+            int32_t one = 1;
+            c.wait(*c.allreduce(&one, &one, 1, INAGG_INT32, INAGG_SUM));
+            EXPECT_EQ(one, 2);
+        });
+    }
     EXPECT_EQ(words, std::set<uint32_t>{0x01000000});
 }
 
@@ -250,7 +252,12 @@ TEST(BigEndian, NotWithCanary) {
     SoftwareSwitch software_switch({.elements = 64, .big_endian = true});
     inagg_options options = options_for(software_switch, 0, 2);
     std::strcpy(options.algorithm, "canary");
-    EXPECT_THROW(Communicator{options}, Error);
+    try {
+        Communicator{options};
+        FAIL() << "joined";
+    } catch (const Error &error) {
+        EXPECT_NE(std::string(error.what()).find("network byte order"), std::string::npos) << error.what();
+    }
 }
 
 TEST(Allreduce, InPlaceUnderLoss) {

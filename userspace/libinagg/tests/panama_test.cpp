@@ -99,15 +99,17 @@ TEST(Panama, WhereNoFloatsAreAddedTheyAreFixedPoint) {
 TEST(Panama, SumsHaveTheSameBitsInEveryRunWhateverIsLost) {
     const std::size_t count = 4000;
     const std::vector<float> expected = sum_in_order(4, count);
-    SoftwareSwitch software_switch({.elements = 64, .loss = 0.03, .duplication = 0.03});
-    run_panama(software_switch, 4, [&](Communicator &c) {
-        for (int round = 0; round < 20; round++) {
-            std::vector<float> data = random_floats(c.rank(), count);
-            allreduce(c, data);
-            ASSERT_EQ(data, expected) << "round " << round;
-        }
-    });
-    EXPECT_GT(software_switch.counters().dropped, 0U);
+    for (const bool big_endian : {false, true}) {
+        SoftwareSwitch software_switch({.elements = 64, .loss = 0.03, .duplication = 0.03, .big_endian = big_endian});
+        run_panama(software_switch, 4, [&](Communicator &c) {
+            for (int round = 0; round < 20; round++) {
+                std::vector<float> data = random_floats(c.rank(), count);
+                allreduce(c, data);
+                ASSERT_EQ(data, expected) << "round " << round;
+            }
+        });
+        EXPECT_GT(software_switch.counters().dropped, 0U);
+    }
 }
 
 TEST(Panama, AForgetfulSwitchIsHelped) {

@@ -3,6 +3,7 @@
 #include "common/expiry.hpp"
 
 #include <inagg/core/checksum.h>
+#include <inagg/core/packet.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/merge.h>
 #include <inagg/core/tree.h>
@@ -529,8 +530,9 @@ void SoftwareSwitch::look_for_silent(Job &job, uint64_t now) {
 // Elements.
 
 // From the job's byte order to this machine's, and back.
-uint32_t SoftwareSwitch::in_order_of(const Job &job, uint32_t lane) {
-    return job.record.flags & INAGG_JOIN_BIG_ENDIAN ? inagg_swap32(lane) : lane;
+void SoftwareSwitch::turn(const Job &job, void *elements, std::size_t bytes) {
+    if (job.record.flags & INAGG_JOIN_BIG_ENDIAN)
+        inagg_turn_elements(elements, static_cast<uint32_t>(bytes));
 }
 
 void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool first,
@@ -542,6 +544,7 @@ void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool f
         std::vector<float> &floats = slot.floats[block.rank];
         floats.resize(block.elements);
         std::memcpy(floats.data(), body.data(), body.size());
+        turn(job, floats.data(), body.size());
         return;
     }
     slot.lanes.resize(INAGG_MAX_ELEMENTS);
@@ -554,7 +557,7 @@ void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool f
                 inagg_half_to_fixed(half, mantissa_bits(dtype), job.record.fan_in_log2, block.scale));
         } else {
             std::memcpy(&lane, body.data() + i * 4, 4);
-            lane = in_order_of(job, lane);
+            turn(job, &lane, 4);
         }
         slot.lanes[i] = first ? lane : fold_lane(slot.lanes[i], lane, op);
     }
@@ -575,21 +578,20 @@ void SoftwareSwitch::complete(Job &job, Slot &slot) {
     const uint8_t dtype = slot.state.dtype_op >> 4;
     const std::size_t width = inagg_element_bytes(dtype);
     slot.result.resize(slot.state.elements * width);
-    if (dtype == INAGG_WIRE_FLOAT32) {
-        std::memcpy(slot.result.data(), sum_of(slot.floats).data(), slot.result.size());
-        return;
-    }
+    const std::vector<float> floats = dtype == INAGG_WIRE_FLOAT32 ? sum_of(slot.floats) : std::vector<float>{};
     for (uint32_t i = 0; i < slot.state.elements; i++) {
-        if (is_half(dtype)) {
+        if (dtype == INAGG_WIRE_FLOAT32) {
+            std::memcpy(slot.result.data() + i * width, &floats[i], 4);
+        } else if (is_half(dtype)) {
             const uint16_t half =
                 inagg_fixed_to_half(static_cast<int32_t>(slot.lanes[i]), mantissa_bits(dtype),
                                     job.record.fan_in_log2, slot.state.scale);
             std::memcpy(slot.result.data() + i * width, &half, 2);
         } else {
-            const uint32_t lane = in_order_of(job, slot.lanes[i]);
-            std::memcpy(slot.result.data() + i * width, &lane, 4);
+            std::memcpy(slot.result.data() + i * width, &slot.lanes[i], 4);
         }
     }
+    turn(job, slot.result.data(), slot.result.size());
 }
 
 // Membership.
@@ -603,7 +605,7 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
     job.record.generation = 1;
     job.record.elements = std::min(inagg_swap16(asked.elements), options_.elements);
     job.record.algorithm = asked.algorithm;
-    job.record.flags = asked.flags;
+    job.record.flags = asked.flags & INAGG_JOIN_CHECKED;
     if (asked.exclude_ms)
         job.record.flags |= INAGG_JOIN_WATCHED;
     job.patience_ns = uint64_t{inagg_swap32(asked.exclude_ms)} * 1'000'000;

@@ -182,7 +182,7 @@ private:
     static void look_for_silent(Job &job, uint64_t now);
     bool is_put_off(Job &job, const Packet &packet, const Member &member, uint8_t flags);
     static void forget(Job &job);
-    static uint32_t in_order_of(const Job &job, uint32_t lane);
+    static void turn(const Job &job, void *elements, std::size_t bytes);
     void fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body);
     static bool is_open(const Slot &slot);
     static uint32_t count_open(const Job &job);
