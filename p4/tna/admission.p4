@@ -219,6 +219,11 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
         meta.path = PATH_NOWHERE;
         meta.reason = reason;
     }
+    // Whatever job it names.
+    action refuse_stray(bit<8> reason) {
+        refuse(reason);
+        meta.row = (bit<8>)INAGG_STATS_NO_JOB;
+    }
     action pass_on() {
         meta.path = PATH_ORDINARY;
     }
@@ -238,6 +243,8 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
         meta.tag = join_tag.get({ 12w0, hdr.inagg.version, hdr.inagg.dtype, hdr.inagg.op, hdr.inagg.scale });
     }
 
+    // Pools are smaller than the other half can tell. (Of a part of a field constants would not tell drivers which they mean.)
+#define SMALL_SLOT 0 &&& 0xffff0000
     // The first row that fits counts.  Below the blocks that are in order each row asks for less than the one above it, and
     // names what then must have been wrong.
     table admission {
@@ -252,14 +259,14 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
             meta.job_is_known: ternary;
             meta.generation_off: ternary;
             meta.member_is_known: ternary;
-            hdr.inagg.slot[31:16]: ternary @name("slot_high");
+            hdr.inagg.slot: ternary;
             meta.slots_left: ternary;
             hdr.inagg.elements: ternary;
             meta.port_off: ternary;
             meta.source_high: ternary;
             meta.source_low: ternary;
         }
-        actions = { contribute; ask; restore; refuse; pass_on; to_agent; from_agent; ignore; }
+        actions = { contribute; ask; restore; refuse; refuse_stray; pass_on; to_agent; from_agent; ignore; }
         const default_action = pass_on;
         size = 64;
         const entries = {
@@ -268,29 +275,30 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
             (true, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _): ignore();
             (_, 0, _, _, _, _, _, _, _, _, _, _, _, _, _, _): pass_on();
             // Nobody behind a port may send in this switch's name, which workers believe.
-            (_, _, 0, 1, _, _, _, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_ADDRESS);
-            (_, _, _, 1, FORM_ORDINARY, _, _, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_ADDRESS);
+            (_, _, 0, 1, _, _, _, _, _, _, _, _, _, _, _, _): refuse_stray(INAGG_R_ADDRESS);
+            (_, _, _, 1, FORM_ORDINARY, _, _, _, _, _, _, _, _, _, _, _): refuse_stray(INAGG_R_ADDRESS);
             (_, _, 0, _, _, _, _, _, _, _, _, _, _, _, _, _): pass_on();
             (_, _, _, _, FORM_ORDINARY, _, _, _, _, _, _, _, _, _, _, _): pass_on();
             // a datagram that cannot be a block of any job
-            (_, _, _, _, FORM_LENGTH, _, _, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_LENGTH);
-            (_, _, _, _, _, 0, _, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_LENGTH);
-            (_, _, _, _, FORM_VERSION, _, _, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_VERSION);
-            (_, _, _, _, _, _, true, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_HEADER_CHECKSUM);
+            (_, _, _, _, FORM_LENGTH, _, _, _, _, _, _, _, _, _, _, _): refuse_stray(INAGG_R_LENGTH);
+            (_, _, _, _, _, 0, _, _, _, _, _, _, _, _, _, _): refuse_stray(INAGG_R_LENGTH);
+            (_, _, _, _, FORM_VERSION, _, _, _, _, _, _, _, _, _, _, _): refuse_stray(INAGG_R_VERSION);
+            (_, _, _, _, _, _, true, _, _, _, _, _, _, _, _, _): refuse_stray(INAGG_R_HEADER_CHECKSUM);
             (_, _, _, _, FORM_JOIN, _, _, _, _, _, _, _, _, _, _, _): to_agent();
-            (_, _, _, _, FORM_TYPE, _, _, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_TYPE);
+            (_, _, _, _, FORM_TYPE, _, _, _, _, _, _, _, _, _, _, _): refuse_stray(INAGG_R_TYPE);
             (_, _, _, _, FORM_DTYPE, _, _, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_DTYPE);
             (_, _, _, _, FORM_ELEMENTS, _, _, _, _, _, _, _, _, _, _, _): refuse(INAGG_R_ELEMENTS);
             // a block
             (_, _, _, _, _, _, _, 1, 0, 1, _, 0, _, _, _, _): refuse(INAGG_R_SLOT);
-            (_, _, _, _, FORM_FULL, _, _, 1, 0, 1, 0, _, INAGG_CHUNK, 0, 0, 0): contribute();
-            (_, _, _, _, FORM_EMPTY, _, _, 1, 0, 1, 0, _, 0, 0, 0, 0): contribute();
-            (_, _, _, _, FORM_RESTORE, _, _, 1, 0, 1, 0, _, INAGG_CHUNK, 0, 0, 0): restore();
-            (_, _, _, _, FORM_RESTORE_EMPTY, _, _, 1, 0, 1, 0, _, 0, 0, 0, 0): restore();
-            (_, _, _, _, FORM_REQUEST, _, _, 1, 0, 1, 0, _, _, 0, 0, 0): ask();
-            (_, _, _, _, _, _, _, 1, 0, 1, 0, _, _, 0, 0, 0): refuse(INAGG_R_ELEMENTS);
-            (_, _, _, _, _, _, _, 1, 0, 1, 0, _, _, 0, _, _): refuse(INAGG_R_ADDRESS);
-            (_, _, _, _, _, _, _, 1, 0, 1, 0, _, _, _, _, _): refuse(INAGG_R_PORT);
+            (_, _, _, _, FORM_FULL, _, _, 1, 0, 1, SMALL_SLOT, _, INAGG_CHUNK, 0, 0, 0): contribute();
+            (_, _, _, _, FORM_EMPTY, _, _, 1, 0, 1, SMALL_SLOT, _, 0, 0, 0, 0): contribute();
+            (_, _, _, _, FORM_RESTORE, _, _, 1, 0, 1, SMALL_SLOT, _, INAGG_CHUNK, 0, 0, 0): restore();
+            (_, _, _, _, FORM_RESTORE_EMPTY, _, _, 1, 0, 1, SMALL_SLOT, _, 0, 0, 0, 0): restore();
+            (_, _, _, _, FORM_REQUEST, _, _, 1, 0, 1, SMALL_SLOT, _, _, 0, 0, 0): ask();
+            (_, _, _, _, FORM_PARTIAL, _, _, 1, 0, 1, SMALL_SLOT, _, _, 0, 0, 0): refuse(INAGG_R_TYPE);
+            (_, _, _, _, _, _, _, 1, 0, 1, SMALL_SLOT, _, _, 0, 0, 0): refuse(INAGG_R_ELEMENTS);
+            (_, _, _, _, _, _, _, 1, 0, 1, SMALL_SLOT, _, _, 0, _, _): refuse(INAGG_R_ADDRESS);
+            (_, _, _, _, _, _, _, 1, 0, 1, SMALL_SLOT, _, _, _, _, _): refuse(INAGG_R_PORT);
             (_, _, _, _, _, _, _, 1, 0, 1, _, _, _, _, _, _): refuse(INAGG_R_SLOT);
             (_, _, _, _, _, _, _, 1, 0, _, _, _, _, _, _, _): refuse(INAGG_R_RANK);
             (_, _, _, _, _, _, _, 1, _, _, _, _, _, _, _, _): refuse(INAGG_R_GENERATION);

@@ -150,6 +150,7 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
             0x13: dtype;
             0x14: odd_length;
             0x15: odd_length;
+            0x1a: partial;
             0x10 &&& 0xf0: type;
             default: version;
         }
@@ -164,6 +165,7 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
     FORM_STATE(restore, FORM_RESTORE)
     FORM_STATE(restore_empty, FORM_RESTORE_EMPTY)
     FORM_STATE(request, FORM_REQUEST)
+    FORM_STATE(partial, FORM_PARTIAL)
     FORM_STATE(join, FORM_JOIN)
     FORM_STATE(odd_length, FORM_LENGTH)
     FORM_STATE(elements, FORM_ELEMENTS)

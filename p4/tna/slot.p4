@@ -217,10 +217,10 @@ control SlotFlags(in frame_t hdr, inout facts_t meta) {
             (WISH_ADD, FIRST_ONLY, BOTH, _): fold(); \
             (WISH_ADD, FIRST_ONLY, FIRST_ONLY, _): NoAction(); \
             (WISH_ADD, _, _, _): take(); \
-            (WISH_ASK, _, _, 1): tell(); \
+            (WISH_ASK, _, _, TAG_HELD &&& TAG_HELD): tell(); \
             (WISH_RESTORE, _, BOTH, _): give_back();
 #define MISSING_KEY \
-        key = { meta.wish: ternary; meta.order: ternary; meta.fit: ternary; meta.slot_tag[16:16]: ternary @name("is_held"); }
+        key = { meta.wish: ternary; meta.order: ternary; meta.fit: ternary; meta.slot_tag: ternary; }
 
 // Is the packet's rank in already?
 control SlotTwice(inout facts_t meta) {
@@ -375,7 +375,7 @@ control SlotMissing(inout facts_t meta) {
             (WISH_ADD, FIRST_ONLY, FIRST_ONLY, _): fail(DEED_MISMATCH);
             (WISH_ADD, _, _, _): do_take();
             (WISH_ASK, BOTH, _, _): fail(DEED_STALE);
-            (WISH_ASK, _, _, 1): do_tell();
+            (WISH_ASK, _, _, TAG_HELD &&& TAG_HELD): do_tell();
             (WISH_ASK, _, _, _): know_nobody();
             (WISH_RESTORE, _, BOTH, _): do_give_back();
             (WISH_RESTORE, _, FIRST_ONLY, _): fail(DEED_MISMATCH);

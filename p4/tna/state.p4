@@ -25,6 +25,7 @@ const form_t FORM_EMPTY = 0x11;	// ... without
 const form_t FORM_RESTORE = 0x12;	// with elements
 const form_t FORM_RESTORE_EMPTY = 0x13;	// of a control block
 const form_t FORM_REQUEST = 0x14;
+const form_t FORM_PARTIAL = 0x15;	// of a switch below, of which there is none
 
 // Which way through the switch.
 typedef bit<8> path_t;
@@ -35,6 +36,10 @@ const path_t PATH_NOWHERE = 3;
 const path_t PATH_BLOCK = 4;	// to its slot
 
 const bit<16> INAGG_CHUNK = 32;
+
+// What a slot's tag has if it has one at all.
+const bit<32> TAG_HELD = 0x10000;
+const bit<32> TAG_DTYPE = 0xf000;
 
 // What a packet wants of its slot, once it is admitted.
 typedef bit<8> wish_t;

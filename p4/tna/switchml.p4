@@ -66,9 +66,9 @@ control Answer(inout frame_t hdr, inout facts_t meta) {
             meta.lack: ternary;
             meta.twice: ternary;
             meta.others: ternary;
-            hdr.inagg.flags[2:2]: ternary @name("to_all");	// INAGG_F_MULTICAST
+            hdr.inagg.flags: ternary;
             hdr.inagg.dtype: ternary;
-            meta.slot_tag[15:12]: ternary @name("slot_dtype");	// of what is asked for
+            meta.slot_tag: ternary;	// of what is asked for
         }
         actions = { refuse; absorb; result; bare_result; wait; NoAction; }
         const default_action = NoAction;
@@ -83,10 +83,10 @@ control Answer(inout frame_t hdr, inout facts_t meta) {
             (DEED_FOLD, SECOND_ONLY, _, _, _, _, _): result(ERRAND_MULTICAST | ERRAND_ELEMENTS);
             (DEED_FOLD, _, 0, _, _, _, _): absorb();
             (DEED_FOLD, _, _, _, _, _, _): wait(ERRAND_REPLY);
-            (DEED_LOOK, FIRST_ONLY, _, _, _, _, INAGG_WIRE_NONE): bare_result(ERRAND_REPLY);
+            (DEED_LOOK, FIRST_ONLY, _, _, _, _, 0 &&& TAG_DTYPE): bare_result(ERRAND_REPLY);	// INAGG_WIRE_NONE
             (DEED_LOOK, FIRST_ONLY, _, _, _, _, _): result(ERRAND_REPLY | ERRAND_ELEMENTS);
-            (DEED_LOOK, _, _, _, 0, _, _): wait(ERRAND_REPLY);
-            (DEED_LOOK, _, _, _, 1, _, _): wait(ERRAND_MULTICAST);
+            (DEED_LOOK, _, _, _, INAGG_F_MULTICAST &&& INAGG_F_MULTICAST, _, _): wait(ERRAND_MULTICAST);
+            (DEED_LOOK, _, _, _, _, _, _): wait(ERRAND_REPLY);
             (DEED_RESTORE, FIRST_ONLY, _, _, _, _, _): refuse(INAGG_R_UNSOLICITED);
             (DEED_RESTORE, _, _, _, _, INAGG_WIRE_NONE, _): bare_result(ERRAND_MULTICAST);
             (DEED_RESTORE, _, _, _, _, _, _): result(ERRAND_MULTICAST | ERRAND_ELEMENTS);
