@@ -306,9 +306,29 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
         }
     }
 
+#ifdef MARKS_QUEUES
+    // As if the rank had said so, which is OR-ed.
+    action set_congestion() {
+        hdr.inagg.flags[9:9] = 1;	// INAGG_F_CONGESTION
+    }
+    table marks {
+        key = { meta.is_marked: exact; meta.form: exact; }
+        actions = { set_congestion; NoAction; }
+        const default_action = NoAction;
+        size = 2;
+        const entries = {
+            (1, FORM_FULL): set_congestion();
+            (1, FORM_EMPTY): set_congestion();
+        }
+    }
+#endif
+
     apply {
         set_tag();
         admission.apply();
+#ifdef MARKS_QUEUES
+        marks.apply();
+#endif
     }
 }
 

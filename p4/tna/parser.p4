@@ -35,6 +35,9 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
         meta.rank = 0;
         meta.others = 0;
         meta.index = 0;
+#ifdef MARKS_QUEUES
+        meta.is_marked = 0;
+#endif
         meta.flags = 0;
         meta.row = (bit<8>)INAGG_STATS_NO_JOB;
         meta.source_high = 0;
@@ -72,12 +75,19 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
             default: accept;
         }
     }
+#ifdef MARKS_QUEUES
+#define NEXT4 find_mark4
+#define NEXT6 find_mark6
+#else
+#define NEXT4 parse_udp
+#define NEXT6 parse_udp
+#endif
     // A datagram in one piece without options; anything else is no business of ours.
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
         meta.source_low = hdr.ipv4.src;
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.fragment, hdr.ipv4.protocol) {
-            (4, 5, 0, PROTOCOL_UDP): parse_udp;
+            (4, 5, 0, PROTOCOL_UDP): NEXT4;
             default: accept;
         }
     }
@@ -86,10 +96,28 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
         meta.source_high = hdr.ipv6.src[127:32];
         meta.source_low = hdr.ipv6.src[31:0];
         transition select(hdr.ipv6.version, hdr.ipv6.protocol) {
-            (6, PROTOCOL_UDP): parse_udp;
+            (6, PROTOCOL_UDP): NEXT6;
             default: accept;
         }
     }
+#ifdef MARKS_QUEUES
+    state find_mark4 {
+        transition select(hdr.ipv4.tos) {
+            3 &&& 3: marked;
+            default: parse_udp;
+        }
+    }
+    state find_mark6 {
+        transition select(hdr.ipv6.tos) {
+            3 &&& 3: marked;
+            default: parse_udp;
+        }
+    }
+    state marked {
+        meta.is_marked = 1;
+        transition parse_udp;
+    }
+#endif
     state parse_udp {
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst, hdr.udp.length) {

@@ -93,6 +93,9 @@ struct frame_t {
     chunk_h    chunk0;
 }
 
+#if __TARGET_TOFINO__ == 2
+@pa_container_size("ingress", "meta.slot_tag", 16)	// what an ALU says is not to be moved within words
+#endif
 // Of what has to be equal the difference is kept, for the one table that judges all of it.
 struct facts_t {
     form_t   form;
@@ -127,6 +130,9 @@ struct facts_t {
     pair_t   fit;		// BOTH: it holds the block; FIRST_ONLY: the block, but as another type or scale
     bit<32>  slot_tag;		// likewise, of its block
     bit<32>  next_scale;
+#ifdef MARKS_QUEUES
+    bit<1>   is_marked;		// by a router, because of its queue (RFC 3168)
+#endif
     bit<12>  flags;		// of the answer
     bit<32>  result_flags;	// ... if it is a sum
     bit<32>  twice;		// the packet's rank, if it is in already

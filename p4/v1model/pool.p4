@@ -54,7 +54,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         bool is_root = meta.here == meta.everyone;
         bit<64> elsewhere = meta.everyone & ~meta.here;
         marks = hdr.inagg.flags & INAGG_F_CONGESTION;
-        if (meta.in_tree == 1) {
+        if (meta.in_tree == 1 || ALGORITHM == INAGG_PANAMA) {
             bit<12> mark;
             find_mark.apply(hdr, mark);
             marks = marks | mark;

@@ -47,12 +47,13 @@ const Table tables[] = {
 
 // The vectors' elements are little-endian, and those of the chip's packets are not.
 Frame turned(Frame frame) {
-    const auto packet = parse(frame);
-    if (!packet || packet->type == INAGG_JOIN || packet->type == INAGG_LEAVE)
+    const int family = frame.size() > 12 && frame[12] == 0x86 ? 6 : 4;
+    const size_t header = header_offset(family), elements = header + sizeof(inagg_hdr);
+    if (frame.size() <= elements)
         return frame;
-    const size_t at = header_offset(packet->family) + sizeof(inagg_hdr);
-    if (frame.size() > at)
-        inagg_turn_elements(frame.data() + at, static_cast<uint32_t>(frame.size() - at));
+    const uint8_t type = frame[header] & 0xf;
+    if (type != INAGG_JOIN && type != INAGG_LEAVE)
+        inagg_turn_elements(frame.data() + elements, static_cast<uint32_t>(frame.size() - elements));
     return frame;
 }
 
@@ -118,11 +119,16 @@ std::string TofinoPlane::heard_until_now() {
     return said;
 }
 
-// The model forgets nothing: each case has one of its own.
 void TofinoPlane::reset() {
+    jobs_.clear();
+    before_.assign(INAGG_STATS_NO_JOB + 1, {});
+    restart();
+}
+
+// The model forgets nothing by itself.
+void TofinoPlane::restart() {
     stop();
     start();
-    jobs_.clear();
     const inaggd::p4::Settings settings{.cpu_port = cpu_port,
                                         .address4 = {.family = 4, .bytes = switch_address(4)},
                                         .address6 = {.family = 6, .bytes = switch_address(6)},
@@ -137,6 +143,10 @@ void TofinoPlane::reset() {
 
 void TofinoPlane::change_job(const JobSpec &spec) {
     jobs_[spec.number] = spec;
+    put_job(spec);
+}
+
+void TofinoPlane::put_job(const JobSpec &spec) {
     inaggd::p4::Seats seats{};
     for (uint32_t rank = 0; rank < spec.ranks; rank++)
         seats[rank].member = spec.member(rank);
@@ -165,7 +175,12 @@ void TofinoPlane::put_group(uint16_t group, const std::vector<inaggd::p4::Copy> 
     say(line);
 }
 
-void TofinoPlane::clear_slots() { throw std::runtime_error("the model's registers cannot be written"); }
+void TofinoPlane::clear_slots() {
+    before_ = counters();
+    restart();
+    for (const auto &[number, spec] : jobs_)
+        put_job(spec);
+}
 
 P4Plane::Frames TofinoPlane::exchange(const Frame &frame, uint16_t port) {
     say(fmt::format("packet {} {}", port, hex(turned(frame))));
@@ -204,14 +219,14 @@ P4Plane::Frames TofinoPlane::frames_in(const std::string &text) const {
 std::vector<inagg_stats> TofinoPlane::counters() {
     for (const auto &[row, reason] : asked_counters())
         say(fmt::format("check_counter Ingress.drops({})", row * reasons + reason));
-    std::vector<inagg_stats> rows(INAGG_STATS_NO_JOB + 1);
+    std::vector<inagg_stats> rows = before_;
     std::istringstream lines(heard_until_now());
     unsigned counter = 0, place = 0;
     unsigned long packets = 0;
     for (std::string line; std::getline(lines, line);) {
         std::sscanf(line.c_str(), "counter Ingress.drops(virtual %u)", &counter);
         if (std::sscanf(line.c_str(), "counter Ingress.drops(physical %u): packets=%lu", &place, &packets) == 2)
-            rows.at(counter / reasons).drops[counter % reasons] = packets;
+            rows.at(counter / reasons).drops[counter % reasons] += packets;
     }
     return rows;
 }

@@ -30,6 +30,8 @@ private:
 
     void start();
     void stop();
+    void restart();
+    void put_job(const JobSpec &spec);
     void say(const std::string &line);
     std::string heard_until_now();
     std::vector<std::pair<uint32_t, uint32_t>> asked_counters() const;
@@ -42,6 +44,7 @@ private:
     inagg::Fd to_, from_;
     std::string heard_;
     unsigned marks_ = 0;
+    std::vector<inagg_stats> before_; // counted by the models that were stopped
 };
 
 } // namespace support
