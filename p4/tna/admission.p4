@@ -307,18 +307,20 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
     }
 
 #ifdef MARKS_QUEUES
-    // As if the rank had said so, which is OR-ed.
+    // As if the rank had said so, which is OR-ed. What only passes is left as it is: nobody writes its checksum anew.
     action set_congestion() {
         hdr.inagg.flags[9:9] = 1;	// INAGG_F_CONGESTION
     }
     table marks {
-        key = { meta.is_marked: exact; meta.form: exact; }
+        key = { meta.is_marked: exact; meta.is_own: exact; meta.form: exact; }
         actions = { set_congestion; NoAction; }
         const default_action = NoAction;
-        size = 2;
+        size = 4;
         const entries = {
-            (1, FORM_FULL): set_congestion();
-            (1, FORM_EMPTY): set_congestion();
+            (1, 1, FORM_FULL): set_congestion();
+            (1, 1, FORM_EMPTY): set_congestion();
+            (1, 1, FORM_RESTORE): set_congestion();
+            (1, 1, FORM_RESTORE_EMPTY): set_congestion();
         }
     }
 #endif

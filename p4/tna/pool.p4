@@ -281,8 +281,11 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
 #ifdef MARKS_QUEUES
     // A queue of this switch is long, and what this switch sends by it says so, as a router's would (RFC 3168).
     Counter<bit<32>, bit<1>>(1, CounterType_t.PACKETS) marked_packets;
-    action mark() {
-        hdr.ipv4.tos = INAGG_TOS | 3;	// of these only one is there
+    action mark4() {
+        hdr.ipv4.tos = INAGG_TOS | 3;
+        marked_packets.count(0);
+    }
+    action mark6() {
         hdr.ipv6.tos = INAGG_TOS | 3;
         marked_packets.count(0);
     }
@@ -326,7 +329,11 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
 #ifdef MARKS_QUEUES
             // 64 cells of 80 bytes, which are 16 results, or more: a gateway compares no numbers of 19 bits.
             if (intrinsic.enq_qdepth[18:6] != 0) {
-                mark();
+                if (hdr.ipv4.isValid()) {
+                    mark4();
+                } else {
+                    mark6();
+                }
             }
 #endif
             if (hdr.bridge.errand & ERRAND_MULTICAST != 0) {

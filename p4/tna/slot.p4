@@ -144,7 +144,7 @@ control SlotNextScale(in frame_t hdr, inout facts_t meta) {
     }
 }
 
-// ... and the flags that a sum has if one of its packets had them.
+// ... and the flags that a sum has if one of its packets had them: a router's mark of one that came twice, too.
 control SlotFlags(in frame_t hdr, inout facts_t meta) {
     Register<mark_t, key_t>(KEYS) slot_flags;
 #define KEPT ((bit<32>)(hdr.inagg.flags & (INAGG_F_SATURATED | INAGG_F_CONGESTION)))

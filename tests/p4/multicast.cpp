@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A command for simple_test_harness, which comes with the source of Tofino's model and cannot write multicast groups: the chip's
+// A command for tofino_test_harness, which comes with the source of Tofino's model and cannot write multicast groups: the chip's
 // replication engine gets a node for each copy, with its ports behind it.  It is compiled there (docs/P4-tofino.md).
 //
 //     multicast GROUP RID:PORT ...        ports of pipe 0; no copies: the group is empty
@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 
 using namespace MODEL_CHIP_NAMESPACE;
 

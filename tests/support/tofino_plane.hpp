@@ -34,6 +34,7 @@ private:
     void put_job(const JobSpec &spec);
     void say(const std::string &line);
     std::string heard_until_now();
+    void need_no_complaint();
     std::vector<std::pair<uint32_t, uint32_t>> asked_counters() const;
     void put(const inaggd::p4::Entry &entry);
     void put_group(uint16_t group, const std::vector<inaggd::p4::Copy> &copies);

@@ -143,14 +143,17 @@ TEST(Packet, JoinSaysWhatTheJobAsksFor) {
     EXPECT_EQ(inagg_swap16(body.elements), 352);
     EXPECT_EQ(inagg_swap16(body.receive_port), 4711);
     EXPECT_EQ(body.algorithm, INAGG_TRIO);
-    EXPECT_EQ(body.flags, INAGG_JOIN_CHECKED);
+    EXPECT_EQ(body.flags, INAGG_JOIN_CHECKED | INAGG_JOIN_BIG_ENDIAN);
     EXPECT_EQ(inagg_swap32(body.expiry_us), 70000U);
     EXPECT_EQ(inagg_swap16(body.quorum), 2);
     for (const __u8 byte : body.reserved)
         EXPECT_EQ(byte, 0);
     job.checked = 0;
     inagg_join_fill(&body, &job, 1, 2);
-    EXPECT_EQ(body.flags, 0);
+    EXPECT_EQ(body.flags, INAGG_JOIN_BIG_ENDIAN) << "it can turn its elements";
+    job.algorithm = INAGG_CANARY;
+    inagg_join_fill(&body, &job, 1, 2);
+    EXPECT_EQ(body.flags, 0) << "where ranks add";
 }
 
 namespace {

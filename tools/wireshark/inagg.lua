@@ -325,21 +325,19 @@ local decode = {
 
 local first_contribution = {} -- by block and worker: { frame, time }
 local answers = {} -- by frame: { frame, seconds }, both ways
-local big_endian = {} -- by job and generation
+local big_endian = {} -- by switch, job and generation
 
 function inagg.init()
 	first_contribution, answers, big_endian = {}, {}, {}
 end
 
-local function run_of(h)
-	return h.job .. " " .. h.generation
-end
-
-local function note_byte_order(buffer, h)
-	if h.name == "CONFIG" and buffer:len() >= HEADER_BYTES + struct_bytes(config) then
-		big_endian[run_of(h)] = buffer(HEADER_BYTES + 21, 1):bitfield(0, 1) == 1 -- flags, bit 7
+local function note_byte_order(buffer, h, pinfo)
+	local switch = pinfo.src_port == inagg.prefs.port and pinfo.src or pinfo.dst
+	local run = string.format("%s %d %d", tostring(switch), h.job, h.generation)
+	if h.name == "CONFIG" and not pinfo.visited and buffer:len() >= HEADER_BYTES + struct_bytes(config) then
+		big_endian[run] = buffer(HEADER_BYTES + 21, 1):bitfield(0, 1) == 1 -- flags, bit 7
 	end
-	h.big_endian = big_endian[run_of(h)]
+	h.big_endian = big_endian[run]
 end
 
 local asks = { CONTRIBUTION = true, PARTIAL = true }
@@ -549,7 +547,7 @@ function inagg.dissector(buffer, pinfo, root)
 	pinfo.cols.protocol = "inagg"
 	pinfo.cols.info = summary(h)
 	track(h, pinfo)
-	note_byte_order(buffer, h)
+	note_byte_order(buffer, h, pinfo)
 	local tree = root:add(inagg, buffer())
 	tree:append_text(", " .. summary(h))
 	add_header(tree, buffer, h)

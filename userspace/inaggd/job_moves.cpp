@@ -156,7 +156,7 @@ Message JobBook::repeated_join(uint16_t number, const JobState &job, uint16_t ra
     join.elements = htobe16(job.record.elements);
     join.receive_port = htobe16(INAGG_PORT);
     join.algorithm = job.record.algorithm;
-    join.flags = INAGG_JOIN_TREE;
+    join.flags = INAGG_JOIN_TREE | (job.record.flags & INAGG_JOIN_BIG_ENDIAN);
     join.position = htobe16(position_of(number));
     return {parent_of(number).address, INAGG_JOIN, number, rank, job.record.generation, INAGG_R_NONE, join, true};
 }
