@@ -24,6 +24,12 @@ static u32 cell_bytes_of(const struct inagg_job_config *job, int stream)
 	return stream == INAGG_CONTROL && job->algorithm == INAGG_TRIO ? 0 : job->elements * 4;
 }
 
+/* The copy of a packet's elements that is turned, where the job's are big-endian. */
+static u32 turned_bytes_of(const struct inagg_job_config *job, int stream)
+{
+	return job->big_endian ? cell_bytes_of(job, stream) : 0;
+}
+
 static u32 kept_of(const struct inagg_sock *isk, const struct inagg_job_config *job, int stream)
 {
 	return inagg_history_blocks(job, slots_of(job, stream), isk->set.history);
@@ -38,7 +44,7 @@ u64 inagg_streams_bytes(const struct inagg_sock *isk, const struct inagg_job_con
 	for (stream = 0; stream < INAGG_STREAMS; stream++)
 		bytes += (u64)slots_of(job, stream) * (sizeof(struct inagg_wslot) + sizeof(struct inagg_record)) +
 			 (u64)kept_of(isk, job, stream) * (sizeof(struct inagg_kept) + cell_bytes_of(job, stream)) +
-			 (job->big_endian ? cell_bytes_of(job, stream) : 0);
+			 turned_bytes_of(job, stream);
 	return bytes;
 }
 
@@ -54,18 +60,17 @@ static void stream_free(struct inagg_stream *s)
 static int stream_alloc(struct inagg_sock *isk, const struct inagg_job_config *job, int stream, struct inagg_stream *s)
 {
 	u32 slots = slots_of(job, stream), blocks = kept_of(isk, job, stream);
-	bool turns;
+	u32 turned_bytes = turned_bytes_of(job, stream);
 
 	s->cell_bytes = cell_bytes_of(job, stream);
-	turns = job->big_endian && s->cell_bytes;
 	s->slots = kvcalloc(slots, sizeof(*s->slots), INAGG_GFP);
 	s->records = kvcalloc(slots, sizeof(*s->records), INAGG_GFP);
 	inagg_history_init(&s->history, job, kvcalloc(blocks, sizeof(struct inagg_kept), INAGG_GFP), blocks);
 	if (s->cell_bytes)
 		s->kept = __vmalloc((size_t)blocks * s->cell_bytes, INAGG_GFP | __GFP_ZERO);
-	if (turns)
-		s->turned = kvcalloc(1, s->cell_bytes, INAGG_GFP);
-	if (s->slots && s->records && s->history.results && (s->kept || !s->cell_bytes) && (s->turned || !turns))
+	if (turned_bytes)
+		s->turned = kvcalloc(1, turned_bytes, INAGG_GFP);
+	if (s->slots && s->records && s->history.results && (s->kept || !s->cell_bytes) && (s->turned || !turned_bytes))
 		return 0;
 	stream_free(s);
 	return -ENOMEM;

@@ -10,9 +10,7 @@
 
 namespace {
 
-using nlohmann::json;
-
-int algorithm_of(const json &one) { return one.value("job", json::object()).value("algorithm", int{INAGG_SWITCHML}); }
+using conformance::algorithm_of, nlohmann::json;
 
 bool has_elements(const json &sent) {
     const json type = sent.value("type", json("contribution")); // others are numbers
@@ -22,11 +20,12 @@ bool has_elements(const json &sent) {
 // Why the program answers this case otherwise; empty: it does not.
 std::string difference(const json &one) {
     const json job = one.value("job", json::object());
+    const int ranks = job.value("ranks", int{support::JobSpec{}.ranks});
     if (job.value("checked", false))
         return "no payload checksums";
-    if (job.value("ranks", 3) == 1)
+    if (ranks == 1)
         return "a job of one rank: a reply and a copy for all look the same";
-    if (job.value("ranks", 3) > 32)
+    if (ranks > 32)
         return "32 ranks";
     if (job.contains("here") || job.contains("subtrees"))
         return "no trees";

@@ -481,6 +481,8 @@ size_t register_file(const std::filesystem::path &file, Plane &plane, const Scop
 
 } // namespace
 
+int algorithm_of(const json &one) { return one.value("job", json::object()).value("algorithm", int{JobSpec{}.algorithm}); }
+
 int run_vectors(int argc, char **argv, Plane &plane, const Scope &scope) {
     testing::InitGoogleTest(&argc, argv);
     if (argc != 2) {

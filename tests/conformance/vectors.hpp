@@ -13,6 +13,9 @@ namespace conformance {
 
 inline constexpr uint32_t switch_slots = 64;
 
+// The algorithm of a case's job.
+int algorithm_of(const nlohmann::json &one);
+
 // What a plane makes of a case.
 struct Scope {
     // Does the case concern it at all?
