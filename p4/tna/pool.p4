@@ -148,12 +148,12 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
         hdr.punt.setInvalid();
     }
 
-    // A job's row, or INAGG_STATS_NO_JOB; 64 reasons.
+    // A job's row, or INAGG_STATS_NO_JOB; 64 reasons. INAGG_R_NONE: the packets of the job that were not refused.
     Counter<bit<32>, bit<13>>((64 + 1) * 64, CounterType_t.PACKETS) drops;
     action drop() {
         deparser_intrinsic.drop_ctl = 1;
     }
-    action count_drop() {
+    action count() {
         drops.count(meta.row[6:0] ++ meta.reason[5:0]);
     }
 
@@ -198,6 +198,9 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
         elements.apply(hdr, meta);
         answer.apply(hdr, meta);
 
+        if (meta.path == PATH_BLOCK || meta.path == PATH_NOWHERE) {
+            count();
+        }
         if (meta.path == PATH_ORDINARY) {
             stations.apply();
         } else if (meta.path == PATH_TO_AGENT) {
@@ -206,9 +209,6 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
             unpunt();
         } else if (meta.path == PATH_NOWHERE) {
             drop();
-            if (meta.reason != INAGG_R_NONE) {
-                count_drop();
-            }
         } else {
             hdr.bridge.job = hdr.inagg.job;
             if (hdr.bridge.errand & ERRAND_MULTICAST != 0) {

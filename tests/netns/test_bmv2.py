@@ -145,7 +145,7 @@ def test_end_of_simple_switch_ends_the_run(tmp_path):
                 "--grace", "3s", "--", "sleep", 20)
     assert run.status == 125
     assert "simple_switch ended with status 137" in run.error
-    assert "BMv2's simple_switch does not answer at Thrift port 9090" in run.error
+    assert "BMv2's simple_switch at Thrift port 9090 does not answer" in run.error
 
 
 @pytest.mark.parametrize("options, what", [

@@ -252,7 +252,7 @@ std::vector<std::pair<uint32_t, uint32_t>> TofinoPlane::asked_counters() const {
     for (const auto &[number, spec] : jobs_)
         used.insert(spec.index);
     for (uint32_t row : used)
-        for (uint32_t reason = 0; reason < INAGG_R_COUNT; reason++)
+        for (uint32_t reason = INAGG_R_NONE + 1; reason < INAGG_R_COUNT; reason++)
             asked.emplace_back(row, reason);
     return asked;
 }

@@ -25,7 +25,7 @@ const CLI::Validator not_empty{[](const std::string &text) { return text.empty()
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)")->check(not_empty);
     app.allow_config_extras(CLI::config_extras_mode::error); // a misspelt key is a mistake
-    app.add_option("-p,--port", o.ports, "interface to serve; with --bmv2 INTERFACE=NUMBER; repeat for more")
+    app.add_option("-p,--port", o.ports, "interface to serve; with --bmv2 INTERFACE=NUMBER, with --tofino NAME=NUMBER; repeat for more")
         ->required()
         ->take_all();
     const auto rates = app.add_option("--port-rate", o.port_rates,
@@ -46,7 +46,7 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");
     app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
     app.add_option("--run-dir", o.run_dir, "directory of the control socket")->capture_default_str();
-    app.add_option("--slots", o.slots, "slots of the switch (6.6 KB each); with --bmv2 as many as its program has")
+    app.add_option("--slots", o.slots, "slots of the switch (6.6 KB each); of a P4 switch as many as its program has")
         ->check(CLI::Range(16u, 1u << 20))
         ->capture_default_str();
     app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")
@@ -102,10 +102,13 @@ void describe(CLI::App &app, Options &o) {
                                      "Thrift port of a BMv2 simple_switch with the P4 switch: drive that one, and no XDP "
                                      "switch")
                           ->check(CLI::Range(1, 65535));
+    app.add_option("--tofino", o.tofino,
+                   "HOST:PORT where bf_switchd serves BF Runtime (it has 50052), with the P4 switch: drive that one, likewise")
+        ->check(not_empty)
+        ->excludes(bmv2);
     app.add_option("--cpu-port", o.cpu_port,
-                   "INTERFACE=NUMBER: with --bmv2, the interface whose other end is port NUMBER of that switch, and that has "
-                   "the switch's addresses")
-        ->needs(bmv2);
+                   "INTERFACE=NUMBER: of a P4 switch, the interface whose other end is its port NUMBER, and that has the switch's "
+                   "addresses");
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,"
@@ -146,16 +149,20 @@ void check_options(const CLI::App &app, Options &o) {
     constexpr std::array of_xdp = {"--bpffs",       "--port-rate",      "--mark-after", "--job-rate", "--job-uplink-rate", "--buckets",
                                    "--aggregators", "--buffers",        "--descriptors", "--up-port", "--sweepers",
                                    "--sweeps-per-expiry", "--canary-timeout", "--fresh"};
-    if (!o.bmv2)
+    if (!o.is_p4()) {
+        if (!o.cpu_port.empty())
+            throw CLI::ValidationError("--cpu-port", "is of a P4 switch: name that with --bmv2 or --tofino");
         return;
+    }
+    const std::string target = o.bmv2 ? "--bmv2" : "--tofino";
     for (const char *name : of_xdp)
         if (app.count(name))
-            throw CLI::ValidationError(name, "means nothing to a BMv2 switch: leave out this option, or --bmv2");
+            throw CLI::ValidationError(name, "means nothing to a P4 switch: leave out this option, or " + target);
     if (o.cpu_port.empty())
-        throw CLI::ValidationError("--bmv2", "the agent hears of joins through a port: name it with --cpu-port INTERFACE=NUMBER");
+        throw CLI::ValidationError(target, "the agent hears of joins through a port: name it with --cpu-port INTERFACE=NUMBER");
     if (!app.count("--slots"))
         o.slots = 0; // as many as the program has
-    if (!app.count("--job-slots"))
+    if (o.bmv2 && !app.count("--job-slots"))
         o.job_slots = bmv2_job_slots;
 }
 

@@ -32,7 +32,10 @@ struct Options {
     std::optional<std::vector<std::string>> held; // for a reload: addresses that this agent serves HTTP at already
     int ready_fd = -1;
     std::optional<uint16_t> bmv2; // Thrift port of the switch to drive; none: this machine's XDP switch
+    std::string tofino;           // likewise, HOST:PORT of its BF Runtime
     std::string cpu_port;         // its way to this agent
+
+    bool is_p4() const { return bmv2 || !tofino.empty(); }
 };
 
 void describe(CLI::App &app, Options &o);

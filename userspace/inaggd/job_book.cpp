@@ -384,6 +384,8 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
         return refused(INAGG_R_SIZE, fmt::format("size {} is not 1 to {}", want.size, INAGG_MAX_RANKS));
     if (event.rank >= want.size)
         return refused(INAGG_R_RANK, fmt::format("rank {} is outside a job of {}", event.rank, want.size));
+    if (want.size > policy_.limits.ranks)
+        return refused(INAGG_R_POLICY, fmt::format("this switch has no jobs of more than {} ranks", policy_.limits.ranks));
     if (std::string why = objection(policy_, want.algorithm); !why.empty())
         return refused(INAGG_R_ALGORITHM, std::move(why));
     if (policy_.limits.big_endian && !(event.join.flags & INAGG_JOIN_BIG_ENDIAN))
@@ -1058,6 +1060,8 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
         throw Error("job {}: no rank is excluded in a tree of switches", spec.number);
     if (const std::string why = objection(policy_, spec.algorithm); !why.empty())
         throw Error("job {}: {}", spec.number, why);
+    if (spec.size > policy_.limits.ranks)
+        throw Error("job {}: size={}: this switch has no jobs of more than {} ranks", spec.number, spec.size, policy_.limits.ranks);
     if (spec.checked && !policy_.limits.checks_payloads)
         throw Error("job {}: this switch has no payload checksums; leave out 'checked'", spec.number);
     record.keep = 1;

@@ -37,11 +37,13 @@ Neighbour neighbour_of(const inagg_event &event);
 struct Limits {
     std::optional<uint8_t> algorithm{};     // the only one
     uint16_t elements = INAGG_MAX_ELEMENTS; // per packet
+    uint16_t ranks = INAGG_MAX_RANKS;       // of a job
     bool adds_halves = true;                // else 16-bit floats travel as fixed point
     bool adds_floats = true;                // else all floats do, with panama, too
     bool big_endian = false;                // elements are in network byte order
     bool checks_payloads = true;
     bool excludes = true;                   // ranks that are silent, with trio
+    bool trees = true;                      // adds what switches below have added, and has some above
 };
 
 struct Policy {

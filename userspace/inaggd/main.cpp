@@ -420,7 +420,7 @@ private:
 // Programs and maps; ports, devmaps and live frames; programs that compare pointers; the sweeping thread's priority. As root the files
 // under bpffs are its own.
 void give_up_privileges(const Options &options) {
-    if (options.bmv2) // a packet socket at the CPU port; BMv2 is asked over TCP
+    if (options.is_p4()) // a packet socket at the CPU port; the switch is asked over TCP
         inagg::keep_capabilities({CAP_NET_RAW, CAP_NET_ADMIN});
     else
         inagg::keep_capabilities({CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, CAP_SYS_NICE});
@@ -440,7 +440,7 @@ int main(int argc, char **argv) {
     using namespace inaggd;
     signal(SIGPIPE, SIG_IGN); // who reads the log may go
     Options options;
-    CLI::App app("The agent of an inagg switch: XDP programs, or a P4 program in BMv2");
+    CLI::App app("The agent of an inagg switch: XDP programs, or a P4 program in BMv2 or a Tofino");
     describe(app, options);
     try {
         app.parse(argc, argv);
@@ -455,9 +455,9 @@ int main(int argc, char **argv) {
         const std::vector<std::string> arguments(argv, argv + argc);
         give_up_privileges(options);
         if (options.check)
-            options.bmv2 ? p4::check_start(options) : check_start(options);
+            options.is_p4() ? p4::check_start(options) : check_start(options);
         else
-            options.bmv2 ? p4::run(options, arguments) : run_xdp(options, arguments);
+            options.is_p4() ? p4::run(options, arguments) : run_xdp(options, arguments);
         return 0;
     } catch (const std::exception &error) {
         spdlog::error("{}", error.what());

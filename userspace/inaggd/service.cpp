@@ -124,7 +124,7 @@ void need_own_addresses(const Options &options) {
 
 void need_run_dir(const Options &options) {
     const std::string &run_dir = options.run_dir;
-    need_socket_path(run_dir + "/" + (options.bmv2 ? asked_socket_name : control_socket_name));
+    need_socket_path(run_dir + "/" + (options.is_p4() ? asked_socket_name : control_socket_name));
     std::error_code error;
     std::filesystem::path there = std::filesystem::absolute(run_dir, error);
     while (!error && !std::filesystem::exists(there, error) && there.has_relative_path())

@@ -25,10 +25,6 @@ using json = nlohmann::ordered_json;
 using Kind = Outcome::Change::Kind;
 using Verdict = Outcome::Verdict;
 
-// Of the registers, as in p4/v1model/state.p4: struct inagg_stats is the beginning of a row.
-constexpr size_t stats_rows = INAGG_STATS_NO_JOB + 1, stats_columns = 128;
-static_assert(sizeof(inagg_stats) <= stats_columns * sizeof(uint64_t));
-
 constexpr std::chrono::milliseconds clock_period{50};
 constexpr uint32_t canary_timeout_us = 10'000; // of a sum that something is missing in
 
@@ -79,7 +75,7 @@ void add_counts(inagg_stats &sum, const inagg_stats &other) {
 
 P4Agent::P4Agent(Driver &driver, const Policy &policy, Surroundings around, Send send, Keys keys)
     : driver_(driver), around_(std::move(around)), send_(std::move(send)), book_(policy, random_generation), gate_(std::move(keys)),
-      counted_(stats_rows) {}
+      counted_(INAGG_STATS_NO_JOB + 1) {}
 
 void P4Agent::try_jobs(const Policy &policy, const Surroundings &around, const std::vector<JobSpec> &specs) {
     JobBook book(policy, [] { return uint16_t{0}; });
@@ -281,9 +277,11 @@ void P4Agent::apply_renew(const Outcome::Change &change) {
     const inagg_job &record = book_.jobs().at(change.job).record;
     const bool is_new = running_.insert(change.job).second;
     driver_.remove_job(change.job);
-    if (is_new)
-        clear_stats(record.index);
-    clear_slots(record);
+    if (is_new) {
+        driver_.clear_stats(record.index);
+        counted_[record.index] = {};
+    }
+    driver_.clear_slots(record);
     write_job(change.job);
     const inagg::LogFields about{{"job", change.job}};
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
@@ -298,26 +296,6 @@ void P4Agent::write_job(uint16_t number) {
     if (has_records(job.record))
         wanted.entries.insert(wanted.entries.begin(), policy_entry(number, policy_of(job)));
     driver_.put_job(number, wanted);
-}
-
-// Places that jobs share need not be cleared: what is there of another generation gives way.
-void P4Agent::clear_slots(const inagg_job &record) {
-    if (has_records(record))
-        write_floors(record);
-    else if (!shares_slots(record))
-        driver_.write_registers("slot_flags", 2 * record.first_slot, 2 * pool_slots(record), 0);
-}
-
-// The first blocks of the generation are the next.
-void P4Agent::write_floors(const inagg_job &record) {
-    const std::vector<inagg_floor> floors = first_floors(record);
-    const auto count = static_cast<uint32_t>(floors.size());
-    for (uint32_t i = 0; i < count; i++)
-        driver_.write_registers("floor_block", record.first_slot + i, 1, floors[i].block);
-    driver_.write_registers("floor_generation", record.first_slot, count, record.generation);
-    driver_.write_registers("floor_epoch", record.first_slot, count, 0);
-    driver_.write_registers("floor_known", record.first_slot, count, 1);
-    driver_.write_registers("open_records", record.index, 1, 0);
 }
 
 // As policy_of() of an XDP switch's agent, in this clock's sweeps.
@@ -402,21 +380,10 @@ void P4Agent::poll_activity() {
     apply(book_.expire(Clock::now()));
 }
 
-void P4Agent::clear_stats(uint32_t row) {
-    driver_.write_registers("stats", row * stats_columns, sizeof(inagg_stats) / sizeof(uint64_t), 0);
-    counted_[row] = {};
-}
-
 std::vector<inagg_stats> P4Agent::all_stats() const {
-    const std::vector<uint64_t> registers = driver_.read_registers("stats");
-    if (registers.size() != stats_rows * stats_columns)
-        throw Error("the switch has {} counters, not {}: it runs another version of the P4 program", registers.size(),
-                    stats_rows * stats_columns);
-    std::vector<inagg_stats> rows(stats_rows);
-    for (size_t row = 0; row < stats_rows; row++) {
-        std::memcpy(&rows[row], &registers[row * stats_columns], sizeof rows[row]);
+    std::vector<inagg_stats> rows = driver_.stats();
+    for (size_t row = 0; row < rows.size(); row++)
         add_counts(rows[row], counted_[row]);
-    }
     return rows;
 }
 

@@ -25,21 +25,6 @@
 
 namespace inaggd::p4 {
 
-// What the programs in p4/v1model can do; there is one for each of these algorithms.
-constexpr Limits limits_of(uint8_t algorithm) {
-    return {.algorithm = algorithm,
-            .elements = 64,
-            .adds_halves = false,
-            .adds_floats = false,
-            .checks_payloads = false,
-            .excludes = false};
-}
-// Places of blocks that all jobs share, a power of two: canary's descriptors, trio's buckets. The clock looks at each, and
-// each look is a packet, of which BMv2 takes a few thousand a second beside its other work.
-constexpr uint32_t shared_slots_of(uint8_t algorithm) {
-    return algorithm == INAGG_CANARY ? 64 : algorithm == INAGG_TRIO ? 16 : 512;
-}
-
 // How the switch is reached, and its ports.
 struct Surroundings {
     Settings settings;
@@ -91,8 +76,6 @@ private:
     void apply_remove(const Outcome::Change &change);
     void apply_renew(const Outcome::Change &change);
     void write_job(uint16_t number);
-    void clear_slots(const inagg_job &record);
-    void write_floors(const inagg_job &record);
     uint8_t algorithm() const { return *book_.policy().limits.algorithm; }
     inagg_policy policy_of(const JobState &job) const;
     void write_stations();
@@ -104,7 +87,6 @@ private:
     std::string port_name(uint32_t port) const;
     uint32_t port_number(const std::string &name) const;
 
-    void clear_stats(uint32_t row);
     std::vector<inagg_stats> all_stats() const;
     nlohmann::ordered_json read_status() const;
     nlohmann::ordered_json read_job(uint16_t number) const;

@@ -2,38 +2,23 @@
 #include "p4/bmv2.hpp"
 
 #include "error.hpp"
+#include "links.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
-
-#include <csignal>
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-
-extern char **environ;
+#include <cstring>
+#include <optional>
 
 namespace inaggd::p4 {
 namespace {
 
-constexpr const char *prompt = "RuntimeCmd: ";
-constexpr int answer_ms = 5000;
-constexpr uint16_t flood_group = 0xffff;
 constexpr uint32_t commands_at_once = 256; // what it says to them fits a pipe
 
-// Both ends, closed in children.
-std::array<Fd, 2> make_pipe() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC))
-        throw Error("pipe: {}", system_text(errno));
-    return {Fd(ends[0]), Fd(ends[1])};
-}
+// As in p4/v1model/state.p4: struct inagg_stats is the beginning of a row.
+constexpr size_t stats_rows = INAGG_STATS_NO_JOB + 1, stats_columns = 128;
+static_assert(sizeof(inagg_stats) <= stats_columns * sizeof(uint64_t));
 
 // The number behind the last `mark` of the text.
 std::optional<uint64_t> number_behind(const std::string &text, const std::string &mark) {
@@ -47,67 +32,23 @@ std::optional<uint64_t> number_behind(const std::string &text, const std::string
     }
 }
 
+std::string values_of(const Entry &entry) {
+    std::vector<std::string> values;
+    for (const Parameter &parameter : entry.parameters)
+        values.push_back(parameter.value);
+    return fmt::format("{}", fmt::join(values, " "));
+}
+
 } // namespace
 
-Bmv2::Bmv2(uint16_t thrift_port) : thrift_port_(thrift_port) {
-    signal(SIGPIPE, SIG_IGN); // its end is an error
-    auto [in_reader, in_writer] = make_pipe();
-    auto [out_reader, out_writer] = make_pipe();
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in_reader.get(), STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out_writer.get(), STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out_writer.get(), STDERR_FILENO);
-    std::string program = "simple_switch_CLI", option = "--thrift-port", port = std::to_string(thrift_port);
-    char *argv[] = {program.data(), option.data(), port.data(), nullptr};
-    const int error = posix_spawnp(&child_, program.c_str(), &actions, nullptr, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error)
-        throw Error("{}: {}; it comes with BMv2, whose bin directory must be on the PATH", program, system_text(error));
-    to_ = std::move(in_writer);
-    from_ = std::move(out_reader);
-    out_writer.reset();
-    answer();
-}
-
-// Nothing is under way, or the switch does not answer: then it would wait for that.
-Bmv2::~Bmv2() {
-    to_.reset();
-    from_.reset();
-    if (child_ > 0) {
-        kill(child_, SIGKILL);
-        waitpid(child_, nullptr, 0);
-    }
-}
-
-void Bmv2::say(const std::string &lines) {
-    if (write(to_.get(), lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()))
-        throw Error("BMv2's simple_switch_CLI has ended: {}", system_text(errno));
-}
-
-// What it says until it prompts again. It ends when it finds no switch, and when the switch does.
-std::string Bmv2::answer() {
-    if (silent_) // what it says now answers something else
-        throw Error("BMv2's simple_switch at Thrift port {} has not answered in time: start inaggd again", thrift_port_);
-    size_t end;
-    while ((end = heard_.find(prompt)) == std::string::npos) {
-        char buffer[65536];
-        pollfd readable{.fd = from_.get(), .events = POLLIN, .revents = 0};
-        silent_ = poll(&readable, 1, answer_ms) == 0;
-        if (silent_)
-            throw Error("BMv2's simple_switch at Thrift port {} has not answered for {} s", thrift_port_, answer_ms / 1000);
-        const ssize_t bytes = read(from_.get(), buffer, sizeof buffer);
-        if (bytes < 0 && errno == EINTR)
-            continue;
-        if (bytes <= 0) {
-            spdlog::debug("simple_switch_CLI has ended: {}", heard_);
-            throw Error("BMv2's simple_switch does not answer at Thrift port {}: start it, and then inaggd", thrift_port_);
-        }
-        heard_.append(buffer, static_cast<size_t>(bytes));
-    }
-    const std::string said = heard_.substr(0, end);
-    heard_.erase(0, end + std::string_view(prompt).size());
-    return said;
+Bmv2::Bmv2(uint16_t thrift_port)
+    : thrift_port_(thrift_port),
+      cli_({.command = {"simple_switch_CLI", "--thrift-port", std::to_string(thrift_port)},
+            .end = "RuntimeCmd: ",
+            .name = fmt::format("BMv2's simple_switch at Thrift port {}", thrift_port),
+            .comes_with = "BMv2, whose bin directory must be on the PATH",
+            .answer_ms = 5000}) {
+    cli_.answer(); // it ends when it finds no switch, and when the switch does
 }
 
 void Bmv2::need_success(const std::string &command, const std::string &said) {
@@ -117,80 +58,41 @@ void Bmv2::need_success(const std::string &command, const std::string &said) {
 }
 
 std::string Bmv2::run(const std::string &command) {
-    say(command + "\n");
-    std::string said = answer();
+    cli_.say(command + "\n");
+    std::string said = cli_.answer();
     need_success(command, said);
     return said;
 }
 
-uint64_t Bmv2::handle_of(const std::string &command, const std::string &said) const {
+// Of what the command makes.
+uint64_t Bmv2::handle_of(const std::string &command) {
+    const std::string said = run(command);
     if (const auto handle = number_behind(said, "with handle "))
         return *handle;
     throw Error("simple_switch: {}: {}", command, said);
 }
 
-void Bmv2::put(const Entry &entry) {
-    std::vector<std::string> values;
-    for (const Parameter &parameter : entry.parameters)
-        values.push_back(parameter.value);
-    const std::string parameters = fmt::format("{}", fmt::join(values, " "));
-    if (entry.key.empty()) {
-        run(fmt::format("table_set_default {} {} {}", entry.table, entry.action, parameters));
-        return;
-    }
-    const auto found = installed_.find({entry.table, entry.key});
-    if (found == installed_.end()) {
-        const std::string command = fmt::format("table_add {} {} {} => {}", entry.table, entry.action,
-                                                fmt::join(entry.key, " "), parameters);
-        const uint64_t handle = handle_of(command, run(command));
-        installed_[{entry.table, entry.key}] = {.entry = entry, .handle = handle};
-    } else if (found->second.entry != entry) {
-        run(fmt::format("table_modify {} {} {} {}", entry.table, entry.action, found->second.handle, parameters));
-        found->second.entry = entry;
-    }
+void Bmv2::write_default(const Entry &entry) {
+    run(fmt::format("table_set_default {} {} {}", entry.table, entry.action, values_of(entry)));
 }
 
-void Bmv2::remove(const Entry &entry) {
-    const auto found = installed_.find({entry.table, entry.key});
-    if (found == installed_.end())
-        return;
-    run(fmt::format("table_delete {} {}", entry.table, found->second.handle));
-    installed_.erase(found);
+void Bmv2::add(const Entry &entry) {
+    handles_[{entry.table, entry.key}] = handle_of(fmt::format(
+        "table_add {} {} {} => {}", entry.table, entry.action, fmt::join(entry.key, " "), values_of(entry)));
 }
 
-void Bmv2::put_job(uint16_t number, const JobEntries &wanted) {
-    JobEntries &now = jobs_[number];
-    for (const Entry &old : now.entries)
-        if (std::none_of(wanted.entries.begin(), wanted.entries.end(), [&](const Entry &entry) {
-                return entry.table == old.table && entry.key == old.key;
-            }))
-            remove(old);
-    if (now.group != wanted.group)
-        remove_group(now.group);
-    now = wanted; // also if not all of it can be written: what has been is to be removed with the job
-    put_group(wanted.group, wanted.copies);
-    for (const Entry &entry : wanted.entries)
-        put(entry);
+void Bmv2::modify(const Entry &entry) {
+    run(fmt::format("table_modify {} {} {} {}", entry.table, entry.action,
+                    handles_.at({entry.table, entry.key}), values_of(entry)));
 }
 
-void Bmv2::remove_job(uint16_t number) {
-    const auto job = jobs_.find(number);
-    if (job == jobs_.end())
-        return;
-    std::for_each(job->second.entries.rbegin(), job->second.entries.rend(), [this](const Entry &entry) { remove(entry); });
-    remove_group(job->second.group);
-    jobs_.erase(job);
+void Bmv2::erase(const Entry &entry) {
+    const auto handle = handles_.find({entry.table, entry.key});
+    run(fmt::format("table_delete {} {}", entry.table, handle->second));
+    handles_.erase(handle);
 }
 
-void Bmv2::put_flood(const std::vector<uint16_t> &ports) {
-    std::vector<Copy> copies;
-    for (uint16_t port : ports)
-        copies.push_back({.rank = 0, .port = port});
-    put_group(flood_group, copies);
-}
-
-// Whoever stays misses nothing.
-void Bmv2::put_group(uint16_t group, const std::vector<Copy> &copies) {
+void Bmv2::write_group(uint16_t group, const std::vector<Copy> &copies) {
     const auto [found, is_new] = nodes_.try_emplace(group);
     std::map<Copy, uint64_t> &nodes = found->second;
     if (is_new)
@@ -204,8 +106,7 @@ void Bmv2::put_group(uint16_t group, const std::vector<Copy> &copies) {
     for (const Copy &copy : copies) {
         if (nodes.contains(copy))
             continue;
-        const std::string command = fmt::format("mc_node_create {} {}", copy.rank, copy.port);
-        const uint64_t node = handle_of(command, run(command));
+        const uint64_t node = handle_of(fmt::format("mc_node_create {} {}", copy.rank, copy.port));
         nodes[copy] = node;
         run(fmt::format("mc_node_associate {} {}", group, node));
     }
@@ -216,22 +117,36 @@ void Bmv2::remove_node(uint16_t group, uint64_t node) {
     run(fmt::format("mc_node_destroy {}", node));
 }
 
-void Bmv2::remove_group(uint16_t group) {
-    const auto found = nodes_.find(group);
-    if (found == nodes_.end())
-        return;
-    for (const auto &[copy, node] : found->second)
+void Bmv2::erase_group(uint16_t group) {
+    for (const auto &[copy, node] : nodes_.at(group))
         remove_node(group, node);
     run(fmt::format("mc_mgrp_destroy {}", group));
-    nodes_.erase(found);
+    nodes_.erase(group);
+}
+
+Program Bmv2::program() {
+    const uint8_t its = algorithm();
+    return {.name = fmt::format("BMv2 at Thrift port {}", thrift_port_),
+            .slots = slot_count(),
+            .shared_slots = bmv2_shared_slots(its),
+            .limits = bmv2_limits(its)};
+}
+
+// Its ports are interfaces.
+std::map<uint16_t, bool> Bmv2::links(const std::map<std::string, uint16_t> &ports) {
+    std::map<uint16_t, bool> links;
+    for (const auto &[name, port] : ports)
+        links[port] = has_link(name);
+    return links;
 }
 
 // Two registers each.
-size_t Bmv2::slot_count() {
+uint32_t Bmv2::slot_count() {
     try {
-        return read_registers("slot_flags").size() / 2;
+        return static_cast<uint32_t>(read_registers("slot_flags").size() / 2);
     } catch (const Error &error) {
-        throw Error("Thrift port {}: {}; is the program there one of p4/v1model?", thrift_port_, error.what());
+        throw Error("Thrift port {}: {}; is the program there one of p4/v1model?", thrift_port_,
+                    error.what());
     }
 }
 
@@ -242,18 +157,52 @@ uint8_t Bmv2::algorithm() {
                                                       {"descriptor_children", INAGG_CANARY},
                                                       {"marked_packets", INAGG_PANAMA}};
     for (const auto &[name, algorithm] : marks) {
-        say(fmt::format("register_read {} 0\n", name));
-        if (answer().find(std::string(name) + "[") != std::string::npos)
+        cli_.say(fmt::format("register_read {} 0\n", name));
+        if (cli_.answer().find(std::string(name) + "[") != std::string::npos)
             return algorithm;
     }
     return INAGG_SWITCHML;
 }
 
-void Bmv2::reset() {
+void Bmv2::erase_all() {
     run("reset_state");
-    installed_.clear();
-    jobs_.clear();
+    handles_.clear();
     nodes_.clear();
+}
+
+// Places that jobs share need not be cleared: what is there of another generation gives way.
+void Bmv2::clear_slots(const inagg_job &record) {
+    if (has_records(record))
+        write_floors(record);
+    else if (!shares_slots(record))
+        write_registers("slot_flags", 2 * record.first_slot, 2 * pool_slots(record), 0);
+}
+
+// The first blocks of the generation are the next.
+void Bmv2::write_floors(const inagg_job &record) {
+    const std::vector<inagg_floor> floors = first_floors(record);
+    const auto count = static_cast<uint32_t>(floors.size());
+    for (uint32_t i = 0; i < count; i++)
+        write_registers("floor_block", record.first_slot + i, 1, floors[i].block);
+    write_registers("floor_generation", record.first_slot, count, record.generation);
+    write_registers("floor_epoch", record.first_slot, count, 0);
+    write_registers("floor_known", record.first_slot, count, 1);
+    write_registers("open_records", record.index, 1, 0);
+}
+
+std::vector<inagg_stats> Bmv2::stats() {
+    const std::vector<uint64_t> registers = read_registers("stats");
+    if (registers.size() != stats_rows * stats_columns)
+        throw Error("the switch has {} counters, not {}: it runs another version of the P4 program",
+                    registers.size(), stats_rows * stats_columns);
+    std::vector<inagg_stats> rows(stats_rows);
+    for (size_t row = 0; row < stats_rows; row++)
+        std::memcpy(&rows[row], &registers[row * stats_columns], sizeof rows[row]);
+    return rows;
+}
+
+void Bmv2::clear_stats(uint32_t row) {
+    write_registers("stats", row * stats_columns, sizeof(inagg_stats) / sizeof(uint64_t), 0);
 }
 
 void Bmv2::write_registers(const std::string &name, uint32_t first, uint32_t count, uint64_t value) {
@@ -262,9 +211,9 @@ void Bmv2::write_registers(const std::string &name, uint32_t first, uint32_t cou
         std::string lines;
         for (uint32_t i = done; i < last; i++)
             lines += fmt::format("register_write {} {} {}\n", name, first + i, value);
-        say(lines);
+        cli_.say(lines);
         for (uint32_t i = done; i < last; i++)
-            need_success("register_write " + name, answer());
+            need_success("register_write " + name, cli_.answer());
     }
 }
 

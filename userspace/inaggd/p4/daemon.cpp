@@ -5,6 +5,7 @@
 #include "links.hpp"
 #include "neighbours.hpp"
 #include "p4/agent.hpp"
+#include "p4/bfrt.hpp"
 #include "p4/bmv2.hpp"
 #include "p4/cpu_port.hpp"
 #include "service.hpp"
@@ -15,12 +16,14 @@
 #include <spdlog/spdlog.h>
 
 #include <charconv>
+#include <memory>
 #include <optional>
 
 namespace inaggd::p4 {
 namespace {
 
-constexpr uint16_t last_port = 510; // 511 is where BMv2 drops frames
+constexpr uint16_t last_port = 510;         // 511 is where BMv2 drops frames, and none of Tofino's
+constexpr uint16_t ports_of_pipeline = 128; // Tofino: numbers, used or not
 constexpr auto activity_interval = std::chrono::seconds(2);
 
 struct NamedPort {
@@ -35,12 +38,22 @@ NamedPort parse_port(const char *option, const std::string &text) {
     const char *end = text.data() + text.size();
     if (equals != std::string::npos) {
         const auto [rest, error] = std::from_chars(text.data() + equals + 1, end, port.number);
-        if (error == std::errc() && rest == end && port.number >= 1 && port.number <= last_port && !port.name.empty())
+        if (error == std::errc() && rest == end && port.number >= 1 && port.number <= last_port &&
+            !port.name.empty())
             return port;
     }
-    throw Error("{} {}: write it as INTERFACE=NUMBER, with the number from 1 to {} that simple_switch knows the port by "
-                "(its option -i NUMBER@INTERFACE)",
-                option, text, last_port);
+    throw Error(
+        "{} {}: write it as INTERFACE=NUMBER, with the number from 1 to {} that the switch knows the port by "
+        "(simple_switch's option -i NUMBER@INTERFACE; D_P in the ports of bf_switchd's pm)",
+        option, text, last_port);
+}
+
+// As many as the program has, or fewer if asked for.
+uint32_t slots_of(const Program &program, const Options &o) {
+    if (o.slots > program.slots)
+        throw Error("--slots {}: the P4 program has {}; compile it with more (docs/P4.md, docs/P4-tofino.md)",
+                    o.slots, program.slots);
+    return o.slots ? o.slots : program.slots;
 }
 
 // What the options come to. Everything that can be wrong with them shows here, before anything changes.
@@ -56,7 +69,8 @@ struct Plan {
         settings.address6 = own_address(o, 6, {cpu.name});
         settings.boot = random_boot();
         if (!settings.address4.family && !settings.address6.family)
-            throw Error("no address on {}: give the switch one (ip addr add ADDRESS/LEN dev {}), or name it with --address4 or "
+            throw Error("no address on {}: give the switch one (ip addr add ADDRESS/LEN dev {}), or name it "
+                        "with --address4 or "
                         "--address6",
                         cpu.name, cpu.name);
         for (const std::string &job : o.jobs)
@@ -81,18 +95,33 @@ struct Plan {
             if (!is_free)
                 throw Error("--port {}: {} is port {} already", text, other->second, port.number);
             if (!around.ports.emplace(port.name, port.number).second)
-                throw Error("--port {}: {} has a number already, {}", text, port.name, around.ports.at(port.name));
+                throw Error("--port {}: {} has a number already, {}", text, port.name,
+                            around.ports.at(port.name));
             interfaces.push_back(port.name);
         }
+        if (!o.tofino.empty())
+            need_one_pipeline();
     }
 
-    Policy policy(const Options &o, uint32_t slots, uint8_t algorithm) const {
+    // Each has slots of its own.
+    void need_one_pipeline() const {
+        const auto &[first, number] = *around.ports.begin();
+        for (const auto &[name, other] : around.ports)
+            if (other / ports_of_pipeline != number / ports_of_pipeline)
+                throw Error("--port {}={}: of pipeline {}, and {}={} is of {}; serve ports of one, since "
+                            "each adds what comes by its own",
+                            name, other, other / ports_of_pipeline, first, number,
+                            number / ports_of_pipeline);
+    }
+
+    Policy policy(const Options &o, const Program &program) const {
+        const uint32_t slots = slots_of(program, o);
         return {.slots = slots,
                 .floors = slots,
                 .job_slots = o.job_slots,
                 .job_control = o.control_slots,
                 .auto_jobs = !o.no_auto_jobs,
-                .mtu = smallest_mtu(interfaces),
+                .mtu = o.bmv2 ? smallest_mtu(interfaces) : Policy{}.mtu,
                 .idle = std::chrono::seconds(o.idle_seconds),
                 .join = std::chrono::seconds(o.join_seconds),
                 .port_forming = o.port_forming,
@@ -100,39 +129,42 @@ struct Plan {
                 .shares = o.shares,
                 .parents = parents,
                 .children = children,
-                .limits = limits_of(algorithm)};
+                .limits = program.limits};
     }
 
     NamedPort cpu;
     Surroundings around{};
-    std::vector<std::string> interfaces{}; // without the CPU port's
+    std::vector<std::string> interfaces{}; // without the CPU port's; with Tofino only names
     std::vector<JobSpec> jobs{};
     Keys keys{};
     std::vector<Neighbour> parents{};
     std::set<Neighbour> children{};
 };
 
-// As many as the program has, or fewer if asked for.
-uint32_t slots_of(Bmv2 &bmv2, const Options &o) {
-    const auto most = static_cast<uint32_t>(bmv2.slot_count());
-    if (o.slots > most)
-        throw Error("--slots {}: the P4 program has {}; compile it with more (SLOTS in p4/v1model/elements.p4)", o.slots, most);
-    return o.slots ? o.slots : most;
+std::unique_ptr<Tables> connect(const Options &o) {
+    if (o.bmv2)
+        return std::make_unique<Bmv2>(*o.bmv2);
+    return std::make_unique<BfRuntime>(o.tofino);
 }
 
-// Who is above a switch with this program?
+// Who is above and below a switch with this program?
 void need_possible(const Policy &policy) {
     const uint8_t algorithm = *policy.limits.algorithm;
     if (policy.has_parent() && (algorithm == INAGG_TRIO || algorithm == INAGG_CANARY))
-        throw Error("--parent: {} in a P4 switch has nobody above it; leave the option out", algorithm_name(algorithm));
+        throw Error("--parent: {} in a P4 switch has nobody above it; leave the option out",
+                    algorithm_name(algorithm));
     if (!policy.has_parent() && algorithm == INAGG_ATP)
-        throw Error("atp in a P4 switch needs a server behind it: start inagg-ps there, and name it with --parent PORT/ADDRESS");
+        throw Error("atp in a P4 switch needs a server behind it: start inagg-ps there, and name it with "
+                    "--parent PORT/ADDRESS");
+    if (!policy.limits.trees && (policy.has_parent() || !policy.children.empty()))
+        throw Error("{}: {} here is a switch of its own; leave the option out",
+                    policy.has_parent() ? "--parent" : "--child", algorithm_name(algorithm));
 }
 
 // What jobs share. Throws Error.
-void divide(Settings &settings, uint8_t algorithm, uint32_t shares) {
-    settings.shared_slots = shared_slots_of(algorithm);
-    if (algorithm != INAGG_TRIO) // whose jobs have so many blocks each
+void divide(Settings &settings, const Program &program, uint32_t shares) {
+    settings.shared_slots = program.shared_slots;
+    if (program.limits.algorithm != INAGG_TRIO) // whose jobs have so many blocks each
         settings.share = share_of(settings.shared_slots, "places in the P4 program", shares);
 }
 
@@ -140,29 +172,32 @@ class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
         : o_(options), plan_(o_), service_(o_, std::move(arguments)), cpu_(plan_.cpu.name) {
-        bmv2_.emplace(*o_.bmv2);
-        const uint8_t algorithm = bmv2_->algorithm();
-        const Policy policy = plan_.policy(o_, slots_of(*bmv2_, o_), algorithm);
+        tables_ = connect(o_);
+        const Program program = tables_->program();
+        const Policy policy = plan_.policy(o_, program);
         need_possible(policy);
-        divide(plan_.around.settings, algorithm, o_.shares);
+        divide(plan_.around.settings, program, o_.shares);
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
-        agent_.emplace(*bmv2_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); },
-                       plan_.keys);
+        agent_.emplace(
+            *tables_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); },
+            plan_.keys);
         const Settings &settings = plan_.around.settings;
-        inagg::set_log_field({"switch", (settings.address4.family ? settings.address4 : settings.address6).text()});
+        inagg::set_log_field(
+            {"switch", (settings.address4.family ? settings.address4 : settings.address6).text()});
         agent_->start(plan_.jobs);
         service_.listen({.add_job = [this](const JobSpec &spec) { agent_->add_job(spec); },
                          .remove_job = [this](uint16_t number) { agent_->remove_job(number); },
-                         .read = [this](const std::string &what, const nlohmann::json &job) {
-                             return agent_->read(what, job.is_null() ? std::nullopt : std::optional<uint16_t>(job));
-                         },
+                         .read =
+                             [this](const std::string &what, const nlohmann::json &job) {
+                                 return agent_->read(what, job.is_null() ? std::nullopt
+                                                                         : std::optional<uint16_t>(job));
+                             },
                          .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); },
                          .refusals = [this] { return agent_->refusals().rows(Clock::now()); }});
         look_at_links();
-        spdlog::info("BMv2 at Thrift port {}: {}, switch {} {} port {}, boot id {:#06x}, {} ports", *o_.bmv2,
-                     algorithm_name(algorithm),
-                     settings.address4.text(), settings.address6.text(), INAGG_PORT, settings.boot,
-                     plan_.around.ports.size());
+        spdlog::info("{}: {}, switch {} {} port {}, boot id {:#06x}, {} ports", program.name,
+                     algorithm_name(*program.limits.algorithm), settings.address4.text(),
+                     settings.address6.text(), INAGG_PORT, settings.boot, plan_.around.ports.size());
         service_.announce();
     }
 
@@ -172,7 +207,8 @@ public:
             std::vector<pollfd> fds = {{.fd = cpu_.fd(), .events = POLLIN, .revents = 0},
                                        {.fd = links_.fd(), .events = POLLIN, .revents = 0}};
             service_.add_to(fds);
-            std::chrono::milliseconds wait = std::min<std::chrono::milliseconds>(activity_interval, agent_->tend_interval());
+            std::chrono::milliseconds wait =
+                std::min<std::chrono::milliseconds>(activity_interval, agent_->tend_interval());
             if (const auto clock = agent_->clock_interval()) {
                 wait = std::min(wait, *clock);
                 if (Clock::now() >= ticked + *clock) {
@@ -198,7 +234,7 @@ public:
         if (!o_.keep)
             agent_->end_jobs();
         if (service_.reloads()) {
-            bmv2_.reset(); // its process would outlive this program
+            tables_.reset(); // its process would outlive this program
             service_.execute_again();
         }
     }
@@ -207,7 +243,7 @@ private:
     void read_links() {
         links_.read([this](bool gone, uint32_t, const std::string &name) {
             const auto port = plan_.around.ports.find(name);
-            if (!gone || port == plan_.around.ports.end())
+            if (!gone || !o_.bmv2 || port == plan_.around.ports.end())
                 return;
             const inagg::LogFields about{{"port", name}};
             spdlog::warn("port {}: the interface has gone; its ranks are forgotten", name);
@@ -218,8 +254,8 @@ private:
 
     // As they are, whatever has been told of them: messages of the kernel's may be lost.
     void look_at_links() {
-        for (const auto &[name, number] : plan_.around.ports)
-            agent_->link(number, has_link(name));
+        for (const auto &[number, up] : tables_->links(plan_.around.ports))
+            agent_->link(number, up);
     }
 
     Options o_;
@@ -227,22 +263,25 @@ private:
     Service service_;
     CpuPort cpu_;
     LinkWatch links_;
-    std::optional<Bmv2> bmv2_; // started with the signals blocked that end this process: it ends later
+    std::unique_ptr<Tables>
+        tables_; // its process is started with the signals blocked that end this process: it ends later
     std::optional<P4Agent> agent_;
 };
 
 } // namespace
 
-void run(const Options &options, std::vector<std::string> arguments) { Daemon(options, std::move(arguments)).run(); }
+void run(const Options &options, std::vector<std::string> arguments) {
+    Daemon(options, std::move(arguments)).run();
+}
 
 void check_start(const Options &options) {
     Plan plan(options);
     need_own_addresses(options);
     need_run_dir(options);
-    Bmv2 bmv2(*options.bmv2);
-    const Policy policy = plan.policy(options, slots_of(bmv2, options), bmv2.algorithm());
+    const Program program = connect(options)->program();
+    const Policy policy = plan.policy(options, program);
     need_possible(policy);
-    divide(plan.around.settings, bmv2.algorithm(), options.shares);
+    divide(plan.around.settings, program, options.shares);
     P4Agent::try_jobs(policy, plan.around, plan.jobs);
 }
 

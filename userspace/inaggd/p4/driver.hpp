@@ -5,7 +5,6 @@
 #include "p4/entries.hpp"
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace inaggd::p4 {
@@ -25,8 +24,11 @@ public:
     virtual void remove_job(uint16_t number) = 0;
     // What leaves by all ports but the one that it came by.
     virtual void put_flood(const std::vector<uint16_t> &ports) = 0;
-    virtual void write_registers(const std::string &name, uint32_t first, uint32_t count, uint64_t value) = 0;
-    virtual std::vector<uint64_t> read_registers(const std::string &name) = 0;
+    // The job, which is in no table now, begins a generation: its packets are to find slots without blocks.
+    virtual void clear_slots(const inagg_job &record) = 0;
+    // Rows of jobs, and last that of packets of none. What the program does not count is zero.
+    virtual std::vector<inagg_stats> stats() = 0;
+    virtual void clear_stats(uint32_t row) = 0;
 };
 
 } // namespace inaggd::p4

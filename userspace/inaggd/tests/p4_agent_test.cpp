@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "error.hpp"
 #include "p4/agent.hpp"
+#include "p4/bmv2.hpp"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ struct FakeSwitch : Driver {
     std::map<std::vector<std::string>, Entry> stations;
     std::vector<uint16_t> flood;
     std::vector<std::string> done;
-    std::vector<uint64_t> stats = std::vector<uint64_t>(65 * 128);
+    std::vector<inagg_stats> counted = std::vector<inagg_stats>(INAGG_STATS_NO_JOB + 1);
 
     void reset() override { done.push_back("reset"); }
     void put(const Entry &entry) override {
@@ -41,10 +42,9 @@ struct FakeSwitch : Driver {
         jobs.erase(number);
     }
     void put_flood(const std::vector<uint16_t> &ports) override { flood = ports; }
-    void write_registers(const std::string &name, uint32_t first, uint32_t count, uint64_t) override {
-        done.push_back("clear " + name + " " + std::to_string(first) + "+" + std::to_string(count));
-    }
-    std::vector<uint64_t> read_registers(const std::string &) override { return stats; }
+    void clear_slots(const inagg_job &record) override { done.push_back("clear slots of job " + std::to_string(record.index)); }
+    std::vector<inagg_stats> stats() override { return counted; }
+    void clear_stats(uint32_t row) override { done.push_back("clear stats " + std::to_string(row)); }
 };
 
 const Address own = *Address::parse("10.77.0.1");
@@ -112,7 +112,7 @@ struct Answer {
 
 class P4AgentTest : public ::testing::Test {
 protected:
-    Policy policy{.slots = 512, .job_slots = 16, .limits = limits_of(INAGG_SWITCHML)};
+    Policy policy{.slots = 512, .job_slots = 16, .limits = bmv2_limits(INAGG_SWITCHML)};
     Surroundings around{.settings = {.cpu_port = 255, .address4 = own, .address6 = {}, .boot = 0xb007, .mac = own_mac},
                         .ports = {{"p0", 1}, {"p1", 2}, {"p2", 3}}};
     FakeSwitch plane;
@@ -263,7 +263,7 @@ TEST_F(P4AgentTest, NewRunFindsEmptySlots) {
     const auto got = hear({.rank = 0, .nonce = 5});
     EXPECT_EQ(record().generation, static_cast<uint16_t>(generation + 1));
     EXPECT_EQ(std::vector(plane.done.begin(), plane.done.begin() + 3),
-              (std::vector<std::string>{"remove job", "clear slot_flags 0+48", "put job"}));
+              (std::vector<std::string>{"remove job", "clear slots of job 0", "put job"}));
     ASSERT_EQ(got.size(), 3u); // both ranks of the former run, and the new one
     EXPECT_EQ(got[1].type(), INAGG_REFUSED);
     EXPECT_EQ(got[1].reason(), INAGG_R_REPLACED);
@@ -305,6 +305,15 @@ TEST_F(P4AgentTest, ConfiguredJobs) {
     EXPECT_THROW(agent->read("job", 7), Error);
 }
 
+TEST_F(P4AgentTest, JobsAreNoLargerThanTheSwitchHasRanks) {
+    policy.limits.ranks = 2;
+    start();
+    expect_refused(hear({.rank = 0, .size = 3}), INAGG_R_POLICY);
+    EXPECT_THROW(agent->add_job(parse_job_spec("7:size=3")), Error);
+    hear({.rank = 0, .size = 2});
+    EXPECT_EQ(plane.jobs.size(), 1u);
+}
+
 TEST_F(P4AgentTest, PortGoesWithItsRanks) {
     hear({.rank = 0});
     hear({.rank = 1});
@@ -317,15 +326,15 @@ TEST_F(P4AgentTest, JobsWhoseRanksDoNotComeEnd) {
     policy.join = 0s;
     start();
     hear({.rank = 0});
-    plane.stats[record().index * 128] = 5;
+    plane.counted[record().index].packets = 5;
     agent->poll_activity();
     EXPECT_TRUE(plane.jobs.empty()) << "no further rank has joined";
 }
 
 TEST_F(P4AgentTest, CountersAreTheSwitchs) {
     hear({.rank = 0});
-    plane.stats[record().index * 128 + 1] = 12;
-    plane.stats[64 * 128 + 17 + INAGG_R_JOB] = 3;
+    plane.counted[record().index].additions = 12;
+    plane.counted[INAGG_STATS_NO_JOB].drops[INAGG_R_JOB] = 3;
     EXPECT_EQ(agent->read("stats", 7)[0]["additions"], 12);
     EXPECT_EQ(drops(INAGG_R_JOB), 3u);
     EXPECT_EQ(agent->read("status", {})["slots_used"], 24);
@@ -346,7 +355,7 @@ protected:
     const Endpoint server{.mac = {2, 0, 0, 0, 0, 0xaa}, .address = *Address::parse("10.77.0.2")};
 
     void SetUp() override {
-        policy.limits = limits_of(INAGG_ATP);
+        policy.limits = bmv2_limits(INAGG_ATP);
         policy.parents = {{.port = 3, .address = server.address}};
         around.settings.has_parent = true;
         start();
@@ -422,9 +431,9 @@ TEST_F(P4AgentBelow, WhoIsNotTheParentIsNotBelieved) {
 
 // Trio's floors, and the clock.
 TEST_F(P4AgentTest, TheClockRunsWhileThereAreJobs) {
-    policy.limits = limits_of(INAGG_TRIO);
+    policy.limits = bmv2_limits(INAGG_TRIO);
     policy.floors = 512;
-    around.settings.shared_slots = shared_slots_of(INAGG_TRIO);
+    around.settings.shared_slots = bmv2_shared_slots(INAGG_TRIO);
     start();
     EXPECT_FALSE(agent->clock_interval());
     hear({.rank = 0, .algorithm = INAGG_TRIO});
@@ -432,11 +441,10 @@ TEST_F(P4AgentTest, TheClockRunsWhileThereAreJobs) {
     std::vector<std::vector<uint8_t>> ticks;
     P4Agent another(plane, policy, around, [&](std::span<const uint8_t> frame) { ticks.emplace_back(frame.begin(), frame.end()); });
     another.clock();
-    ASSERT_EQ(ticks.size(), 4u * shared_slots_of(INAGG_TRIO));
+    ASSERT_EQ(ticks.size(), 4u * bmv2_shared_slots(INAGG_TRIO));
     EXPECT_EQ(ticks[5].size(), 60u);
     EXPECT_EQ(ticks[5].at(15), 5) << "the place";
     EXPECT_EQ(ticks[5].at(11), clock_sweeps | clock_decides);
-    EXPECT_NE(std::find(plane.done.begin(), plane.done.end(), "clear floor_known 0+24"), plane.done.end());
 }
 
 TEST_F(P4AgentTest, AJobWithAKeyIsJoinedWithIt) {

@@ -1,0 +1,148 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""inaggd drives a Tofino: the chip's model with a BF Runtime server (model_switch.py), ports that are veths, and ranks behind
+them that compare their sums.
+
+usage: agent.py ALGORITHM
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "agent"))
+from network import BUILD, ROOT, add_worker, die_with_parent, inside, run, skip  # noqa: E402
+
+RANKS = 3
+CPU = 10  # an ordinary one: the harness hears nothing of what leaves by 64
+SERVER = "127.0.0.1:50052"
+LOSS = "0.03"
+PATIENCE = 60
+
+
+def need_tools():
+    for program in ("p4c-barefoot", "bfas", "tofino_test_harness"):
+        if not shutil.which(program):
+            skip(f"{program} is not on the PATH (docs/P4-tofino.md says how to get it)")
+    try:
+        import bfrt_grpc.client  # noqa: F401
+    except ImportError as error:
+        skip(f"{error}: BF Runtime's Python client is not on PYTHONPATH (docs/P4-tofino.md says how to get it)")
+    if os.geteuid() != 0:
+        skip("network namespaces need root")
+
+
+def enter_namespaces(algorithm):
+    os.execvp("unshare", ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", sys.executable, "-B", sys.argv[0],
+                          algorithm, "inside"])
+
+
+def build_network():
+    """Ports p0, p1, ... lead to hosts; the switch's addresses are those of `cpu`, whose other end is its CPU port."""
+    run("mount", "-t", "proc", "proc", "/proc")
+    run("mount", "-t", "sysfs", "sysfs", "/sys")
+    run("mount", "-t", "tmpfs", "tmpfs", "/run")
+    run("ip", "-batch", "-", input="link set lo up\nlink add cpu address 02:00:0a:4d:00:01 type veth peer name cpu-port\n"
+        "link set cpu up\nlink set cpu-port up\naddr add 10.77.0.1/24 dev cpu\n")
+    run("ethtool", "-K", "cpu", "tx", "off", stdout=subprocess.DEVNULL)
+    run("ip", "link", "add", "br0", "type", "bridge")  # add_worker() wants one
+    holders = [add_worker(rank) for rank in range(RANKS)]
+    for port in [*(f"p{rank}" for rank in range(RANKS)), "cpu-port"]:
+        run("ip", "link", "set", port, "nomaster")
+        run("sysctl", "-qw", f"net.ipv4.conf.{port}.arp_ignore=8", f"net.ipv4.conf.{port}.rp_filter=1",
+            f"net.ipv6.conf.{port}.disable_ipv6=1")
+    for holder in holders:
+        run(*inside(holder), "ethtool", "-K", "eth0", "tx", "off", "gro", "off", stdout=subprocess.DEVNULL)
+    return holders
+
+
+def started(command, **more):
+    """A program that says that it is ready by a first line."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent, **more)
+    assert process.stdout.readline(), f"{command[0]} did not get ready"
+    return process
+
+
+def inaggctl(*arguments):
+    """The agent waits for the model, which takes seconds to start anew, and does not answer meanwhile."""
+    for _ in range(5):
+        done = subprocess.run([BUILD / "bin/inaggctl", *arguments], capture_output=True, text=True)
+        if "does not answer" not in done.stderr:
+            break
+    assert done.returncode == 0, f"inaggctl {arguments}: {done.stderr}"
+    return done.stdout
+
+
+def ctl(*arguments):
+    return json.loads(inaggctl("--json", *arguments))
+
+
+def allreduce(holders, algorithm, job, size, *options):
+    """inagg-perf on the first hosts; rank 0's rows."""
+    command = [BUILD / "bin/inagg-perf", "allreduce", *options, "-w", "0", "--check", "--json"]
+    workers = [subprocess.Popen([*inside(holder), *command], text=True, stdout=subprocess.PIPE, preexec_fn=die_with_parent, env=dict(
+        os.environ, INAGG_SWITCH="10.77.0.1", INAGG_JOB=str(job), INAGG_RANK=str(rank), INAGG_SIZE=str(size), INAGG_ALGORITHM=algorithm,
+        INAGG_TRANSPORT="udp", INAGG_TIMEOUT_MS="20000")) for rank, holder in enumerate(holders[:size])]
+    outputs = [worker.communicate(timeout=120)[0] for worker in workers]
+    assert not any(worker.returncode for worker in workers), outputs
+    rows = [row for row in map(json.loads, filter(lambda line: line.startswith("{"), outputs[0].splitlines())) if "wrong" in row]
+    assert rows and not any(row["wrong"] for row in rows), rows
+    return rows
+
+
+def test(holders, algorithm):
+    """A LEAVE may get lost, and a job stay: each has its number."""
+    resent = 0
+    for job, dtype in enumerate(("int32", "float32", "float16"), 1):
+        rows = allreduce(holders, algorithm, job, RANKS, "-b", "2K", "-e", "2K", "-n", "1", "-d", dtype)
+        resent += rows[0]["retransmissions"]
+    assert resent > 0, "nothing was lost"
+    inaggctl("job", "add", f"9:size=2,algorithm={algorithm}")
+    allreduce(holders, algorithm, 9, 2, "-b", "256", "-e", "256", "-n", "1", "-d", "int32")
+    shown = ctl("job", "show", "9")
+    assert shown["big_endian"] and shown["elements"] == 32, shown
+    assert ctl("stats", "--job", "9")[0]["packets"] > 0
+    inaggctl("job", "del", "9")
+    refused = subprocess.run([BUILD / "bin/inaggctl", "job", "add", f"9:size=33,algorithm={algorithm}"], capture_output=True, text=True)
+    assert refused.returncode and "no jobs of more than 32 ranks" in refused.stderr, refused
+
+
+def until(happens, what):
+    end = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def main():
+    algorithm = sys.argv[1]
+    if sys.argv[2:] != ["inside"]:
+        need_tools()
+        enter_namespaces(algorithm)
+    holders = build_network()
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = subprocess.run([ROOT / "tests/p4/tna", algorithm, ROOT, "--bf-rt-schema", f"{folder}/bf-rt.json"],
+                                  env={**os.environ, "KEEP": folder})
+        if compiled.returncode:
+            sys.exit(compiled.returncode)
+        ports = [f"{rank + 1}=p{rank}" for rank in range(RANKS)]
+        switch = started([sys.executable, "-B", HERE / "model_switch.py", f"{folder}/out/pipe", f"{folder}/bf-rt.json", SERVER, LOSS,
+                          f"{CPU}=cpu-port", *ports], cwd=folder)
+        agent = subprocess.Popen([BUILD / "bin/inaggd", "--tofino", SERVER, "--cpu-port", f"cpu={CPU}",
+                                  *(f"--port=p{rank}={rank + 1}" for rank in range(RANKS))], preexec_fn=die_with_parent)
+        until(lambda: subprocess.run([BUILD / "bin/inaggctl", "status"], capture_output=True).returncode == 0, "inaggd is ready")
+        test(holders, algorithm)
+        agent.terminate()
+        assert agent.wait(timeout=PATIENCE) == 0
+        assert switch.poll() is None
+    print("all passed")
+
+
+if __name__ == "__main__":
+    main()

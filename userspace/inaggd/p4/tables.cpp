@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "p4/tables.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace inaggd::p4 {
+namespace {
+
+constexpr uint16_t flood_group = 0xffff;
+
+} // namespace
+
+void Tables::reset() {
+    erase_all();
+    installed_.clear();
+    jobs_.clear();
+    groups_.clear();
+}
+
+void Tables::put(const Entry &entry) {
+    for (const Entry &of_program : own(entry))
+        put_own(of_program);
+}
+
+void Tables::remove(const Entry &entry) {
+    for (const Entry &of_program : own(entry))
+        remove_own(of_program);
+}
+
+void Tables::put_own(const Entry &entry) {
+    if (entry.key.empty()) {
+        write_default(entry);
+        return;
+    }
+    const auto found = installed_.find({entry.table, entry.key});
+    if (found == installed_.end()) {
+        add(entry);
+        installed_[{entry.table, entry.key}] = entry;
+    } else if (found->second != entry) {
+        modify(entry);
+        found->second = entry;
+    }
+}
+
+void Tables::remove_own(const Entry &entry) {
+    const auto found = installed_.find({entry.table, entry.key});
+    if (found == installed_.end())
+        return;
+    erase(found->second);
+    installed_.erase(found);
+}
+
+void Tables::put_job(uint16_t number, const JobEntries &wanted) {
+    JobEntries &now = jobs_[number];
+    std::vector<Entry> entries;
+    for (const Entry &entry : wanted.entries)
+        std::ranges::copy(own(entry), std::back_inserter(entries));
+    for (const Entry &old : now.entries)
+        if (std::ranges::none_of(entries, [&](const Entry &entry) {
+                return entry.table == old.table && entry.key == old.key;
+            }))
+            remove_own(old);
+    if (now.group != wanted.group)
+        remove_group(now.group);
+    // Also if not all of it can be written: what has been is to be removed with the job.
+    now = {.entries = std::move(entries), .group = wanted.group, .copies = wanted.copies};
+    put_group(now.group, now.copies);
+    for (const Entry &entry : now.entries)
+        put_own(entry);
+}
+
+void Tables::remove_job(uint16_t number) {
+    const auto job = jobs_.find(number);
+    if (job == jobs_.end())
+        return;
+    std::for_each(job->second.entries.rbegin(), job->second.entries.rend(),
+                  [this](const Entry &entry) { remove_own(entry); });
+    remove_group(job->second.group);
+    jobs_.erase(job);
+}
+
+void Tables::put_flood(const std::vector<uint16_t> &ports) {
+    std::vector<Copy> copies;
+    for (uint16_t port : ports)
+        copies.push_back({.rank = 0, .port = port});
+    put_group(flood_group, copies);
+}
+
+void Tables::put_group(uint16_t group, const std::vector<Copy> &copies) {
+    const auto [found, is_new] = groups_.try_emplace(group);
+    if (!is_new && found->second == copies)
+        return;
+    found->second = copies; // as with jobs
+    write_group(group, copies);
+}
+
+void Tables::remove_group(uint16_t group) {
+    if (groups_.erase(group))
+        erase_group(group);
+}
+
+} // namespace inaggd::p4
