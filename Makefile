@@ -82,9 +82,7 @@ uninstall: ## remove what `make install` installed from this build
 clean: ## remove the build directories
 	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz
 
-format_files = git ls-files '*.c' '*.h' '*.cpp' '*.hpp'
-format: ## format all sources (needs clang-format)
-	@$(format_files) | xargs clang-format -i
-format-check: ## say which sources are not formatted; changes nothing
-	@command -v clang-format >/dev/null || { echo "format-check: install clang-format first"; exit 1; }
-	@$(format_files) | xargs clang-format --dry-run -Werror
+format: deps ## format all C++
+	@tests/format/check --fix
+format-check: deps ## say which C++ is not formatted, as `make test` does; changes nothing
+	@tests/format/check

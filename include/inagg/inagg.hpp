@@ -63,7 +63,8 @@ enum class bfloat16 : uint16_t {};
 template <typename T> constexpr inagg_dtype dtype_of()
 {
 	static_assert(std::is_same_v<T, int32_t> || std::is_same_v<T, float> || std::is_same_v<T, float16> ||
-			  std::is_same_v<T, bfloat16> || std::is_same_v<T, int64_t> || std::is_same_v<T, double>,
+			  std::is_same_v<T, bfloat16> || std::is_same_v<T, int64_t> ||
+			  std::is_same_v<T, double>,
 		      "elements are int32_t, int64_t, float, double, inagg::float16 or inagg::bfloat16");
 	if constexpr (std::is_same_v<T, int32_t>)
 		return INAGG_INT32;
@@ -192,8 +193,8 @@ class Comm
 	/// recv = sum (minimum, maximum, average) of all ranks' send; both may be the same memory. Returns of
 	/// whom the result is made.
 	template <typename T>
-	inagg_outcome allreduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
-		       inagg_op op = INAGG_SUM)
+	inagg_outcome allreduce(std::span<const std::type_identity_t<T>> send,
+				std::span<std::type_identity_t<T>> recv, inagg_op op = INAGG_SUM)
 	{
 		same_length(send.size(), recv.size());
 		detail::check(
@@ -218,14 +219,15 @@ class Comm
 	{
 		detail::check(inagg_broadcast(comm_, data.data(), data.size(), dtype_of<T>(), root));
 	}
-	template <typename T> [[nodiscard]] Request ibroadcast(std::span<std::type_identity_t<T>> data, uint16_t root)
+	template <typename T>
+	[[nodiscard]] Request ibroadcast(std::span<std::type_identity_t<T>> data, uint16_t root)
 	{
 		return begin(inagg_ibroadcast, data.data(), data.size(), dtype_of<T>(), root);
 	}
 	/// As allreduce(); only the root's recv is written, others may pass an empty span.
 	template <typename T>
-	inagg_outcome reduce(std::span<const std::type_identity_t<T>> send, std::span<std::type_identity_t<T>> recv,
-		    uint16_t root, inagg_op op = INAGG_SUM)
+	inagg_outcome reduce(std::span<const std::type_identity_t<T>> send,
+			     std::span<std::type_identity_t<T>> recv, uint16_t root, inagg_op op = INAGG_SUM)
 	{
 		if (rank() == root)
 			same_length(send.size(), recv.size());
@@ -235,7 +237,8 @@ class Comm
 	}
 	template <typename T>
 	[[nodiscard]] Request ireduce(std::span<const std::type_identity_t<T>> send,
-				      std::span<std::type_identity_t<T>> recv, uint16_t root, inagg_op op = INAGG_SUM)
+				      std::span<std::type_identity_t<T>> recv, uint16_t root,
+				      inagg_op op = INAGG_SUM)
 	{
 		if (rank() == root)
 			same_length(send.size(), recv.size());

@@ -45,17 +45,13 @@ inline const char *switch_address() {
     return text;
 }
 
-inline inagg::Fd open_socket(int flags = 0) {
-    return inagg::Fd(socket(AF_INAGG, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
-}
+inline inagg::Fd open_socket(int flags = 0) { return inagg::Fd(socket(AF_INAGG, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0)); }
 
 inline int bind_to(int fd, const sockaddr_inagg &a, socklen_t length = sizeof(sockaddr_inagg)) {
     return bind(fd, reinterpret_cast<const sockaddr *>(&a), length);
 }
 
-inline int connect_to(int fd, const sockaddr_inagg &a) {
-    return connect(fd, reinterpret_cast<const sockaddr *>(&a), sizeof(a));
-}
+inline int connect_to(int fd, const sockaddr_inagg &a) { return connect(fd, reinterpret_cast<const sockaddr *>(&a), sizeof(a)); }
 
 inline int set(int fd, int name, int value) { return setsockopt(fd, SOL_INAGG, name, &value, sizeof(value)); }
 
@@ -84,8 +80,8 @@ inline void block(int fd, bool blocking) {
 }
 
 // Shared with processes that this one forks: not every switch lets a job begin anew with another size.
-inline std::atomic<uint16_t> &next_job = *new (
-    mmap(nullptr, sizeof(next_job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<uint16_t>(100);
+inline std::atomic<uint16_t> &next_job =
+    *new (mmap(nullptr, sizeof(next_job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<uint16_t>(100);
 
 inline uint16_t new_job() { return next_job++; }
 

@@ -253,7 +253,8 @@ TEST(Options, NameTheAlgorithm) {
 
 TEST(Options, AreFixedOnceJoined) {
     const auto ranks = join(1);
-    for (const int name : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY, INAGG_EXCLUDE})
+    for (const int name :
+         {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY, INAGG_EXCLUDE})
         EXPECT_ERRNO(set(ranks[0].get(), name, 1), EISCONN) << name;
     EXPECT_EQ(set(ranks[0].get(), INAGG_BUFFER, 65536), 0);
     EXPECT_EQ(send_all(ranks[0].get(), ramp<float>(8, 0)), 32);
@@ -451,10 +452,12 @@ void expect_result_without_a_straggler(const std::vector<Fd> &ranks, bool told) 
 }
 
 TEST(Trio, DecidesWhenABlockHasExpired) {
-    expect_result_without_a_straggler(join(3, [](int fd) {
-        use_trio(fd);
-        EXPECT_EQ(set(fd, INAGG_EXPIRY, 10000), 0);
-    }), false);
+    expect_result_without_a_straggler(join(3,
+                                           [](int fd) {
+                                               use_trio(fd);
+                                               EXPECT_EQ(set(fd, INAGG_EXPIRY, 10000), 0);
+                                           }),
+                                      false);
 }
 
 TEST(Trio, DecidesWhenAQuorumIsIn) {
@@ -900,7 +903,8 @@ TEST(Send, RefusesAddressesAndOtherControlMessages) {
     const float data[4] = {};
     const sockaddr_inagg to = address(switch_address(), 0, 1, 1);
     EXPECT_ERRNO(sendto(ranks[0].get(), data, 16, MSG_NOSIGNAL, reinterpret_cast<const sockaddr *>(&to), sizeof(to)), EISCONN);
-    for (const auto &[level, type] : {std::pair(SOL_SOCKET, SO_MARK), {SOL_SOCKET, SCM_RIGHTS}, {IPPROTO_IP, INAGG_CMSG_TENSOR}}) {
+    for (const auto &[level, type] :
+         {std::pair(SOL_SOCKET, SO_MARK), {SOL_SOCKET, SCM_RIGHTS}, {IPPROTO_IP, INAGG_CMSG_TENSOR}}) {
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
         iovec iov{const_cast<float *>(data), 16};
         msghdr msg{};
@@ -1108,8 +1112,7 @@ TEST(Options, APageThatDoesNotComeKeepsNobodyElseWaiting) {
     LatePage page;
     if (page.faults.get() < 0)
         GTEST_SKIP() << "no userfaultfd(2): " << std::strerror(errno);
-    std::thread setter(
-        [&] { EXPECT_EQ(setsockopt(fd.get(), SOL_INAGG, INAGG_ALGORITHM, page.memory, 8), 0); });
+    std::thread setter([&] { EXPECT_EQ(setsockopt(fd.get(), SOL_INAGG, INAGG_ALGORITHM, page.memory, 8), 0); });
     EXPECT_TRUE(page.is_wanted());
     auto others = std::async(std::launch::async, [&] {
         EXPECT_EQ(bind_to(fd.get(), address("::", 1)), 0);

@@ -89,7 +89,8 @@ TEST(Memory, LimitIsAnEighthAndTheMachinesOwners) {
     const double eighth = static_cast<double>(machine.totalram) * machine.mem_unit / 8;
     EXPECT_NEAR(static_cast<double>(memory_limit()), eighth, eighth / 100);
     const std::string file = "/proc/sys/net/inagg/memory_limit";
-    struct stat here {}, first {};
+    struct stat here {
+    }, first{};
     ASSERT_EQ(stat("/proc/self/ns/net", &here), 0);
     if (stat("/proc/1/ns/net", &first) == 0 && here.st_ino == first.st_ino)
         GTEST_SKIP() << "this is the first network namespace";
@@ -158,7 +159,8 @@ TEST(Memory, SendFailsAndNobodyIsKilledAtTheLimitOfTheControlGroup) {
 class Wall {
 public:
     Wall(const ControlGroup &group, bpf_attach_type where)
-        : where_(where), group_(group.folder()), program_(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "wall", "GPL", drop, 2, nullptr)),
+        : where_(where), group_(group.folder()),
+          program_(bpf_prog_load(BPF_PROG_TYPE_CGROUP_SKB, "wall", "GPL", drop, 2, nullptr)),
           stands_(bpf_prog_attach(program_.get(), group_.get(), where, 0) == 0) {}
     ~Wall() {
         if (stands_)
@@ -238,8 +240,7 @@ void sweep_failures(const std::vector<float> &tensor) {
         fault.arm(nth);
         const int error = errno_of_a_job(tensor);
         failed = fault.disarm();
-        EXPECT_TRUE(error == 0 ||
-                    (failed && (error == ENOMEM || error == ENOBUFS || error == ENFILE || error == EFAULT)))
+        EXPECT_TRUE(error == 0 || (failed && (error == ENOMEM || error == ENOBUFS || error == ENFILE || error == EFAULT)))
             << "call " << nth << ": " << std::strerror(error);
     }
     EXPECT_GT(nth, 20U) << "nothing could fail: is ignore-gfp-wait off?";
@@ -301,14 +302,23 @@ TEST(Proc, TellsOfEachSocket) {
             << line;
         EXPECT_NE(line.find(std::string(" switch [::ffff:") + switch_address() + "]:12000 "), std::string::npos) << line;
         const std::pair<const char *, uint64_t> counters[] = {
-            {"blocks", info.blocks}, {"contributions", info.contributions}, {"retransmissions", info.retransmissions},
-            {"requests", info.requests}, {"degraded", info.degraded}, {"skipped", info.skipped},
-            {"abstained", info.abstained}, {"refused", info.refused}, {"restores", info.restores},
-            {"duplicates", info.duplicates}, {"rejected", info.rejected}, {"reboots", info.reboots},
+            {"blocks", info.blocks},
+            {"contributions", info.contributions},
+            {"retransmissions", info.retransmissions},
+            {"requests", info.requests},
+            {"degraded", info.degraded},
+            {"skipped", info.skipped},
+            {"abstained", info.abstained},
+            {"refused", info.refused},
+            {"restores", info.restores},
+            {"duplicates", info.duplicates},
+            {"rejected", info.rejected},
+            {"reboots", info.reboots},
         };
         EXPECT_GT(info.blocks, 0u);
         for (const auto &[name, value] : counters)
-            EXPECT_NE(line.find(std::string(" ") + name + " " + std::to_string(value) + " "), std::string::npos) << name << ": " << line;
+            EXPECT_NE(line.find(std::string(" ") + name + " " + std::to_string(value) + " "), std::string::npos)
+                << name << ": " << line;
     });
 }
 

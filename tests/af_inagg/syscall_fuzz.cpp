@@ -55,8 +55,7 @@ private:
 // Plays a switch with one rank a job, and often a bad one.
 class FakeSwitch {
 public:
-    FakeSwitch(uint64_t seed, const char *address)
-        : random_(seed), socket_(::socket(AF_INET, SOCK_DGRAM, 0)) {
+    FakeSwitch(uint64_t seed, const char *address) : random_(seed), socket_(::socket(AF_INET, SOCK_DGRAM, 0)) {
         sockaddr_in a{};
         a.sin_family = AF_INET;
         a.sin_port = htons(INAGG_PORT);
@@ -71,8 +70,8 @@ public:
         while (!stopping) {
             sockaddr_in from{};
             socklen_t length = sizeof(from);
-            const ssize_t bytes = recvfrom(socket_.get(), frame_.data(), frame_.size(), 0,
-                                           reinterpret_cast<sockaddr *>(&from), &length);
+            const ssize_t bytes =
+                recvfrom(socket_.get(), frame_.data(), frame_.size(), 0, reinterpret_cast<sockaddr *>(&from), &length);
             if (bytes >= static_cast<ssize_t>(sizeof(inagg_hdr)) && !random_.one_in(20))
                 answer(static_cast<std::size_t>(bytes), from);
         }
@@ -106,8 +105,7 @@ private:
         if (random_.one_in(50))
             bytes = random_.below(frame_.size());
         for (uint64_t copies = random_.one_in(10) ? 2 : 1; copies; copies--)
-            sendto(socket_.get(), frame_.data(), bytes, 0, reinterpret_cast<const sockaddr *>(&to),
-                   sizeof(to));
+            sendto(socket_.get(), frame_.data(), bytes, 0, reinterpret_cast<const sockaddr *>(&to), sizeof(to));
         answers++;
     }
 
@@ -129,8 +127,7 @@ private:
             config.group_port = htons(random_.of(ports));
             config.group[0] = random_.one_in(4) ? 10 : 239;
         }
-        h.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 |
-                                              (random_.one_in(10) ? INAGG_REFUSED : INAGG_CONFIG));
+        h.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | (random_.one_in(10) ? INAGG_REFUSED : INAGG_CONFIG));
         h.slot = htonl(static_cast<uint32_t>(random_.below(40)));
         h.generation = htons(7);
         h.boot = htons(9);
@@ -160,11 +157,11 @@ private:
 
     // What has a checksum of its body keeps one: JOIN and what answers it, jobs with payload checksums.
     void seal(inagg_hdr &h, std::size_t bytes) {
-        const bool checked = inagg_hdr_type(&h) == INAGG_CONFIG || inagg_hdr_type(&h) == INAGG_REFUSED ||
-                             ntohs(h.level_flags) & INAGG_F_CHECKED;
+        const bool checked =
+            inagg_hdr_type(&h) == INAGG_CONFIG || inagg_hdr_type(&h) == INAGG_REFUSED || ntohs(h.level_flags) & INAGG_F_CHECKED;
         if (checked)
-            inagg_hdr_seal_checked(&h, inagg_payload_checksum(frame_.data() + sizeof(h),
-                                                              static_cast<uint32_t>(bytes - sizeof(h))));
+            inagg_hdr_seal_checked(&h,
+                                   inagg_payload_checksum(frame_.data() + sizeof(h), static_cast<uint32_t>(bytes - sizeof(h))));
         else
             inagg_hdr_seal(&h);
     }
@@ -260,14 +257,11 @@ private:
     }
 
     sockaddr_inagg some_address() {
-        static const char *const texts[] = {"127.0.0.1", "::1",       "::",     "0.0.0.0",
-                                            "192.0.2.1", "224.0.0.1", "fe80::1"};
-        sockaddr_inagg a =
-            address(random_.of(texts), static_cast<uint16_t>(random_.below(3)),
-                    static_cast<uint16_t>(random_.below(3)), static_cast<uint16_t>(random_.below(4)));
+        static const char *const texts[] = {"127.0.0.1", "::1", "::", "0.0.0.0", "192.0.2.1", "224.0.0.1", "fe80::1"};
+        sockaddr_inagg a = address(random_.of(texts), static_cast<uint16_t>(random_.below(3)),
+                                   static_cast<uint16_t>(random_.below(3)), static_cast<uint16_t>(random_.below(4)));
         if (random_.one_in(4))
-            reinterpret_cast<unsigned char *>(&a)[random_.below(sizeof(a))] ^=
-                static_cast<unsigned char>(random_.bits());
+            reinterpret_cast<unsigned char *>(&a)[random_.below(sizeof(a))] ^= static_cast<unsigned char>(random_.bits());
         return a;
     }
 
@@ -278,11 +272,11 @@ private:
         if (name == INAGG_DEADLINE && value > 1000)
             return 0; // or joins would wait longer than the run
         if (name == INAGG_ALGORITHM)
-            return setsockopt(fd, SOL_INAGG, name, random_.one_in(2) ? "trio" : "switchml", static_cast<socklen_t>(random_.below(40)));
+            return setsockopt(fd, SOL_INAGG, name, random_.one_in(2) ? "trio" : "switchml",
+                              static_cast<socklen_t>(random_.below(40)));
         if (name == INAGG_KEY || name == INAGG_VERIFY)
             return setsockopt(fd, SOL_INAGG, name, "sixteen bytes...", random_.one_in(5) ? random_.below(17) : 16);
-        return setsockopt(fd, SOL_INAGG, name, &value,
-                          static_cast<socklen_t>(random_.one_in(5) ? random_.below(9) : 4));
+        return setsockopt(fd, SOL_INAGG, name, &value, static_cast<socklen_t>(random_.one_in(5) ? random_.below(9) : 4));
     }
 
     int read_option(int fd) {
@@ -329,10 +323,9 @@ private:
         if (random_.one_in(20))
             iov[0].iov_len = 0; // a barrier
         if (random_.one_in(2)) {
-            const inagg_tensor_type type = {
-                static_cast<uint8_t>(random_.below(5)), static_cast<uint8_t>(random_.below(4)),
-                static_cast<uint16_t>(random_.one_in(10) ? random_.below(8) : 0),
-                random_.one_in(3) ? static_cast<int>(random_.below(40)) : INAGG_SCALE_AUTO};
+            const inagg_tensor_type type = {static_cast<uint8_t>(random_.below(5)), static_cast<uint8_t>(random_.below(4)),
+                                            static_cast<uint16_t>(random_.one_in(10) ? random_.below(8) : 0),
+                                            random_.one_in(3) ? static_cast<int>(random_.below(40)) : INAGG_SCALE_AUTO};
             msg.msg_control = control;
             msg.msg_controllen = random_.one_in(10) ? random_.below(sizeof(control)) : sizeof(control);
             auto *cmsg = reinterpret_cast<cmsghdr *>(control);
@@ -348,9 +341,8 @@ private:
     }
 
     ssize_t receive(int fd) {
-        static const int flags[] = {
-            0,        MSG_DONTWAIT, MSG_DONTWAIT, MSG_TRUNC, MSG_TRUNC | MSG_DONTWAIT, MSG_ERRQUEUE,
-            MSG_PEEK, MSG_WAITALL,  MSG_OOB};
+        static const int flags[] = {0,        MSG_DONTWAIT, MSG_DONTWAIT, MSG_TRUNC, MSG_TRUNC | MSG_DONTWAIT, MSG_ERRQUEUE,
+                                    MSG_PEEK, MSG_WAITALL,  MSG_OOB};
         char control[128];
         iovec iov{random_.one_in(50) ? reinterpret_cast<void *>(8) : buffer_.data(), some_length()};
         msghdr msg{};
@@ -423,8 +415,7 @@ int main(int argc, char **argv) {
     app.add_option("--seed", seeds, "Of all threads' random numbers, one run each; default 1");
     app.add_option("--seeds", file, "File of seeds, one a line, instead");
     app.add_option("--seconds", seconds, "How long each; default 10");
-    app.add_flag("--fail-memory", fail_memory,
-                 "Let allocations in the calls fail: needs a kernel with fault injection");
+    app.add_flag("--fail-memory", fail_memory, "Let allocations in the calls fail: needs a kernel with fault injection");
     CLI11_PARSE(app, argc, argv);
     if (!open_socket()) {
         std::fprintf(stderr, "SKIP: no AF_INAGG here: load the module af_inagg\n");

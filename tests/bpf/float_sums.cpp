@@ -49,8 +49,8 @@ public:
         const Answer answer = send(1);
         const auto result = answer.action == Action::multicast ? parse(answer.frame) : std::nullopt;
         if (!result)
-            throw std::runtime_error(fmt::format("block {}: no result, {} {}", block, action_name(answer.action),
-                                                 reason_name(answer.reason)));
+            throw std::runtime_error(
+                fmt::format("block {}: no result, {} {}", block, action_name(answer.action), reason_name(answer.reason)));
         const std::vector<uint32_t> sums = element_values(result->payload, INAGG_WIRE_FLOAT32);
         for (size_t i = 0; i < sums.size(); i++)
             check(terms[0][i], terms[1][i], sums[i]);

@@ -10,9 +10,9 @@
 
 #include "switch.skel.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <arpa/inet.h>
 #include <linux/ethtool.h>
 #include <linux/if_packet.h>
 #include <linux/sockios.h>
@@ -86,9 +86,7 @@ public:
         return open;
     }
 
-    bool pop(inagg_expired &e) {
-        return bpf_map_lookup_and_delete_elem(bpf_map__fd(bpf.maps.expired), nullptr, &e) == 0;
-    }
+    bool pop(inagg_expired &e) { return bpf_map_lookup_and_delete_elem(bpf_map__fd(bpf.maps.expired), nullptr, &e) == 0; }
 
     Answer send(const Packet &packet) { return plane.receive(build(packet)); }
 
@@ -294,8 +292,8 @@ TEST_P(LiveTicks, BecomeResults) {
     spec.family = GetParam();
     spec.elements = elements;
     plane.add_job(spec);
-    const int ports = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports_of_job", sizeof(uint32_t),
-                                     sizeof(bpf_devmap_val), INAGG_PORT_ENTRIES, nullptr);
+    const int ports = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports_of_job", sizeof(uint32_t), sizeof(bpf_devmap_val),
+                                     INAGG_PORT_ENTRIES, nullptr);
     ASSERT_GE(ports, 0);
     const uint32_t first = 0;
     bpf_devmap_val port{};
@@ -310,9 +308,8 @@ TEST_P(LiveTicks, BecomeResults) {
     plane.sweep();
     plane.sweep();
     Frame frame(header_offset(6) + sizeof(inagg_hdr) + elements * 4, 0x5a);
-    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(),
-                .data_size_in = static_cast<uint32_t>(frame.size()), .repeat = 8,
-                .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = 8);
+    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = static_cast<uint32_t>(frame.size()),
+                .repeat = 8, .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = 8);
     ASSERT_EQ(bpf_prog_test_run_opts(bpf_program__fd(bpf.progs.inagg_tick), &options), 0) << std::strerror(errno);
     for (uint32_t i = 0; i < blocks; i++) {
         const auto got = wire.receive();

@@ -39,18 +39,12 @@ const std::map<std::string, uint8_t> dtypes = {
     {"none", INAGG_WIRE_NONE},       {"int32", INAGG_WIRE_INT32},       {"fixed32", INAGG_WIRE_FIXED32},
     {"float16", INAGG_WIRE_FLOAT16}, {"bfloat16", INAGG_WIRE_BFLOAT16}, {"float32", INAGG_WIRE_FLOAT32},
 };
-const std::map<std::string, uint8_t> operators = {
-    {"sum", INAGG_WIRE_SUM}, {"min", INAGG_WIRE_MIN}, {"max", INAGG_WIRE_MAX}};
+const std::map<std::string, uint8_t> operators = {{"sum", INAGG_WIRE_SUM}, {"min", INAGG_WIRE_MIN}, {"max", INAGG_WIRE_MAX}};
 const std::map<std::string, uint16_t> flag_names = {
-    {"resend", INAGG_F_RESEND}, {"multicast", INAGG_F_MULTICAST}, {"saturated", INAGG_F_SATURATED}, {"whole", INAGG_F_WHOLE},
-    {"absent", INAGG_F_ABSENT}, {"collision", INAGG_F_COLLISION}, {"congestion", INAGG_F_CONGESTION},
-    {"bypass", INAGG_F_BYPASS}};
-const std::map<std::string, Action> actions = {{"pass", Action::pass},
-                                               {"absorb", Action::absorb},
-                                               {"drop", Action::drop},
-                                               {"reply", Action::reply},
-                                               {"multicast", Action::multicast},
-                                               {"up", Action::up}};
+    {"resend", INAGG_F_RESEND}, {"multicast", INAGG_F_MULTICAST}, {"saturated", INAGG_F_SATURATED},   {"whole", INAGG_F_WHOLE},
+    {"absent", INAGG_F_ABSENT}, {"collision", INAGG_F_COLLISION}, {"congestion", INAGG_F_CONGESTION}, {"bypass", INAGG_F_BYPASS}};
+const std::map<std::string, Action> actions = {{"pass", Action::pass},   {"absorb", Action::absorb},       {"drop", Action::drop},
+                                               {"reply", Action::reply}, {"multicast", Action::multicast}, {"up", Action::up}};
 
 // A misspelt key would test nothing: refuse it.
 void check_keys(const json &object, const std::set<std::string> &allowed) {
@@ -69,8 +63,7 @@ template <typename T> T number(const json &object, const char *key, T otherwise)
 }
 
 // A name out of `names`, or a number that has none.
-template <typename T>
-T named(const json &object, const char *key, const std::map<std::string, T> &names, T otherwise) {
+template <typename T> T named(const json &object, const char *key, const std::map<std::string, T> &names, T otherwise) {
     if (!object.contains(key))
         return otherwise;
     const json &value = object.at(key);
@@ -92,9 +85,9 @@ std::vector<uint32_t> values_of(const json &object, uint8_t dtype) {
 }
 
 JobSpec job_of(const json &object) {
-    check_keys(object, {"number", "index", "ranks", "first_slot", "slots", "control_slots", "generation",
-                        "elements", "checked", "algorithm", "family", "ports", "expiry_sweeps", "quorum",
-                        "most_open", "here", "subtrees", "cap", "integers"});
+    check_keys(object,
+               {"number", "index", "ranks", "first_slot", "slots", "control_slots", "generation", "elements", "checked",
+                "algorithm", "family", "ports", "expiry_sweeps", "quorum", "most_open", "here", "subtrees", "cap", "integers"});
     JobSpec spec;
     spec.number = number(object, "number", spec.number);
     spec.index = number(object, "index", spec.index);
@@ -215,8 +208,7 @@ Packet packet_of(const json &object, const JobSpec &spec, uint16_t last_epoch) {
                                     : switch_address(p.family);
     p.source_mac = source == "parent" ? parent_mac() : worker_mac(source_job, number(object, "mac_rank", source_rank));
     p.source_port = worker_port(source_rank);
-    p.target = object.value("target", "switch") == "switch" ? switch_address(p.family)
-                                                            : worker_address(p.family, 9, 9);
+    p.target = object.value("target", "switch") == "switch" ? switch_address(p.family) : worker_address(p.family, 9, 9);
     p.target_mac = switch_mac();
     p.target_port = number(object, "target_port", p.target_port);
     p.header_checksum_xor = number(object, "header_checksum_xor", p.header_checksum_xor);
@@ -296,12 +288,11 @@ void check_on_its_way(const json &expected, const Answer &answer, const Packet &
 }
 
 // The answer to `sent`, as the vector describes it and as every answer must be.
-void check_packet(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec,
-                  uint16_t &last_epoch) {
-    check_keys(expected, {"type", "contributors", "count", "dtype", "op", "scale", "next_scale", "elements",
-                          "values", "rest", "saturated", "to", "ups", "bypass", "receive_port", "nonce", "size", "packet_elements",
-                          "slots", "control_slots", "epoch", "window_cap", "degraded", "whole", "collision", "congestion",
-                          "reason"});
+void check_packet(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec, uint16_t &last_epoch) {
+    check_keys(expected, {"type",         "contributors", "count", "dtype",           "op",         "scale",         "next_scale",
+                          "elements",     "values",       "rest",  "saturated",       "to",         "ups",           "bypass",
+                          "receive_port", "nonce",        "size",  "packet_elements", "slots",      "control_slots", "epoch",
+                          "window_cap",   "degraded",     "whole", "collision",       "congestion", "reason"});
     const auto got = parse(answer.frame);
     ASSERT_TRUE(got) << "the frame's lengths, checksums or type of service are wrong";
     const bool up = answer.action == Action::up, canary = spec.algorithm == INAGG_CANARY;
@@ -351,8 +342,7 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     EXPECT_EQ(got->op, named(expected, "op", operators, sent.op));
     EXPECT_EQ(got->scale, number(expected, "scale", sent.scale));
     EXPECT_EQ(got->next_scale, number<uint8_t>(expected, "next_scale", 0));
-    const size_t listed =
-        (expected.value("values", json::array()).size() + INAGG_CHUNK - 1) / INAGG_CHUNK * INAGG_CHUNK;
+    const size_t listed = (expected.value("values", json::array()).size() + INAGG_CHUNK - 1) / INAGG_CHUNK * INAGG_CHUNK;
     EXPECT_EQ(got->elements, number(expected, "elements", static_cast<uint16_t>(listed)));
     EXPECT_EQ(got->flags & INAGG_F_RESEND, type == INAGG_WAIT ? 0 : sent.flags & INAGG_F_RESEND);
     EXPECT_EQ((got->flags & INAGG_F_COLLISION) != 0, expected.value("collision", false));
@@ -364,20 +354,17 @@ void check_packet(const json &expected, const Answer &answer, const Packet &sent
     const json epoch = expected.value("epoch", json());
     if (epoch == "new" || epoch == "later") {
         EXPECT_NE(got->epoch, 0);
-        EXPECT_TRUE(epoch == "new" || static_cast<int16_t>(got->epoch - last_epoch) > 0)
-            << got->epoch << " after " << last_epoch;
+        EXPECT_TRUE(epoch == "new" || static_cast<int16_t>(got->epoch - last_epoch) > 0) << got->epoch << " after " << last_epoch;
     } else {
         EXPECT_EQ(got->epoch, epoch_of(expected, last_epoch));
     }
     if (got->epoch)
         last_epoch = got->epoch;
-    EXPECT_EQ((got->flags & INAGG_F_CHECKED) != 0,
-              (spec.flags & INAGG_JOIN_CHECKED) || got->type == INAGG_CONFIG);
+    EXPECT_EQ((got->flags & INAGG_F_CHECKED) != 0, (spec.flags & INAGG_JOIN_CHECKED) || got->type == INAGG_CONFIG);
     check_values(expected, *got);
 }
 
-void check_answer(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec,
-                  uint16_t &last_epoch) {
+void check_answer(const json &expected, const Answer &answer, const Packet &sent, const JobSpec &spec, uint16_t &last_epoch) {
     const std::string wanted = expected.is_string() ? expected.get<std::string>() : expected.begin().key();
     EXPECT_STREQ(action_name(answer.action), wanted.c_str()) << "reason " << reason_name(answer.reason);
     if (answer.action != actions.at(wanted))
@@ -396,8 +383,8 @@ void check_counters(json expected, const inagg_stats &got, bool drops_only) {
         {"duplicates", got.duplicates}, {"replies", got.replies},     {"waits", got.waits},
         {"restores", got.restores},     {"joins", got.joins},         {"elements", got.elements},
         {"degraded", got.degraded},     {"late", got.late},           {"recoveries", got.recoveries},
-        {"expired", got.expired},       {"relayed", got.relayed},
-        {"collisions", got.collisions}, {"partials", got.partials}, {"saturated", got.saturated},
+        {"expired", got.expired},       {"relayed", got.relayed},     {"collisions", got.collisions},
+        {"partials", got.partials},     {"saturated", got.saturated},
     };
     const json drops = expected.value("drops", json::object());
     expected.erase("drops");
@@ -486,8 +473,7 @@ int algorithm_of(const json &one) { return one.value("job", json::object()).valu
 int run_vectors(int argc, char **argv, Plane &plane, const Scope &scope) {
     testing::InitGoogleTest(&argc, argv);
     if (argc != 2) {
-        fmt::print(stderr, "usage: {} FOLDER  with *.json as tests/conformance/README.md describes\n",
-                   argv[0]);
+        fmt::print(stderr, "usage: {} FOLDER  with *.json as tests/conformance/README.md describes\n", argv[0]);
         return 2;
     }
     std::set<std::filesystem::path> files;

@@ -16,8 +16,7 @@ Packet Frames::plausible() {
     static constexpr uint8_t types[] = {INAGG_CONTRIBUTION, INAGG_CONTRIBUTION, INAGG_CONTRIBUTION,
                                         INAGG_CONTRIBUTION, INAGG_CONTRIBUTION, INAGG_REQUEST,
                                         INAGG_RESTORE,      INAGG_JOIN,         INAGG_LEAVE};
-    static constexpr uint8_t dtypes[] = {INAGG_WIRE_INT32, INAGG_WIRE_FIXED32, INAGG_WIRE_FLOAT16,
-                                         INAGG_WIRE_BFLOAT16};
+    static constexpr uint8_t dtypes[] = {INAGG_WIRE_INT32, INAGG_WIRE_FIXED32, INAGG_WIRE_FLOAT16, INAGG_WIRE_BFLOAT16};
     // With trio a position that nobody uses in one phase must be recovered in the next.
     if (chance(job.algorithm == INAGG_TRIO ? 200 : 40))
         phase++;

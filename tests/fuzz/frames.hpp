@@ -32,7 +32,7 @@ private:
 
     std::mt19937_64 random;
     const support::JobSpec job, victim;
-    uint32_t phase = 0; // blocks move on
+    uint32_t phase = 0;                                       // blocks move on
     std::map<std::pair<uint32_t, uint32_t>, uint16_t> epochs; // by slot and block
 };
 

@@ -63,7 +63,7 @@ JobSpec attacker(uint64_t round) {
     if (round % 5 == 1) {
         spec.algorithm = INAGG_PANAMA;
         spec.cap = static_cast<uint16_t>(round / 5 % 4); // 0: none
-        if (spec.here == 0b111) // a rack, and a rank
+        if (spec.here == 0b111)                          // a rack, and a rank
             spec.subtrees = {0b011, 0b011, 0};
         else
             spec.subtrees.clear();
@@ -108,7 +108,8 @@ struct Totals {
 class Subject {
 public:
     Subject(Plane &on, const JobSpec &job)
-        : plane(on), spec(job), left(neighbour(20, 4, 2)), right(neighbour(21, 16, 2, job.algorithm == INAGG_TRIO ? INAGG_TRIO : INAGG_SWITCHML)) {
+        : plane(on), spec(job), left(neighbour(20, 4, 2)),
+          right(neighbour(21, 16, 2, job.algorithm == INAGG_TRIO ? INAGG_TRIO : INAGG_SWITCHML)) {
         plane.reset();
         settle(plane, left);
         settle(plane, right);
@@ -124,8 +125,7 @@ public:
         const uint64_t before = std::exchange(counted, count());
         const bool silent = answer.action == Action::pass || is_membership(frame, answer);
         if (counted - before != (silent ? 0 : 1))
-            throw std::runtime_error(
-                fmt::format("counted {} times, action {}", counted - before, action_name(answer.action)));
+            throw std::runtime_error(fmt::format("counted {} times, action {}", counted - before, action_name(answer.action)));
         return answer;
     }
 
@@ -157,8 +157,8 @@ public:
 
 private:
     uint64_t count() {
-        return fates(plane.stats(spec.index)) + fates(plane.stats(left.index)) +
-               fates(plane.stats(right.index)) + fates(plane.unowned());
+        return fates(plane.stats(spec.index)) + fates(plane.stats(left.index)) + fates(plane.stats(right.index)) +
+               fates(plane.unowned());
     }
 
     // Left to the agent, who counts it.
@@ -180,10 +180,9 @@ bool same_packet(const Frame &a, const Frame &b) {
     if (!x || !y)
         return false;
     const auto fields = [](const Packet &p) {
-        return std::tie(p.family, p.source_mac, p.target_mac, p.source, p.target, p.source_port,
-                        p.target_port, p.type, p.dtype, p.op, p.flags, p.job, p.generation, p.rank, p.block,
-                        p.slot, p.count, p.fan_in, p.boot, p.contributors, p.window_cap, p.epoch, p.scale,
-                        p.next_scale, p.elements, p.payload);
+        return std::tie(p.family, p.source_mac, p.target_mac, p.source, p.target, p.source_port, p.target_port, p.type, p.dtype,
+                        p.op, p.flags, p.job, p.generation, p.rank, p.block, p.slot, p.count, p.fan_in, p.boot, p.contributors,
+                        p.window_cap, p.epoch, p.scale, p.next_scale, p.elements, p.payload);
     };
     return fields(*x) == fields(*y);
 }
@@ -197,12 +196,10 @@ std::string hex(const Frame &frame) {
 
 void compare(const Answer &a, const Answer &b) {
     if (a.action != b.action || a.reason != b.reason)
-        throw std::runtime_error(fmt::format("the planes disagree: {} {} and {} {}", action_name(a.action),
-                                             reason_name(a.reason), action_name(b.action),
-                                             reason_name(b.reason)));
+        throw std::runtime_error(fmt::format("the planes disagree: {} {} and {} {}", action_name(a.action), reason_name(a.reason),
+                                             action_name(b.action), reason_name(b.reason)));
     if (!a.frame.empty() && !same_packet(a.frame, b.frame))
-        throw std::runtime_error(
-            fmt::format("the planes send different packets:\n  {}\n  {}\nfor", hex(a.frame), hex(b.frame)));
+        throw std::runtime_error(fmt::format("the planes send different packets:\n  {}\n  {}\nfor", hex(a.frame), hex(b.frame)));
 }
 
 // What happens to all subjects at once must have the same answer.
@@ -253,8 +250,7 @@ uint64_t run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t r
         } catch (const std::exception &error) {
             if (was_held_up())
                 return i + 1;
-            throw std::runtime_error(
-                fmt::format("round {}, frame {}: {}\n  {}", round, i, error.what(), hex(frame)));
+            throw std::runtime_error(fmt::format("round {}, frame {}: {}\n  {}", round, i, error.what(), hex(frame)));
         }
         if (was_held_up())
             return i + 1;

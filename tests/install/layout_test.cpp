@@ -6,8 +6,8 @@
 
 #include <array>
 
-#define EXPECT_FIELD(type, field, offset, bytes)                                                             \
-    EXPECT_EQ(offsetof(type, field), offset);                                                                \
+#define EXPECT_FIELD(type, field, offset, bytes)                                                                                 \
+    EXPECT_EQ(offsetof(type, field), offset);                                                                                    \
     EXPECT_EQ(sizeof(type::field), bytes)
 
 TEST(layout, inagg_options) {

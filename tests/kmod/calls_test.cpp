@@ -223,8 +223,8 @@ TEST_F(CallsTest, ScopesFitTheirAddresses) {
     world->filter = [](const mock_packet &) { return true; };
     for (const auto &c : cases) {
         Rank rank;
-        SCOPED_TRACE(std::string(c.local) + "%" + std::to_string(c.bound) + " to " + c.sw + "%" +
-                     std::to_string(c.scope) + " over " + std::to_string(c.device));
+        SCOPED_TRACE(std::string(c.local) + "%" + std::to_string(c.bound) + " to " + c.sw + "%" + std::to_string(c.scope) +
+                     " over " + std::to_string(c.device));
         mock_bind_to_device(rank.sock, c.device);
         ASSERT_EQ(bind(rank, scoped(address_of(c.local), c.bound)), c.bind_error);
         if (!c.bind_error) {
@@ -287,10 +287,9 @@ TEST_F(CallsTest, ConnectChecksItsAddress) {
     EXPECT_EQ(rank.connect(2), -EINVAL) << "not bound";
     ASSERT_EQ(rank.bind(2), 0);
     const sockaddr_inagg good = switch_address(3);
-    for (const auto &wrong :
-         {with(good, [](auto &a) { a.sinagg_size = 0; }), with(good, [](auto &a) { a.sinagg_size = 65; }),
-          with(good, [](auto &a) { a.sinagg_size = 2; }), with(good, [](auto &a) { a.sinagg_rank = 1; }),
-          with(good, [](auto &a) { a.sinagg_reserved = 1; })})
+    for (const auto &wrong : {with(good, [](auto &a) { a.sinagg_size = 0; }), with(good, [](auto &a) { a.sinagg_size = 65; }),
+                              with(good, [](auto &a) { a.sinagg_size = 2; }), with(good, [](auto &a) { a.sinagg_rank = 1; }),
+                              with(good, [](auto &a) { a.sinagg_reserved = 1; })})
         EXPECT_EQ(rank.connect(wrong), -EINVAL);
     EXPECT_EQ(rank.connect(with(good, [](auto &a) { a.sinagg_family = AF_INET6; })), -EAFNOSUPPORT);
     EXPECT_EQ(rank.connect(good), 0);
@@ -600,8 +599,7 @@ TEST_F(CallsTest, UnknownFlagsAreRefused) {
         const int got = ranks[0].recv(data, flags);
         if (flag == MSG_PEEK || flag == MSG_OOB)
             EXPECT_EQ(got, -EOPNOTSUPP);
-        else if (flag &
-                 (MSG_DONTWAIT | MSG_WAITALL | MSG_TRUNC | MSG_ERRQUEUE | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))
+        else if (flag & (MSG_DONTWAIT | MSG_WAITALL | MSG_TRUNC | MSG_ERRQUEUE | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC))
             EXPECT_EQ(got, -EAGAIN) << std::hex << flag;
         else
             EXPECT_EQ(got, -EINVAL) << std::hex << flag;
@@ -1003,8 +1001,7 @@ TEST_F(CallsTest, CloseFinishesWhatOthersWaitFor) {
     EXPECT_EQ(ranks[1].recv(got), 1024);
     EXPECT_EQ(got, expected(INAGG_INT32, INAGG_SUM, inputs));
     world->run(1 * s);
-    EXPECT_FALSE(is_leaving())
-        << "gone with the last result";
+    EXPECT_FALSE(is_leaving()) << "gone with the last result";
 }
 
 TEST_F(CallsTest, CloseFinishesUntilTheDeadline) {
@@ -1195,9 +1192,7 @@ TEST_F(CallsTest, MemoryLimitIsTheMachines) {
 // Groups.
 
 TEST_F(KmodTest, ResultsMayComeToAGroup) {
-    const struct {
-        const char *group, *sw;
-    } families[] = {{"239.77.0.7", "10.0.0.254"}, {"ff15::7", "fd00::fe"}};
+    const struct { const char *group, *sw; } families[] = {{"239.77.0.7", "10.0.0.254"}, {"ff15::7", "fd00::fe"}};
     for (const auto &family : families) {
         auto options = small();
         options.group = group_of(family.group, 12001);

@@ -41,12 +41,10 @@ struct ConvertTest : testing::TestWithParam<std::string> {
     }
     // Where rounding and clamping change, around 2^-@point and what @bias bounds.
     static std::vector<uint32_t> edges(uint8_t scale) {
-        std::vector<uint32_t> words = {0,          0x80000000, 1,          0x80000001,
-                                       0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff,
-                                       0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000};
+        std::vector<uint32_t> words = {0,          0x80000000, 1,          0x80000001, 0x007fffff, 0x00800000,
+                                       0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000};
         for (int exponent = scale - 34; exponent <= scale + 2; exponent++)
-            for (const uint32_t mantissa :
-                 {0U, 1U, 2U, 0x3fffffU, 0x400000U, 0x400001U, 0x7ffffeU, 0x7fffffU})
+            for (const uint32_t mantissa : {0U, 1U, 2U, 0x3fffffU, 0x400000U, 0x400001U, 0x7ffffeU, 0x7fffffU})
                 if (exponent >= 0 && exponent < 255)
                     for (const uint32_t sign : {0U, 0x80000000U})
                         words.push_back(sign | static_cast<uint32_t>(exponent) << 23 | mantissa);
@@ -58,8 +56,7 @@ struct ConvertTest : testing::TestWithParam<std::string> {
         const bool saturated = inagg_encode_block(&c, in.data(), want.data(), count);
         ASSERT_EQ(inagg_to_wire(&c, in.data(), got.data(), count) != 0, saturated) << "point " << c.point;
         for (size_t i = 0; i < want.size(); i++)
-            ASSERT_EQ(got[i], want[i])
-                << std::hex << in[std::min<size_t>(i, count - 1)] << " point " << c.point;
+            ASSERT_EQ(got[i], want[i]) << std::hex << in[std::min<size_t>(i, count - 1)] << " point " << c.point;
         std::vector<uint32_t> back = in, there = in;
         inagg_decode_block(&c, in.data(), back.data(), count, size);
         inagg_from_wire(&c, there.data(), count, size);
@@ -104,8 +101,7 @@ TEST_P(ConvertTest, LargestMagnitudeIsSeenWhereverItIs) {
     EXPECT_EQ(inagg_magnitude(halves.data(), 100, INAGG_BFLOAT16, 0), 0x4000U);
 }
 
-INSTANTIATE_TEST_SUITE_P(, ConvertTest, testing::Values("Integers", "SSE2", "AVX2"),
-                         [](const auto &info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(, ConvertTest, testing::Values("Integers", "SSE2", "AVX2"), [](const auto &info) { return info.param; });
 
 #ifdef __x86_64__
 TEST(ConvertInitTest, TakesOnlyWhatTasksKeep) {

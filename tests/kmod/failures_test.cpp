@@ -98,7 +98,10 @@ TEST_F(FailuresTest, RanksThatDisagreeGetNoSum) {
         inagg_tensor_type one, other;
         int bytes;
     } pairs[] = {
-        {ints, {INAGG_INT32, INAGG_MAX, 0, 0}, 256}, {ints, scaled, 256}, {scaled, {INAGG_FLOAT32, INAGG_SUM, 0, 6}, 256}, {ints, ints, 128},
+        {ints, {INAGG_INT32, INAGG_MAX, 0, 0}, 256},
+        {ints, scaled, 256},
+        {scaled, {INAGG_FLOAT32, INAGG_SUM, 0, 6}, 256},
+        {ints, ints, 128},
     };
     for (const auto &[one, other, bytes] : pairs) {
         start();
@@ -295,8 +298,8 @@ static bool finish(std::vector<Transfer> &transfers, const Bytes &want) {
     return all;
 }
 
-static bool run_job(World &world, std::vector<Rank> &ranks, const std::vector<Bytes> &inputs,
-                    const Bytes &want, void (*prepare)(Rank &)) {
+static bool run_job(World &world, std::vector<Rank> &ranks, const std::vector<Bytes> &inputs, const Bytes &want,
+                    void (*prepare)(Rank &)) {
     for (uint16_t i = 0; i < 2; i++) {
         ranks.emplace_back();
         if (!join_one(ranks.back(), i, prepare))
@@ -314,8 +317,7 @@ struct SweepTest : KmodTest {
     inagg::SoftwareSwitchOptions options = small();
     void (*prepare)(Rank &) = [](Rank &) {};
 
-    void sweep(const std::vector<Bytes> &inputs, const Bytes &want, unsigned least,
-               void (*preemption)() = nullptr) {
+    void sweep(const std::vector<Bytes> &inputs, const Bytes &want, unsigned least, void (*preemption)() = nullptr) {
         for (unsigned nth = 1;; nth++) {
             World here(options);
             mock_set_preemption(preemption);
@@ -418,28 +420,27 @@ TEST_P(EndingTest, AtAnyMoment) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , EndingTest,
-    testing::Values(Ending{"Close", [](Rank &rank) { rank.close(); }},
-                    Ending{"LingerZero",
-                           [](Rank &rank) {
-                               mock_set_linger(rank.sock, true, 0);
-                               rank.close();
-                           }},
-                    Ending{"Linger",
-                           [](Rank &rank) {
-                               mock_set_linger(rank.sock, true, 100);
-                               rank.close();
-                           }},
-                    Ending{"Exit",
-                           [](Rank &rank) {
-                               mock_set_exiting(true, false);
-                               rank.close();
-                               mock_set_exiting(false, false);
-                           }},
-                    Ending{"ShutdownReceiving", [](Rank &rank) { mock_shutdown(rank.sock, SHUT_RD); }},
-                    Ending{"ShutdownSending", [](Rank &rank) { mock_shutdown(rank.sock, SHUT_WR); }},
-                    Ending{"ShutdownBoth", [](Rank &rank) { mock_shutdown(rank.sock, SHUT_RDWR); }}),
-    [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(, EndingTest,
+                         testing::Values(Ending{"Close", [](Rank &rank) { rank.close(); }},
+                                         Ending{"LingerZero",
+                                                [](Rank &rank) {
+                                                    mock_set_linger(rank.sock, true, 0);
+                                                    rank.close();
+                                                }},
+                                         Ending{"Linger",
+                                                [](Rank &rank) {
+                                                    mock_set_linger(rank.sock, true, 100);
+                                                    rank.close();
+                                                }},
+                                         Ending{"Exit",
+                                                [](Rank &rank) {
+                                                    mock_set_exiting(true, false);
+                                                    rank.close();
+                                                    mock_set_exiting(false, false);
+                                                }},
+                                         Ending{"ShutdownReceiving", [](Rank &rank) { mock_shutdown(rank.sock, SHUT_RD); }},
+                                         Ending{"ShutdownSending", [](Rank &rank) { mock_shutdown(rank.sock, SHUT_WR); }},
+                                         Ending{"ShutdownBoth", [](Rank &rank) { mock_shutdown(rank.sock, SHUT_RDWR); }}),
+                         [](const auto &info) { return info.param.name; });
 
 } // namespace kmod

@@ -45,16 +45,14 @@ struct HostileTest : KmodTest {
     static Bytes packet(inagg_hdr h, size_t payload, bool checked = false, uint8_t fill = 0x55) {
         Bytes out(sizeof(h) + payload, std::byte{fill});
         if (checked)
-            inagg_hdr_seal_checked(
-                &h, inagg_payload_checksum(out.data() + sizeof(h), static_cast<uint32_t>(payload)));
+            inagg_hdr_seal_checked(&h, inagg_payload_checksum(out.data() + sizeof(h), static_cast<uint32_t>(payload)));
         else
             inagg_hdr_seal(&h);
         std::memcpy(out.data(), &h, sizeof(h));
         return out;
     }
     // Delivered, and counted as `reason` and as nothing else.
-    void expect_drop(const Bytes &data, inagg_reason reason, const char *from = "10.0.0.254",
-                     uint16_t port = INAGG_PORT) {
+    void expect_drop(const Bytes &data, inagg_reason reason, const char *from = "10.0.0.254", uint16_t port = INAGG_PORT) {
         const uint64_t rejected = ranks[0].info().rejected, blocks = ranks[0].info().blocks;
         const uint64_t before = drops(reason);
         EXPECT_TRUE(world->deliver(data, ranks[0].port, from, port));
@@ -346,8 +344,7 @@ TEST_F(HostileTest, MutatedAnswersBreakNothing) {
                 reinterpret_cast<uint8_t *>(&h)[at] ^= static_cast<uint8_t>(1U << random() % 8);
             }
             const size_t fitting = inagg_swap16(h.elements) * inagg_element_bytes(inagg_hdr_dtype(&h));
-            world->deliver(packet(h, random() % 4 ? std::min<size_t>(fitting, 4000) : random() % 400),
-                           ranks[0].port);
+            world->deliver(packet(h, random() % 4 ? std::min<size_t>(fitting, 4000) : random() % 400), ranks[0].port);
             Bytes got(100);
             (void)ranks[0].recv_nowait(got);
         }

@@ -22,10 +22,7 @@ struct Range {
 static const Range ranges[] = {
     {INAGG_DTYPE, INAGG_FLOAT32, {INAGG_INT32, INAGG_BFLOAT16}, {-1, INAGG_DTYPES}},
     {INAGG_OP, INAGG_SUM, {INAGG_SUM, INAGG_AVG}, {-1, INAGG_OPS}},
-    {INAGG_SCALE,
-     INAGG_SCALE_AUTO,
-     {-128, 157, 0, INAGG_SCALE_AUTO},
-     {-129, 158, INT32_MAX, INAGG_SCALE_AUTO + 1}},
+    {INAGG_SCALE, INAGG_SCALE_AUTO, {-128, 157, 0, INAGG_SCALE_AUTO}, {-129, 158, INT32_MAX, INAGG_SCALE_AUTO + 1}},
     {INAGG_WINDOW, 0, {0, 1, INT32_MAX}, {-1, INT32_MIN}},
     {INAGG_BLOCK, 0, {0, 32, 832}, {-32, 1, 31, 33, 864, INT32_MAX}},
     {INAGG_RTO_MIN, 1000, {100, 500'000}, {0, -1, 99, 500'001}},
@@ -138,7 +135,8 @@ TEST_F(OptionsTest, WhatTheJobWasMadeWithStays) {
     join(1);
     const std::array<uint8_t, 16> key = {1};
     EXPECT_EQ(mock_setsockopt(ranks[0].sock, SOL_INAGG, INAGG_KEY, key.data(), 16), -EISCONN);
-    for (const int option : {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY, INAGG_EXCLUDE})
+    for (const int option :
+         {INAGG_WINDOW, INAGG_BLOCK, INAGG_RTO_MIN, INAGG_CHECKED, INAGG_EXPIRY, INAGG_QUORUM, INAGG_HISTORY, INAGG_EXCLUDE})
         EXPECT_EQ(ranks[0].set(option, ranks[0].get(option)), -EISCONN) << option;
     EXPECT_EQ(set_text(ranks[0], "switchml", 8), -EISCONN);
     for (const int option : {INAGG_DTYPE, INAGG_OP, INAGG_SCALE, INAGG_DEADLINE, INAGG_BUFFER})
@@ -160,7 +158,8 @@ TEST_F(OptionsTest, WhatTheJoinAsksForStaysWhileItWaits) {
 }
 
 TEST_F(OptionsTest, OnlyTrioLeavesRanksOut) {
-    for (const auto &[option, value] : {std::pair{INAGG_EXPIRY, 1000}, {INAGG_QUORUM, 1}, {INAGG_QUORUM, 3}, {INAGG_EXCLUDE, 1000}}) {
+    for (const auto &[option, value] :
+         {std::pair{INAGG_EXPIRY, 1000}, {INAGG_QUORUM, 1}, {INAGG_QUORUM, 3}, {INAGG_EXCLUDE, 1000}}) {
         Rank rank;
         ASSERT_EQ(rank.bind(0), 0);
         EXPECT_EQ(rank.set(option, value), 0);

@@ -127,8 +127,7 @@ TEST_F(TensorTest, FloatsAreWithinTheBoundOfFixedPoint) {
 TEST_F(TensorTest, InfinitiesAndNanComeOutWhereTheyGoIn) {
     start();
     join(3);
-    constexpr float inf = std::numeric_limits<float>::infinity(),
-                    nan = std::numeric_limits<float>::quiet_NaN();
+    constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
     std::vector<std::vector<float>> values(3, std::vector<float>(200, 1.5F));
     values[0][3] = inf;
     values[1][3] = 7;
@@ -358,13 +357,12 @@ TEST_F(TensorTest, FixedScaleSumsAndSaturates) {
     start();
     join(2);
     set_all(INAGG_SCALE, 10);
-    for (const Transfer &t :
-         allreduce({bytes_of(std::vector<float>{1.5F, -2}), bytes_of(std::vector<float>{0.25F, 2})}))
+    for (const Transfer &t : allreduce({bytes_of(std::vector<float>{1.5F, -2}), bytes_of(std::vector<float>{0.25F, 2})}))
         EXPECT_TRUE(t.output == bytes_of(std::vector<float>{1.75F, 0}));
-    for (const Transfer &t :
-         allreduce({bytes_of(std::vector<float>{1, 1e9F}), bytes_of(std::vector<float>{1, 1})}))
+    for (const Transfer &t : allreduce({bytes_of(std::vector<float>{1, 1e9F}), bytes_of(std::vector<float>{1, 1})}))
         EXPECT_EQ(t.error, -ERANGE) << "for all ranks";
-    for (const Transfer &t : allreduce({bytes_of(std::vector<float>{std::numeric_limits<float>::infinity(), 1}), bytes_of(std::vector<float>{1, 1})}))
+    for (const Transfer &t :
+         allreduce({bytes_of(std::vector<float>{std::numeric_limits<float>::infinity(), 1}), bytes_of(std::vector<float>{1, 1})}))
         EXPECT_EQ(t.error, -ERANGE) << "infinities, too";
     check(INAGG_FLOAT32, INAGG_SUM, {bytes_of(std::vector<float>{1, 2}), bytes_of(std::vector<float>{3, 4})});
     set_all(INAGG_SCALE, 157);
@@ -567,8 +565,7 @@ TEST_F(TensorTest, TruncatedWhileItStreams) {
     world->every(100 * us, [&] {
         take_turns(other);
         if (sent < inputs[0].size())
-            sent += static_cast<size_t>(
-                std::max(ranks[0].send(std::span(inputs[0]).subspan(sent), MSG_DONTWAIT), 0));
+            sent += static_cast<size_t>(std::max(ranks[0].send(std::span(inputs[0]).subspan(sent), MSG_DONTWAIT), 0));
         return !are_done(other);
     });
     Bytes got(100);
@@ -784,10 +781,8 @@ TEST_P(WeatherTest, SumsStayExact) {
 
 INSTANTIATE_TEST_SUITE_P(, WeatherTest,
                          testing::Values(Weather{"Loss1", 0.01, 0, 0, 0}, Weather{"Loss10", 0.1, 0, 0, 0},
-                                         Weather{"Loss40", 0.4, 0, 0, 0},
-                                         Weather{"Duplication", 0, 0.2, 0, 0},
-                                         Weather{"Reordering", 0, 0, 0, 300 * us},
-                                         Weather{"Corruption", 0, 0, 0.05, 0},
+                                         Weather{"Loss40", 0.4, 0, 0, 0}, Weather{"Duplication", 0, 0.2, 0, 0},
+                                         Weather{"Reordering", 0, 0, 0, 300 * us}, Weather{"Corruption", 0, 0, 0.05, 0},
                                          Weather{"All", 0.1, 0.1, 0.05, 500 * us}),
                          [](const auto &info) { return std::string(info.param.name); });
 
@@ -857,8 +852,7 @@ TEST_F(PreemptionTest, OneThreadSendsAnotherReceivesAThirdPolls) {
         got[r].insert(got[r].end(), some.begin(), some.begin() + length);
         if (!(flags & MSG_EOR))
             return;
-        EXPECT_TRUE(got[r].empty() || got[r] == expected(INAGG_INT32, INAGG_SUM, inputs[received[r]]))
-            << received[r];
+        EXPECT_TRUE(got[r].empty() || got[r] == expected(INAGG_INT32, INAGG_SUM, inputs[received[r]])) << received[r];
         got[r].clear();
         received[r]++;
     };

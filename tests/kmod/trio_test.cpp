@@ -227,7 +227,8 @@ TEST_F(TrioTest, TheResultTellsOfBlocksThatDiffer) {
         const inagg_hdr h = header_of(packet);
         const uint32_t block = inagg_swap32(h.block);
         const bool of_elements = inagg_hdr_type(&h) == INAGG_CONTRIBUTION && inagg_swap32(h.slot) < small().slots;
-        return of_elements && ((block == 0 && packet.from_port == ranks[2].port) || (block == 1 && packet.from_port == ranks[0].port));
+        return of_elements &&
+               ((block == 0 && packet.from_port == ranks[2].port) || (block == 1 && packet.from_port == ranks[0].port));
     };
     const auto inputs = integers(size, 64 * 3);
     for (size_t r = 0; r < size; r++)

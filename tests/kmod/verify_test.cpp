@@ -14,13 +14,9 @@ namespace kmod {
 
 constexpr uint8_t key[INAGG_KEY_BYTES] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
 
-static void give_key(Rank &rank) {
-    ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_VERIFY, key, sizeof(key)), 0);
-}
+static void give_key(Rank &rank) { ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_VERIFY, key, sizeof(key)), 0); }
 
-static void choose_trio(Rank &rank) {
-    ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_ALGORITHM, "trio", 4), 0);
-}
+static void choose_trio(Rank &rank) { ASSERT_EQ(mock_setsockopt(rank.sock, SOL_INAGG, INAGG_ALGORITHM, "trio", 4), 0); }
 
 static bool is_result(const inagg_hdr &h) { return inagg_hdr_type(&h) == INAGG_RESULT; }
 static bool is_sum_of_int32(const inagg_hdr &h) { return h.dtype_op == (INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM); }
@@ -135,7 +131,8 @@ TEST_F(VerifyTest, FloatsHaveTheSameBits) {
         options.control_slots = 8;
         options.loss = 0.02;
         start(options);
-        join(size, keyed ? give_key : [](Rank &) {});
+        join(
+            size, keyed ? give_key : [](Rank &) {});
         for (const size_t count : {3, 100, 101, 2000, 7})
             for (int step = 0; step < 4; step++) {
                 std::vector<Bytes> inputs;
@@ -192,7 +189,8 @@ TEST_F(VerifyTest, HalvesThatGrow) {
     for (const inagg_dtype dtype : {INAGG_FLOAT16, INAGG_BFLOAT16}) {
         set_dtype(dtype);
         for (const int value : {1, 1, 1, 1, 1, 2, 4, -4, -64, 64, 1000, -1})
-            for (const Transfer &t : allreduce(std::vector<Bytes>(size, bytes_of(std::vector<uint16_t>(3, number(dtype, value)))))) {
+            for (const Transfer &t :
+                 allreduce(std::vector<Bytes>(size, bytes_of(std::vector<uint16_t>(3, number(dtype, value)))))) {
                 EXPECT_EQ(t.error, 0) << value;
                 EXPECT_EQ(inagg_element(t.output.data(), 2, 2), number(dtype, size * value)) << value;
             }

@@ -185,9 +185,7 @@ World::World(const inagg::SoftwareSwitchOptions &options, uint64_t jitter_ns) : 
 
 World::~World() { current_ = nullptr; }
 
-void World::at(uint64_t after_ns, std::function<void()> what) {
-    events_.emplace(mock_now() + after_ns, std::move(what));
-}
+void World::at(uint64_t after_ns, std::function<void()> what) { events_.emplace(mock_now() + after_ns, std::move(what)); }
 
 void World::every(uint64_t ns, std::function<bool()> what) {
     at(ns, [this, ns, what] {
@@ -205,9 +203,7 @@ void World::run(uint64_t for_ns) {
 
 uint64_t World::delay() { return 50 * us + (jitter_ ? random_() % jitter_ : 0); }
 
-uint64_t World::next_event() {
-    return current_->events_.empty() ? UINT64_MAX : current_->events_.begin()->first;
-}
+uint64_t World::next_event() { return current_->events_.empty() ? UINT64_MAX : current_->events_.begin()->first; }
 
 void World::run_event() {
     auto &events = current_->events_;
@@ -396,7 +392,7 @@ static uint32_t fold(const inagg_coding &coding, uint8_t scale, const std::vecto
     uint8_t saturated = 0;
     for (size_t rank = 0; rank < inputs.size(); rank++) {
         const uint32_t bits = element(inputs[rank], i, width);
-        const auto wire = half_sum ? static_cast<uint32_t>(inagg_half_to_fixed(bits, mantissa, log2, scale))
+        const auto wire = half_sum                      ? static_cast<uint32_t>(inagg_half_to_fixed(bits, mantissa, log2, scale))
                           : coding.dtype == INAGG_INT32 ? bits
                                                         : inagg_encode(&coding, bits, &saturated);
         const bool less = static_cast<int32_t>(wire) < static_cast<int32_t>(total);
@@ -407,8 +403,7 @@ static uint32_t fold(const inagg_coding &coding, uint8_t scale, const std::vecto
     }
     if (half_sum)
         return inagg_fixed_to_half(static_cast<int32_t>(total), mantissa, log2, scale);
-    return coding.dtype == INAGG_INT32 ? total
-                                       : inagg_decode(&coding, total, static_cast<uint32_t>(inputs.size()));
+    return coding.dtype == INAGG_INT32 ? total : inagg_decode(&coding, total, static_cast<uint32_t>(inputs.size()));
 }
 
 Bytes expected(inagg_dtype dtype, inagg_op op, const std::vector<Bytes> &inputs) {
@@ -417,8 +412,7 @@ Bytes expected(inagg_dtype dtype, inagg_op op, const std::vector<Bytes> &inputs)
     uint8_t scale = 0;
     if (inagg_needs_scale(dtype, op, INAGG_FLOATS_FIXED))
         for (const Bytes &in : inputs)
-            scale = std::max(scale,
-                             inagg_exponent_of(inagg_largest_magnitude(in.data(), count, dtype, 0), dtype));
+            scale = std::max(scale, inagg_exponent_of(inagg_largest_magnitude(in.data(), count, dtype, 0), dtype));
     inagg_coding coding;
     inagg_coding_init(&coding, dtype, op, static_cast<uint32_t>(inputs.size()), scale, 0);
     Bytes out(inputs[0].size());
@@ -448,8 +442,6 @@ std::vector<Bytes> inputs_of(inagg_dtype dtype, uint16_t size, size_t count, uns
     return inputs;
 }
 
-std::vector<Bytes> integers(uint16_t size, size_t count, unsigned seed) {
-    return inputs_of(INAGG_INT32, size, count, seed);
-}
+std::vector<Bytes> integers(uint16_t size, size_t count, unsigned seed) { return inputs_of(INAGG_INT32, size, count, seed); }
 
 } // namespace kmod

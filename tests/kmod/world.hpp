@@ -103,8 +103,8 @@ public:
     // And of the rest what this says, of a header and a port.
     std::function<bool(const inagg_hdr &, uint16_t)> lost;
     // A datagram for the local port `to`, at once.
-    bool deliver(std::span<const std::byte> data, uint16_t to, const char *from = "10.0.0.254",
-                 uint16_t from_port = INAGG_PORT, int interface = 0, int slave = 0);
+    bool deliver(std::span<const std::byte> data, uint16_t to, const char *from = "10.0.0.254", uint16_t from_port = INAGG_PORT,
+                 int interface = 0, int slave = 0);
 
 private:
     static void transmit(const mock_packet *packet);

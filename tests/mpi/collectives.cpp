@@ -54,8 +54,7 @@ std::vector<Type> types() {
         {"UNSIGNED_CHAR", MPI_UNSIGNED_CHAR, Type::bits},
         {"UNSIGNED_SHORT", MPI_UNSIGNED_SHORT, Type::bits},
         {"UNSIGNED", MPI_UNSIGNED, Type::bits},
-        {"UNSIGNED_LONG", MPI_UNSIGNED_LONG, Type::bits,
-         MPI_UINT64_T}, // Open MPI 4.1 takes the signs of these wrong,
+        {"UNSIGNED_LONG", MPI_UNSIGNED_LONG, Type::bits, MPI_UINT64_T}, // Open MPI 4.1 takes the signs of these wrong,
         {"UINT8_T", MPI_UINT8_T, Type::bits},
         {"INT16_T", MPI_INT16_T, Type::bits},
         {"UINT32_T", MPI_UINT32_T, Type::bits},
@@ -84,9 +83,8 @@ struct Operator {
 };
 
 std::vector<Operator> operators() {
-    return {{"SUM", MPI_SUM},   {"MIN", MPI_MIN},      {"MAX", MPI_MAX},   {"LAND", MPI_LAND},
-            {"LOR", MPI_LOR},   {"LXOR", MPI_LXOR},    {"PROD", MPI_PROD}, {"BAND", MPI_BAND},
-            {"BXOR", MPI_BXOR}, {"MAXLOC", MPI_MAXLOC}};
+    return {{"SUM", MPI_SUM},   {"MIN", MPI_MIN},   {"MAX", MPI_MAX},   {"LAND", MPI_LAND}, {"LOR", MPI_LOR},
+            {"LXOR", MPI_LXOR}, {"PROD", MPI_PROD}, {"BAND", MPI_BAND}, {"BXOR", MPI_BXOR}, {"MAXLOC", MPI_MAXLOC}};
 }
 
 int size_of(MPI_Datatype type) {
@@ -144,8 +142,7 @@ void check_reductions(MPI_Comm comm, const char *where, const Type &type, const 
     if (rank == root)
         check("Reduce", got, wanted);
     in_place = send;
-    MPI_Reduce(rank == root ? MPI_IN_PLACE : in_place.data(), in_place.data(), count, type.type, op.op, root,
-               comm);
+    MPI_Reduce(rank == root ? MPI_IN_PLACE : in_place.data(), in_place.data(), count, type.type, op.op, root, comm);
     check("Reduce in place", in_place, rank == root ? wanted : send);
     MPI_Request request;
     got.assign(send.size(), 4);
@@ -174,27 +171,22 @@ template <typename Real> void check_rounding() {
     PMPI_Allgather(send.data(), count, type_of<Real>(), all.data(), count, type_of<Real>(), MPI_COMM_WORLD);
     MPI_Allreduce(send.data(), got.data(), count, type_of<Real>(), MPI_SUM, MPI_COMM_WORLD);
     for (int i = 0; i < count; i++)
-        expect(got[i] == exact_sum(all, count, i), "element %d of a sum: %a, exactly %a", i,
-               static_cast<double>(got[i]), static_cast<double>(exact_sum(all, count, i)));
+        expect(got[i] == exact_sum(all, count, i), "element %d of a sum: %a, exactly %a", i, static_cast<double>(got[i]),
+               static_cast<double>(exact_sum(all, count, i)));
 }
 
 // Infinities and NaN go where IEEE 754 has them; NaN is the minimum and the maximum of whatever it is among.
 template <typename Real> void check_nonfinite() {
-    constexpr Real infinity = std::numeric_limits<Real>::infinity(),
-                   nan = std::numeric_limits<Real>::quiet_NaN();
-    const Real send[5] = {world_rank ? 1 : infinity, world_rank ? -infinity : infinity, world_rank ? 1 : nan,
-                          -infinity, 2};
+    constexpr Real infinity = std::numeric_limits<Real>::infinity(), nan = std::numeric_limits<Real>::quiet_NaN();
+    const Real send[5] = {world_rank ? 1 : infinity, world_rank ? -infinity : infinity, world_rank ? 1 : nan, -infinity, 2};
     Real sum[5], least[5], most[5];
     MPI_Allreduce(send, sum, 5, type_of<Real>(), MPI_SUM, MPI_COMM_WORLD);
     MPI_Allreduce(send, least, 5, type_of<Real>(), MPI_MIN, MPI_COMM_WORLD);
     MPI_Allreduce(send, most, 5, type_of<Real>(), MPI_MAX, MPI_COMM_WORLD);
-    expect(sum[0] == infinity && std::isnan(sum[1]) && std::isnan(sum[2]) && sum[3] == -infinity &&
-               sum[4] == 2 * world_size,
+    expect(sum[0] == infinity && std::isnan(sum[1]) && std::isnan(sum[2]) && sum[3] == -infinity && sum[4] == 2 * world_size,
            "sums of infinities and NaN");
-    expect(least[0] == 1 && least[1] == -infinity && std::isnan(least[2]) && least[3] == -infinity,
-           "minima of these");
-    expect(most[0] == infinity && most[1] == infinity && std::isnan(most[2]) && most[3] == -infinity,
-           "maxima of these");
+    expect(least[0] == 1 && least[1] == -infinity && std::isnan(least[2]) && least[3] == -infinity, "minima of these");
+    expect(most[0] == infinity && most[1] == infinity && std::isnan(most[2]) && most[3] == -infinity, "maxima of these");
 }
 
 void floats() {
@@ -368,8 +360,7 @@ void started() {
     for (int half = 0; half < 2; half++)
         for (int i = 0; i < rounds; i++) {
             const int which = (world_rank + half) % 2, slot = which * rounds + i;
-            MPI_Iallreduce(ones.data(), &sums[slot * count], count, MPI_DOUBLE, MPI_SUM, comms[which],
-                           &requests[slot]);
+            MPI_Iallreduce(ones.data(), &sums[slot * count], count, MPI_DOUBLE, MPI_SUM, comms[which], &requests[slot]);
         }
     double most = world_rank;
     MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_DOUBLE, MPI_MAX, comms[0]); // comes after them
@@ -390,8 +381,7 @@ void started() {
     // Freed while one is under way.
     std::vector<int> large(100000, world_rank), result(large.size());
     MPI_Request request;
-    MPI_Iallreduce(large.data(), result.data(), static_cast<int>(large.size()), MPI_INT, MPI_SUM, comms[1],
-                   &request);
+    MPI_Iallreduce(large.data(), result.data(), static_cast<int>(large.size()), MPI_INT, MPI_SUM, comms[1], &request);
     MPI_Comm_free(&comms[1]);
     MPI_Wait(&request, &status);
     expect(std::ranges::all_of(result, [](int x) { return x == world_size * (world_size - 1) / 2; }),
@@ -431,8 +421,7 @@ void errors() {
     MPI_Comm_set_errhandler(comm, handler);
     int x = 1, y = 0;
     const auto alike = [&](const char *what, int code, int reference) {
-        expect(code != MPI_SUCCESS && class_of(code) == class_of(reference), "%s: error %d, PMPI's is %d",
-               what, code, reference);
+        expect(code != MPI_SUCCESS && class_of(code) == class_of(reference), "%s: error %d, PMPI's is %d", what, code, reference);
     };
     alike("negative count", MPI_Allreduce(&x, &y, -1, MPI_INT, MPI_SUM, comm),
           PMPI_Allreduce(&x, &y, -1, MPI_INT, MPI_SUM, comm));
@@ -442,10 +431,8 @@ void errors() {
           PMPI_Allreduce(&x, &y, 1, MPI_INT, MPI_OP_NULL, comm));
     alike("LAND of float", MPI_Allreduce(&x, &y, 1, MPI_FLOAT, MPI_LAND, comm),
           PMPI_Allreduce(&x, &y, 1, MPI_FLOAT, MPI_LAND, comm));
-    alike("bad root", MPI_Bcast(&x, 1, MPI_INT, world_size, comm),
-          PMPI_Bcast(&x, 1, MPI_INT, world_size, comm));
-    alike("bad root", MPI_Reduce(&x, &y, 1, MPI_INT, MPI_SUM, -7, comm),
-          PMPI_Reduce(&x, &y, 1, MPI_INT, MPI_SUM, -7, comm));
+    alike("bad root", MPI_Bcast(&x, 1, MPI_INT, world_size, comm), PMPI_Bcast(&x, 1, MPI_INT, world_size, comm));
+    alike("bad root", MPI_Reduce(&x, &y, 1, MPI_INT, MPI_SUM, -7, comm), PMPI_Reduce(&x, &y, 1, MPI_INT, MPI_SUM, -7, comm));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD,
                             MPI_ERRORS_RETURN); // which is asked when it is unclear who should be
     alike("result in place", MPI_Allreduce(&x, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm),
@@ -482,9 +469,8 @@ void attributes() {
 }
 
 const std::map<std::string, std::function<void()>> groups = {
-    {"floats", floats},         {"reductions", reductions}, {"left", left},
-    {"broadcasts", broadcasts}, {"started", started},       {"many", communicators_come_and_go},
-    {"errors", errors},         {"attributes", attributes}};
+    {"floats", floats},   {"reductions", reductions},          {"left", left},     {"broadcasts", broadcasts},
+    {"started", started}, {"many", communicators_come_and_go}, {"errors", errors}, {"attributes", attributes}};
 
 } // namespace
 

@@ -54,7 +54,8 @@ int main(int argc, char **argv) {
     char text[MPI_MAX_ERROR_STRING] = "none";
     if (code != MPI_SUCCESS)
         MPI_Error_string(code, text, &length);
-    std::printf("{\"rank\": %d, \"there\": %d, \"seconds\": %.1f, \"error\": \"%s\"}\n", rank, rank_there, MPI_Wtime() - last, text);
+    std::printf("{\"rank\": %d, \"there\": %d, \"seconds\": %.1f, \"error\": \"%s\"}\n", rank, rank_there, MPI_Wtime() - last,
+                text);
     std::fflush(stdout);
     sleep(patience);
     _exit(0);

@@ -29,7 +29,8 @@ struct Copy {
 
 class AtpTree : public Switch {
 public:
-    explicit AtpTree(World &shared) : Switch(shared), tree(shared), nodes(tree.size()), server(2 * (job.slots + job.control_slots)) {
+    explicit AtpTree(World &shared)
+        : Switch(shared), tree(shared), nodes(tree.size()), server(2 * (job.slots + job.control_slots)) {
         for (uint32_t n = 0; n < nodes.size(); n++) {
             nodes[n].job = job;
             nodes[n].job.all = tree.here(n);
@@ -108,8 +109,8 @@ private:
             a.state.slot.seen &= ~ranks;
             a.state.gone &= ~ranks;
         }
-        const int verdict = inagg_aggregator_contribute(&a.state, &nodes[n].job, ranks, &packet.block,
-                                                        repeated ? INAGG_F_RESEND : 0, tick());
+        const int verdict =
+            inagg_aggregator_contribute(&a.state, &nodes[n].job, ranks, &packet.block, repeated ? INAGG_F_RESEND : 0, tick());
         const int action = verdict < 0 ? verdict : verdict & ~INAGG_COMPLETES;
         world.trace("switch {}: {:#x} contribute block {:#x}: verdict {}", n, ranks, packet.block.block, verdict);
         if (verdict < 0)
@@ -149,10 +150,8 @@ private:
         const int verdict = inagg_raw_contribute(&copy.state, job.all, ranks, &block);
         world.trace("server: {:#x} contribute block {:#x}: verdict {}, seen {:#x}", ranks, packet.block.block, verdict,
                     copy.state.seen);
-        world.require(verdict != -INAGG_R_MISMATCH, "block {:#x} of {:#x} disagrees with the others", packet.block.block,
-                      ranks);
-        world.require(verdict != -INAGG_R_UNSOLICITED, "floats of block {:#x} that nobody has asked for",
-                      packet.block.block);
+        world.require(verdict != -INAGG_R_MISMATCH, "block {:#x} of {:#x} disagrees with the others", packet.block.block, ranks);
+        world.require(verdict != -INAGG_R_UNSOLICITED, "floats of block {:#x} that nobody has asked for", packet.block.block);
         if (verdict < 0)
             return;
         fold(verdict & ~INAGG_COMPLETES, copy.sum, packet);
@@ -173,9 +172,7 @@ private:
         send(answer, everyone);
     }
 
-    void reply(const Copy &copy, const Packet &packet, bool everyone) {
-        send(result(copy.state, copy.sum, packet), everyone);
-    }
+    void reply(const Copy &copy, const Packet &packet, bool everyone) { send(result(copy.state, copy.sum, packet), everyone); }
 
     // From the server.
     void send(const Packet &packet, bool everyone) {

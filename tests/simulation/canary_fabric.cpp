@@ -172,9 +172,7 @@ private:
         return packet;
     }
 
-    void forward(uint32_t n, uint32_t rank, const Packet &packet) {
-        fabric.forward(n, rank, from(n, packet));
-    }
+    void forward(uint32_t n, uint32_t rank, const Packet &packet) { fabric.forward(n, rank, from(n, packet)); }
 
     // ---- on the way to the leader ----
 
@@ -192,32 +190,27 @@ private:
         const bool others = is_others(d);
         const Waiting waiting = who_waits(d);
         const int verdict = inagg_descriptor_contribute(&d.state, &nodes[n].job, &arrival, &packet.block);
-        world.trace("switch {}: {:#x} contribute block {:#x} attempt {}: verdict {:#x}", n, arrival.ranks,
-                    packet.block.block, packet.block.epoch, verdict);
+        world.trace("switch {}: {:#x} contribute block {:#x} attempt {}: verdict {:#x}", n, arrival.ranks, packet.block.block,
+                    packet.block.epoch, verdict);
         world.require(verdict > 0 || verdict == -INAGG_R_STALE || verdict == -INAGG_R_DUPLICATE,
-                      "switch {} refuses block {:#x} of {:#x} for reason {}", n, packet.block.block,
-                      arrival.ranks, -verdict);
-        world.require(!others || is_others(d), "switch {}: block {:#x} takes another job's descriptor", n,
-                      packet.block.block);
-        world.require(
-            verdict < 0 || !(verdict & INAGG_OPENS) || !waiting.ranks,
-            "switch {}: block {:#x} takes the descriptor of block {:#x}, whose result {:#x} have yet to get",
-            n, packet.block.block, waiting.block, waiting.ranks);
+                      "switch {} refuses block {:#x} of {:#x} for reason {}", n, packet.block.block, arrival.ranks, -verdict);
+        world.require(!others || is_others(d), "switch {}: block {:#x} takes another job's descriptor", n, packet.block.block);
+        world.require(verdict < 0 || !(verdict & INAGG_OPENS) || !waiting.ranks,
+                      "switch {}: block {:#x} takes the descriptor of block {:#x}, whose result {:#x} have yet to get", n,
+                      packet.block.block, waiting.block, waiting.ranks);
         if (verdict > 0)
             take(n, d, packet, arrival, verdict);
     }
 
     void break_rules(uint32_t n, Descriptor &d, Packet &packet, uint64_t ranks) const {
         inagg_descriptor &state = d.state;
-        if (world.broken(Mutation::ignore_block) &&
-            inagg_descriptor_is_jobs(&state, &nodes[n].job, &packet.block) &&
+        if (world.broken(Mutation::ignore_block) && inagg_descriptor_is_jobs(&state, &nodes[n].job, &packet.block) &&
             inagg_same_copy(&job, &packet.block, state.slot.block)) {
             packet.block.block = state.slot.block;
             packet.block.epoch = state.attempt;
             packet.block.scale = state.slot.scale;
         }
-        if (world.broken(Mutation::merge_overlaps) &&
-            inagg_descriptor_holds(&state, &nodes[n].job, &packet.block)) {
+        if (world.broken(Mutation::merge_overlaps) && inagg_descriptor_holds(&state, &nodes[n].job, &packet.block)) {
             state.slot.seen &= ~ranks;
             state.children &= ~ranks;
         }
@@ -229,8 +222,8 @@ private:
             d.came = 0;
         if (action == INAGG_COLLIDES || action == INAGG_EVADES)
             return evade(n, packet, action == INAGG_COLLIDES);
-        world.require(!packet.bypass, "switch {}: block {:#x} of {:#x} is summed though it is to pass", n,
-                      packet.block.block, arrival.ranks);
+        world.require(!packet.bypass, "switch {}: block {:#x} of {:#x} is summed though it is to pass", n, packet.block.block,
+                      arrival.ranks);
         d.came |= arrival.ranks;
         fold(action, d.sum, packet);
         check(n, d);
@@ -375,21 +368,20 @@ private:
 
     // Honest packets are admitted, and come from where their ranks or their leader are.
     void check_admission(uint32_t n, const Packet &packet) {
-        const int refused =
-            inagg_job_admits(&job, &packet.block, packet.slot,
-                             packet.block.elements * inagg_element_bytes(packet.block.dtype_op >> 4));
+        const int refused = inagg_job_admits(&job, &packet.block, packet.slot,
+                                             packet.block.elements * inagg_element_bytes(packet.block.dtype_op >> 4));
         world.require(!refused, "an honest packet is refused for reason {}", -refused);
-        world.require(packet.block.epoch <= INAGG_CANARY_ATTEMPTS, "attempt {} at block {:#x}",
-                      packet.block.epoch, packet.block.block);
+        world.require(packet.block.epoch <= INAGG_CANARY_ATTEMPTS, "attempt {} at block {:#x}", packet.block.epoch,
+                      packet.block.block);
         const uint32_t leader = leader_of(packet);
         const uint64_t behind = fabric.behind(n, packet.from);
         if (packet.type == INAGG_RESULT || packet.type == INAGG_WAIT || packet.type == INAGG_BLOCK_FAILED) {
-            world.require(behind & inagg_rank_bit(leader), "switch {}: not the leader's word on block {:#x}",
-                          n, packet.block.block);
+            world.require(behind & inagg_rank_bit(leader), "switch {}: not the leader's word on block {:#x}", n,
+                          packet.block.block);
             return;
         }
-        world.require(!fabric.from_above(n, packet) || fabric.is_here(n, leader),
-                      "switch {}: block {:#x} would go up again", n, packet.block.block);
+        world.require(!fabric.from_above(n, packet) || fabric.is_here(n, leader), "switch {}: block {:#x} would go up again", n,
+                      packet.block.block);
         if (packet.type != INAGG_REQUEST)
             check_sum(n, packet, leader, behind);
     }
@@ -398,22 +390,17 @@ private:
         const uint64_t ranks = ranks_in(packet);
         world.require(ranks && !(ranks & ~may) && !(ranks & inagg_rank_bit(leader)),
                       "switch {}: who sends it may not speak for {:#x}", n, ranks);
-        world.require((packet.block.elements ? packet.payload : Payload{}) ==
-                          world.content.sum_of(packet.block.block, ranks),
-                      "switch {}: block {:#x}: what comes is not the sum of {:#x}", n, packet.block.block,
-                      ranks);
+        world.require((packet.block.elements ? packet.payload : Payload{}) == world.content.sum_of(packet.block.block, ranks),
+                      "switch {}: block {:#x}: what comes is not the sum of {:#x}", n, packet.block.block, ranks);
     }
 
     void check(uint32_t n, const Descriptor &d) {
         const inagg_slot &slot = d.state.slot;
-        world.require(d.state.children == d.came,
-                      "switch {}: block {:#x}: {:#x} came, the descriptor says {:#x}", n, slot.block, d.came,
-                      d.state.children);
-        world.require(!(slot.seen & ~d.came), "switch {}: block {:#x}: {:#x} never came", n, slot.block,
-                      slot.seen & ~d.came);
+        world.require(d.state.children == d.came, "switch {}: block {:#x}: {:#x} came, the descriptor says {:#x}", n, slot.block,
+                      d.came, d.state.children);
+        world.require(!(slot.seen & ~d.came), "switch {}: block {:#x}: {:#x} never came", n, slot.block, slot.seen & ~d.came);
         world.require((slot.elements ? d.sum : Payload{}) == world.content.sum_of(slot.block, slot.seen),
-                      "switch {}: block {:#x}: the descriptor is not the sum of {:#x}", n, slot.block,
-                      slot.seen);
+                      "switch {}: block {:#x}: the descriptor is not the sum of {:#x}", n, slot.block, slot.seen);
     }
 };
 

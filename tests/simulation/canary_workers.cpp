@@ -16,22 +16,19 @@ struct Copy {
 class CanaryWorkers : public Workers {
 public:
     explicit CanaryWorkers(World &shared)
-        : Workers(shared), copies(sc.ranks, std::vector<Copy>(2 * sc.slots)),
-          heard_at(sc.ranks, std::vector<Time>(sc.slots)), alarms(sc.ranks) {}
+        : Workers(shared), copies(sc.ranks, std::vector<Copy>(2 * sc.slots)), heard_at(sc.ranks, std::vector<Time>(sc.slots)),
+          alarms(sc.ranks) {}
 
 private:
     std::vector<std::vector<Copy>> copies;   // by rank; two of each slot
     std::vector<std::vector<Time>> heard_at; // by rank and slot: when its leader last said anything
     std::vector<Time> alarms;                // by rank: when it looks whether its deadline has passed
 
-    uint32_t leader_of(uint32_t block) const {
-        return inagg_leader_of(sc.ranks, inagg_position_of(&job, sc.control, block));
-    }
+    uint32_t leader_of(uint32_t block) const { return inagg_leader_of(sc.ranks, inagg_position_of(&job, sc.control, block)); }
     bool leads(uint32_t r, uint32_t block) const { return leader_of(block) == r; }
 
     Copy &copy_of(uint32_t r, uint32_t block) {
-        const uint32_t version =
-            world.broken(Mutation::one_copy) ? 0 : inagg_pool_version(&ranks[r].worker, block);
+        const uint32_t version = world.broken(Mutation::one_copy) ? 0 : inagg_pool_version(&ranks[r].worker, block);
         return copies[r][index_of(block) * 2 + version];
     }
 
@@ -66,10 +63,9 @@ private:
 
     void receive(uint32_t r, const Packet &packet) override {
         notice_boot(r, packet.boot);
-        const bool to_leader =
-            packet.type == INAGG_CONTRIBUTION || packet.type == INAGG_PARTIAL || packet.type == INAGG_REQUEST;
-        world.require(to_leader == leads(r, packet.block.block),
-                      "rank {} gets a packet of type {} for block {:#x}", r, packet.type, packet.block.block);
+        const bool to_leader = packet.type == INAGG_CONTRIBUTION || packet.type == INAGG_PARTIAL || packet.type == INAGG_REQUEST;
+        world.require(to_leader == leads(r, packet.block.block), "rank {} gets a packet of type {} for block {:#x}", r,
+                      packet.type, packet.block.block);
         if (packet.type == INAGG_REQUEST)
             return answer(r, packet);
         if (to_leader)
@@ -88,15 +84,15 @@ private:
         if (packet.type == INAGG_BLOCK_FAILED && world.broken(Mutation::no_resend))
             return;
         act(r, slot,
-            inagg_worker_failed(&ranks[r].worker, &slot, block, packet.contributors, r, packet.block.epoch,
-                                packet.bypass, world.now));
+            inagg_worker_failed(&ranks[r].worker, &slot, block, packet.contributors, r, packet.block.epoch, packet.bypass,
+                                world.now));
     }
 
     void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) override {
         const uint32_t block = packet.block.block;
         world.require(inagg_wslot_believes(&slot, block, packet.block.epoch),
-                      "rank {}: block {:#x} is complete in attempt {}, and was said to be in {}", r, block,
-                      packet.block.epoch, slot.epoch);
+                      "rank {}: block {:#x} is complete in attempt {}, and was said to be in {}", r, block, packet.block.epoch,
+                      slot.epoch);
         accept(r, slot, packet);
     }
 
@@ -142,12 +138,10 @@ private:
         Copy &copy = copy_of(r, block);
         if (world.broken(Mutation::ignore_seen) && !(copy.state.slot.flags & INAGG_SLOT_COMPLETE))
             copy.state.slot.seen &= ~ranks_in_it;
-        const uint64_t all =
-            world.broken(Mutation::complete_early) && sc.ranks > 1 ? job.all & job.all >> 1 : job.all;
-        const int verdict =
-            inagg_lead_contribute(&copy.state, all, ranks_in_it, &packet.block, packet.bypass);
-        world.trace("leader {}: {:#x} contribute block {:#x}: verdict {:#x}, seen {:#x}", r, ranks_in_it,
-                    block, verdict, copy.state.slot.seen);
+        const uint64_t all = world.broken(Mutation::complete_early) && sc.ranks > 1 ? job.all & job.all >> 1 : job.all;
+        const int verdict = inagg_lead_contribute(&copy.state, all, ranks_in_it, &packet.block, packet.bypass);
+        world.trace("leader {}: {:#x} contribute block {:#x}: verdict {:#x}, seen {:#x}", r, ranks_in_it, block, verdict,
+                    copy.state.slot.seen);
         world.require((verdict > 0 && INAGG_VERDICT(verdict) <= INAGG_COUNT) || verdict == -INAGG_R_STALE ||
                           verdict == -INAGG_R_DUPLICATE,
                       "leader {}: verdict {} on block {:#x} of {:#x}", r, verdict, block, ranks_in_it);
@@ -179,12 +173,10 @@ private:
     void answer(uint32_t r, const Packet &packet) {
         Copy &copy = copy_of(r, packet.block.block);
         const int verdict = inagg_lead_request(&copy.state, &packet.block);
-        world.trace(
-            "leader {}: rank {} asks for block {:#x} in attempt {}: verdict {}, attempt {}, seen {:#x}", r,
-            packet.block.rank, packet.block.block, packet.block.epoch, verdict, copy.state.attempt,
-            copy.state.slot.seen);
-        world.require(copy.state.attempt <= INAGG_CANARY_ATTEMPTS, "leader {}: attempt {} at block {:#x}", r,
-                      copy.state.attempt, packet.block.block);
+        world.trace("leader {}: rank {} asks for block {:#x} in attempt {}: verdict {}, attempt {}, seen {:#x}", r,
+                    packet.block.rank, packet.block.block, packet.block.epoch, verdict, copy.state.attempt, copy.state.slot.seen);
+        world.require(copy.state.attempt <= INAGG_CANARY_ATTEMPTS, "leader {}: attempt {} at block {:#x}", r, copy.state.attempt,
+                      packet.block.block);
         if (verdict < 0 || world.broken(Mutation::silent_leader))
             return;
         if (verdict == INAGG_REPLY) {
@@ -228,14 +220,13 @@ private:
     void check_copy(uint32_t r, const Copy &copy) {
         const inagg_slot &slot = copy.state.slot;
         world.require(!(slot.seen & ~job.all) && !(copy.state.restore & ~slot.seen),
-                      "leader {}: block {:#x} names {:#x}, and {:#x} to be restored", r, slot.block,
-                      slot.seen, copy.state.restore);
+                      "leader {}: block {:#x} names {:#x}, and {:#x} to be restored", r, slot.block, slot.seen,
+                      copy.state.restore);
         world.require((slot.elements ? copy.sum : Payload{}) == world.content.sum_of(slot.block, slot.seen),
                       "leader {}: block {:#x}: this is not the sum of {:#x}", r, slot.block, slot.seen);
         const bool is_complete = slot.flags & INAGG_SLOT_COMPLETE;
-        world.require(is_complete == (slot.seen == job.all),
-                      "leader {}: block {:#x}: complete is {} with {:#x} in", r, slot.block, is_complete,
-                      slot.seen);
+        world.require(is_complete == (slot.seen == job.all), "leader {}: block {:#x}: complete is {} with {:#x} in", r,
+                      slot.block, is_complete, slot.seen);
     }
 
     // ---- the end ----
@@ -264,9 +255,8 @@ private:
             if (!(blamed & inagg_rank_bit(other)) || other == *sc.killed)
                 continue;
             const inagg_wslot *first = done(ranks[other]) ? nullptr : oldest(ranks[other]);
-            world.require(first && inagg_before(first->block, slot.block),
-                          "rank {} blames {:#x} for block {:#x}, not rank {}", r, blamed, slot.block,
-                          *sc.killed);
+            world.require(first && inagg_before(first->block, slot.block), "rank {} blames {:#x} for block {:#x}, not rank {}", r,
+                          blamed, slot.block, *sc.killed);
         }
         world.outcome.indirect += blamed != inagg_rank_bit(*sc.killed);
     }

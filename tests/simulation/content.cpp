@@ -50,8 +50,8 @@ bool Content::has_elements(uint32_t block, uint32_t rank) const {
 }
 
 bool Content::absent(uint32_t block, uint32_t rank) const {
-    return sc.algorithm == INAGG_TRIO && sc.ranks > 2 && use_of(block) == Use::sum &&
-           hash(block, 5) % 8 == 0 && rank == hash(block, 6) % sc.ranks;
+    return sc.algorithm == INAGG_TRIO && sc.ranks > 2 && use_of(block) == Use::sum && hash(block, 5) % 8 == 0 &&
+           rank == hash(block, 6) % sc.ranks;
 }
 
 uint64_t Content::absent_from(uint32_t block) const {
@@ -66,8 +66,7 @@ inagg_block Content::meta_of(uint32_t block, uint32_t rank) const {
     b.block = block;
     b.generation = generation;
     b.rank = static_cast<uint16_t>(rank);
-    b.elements =
-        has_elements(block, rank) ? static_cast<uint16_t>(INAGG_CHUNK * (1 + hash(block, 3) % 2)) : 0;
+    b.elements = has_elements(block, rank) ? static_cast<uint16_t>(INAGG_CHUNK * (1 + hash(block, 3) % 2)) : 0;
     b.dtype_op = sc.control ? INAGG_WIRE_NONE << 4 : INAGG_WIRE_INT32 << 4;
     if (sc.algorithm == INAGG_ATP && use_of(block) == Use::sum)
         b.dtype_op = INAGG_WIRE_FIXED32 << 4;

@@ -6,8 +6,7 @@
 namespace simulation {
 
 Fabric::Fabric(World &shared)
-    : world(shared), shape(shared.sc.canary), at_leaf(shape.leaves), spines(shape.spines),
-      links(shape.leaves * shape.spines) {
+    : world(shared), shape(shared.sc.canary), at_leaf(shape.leaves), spines(shape.spines), links(shape.leaves * shape.spines) {
     for (uint32_t r = 0; r < world.sc.ranks; r++)
         at_leaf[leaf_of(r)] |= inagg_rank_bit(r);
 }
@@ -52,8 +51,7 @@ bool Fabric::seems_dead(uint32_t leaf, uint32_t spine) const {
 
 std::optional<uint32_t> Fabric::choose_up(uint32_t n, uint32_t position) const {
     const bool wanders = world.random.chance(shape.wanders);
-    const auto first =
-        static_cast<uint32_t>(wanders ? world.random.below(shape.spines) : position % shape.spines);
+    const auto first = static_cast<uint32_t>(wanders ? world.random.below(shape.spines) : position % shape.spines);
     for (uint32_t i = 0; i < shape.spines; i++) {
         const uint32_t spine = (first + i) % shape.spines;
         if (!seems_dead(n, spine))
@@ -75,13 +73,9 @@ void Fabric::send_up(uint32_t n, uint32_t spine, const Packet &packet) const {
     transmit(n, switch_target(shape.leaves + spine), packet);
 }
 
-void Fabric::send_to_leaf(uint32_t n, uint32_t leaf, const Packet &packet) const {
-    transmit(n, switch_target(leaf), packet);
-}
+void Fabric::send_to_leaf(uint32_t n, uint32_t leaf, const Packet &packet) const { transmit(n, switch_target(leaf), packet); }
 
-void Fabric::send_to_rank(uint32_t n, uint32_t rank, const Packet &packet) const {
-    transmit(n, static_cast<int>(rank), packet);
-}
+void Fabric::send_to_rank(uint32_t n, uint32_t rank, const Packet &packet) const { transmit(n, static_cast<int>(rank), packet); }
 
 void Fabric::transmit(uint32_t n, int to, const Packet &packet) const {
     Packet sent = packet;

@@ -119,8 +119,7 @@ int main(int argc, char **argv) {
     app.add_option("--algorithm", options.algorithm,
                    "switchml, trio, atp or panama, which are always on a tree, or canary, always on leaves and spines")
         ->transform(inagg::one_of(algorithms));
-    app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")
-        ->check(CLI::Range(1, 64));
+    app.add_option("--workers", options.ranks, "Ranks of every job, instead of the seed's choice")->check(CLI::Range(1, 64));
     app.add_flag("--tree", options.tree, "Jobs on a random tree of switches");
     app.add_option("--mutation", options.mutation, "Break this rule; succeed if it is noticed")
         ->transform(inagg::one_of(mutations));
@@ -143,15 +142,13 @@ int main(int argc, char **argv) {
             fmt::print("seed {}: {}\n", seed, violation.what());
             if (options.mutation != Mutation::none)
                 return 0;
-            fmt::print("replay: simulate --algorithm {}{} --seed {}{} --verbose\n",
-                       name_of(options.algorithm), options.tree ? " --tree" : "", seed,
-                       options.ranks ? fmt::format(" --workers {}", *options.ranks) : "");
+            fmt::print("replay: simulate --algorithm {}{} --seed {}{} --verbose\n", name_of(options.algorithm),
+                       options.tree ? " --tree" : "", seed, options.ranks ? fmt::format(" --workers {}", *options.ranks) : "");
             return 1;
         }
     }
-    fmt::print("{} seeds, {} blocks, {} packets ({} lost), {} restores, {} events: no violation\n",
-               range.last - range.first + 1, total.blocks, total.packets, total.dropped, total.restores,
-               total.events);
+    fmt::print("{} seeds, {} blocks, {} packets ({} lost), {} restores, {} events: no violation\n", range.last - range.first + 1,
+               total.blocks, total.packets, total.dropped, total.restores, total.events);
     if (options.algorithm == INAGG_TRIO)
         fmt::print("{} blocks degraded, {} recovered, {} refused, {} late contributions, {} ranks outran all "
                    "histories, {} were excluded\n",
@@ -159,11 +156,9 @@ int main(int argc, char **argv) {
     if (options.algorithm == INAGG_PANAMA)
         fmt::print("{} sums lost on their way up, {} packets without a buffer\n", total.fallen, total.full);
     if (options.algorithm == INAGG_CANARY)
-        fmt::print(
-            "{} attempts failed, {} sums sent on by timers, {} collisions, {} stragglers, {} contributions "
-            "past all switches, {} results asked for, {} errors named a rank that the killed one left "
-            "waiting\n",
-            total.reissues, total.timers, total.collisions, total.stragglers, total.bypasses, total.asked,
-            total.indirect);
+        fmt::print("{} attempts failed, {} sums sent on by timers, {} collisions, {} stragglers, {} contributions "
+                   "past all switches, {} results asked for, {} errors named a rank that the killed one left "
+                   "waiting\n",
+                   total.reissues, total.timers, total.collisions, total.stragglers, total.bypasses, total.asked, total.indirect);
     return options.mutation == Mutation::none ? 0 : 1;
 }

@@ -49,8 +49,7 @@ void draw_faults(Random &random, Scenario &sc) {
         static constexpr Fault::Kind kinds[] = {Fault::restart,   Fault::clear_all, Fault::clear_one,
                                                 Fault::clear_one, Fault::sleep,     Fault::clear_floor};
         const size_t known = std::size(kinds) - (sc.algorithm != INAGG_TRIO); // only trio has floors
-        sc.faults.push_back({kinds[random.below(known)], random.below(span),
-                             static_cast<uint32_t>(random.below(sc.ranks)),
+        sc.faults.push_back({kinds[random.below(known)], random.below(span), static_cast<uint32_t>(random.below(sc.ranks)),
                              random.below(random.chance(0.2) ? 2 * s : 20 * ms)});
     }
     if (sc.ranks > 1 && random.chance(0.1)) {
@@ -94,8 +93,7 @@ void draw_exclusions(Random &random, Scenario &sc) {
     for (uint64_t i = 0; i < count; i++) {
         const Fault *const before = faults && random.chance(0.7) ? &sc.faults[random.below(faults)] : nullptr;
         const uint32_t any = static_cast<uint32_t>(random.below(sc.ranks));
-        sc.faults.push_back({Fault::exclude,
-                             (before ? before->at : 0) + random.below(random.chance(0.5) ? 5 * ms : 500 * ms),
+        sc.faults.push_back({Fault::exclude, (before ? before->at : 0) + random.below(random.chance(0.5) ? 5 * ms : 500 * ms),
                              before ? before->rank : any, 0});
     }
 }
@@ -171,8 +169,8 @@ void make_quiet(Random &random, Scenario &sc) {
     sc.pause = 0;
     sc.delay = std::min(sc.delay, 50 * us);
     sc.jitter = std::min(sc.jitter, sc.delay);
-    sc.faults = {{Fault::sleep, random.below(1 * ms), static_cast<uint32_t>(random.below(sc.ranks)),
-                  random.between(10 * ms, 5 * s)}};
+    sc.faults = {
+        {Fault::sleep, random.below(1 * ms), static_cast<uint32_t>(random.below(sc.ranks)), random.between(10 * ms, 5 * s)}};
     sc.killed.reset();
 }
 
@@ -206,35 +204,31 @@ Scenario make_scenario(Random &random, const Options &options) {
 std::string Scenario::describe() const {
     static constexpr const char *names[] = {"restart",     "clear-all", "clear-one", "sleep", "kill",
                                             "clear-floor", "exclude",   "spine",     "link"};
-    std::string text = fmt::format("{} ranks, {} {} slots, base {:#x}, tensors", ranks, slots,
-                                   control ? "control" : "data", base);
+    std::string text =
+        fmt::format("{} ranks, {} {} slots, base {:#x}, tensors", ranks, slots, control ? "control" : "data", base);
     for (uint32_t blocks : tensors)
         text += fmt::format(" {}", blocks);
-    text +=
-        fmt::format(", depth {}, pause {} us, loss {}, duplicate {}, reorder {}, delay {}+{} us, late {} us",
-                    depth, pause / us, loss, duplicate, reorder, delay / us, jitter / us, late / us);
+    text += fmt::format(", depth {}, pause {} us, loss {}, duplicate {}, reorder {}, delay {}+{} us, late {} us", depth,
+                        pause / us, loss, duplicate, reorder, delay / us, jitter / us, late / us);
     if (algorithm == INAGG_TRIO)
-        text += fmt::format(
-            "\n  trio: {} buckets, expiry {} sweeps of {} us, quorum {}, most open {}, history {}, "
-            "lost ticks {}{}",
-            trio.buckets, trio.policy.expiry_sweeps, trio.sweep_period / us, trio.policy.quorum,
-            trio.policy.most_open, trio.history, trio.lost_ticks, trio.foreign ? ", beside another job" : "");
+        text += fmt::format("\n  trio: {} buckets, expiry {} sweeps of {} us, quorum {}, most open {}, history {}, "
+                            "lost ticks {}{}",
+                            trio.buckets, trio.policy.expiry_sweeps, trio.sweep_period / us, trio.policy.quorum,
+                            trio.policy.most_open, trio.history, trio.lost_ticks, trio.foreign ? ", beside another job" : "");
     if (!parents.empty())
-        text += fmt::format("\n  tree: parents {}, ranks at {}", fmt::join(parents, " "),
-                            fmt::join(leaf_of, " "));
+        text += fmt::format("\n  tree: parents {}, ranks at {}", fmt::join(parents, " "), fmt::join(leaf_of, " "));
     if (algorithm == INAGG_PANAMA)
         text += fmt::format("\n  panama: steps of {} us, {} of them fail, no buffer {}, cap {}", panama.longest_step / us,
                             panama.stumbles, panama.foreign, panama.cap);
     if (algorithm == INAGG_CANARY)
-        text += fmt::format(
-            "\n  canary: {} leaves, {} spines, ranks at {}, timers {} us{}, wanders {}, notices after "
-            "{} us{}",
-            canary.leaves, canary.spines, fmt::join(leaf_of, " "), canary.longest_wait / us,
-            canary.learns ? " or as learnt" : "", canary.wanders, canary.notices / us,
-            canary.foreign ? ", beside another job" : "");
+        text += fmt::format("\n  canary: {} leaves, {} spines, ranks at {}, timers {} us{}, wanders {}, notices after "
+                            "{} us{}",
+                            canary.leaves, canary.spines, fmt::join(leaf_of, " "), canary.longest_wait / us,
+                            canary.learns ? " or as learnt" : "", canary.wanders, canary.notices / us,
+                            canary.foreign ? ", beside another job" : "");
     for (const Fault &fault : faults)
-        text += fmt::format("\n  at {} us {} rank {} for {} us", fault.at / us, names[fault.kind], fault.rank,
-                            fault.duration / us);
+        text +=
+            fmt::format("\n  at {} us {} rank {} for {} us", fault.at / us, names[fault.kind], fault.rank, fault.duration / us);
     return text;
 }
 

@@ -37,8 +37,7 @@ std::unique_ptr<Workers> make_workers(World &world) {
 
 class Simulation {
 public:
-    explicit Simulation(const Options &options)
-        : world(options), the_one(make_switch(world)), workers(make_workers(world)) {}
+    explicit Simulation(const Options &options) : world(options), the_one(make_switch(world)), workers(make_workers(world)) {}
 
     Outcome run() {
         world.trace("{}", world.sc.describe());
@@ -109,17 +108,14 @@ private:
         const Scenario &sc = world.sc;
         const Outcome &outcome = world.outcome;
         uint64_t rounds = 2 + sc.faults[0].duration / INAGG_RTO_CEILING_NS;
-        for (Time wait = INAGG_RTO_FLOOR_NS;
-             wait < std::min<Time>(sc.faults[0].duration, INAGG_RTO_CEILING_NS); wait *= 2)
+        for (Time wait = INAGG_RTO_FLOOR_NS; wait < std::min<Time>(sc.faults[0].duration, INAGG_RTO_CEILING_NS); wait *= 2)
             rounds++;
         const uint64_t window = std::min<uint64_t>(sc.slots, outcome.blocks);
         const uint64_t necessary = outcome.blocks * 2 * sc.ranks;
-        const uint64_t hops =
-            sc.algorithm == INAGG_CANARY ? 2 * sc.deepest : std::max<size_t>(sc.parents.size(), 1);
+        const uint64_t hops = sc.algorithm == INAGG_CANARY ? 2 * sc.deepest : std::max<size_t>(sc.parents.size(), 1);
         const uint64_t most = hops * (2 * necessary + window * (12 * sc.ranks + rounds * 4 * (sc.ranks + 1)));
-        world.require(outcome.packets <= most,
-                      "{} packets for {} blocks of {} ranks while one slept: more than {}", outcome.packets,
-                      outcome.blocks, sc.ranks, most);
+        world.require(outcome.packets <= most, "{} packets for {} blocks of {} ranks while one slept: more than {}",
+                      outcome.packets, outcome.blocks, sc.ranks, most);
     }
 };
 

@@ -52,10 +52,10 @@ enum class Mutation {
     one_partial,  // a switch sends no partial sum twice
     keep_restore, // a switch passes no RESTORE on to its parent
     // of trio's
-    answer_stale,   // it answers with a result of any epoch
-    keep_overlap,   // it keeps a sum that the root will never add
-    hold_back,      // it lets a sum wait for a rank that never comes
-    hide_whole,     // its sums do not say that they are of a block for all ranks
+    answer_stale, // it answers with a result of any epoch
+    keep_overlap, // it keeps a sum that the root will never add
+    hold_back,    // it lets a sum wait for a rank that never comes
+    hide_whole,   // its sums do not say that they are of a block for all ranks
     // of atp
     merge_overlaps, // an aggregator adds what it has already
     keep_repeats,   // it takes repeats for first packets, and waits on
@@ -70,7 +70,7 @@ enum class Mutation {
     first_come,    // no block gives way to an earlier one
     never_idle,    // nor one that nobody waits for
     // of canary
-    fold_bypass, // a switch sums what is to pass it
+    fold_bypass,   // a switch sums what is to pass it
     silent_leader, // a leader answers no question
     // of trio
     all_fresh,        // the switch takes every block for one that was never sent before
@@ -104,7 +104,7 @@ struct Violation : std::runtime_error {
 struct Outcome {
     uint64_t events, packets, dropped, blocks, restores;
     uint64_t degraded, recoveries, refused, late, outrun, excluded; // trio
-    uint64_t fallen, full; // panama: climbers that were lost, packets without a buffer
+    uint64_t fallen, full;                                          // panama: climbers that were lost, packets without a buffer
     // canary
     uint64_t reissues, collisions, stragglers, bypasses, timers, asked, indirect;
 };

@@ -56,10 +56,10 @@ private:
             packet.block.scale = copy.state.scale;
         }
         const int verdict = inagg_slot_contribute(&copy.state, all, &packet.block);
-        world.trace("switch: rank {} contributes block {:#x}: verdict {}, seen {:#x}", packet.block.rank,
-                    packet.block.block, verdict, copy.state.seen);
-        world.require(verdict != -INAGG_R_MISMATCH, "block {:#x} of rank {} disagrees with the others",
-                      packet.block.block, packet.block.rank);
+        world.trace("switch: rank {} contributes block {:#x}: verdict {}, seen {:#x}", packet.block.rank, packet.block.block,
+                    verdict, copy.state.seen);
+        world.require(verdict != -INAGG_R_MISMATCH, "block {:#x} of rank {} disagrees with the others", packet.block.block,
+                      packet.block.rank);
         if (verdict > 0)
             answer(verdict, copy, packet);
         check_copy(copy);
@@ -78,8 +78,7 @@ private:
     void restore(const Packet &packet) override {
         Copy &copy = copy_of(packet);
         const int verdict = inagg_slot_restore(&copy.state, job.all, &packet.block);
-        world.trace("switch: rank {} restores block {:#x}: verdict {}", packet.block.rank, packet.block.block,
-                    verdict);
+        world.trace("switch: rank {} restores block {:#x}: verdict {}", packet.block.rank, packet.block.block, verdict);
         if (verdict < 0) {
             world.require(verdict == -INAGG_R_UNSOLICITED, "a restore is refused for reason {}", -verdict);
             return;
@@ -93,8 +92,7 @@ private:
     void request(const Packet &packet) override {
         Copy &copy = copy_of(packet);
         const int verdict = inagg_slot_request(&copy.state, &packet.block, packet.everyone);
-        world.trace("switch: rank {} requests block {:#x}: verdict {}", packet.block.rank, packet.block.block,
-                    verdict);
+        world.trace("switch: rank {} requests block {:#x}: verdict {}", packet.block.rank, packet.block.block, verdict);
         const Packet told = wait(inagg_slot_seen(&copy.state, &packet.block), packet);
         if (verdict == INAGG_REPLY)
             world.transmit(packet.block.rank, result(copy.state, copy.sum, packet));
@@ -108,14 +106,13 @@ private:
     void check_copy(const Copy &copy) {
         if (!(copy.state.flags & INAGG_SLOT_LIVE))
             return;
-        world.require(!(copy.state.seen & ~job.all), "block {:#x} names ranks outside the job",
-                      copy.state.block);
+        world.require(!(copy.state.seen & ~job.all), "block {:#x} names ranks outside the job", copy.state.block);
         const Payload sum = copy.state.elements ? copy.sum : Payload{};
         world.require(sum == world.content.sum_of(copy.state.block, copy.state.seen),
                       "block {:#x}: the slot is not the sum of {:#x}", copy.state.block, copy.state.seen);
         const bool complete = copy.state.flags & INAGG_SLOT_COMPLETE;
-        world.require(complete == (copy.state.seen == job.all), "block {:#x}: complete is {} with {:#x} in",
-                      copy.state.block, complete, copy.state.seen);
+        world.require(complete == (copy.state.seen == job.all), "block {:#x}: complete is {} with {:#x} in", copy.state.block,
+                      complete, copy.state.seen);
     }
 };
 

@@ -21,10 +21,8 @@ private:
     void load_held(uint32_t r, Packet &packet) override {
         const uint32_t block = packet.block.block;
         const Held &last = held[r][index_of(block)];
-        const bool forgotten = world.broken(Mutation::forget_result) &&
-                               ranks[r].slots[index_of(block)].state == INAGG_WSLOT_SENT;
-        world.require(last.block == block && !forgotten,
-                      "rank {} is asked for block {:#x} and no longer holds it", r, block);
+        const bool forgotten = world.broken(Mutation::forget_result) && ranks[r].slots[index_of(block)].state == INAGG_WSLOT_SENT;
+        world.require(last.block == block && !forgotten, "rank {} is asked for block {:#x} and no longer holds it", r, block);
         packet.payload = last.payload;
         const inagg_block expected = world.content.result_meta(block, job.all);
         packet.block.elements = expected.elements;
@@ -48,8 +46,6 @@ private:
 
 } // namespace
 
-std::unique_ptr<Workers> make_switchml_workers(World &world) {
-    return std::make_unique<SwitchmlWorkers>(world);
-}
+std::unique_ptr<Workers> make_switchml_workers(World &world) { return std::make_unique<SwitchmlWorkers>(world); }
 
 } // namespace simulation

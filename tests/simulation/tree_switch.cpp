@@ -94,10 +94,9 @@ void TreeSwitch::contribute(uint32_t n, const Packet &packet) {
     if (world.broken(Mutation::ignore_seen) && !(copy.state.flags & INAGG_SLOT_COMPLETE))
         copy.state.seen &= ~ranks;
     const int verdict = inagg_tree_contribute(&copy.state, &nodes[n].place, ranks, &packet.block);
-    world.trace("switch {}: {:#x} contribute block {:#x}: verdict {}, seen {:#x}", n, ranks, packet.block.block,
-                verdict, copy.state.seen);
-    world.require(verdict != -INAGG_R_MISMATCH, "block {:#x} of {:#x} disagrees with the others",
-                  packet.block.block, ranks);
+    world.trace("switch {}: {:#x} contribute block {:#x}: verdict {}, seen {:#x}", n, ranks, packet.block.block, verdict,
+                copy.state.seen);
+    world.require(verdict != -INAGG_R_MISMATCH, "block {:#x} of {:#x} disagrees with the others", packet.block.block, ranks);
     if (verdict < 0)
         return;
     fold(verdict & ~INAGG_COMPLETES, copy.sum, packet);
@@ -117,8 +116,7 @@ Packet TreeSwitch::told(uint32_t n, const TreeCopy &copy, const Packet &packet, 
 void TreeSwitch::request(uint32_t n, const Packet &packet) {
     TreeCopy &copy = copy_of(n, packet);
     const int verdict = inagg_tree_request(&copy.state, &packet.block, packet.everyone);
-    world.trace("switch {}: rank {} requests block {:#x}: verdict {}", n, packet.block.rank, packet.block.block,
-                verdict);
+    world.trace("switch {}: rank {} requests block {:#x}: verdict {}", n, packet.block.rank, packet.block.block, verdict);
     if (verdict == INAGG_TELL_ALL)
         tree.send_down_to_all(n, told(n, copy, packet, true));
     else if (verdict == INAGG_PASS_UP)
@@ -138,8 +136,8 @@ void TreeSwitch::take(uint32_t n, const Packet &packet) {
     if (verdict == INAGG_PASS_UP && !world.broken(Mutation::keep_restore))
         return tree.send_up(n, packet);
     if (verdict < 0 || verdict == INAGG_PASS_UP)
-        return world.require(verdict != -INAGG_R_MISMATCH && verdict != -INAGG_R_RANK,
-                             "block {:#x} is refused for reason {}", block.block, -verdict);
+        return world.require(verdict != -INAGG_R_MISMATCH && verdict != -INAGG_R_RANK, "block {:#x} is refused for reason {}",
+                             block.block, -verdict);
     world.outcome.restores += restore;
     fold(verdict & ~INAGG_COMPLETES, copy.sum, packet);
     tree.send_down_to_all(n, from(n, result(copy.state, copy.sum, packet)));
@@ -162,17 +160,17 @@ void TreeSwitch::check_copy(uint32_t n, const TreeCopy &copy) {
         return;
     const bool complete = slot.flags & INAGG_SLOT_COMPLETE, sent = slot.flags & INAGG_SLOT_SENT;
     const inagg_tree &place = nodes[n].place;
-    world.require(complete == (slot.seen == job.all), "switch {}: block {:#x}: complete is {} with {:#x} in", n,
-                  slot.block, complete, slot.seen);
-    world.require(complete || !(slot.seen & ~place.here), "switch {}: block {:#x} names {:#x}, ranks elsewhere", n,
-                  slot.block, slot.seen);
-    world.require(complete || n == 0 || sent == (slot.seen == place.here),
-                  "switch {}: block {:#x}: sent is {} with {:#x} in", n, slot.block, sent, slot.seen);
+    world.require(complete == (slot.seen == job.all), "switch {}: block {:#x}: complete is {} with {:#x} in", n, slot.block,
+                  complete, slot.seen);
+    world.require(complete || !(slot.seen & ~place.here), "switch {}: block {:#x} names {:#x}, ranks elsewhere", n, slot.block,
+                  slot.seen);
+    world.require(complete || n == 0 || sent == (slot.seen == place.here), "switch {}: block {:#x}: sent is {} with {:#x} in", n,
+                  slot.block, sent, slot.seen);
     if (world.content.is_float(slot.block) && !complete && !sent)
         return; // what is not all of them has no order
     const Payload sum = slot.elements ? copy.sum : Payload{};
-    world.require(sum == world.content.sum_of(slot.block, slot.seen),
-                  "switch {}: block {:#x}: the slot is not the sum of {:#x}", n, slot.block, slot.seen);
+    world.require(sum == world.content.sum_of(slot.block, slot.seen), "switch {}: block {:#x}: the slot is not the sum of {:#x}",
+                  n, slot.block, slot.seen);
 }
 
 std::unique_ptr<Switch> make_tree_switch(World &world) { return std::make_unique<TreeSwitch>(world); }

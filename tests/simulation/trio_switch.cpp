@@ -67,10 +67,9 @@ public:
     void check_end() override {
         const inagg_record expected = foreign();
         for (uint32_t bucket = 0; sc.trio.foreign && bucket < sc.trio.buckets; bucket++)
-            world.require(
-                foreign_cleared >> bucket & 1 ||
-                    !memcmp(&records[bucket * INAGG_WAYS + bucket % INAGG_WAYS], &expected, sizeof(expected)),
-                "another job's open record in bucket {} was touched", bucket);
+            world.require(foreign_cleared >> bucket & 1 ||
+                              !memcmp(&records[bucket * INAGG_WAYS + bucket % INAGG_WAYS], &expected, sizeof(expected)),
+                          "another job's open record in bucket {} was touched", bucket);
     }
 
 private:
@@ -95,17 +94,14 @@ private:
         return r;
     }
 
-    uint32_t bucket_of(const inagg_block &b) const {
-        return inagg_bucket_of(job.index, b.stream, b.block, sc.trio.buckets);
-    }
+    uint32_t bucket_of(const inagg_block &b) const { return inagg_bucket_of(job.index, b.stream, b.block, sc.trio.buckets); }
     inagg_record *records_of(const inagg_block &b) { return &records[bucket_of(b) * INAGG_WAYS]; }
     uint16_t clock() const { return inagg_epoch_of(sc.trio.clock_base + world.now / sc.trio.clock_slows); }
 
     uint32_t open_records() const {
-        return static_cast<uint32_t>(
-            std::count_if(records.begin(), records.end(), [&](const inagg_record &r) {
-                return r.job == job.index && inagg_record_is_open(&r);
-            }));
+        return static_cast<uint32_t>(std::count_if(records.begin(), records.end(), [&](const inagg_record &r) {
+            return r.job == job.index && inagg_record_is_open(&r);
+        }));
     }
 
     // ---- packets ----
@@ -120,26 +116,22 @@ private:
             return refuse(packet);
         uint32_t way = 0;
         const uint64_t ranks = ranks_in(packet);
-        int verdict = inagg_record_contribute_ranks(bucket, &floor, &as, &policy, counted_open, ranks, &b, clock(),
-                                                    &way, nullptr);
+        int verdict =
+            inagg_record_contribute_ranks(bucket, &floor, &as, &policy, counted_open, ranks, &b, clock(), &way, nullptr);
         if (verdict == -INAGG_R_FULL && fill_bucket(bucket, floor, b, way))
             verdict = inagg_record_fold(&bucket[way], &floor, &job, &policy, ranks, &b) | INAGG_OPENS;
         if (world.broken(Mutation::forget_floor) && verdict > 0 && verdict & INAGG_OPENS)
             floor.block -= sc.slots * (floor.block == b.block);
-        world.trace("switch: {:#x} contribute block {:#x} epoch {}: verdict {:#x}", ranks, b.block, b.epoch,
-                    verdict);
+        world.trace("switch: {:#x} contribute block {:#x} epoch {}: verdict {:#x}", ranks, b.block, b.epoch, verdict);
         if (verdict == -INAGG_R_FULL)
             return refuse(packet);
         if (verdict == -INAGG_R_EXCLUDED)
             return turn_away(packet);
-        if (world.broken(Mutation::find_floor) && verdict > 0 && verdict & INAGG_COMPLETES &&
-            bucket[way].epoch)
+        if (world.broken(Mutation::find_floor) && verdict > 0 && verdict & INAGG_COMPLETES && bucket[way].epoch)
             inagg_floor_found(&floor, &whole, b.block, b.epoch);
-        world.require(verdict > 0, "block {:#x} of rank {} is refused for reason {}", b.block, b.rank,
-                      -verdict);
+        world.require(verdict > 0, "block {:#x} of rank {} is refused for reason {}", b.block, b.rank, -verdict);
         answer(verdict, static_cast<uint32_t>(bucket - records.data()) + way, packet);
-        world.require(counted_open == open_records(), "{} records are open, not {}", open_records(),
-                      counted_open);
+        world.require(counted_open == open_records(), "{} records are open, not {}", open_records(), counted_open);
     }
 
     // The job as the rules see it; the broken ones, if any.
@@ -240,8 +232,7 @@ private:
         uint32_t way = 0;
         const inagg_job as = job_for(packet.block.rank);
         const int verdict = inagg_record_restore(bucket, &as, &packet.block, &way);
-        world.trace("switch: rank {} restores block {:#x}: verdict {:#x}", packet.block.rank,
-                    packet.block.block, verdict);
+        world.trace("switch: rank {} restores block {:#x}: verdict {:#x}", packet.block.rank, packet.block.block, verdict);
         if (verdict == -INAGG_R_EXCLUDED)
             return turn_away(packet);
         if (verdict < 0) {
@@ -262,8 +253,7 @@ private:
         const int verdict = inagg_record_request(bucket, &as, &packet.block, packet.everyone, &way);
         if (verdict == -INAGG_R_EXCLUDED)
             return turn_away(packet);
-        world.trace("switch: rank {} requests block {:#x}: verdict {}", packet.block.rank, packet.block.block,
-                    verdict);
+        world.trace("switch: rank {} requests block {:#x}: verdict {}", packet.block.rank, packet.block.block, verdict);
         const inagg_record *r = way < 0 ? nullptr : &bucket[way];
         if (verdict == INAGG_REPLY)
             send_to(packet.block.rank, answer_with(static_cast<uint32_t>(r - records.data()), packet));
@@ -306,9 +296,8 @@ private:
             if (records[index].job == job.index)
                 visit(index);
         const auto begin = records.begin() + bucket * INAGG_WAYS;
-        if (std::any_of(begin, begin + INAGG_WAYS, [&](const inagg_record &r) {
-                return r.job == job.index && inagg_record_is_open(&r);
-            }))
+        if (std::any_of(begin, begin + INAGG_WAYS,
+                        [&](const inagg_record &r) { return r.job == job.index && inagg_record_is_open(&r); }))
             watch(bucket);
     }
 
@@ -317,8 +306,7 @@ private:
         const bool was_expired = r.flags & INAGG_RECORD_EXPIRED;
         if (world.broken(Mutation::expire_whole))
             r.flags &= static_cast<uint8_t>(~(INAGG_RECORD_WHOLE | INAGG_RECORD_RECOVERING));
-        const int found =
-            inagg_record_sweep(&r, world.broken(Mutation::await_excluded) ? &whole : &job, &policy, clock());
+        const int found = inagg_record_sweep(&r, world.broken(Mutation::await_excluded) ? &whole : &job, &policy, clock());
         if (found == INAGG_SWEEP_FREED)
             counted_open--;
         check_expiry(index, was_expired);
@@ -344,13 +332,13 @@ private:
     void check_record(uint32_t index) {
         const inagg_record &r = records[index];
         world.require(!(r.slot.seen & ~whole.all), "block {:#x} names ranks outside the job", r.slot.block);
-        world.require(!(r.slot.seen & world.content.absent_from(r.slot.block)),
-                      "block {:#x} names ranks that are absent: {:#x}", r.slot.block, r.slot.seen);
+        world.require(!(r.slot.seen & world.content.absent_from(r.slot.block)), "block {:#x} names ranks that are absent: {:#x}",
+                      r.slot.block, r.slot.seen);
         const Payload sum = r.slot.elements ? beside[index].sum : Payload{};
-        world.require(sum == world.content.sum_of(r.slot.block, r.slot.seen),
-                      "block {:#x}: the record is not the sum of {:#x}", r.slot.block, r.slot.seen);
-        world.require(!inagg_record_is_open(&r) || r.slot.seen != whole.all,
-                      "block {:#x} is open with all ranks in", r.slot.block);
+        world.require(sum == world.content.sum_of(r.slot.block, r.slot.seen), "block {:#x}: the record is not the sum of {:#x}",
+                      r.slot.block, r.slot.seen);
+        world.require(!inagg_record_is_open(&r) || r.slot.seen != whole.all, "block {:#x} is open with all ranks in",
+                      r.slot.block);
     }
 
     // Ranks may be missing only as the job's policy says.
@@ -359,21 +347,19 @@ private:
         world.require(r.slot.seen, "block {:#x} is decided without anybody", r.slot.block);
         if (inagg_record_is_full(&r, &job) || beside[index].restored)
             return;
-        world.require(!world.content.whole(r.slot.block), "block {:#x} is decided without {:#x}",
-                      r.slot.block, job.all & ~r.slot.seen);
+        world.require(!world.content.whole(r.slot.block), "block {:#x} is decided without {:#x}", r.slot.block,
+                      job.all & ~r.slot.seen);
         const bool quorate = policy.quorum && inagg_count_ranks(r.slot.seen) >= policy.quorum;
-        world.require(quorate || r.flags & INAGG_RECORD_EXPIRED,
-                      "block {:#x} is decided too early with {:#x}", r.slot.block, r.slot.seen);
+        world.require(quorate || r.flags & INAGG_RECORD_EXPIRED, "block {:#x} is decided too early with {:#x}", r.slot.block,
+                      r.slot.seen);
     }
 
     // A record expires when no rank has come for k to k + 1 sweeps.
     void check_expiry(uint32_t index, bool was_expired) {
         const inagg_record &r = records[index];
-        if (!inagg_record_is_open(&r) || was_expired || !policy.expiry_sweeps || !r.slot.seen ||
-            inagg_record_is_full(&r, &job))
+        if (!inagg_record_is_open(&r) || was_expired || !policy.expiry_sweeps || !r.slot.seen || inagg_record_is_full(&r, &job))
             return;
-        const Time idle = world.now - beside[index].touched_at,
-                   expiry = policy.expiry_sweeps * sc.trio.sweep_period;
+        const Time idle = world.now - beside[index].touched_at, expiry = policy.expiry_sweeps * sc.trio.sweep_period;
         const bool expired = r.flags & INAGG_RECORD_EXPIRED;
         world.require(!expired || idle >= expiry, "block {:#x} expires after {} us", r.slot.block, idle / us);
         world.require(expired || r.flags & (INAGG_RECORD_RECOVERING | INAGG_RECORD_WHOLE) ||
@@ -384,8 +370,6 @@ private:
 
 } // namespace
 
-std::unique_ptr<Switch> make_trio_switch(World &world, const Tree *below) {
-    return std::make_unique<TrioSwitch>(world, below);
-}
+std::unique_ptr<Switch> make_trio_switch(World &world, const Tree *below) { return std::make_unique<TrioSwitch>(world, below); }
 
 } // namespace simulation

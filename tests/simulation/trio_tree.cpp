@@ -132,8 +132,7 @@ private:
             return sc.trio.policy;
         const uint32_t above = tree.parent(n);
         inagg_policy policy = policy_of(above);
-        policy.quorum =
-            inagg_quorum_below(policy.quorum, inagg_count_ranks(tree.here(above)), inagg_count_ranks(tree.here(n)));
+        policy.quorum = inagg_quorum_below(policy.quorum, inagg_count_ranks(tree.here(above)), inagg_count_ranks(tree.here(n)));
         return policy;
     }
 
@@ -146,14 +145,11 @@ private:
     }
 
     static uint32_t open_records(const Combiner &node) {
-        return static_cast<uint32_t>(std::count_if(node.records.begin(), node.records.end(), [](const inagg_record &r) {
-            return inagg_record_is_open(&r);
-        }));
+        return static_cast<uint32_t>(std::count_if(node.records.begin(), node.records.end(),
+                                                   [](const inagg_record &r) { return inagg_record_is_open(&r); }));
     }
 
-    uint32_t bucket_of(const inagg_block &b) const {
-        return inagg_bucket_of(job.index, b.stream, b.block, sc.trio.buckets);
-    }
+    uint32_t bucket_of(const inagg_block &b) const { return inagg_bucket_of(job.index, b.stream, b.block, sc.trio.buckets); }
     uint16_t clock() const { return inagg_epoch_of(sc.trio.clock_base + world.now / sc.trio.clock_slows); }
 
     Packet from(uint32_t n, Packet packet) const {
@@ -172,8 +168,7 @@ private:
     void send_partial(uint32_t n, uint32_t index, const Packet &cause) {
         Packet partial = sum_of(n, index, cause);
         partial.type = INAGG_PARTIAL;
-        partial.block.whole = (nodes[n].records[index].flags & INAGG_RECORD_WHOLE) != 0 &&
-                              !world.broken(Mutation::hide_whole);
+        partial.block.whole = (nodes[n].records[index].flags & INAGG_RECORD_WHOLE) != 0 && !world.broken(Mutation::hide_whole);
         world.trace("switch {}: sends {:#x} of block {:#x} up", n, partial.contributors, partial.block.block);
         tree.send_up(n, partial);
     }
@@ -190,13 +185,12 @@ private:
         const bool complete = found >= 0 && !inagg_record_is_open(&node.records[bucket + static_cast<uint32_t>(found)]);
         if (complete && world.broken(Mutation::answer_stale))
             b.epoch = 0;
-        const int verdict = inagg_combiner_contribute(&node.records[bucket], &node.floors[packet.slot], &node.job,
-                                                      &node.policy, node.open, ranks, &b, &way, nullptr);
+        const int verdict = inagg_combiner_contribute(&node.records[bucket], &node.floors[packet.slot], &node.job, &node.policy,
+                                                      node.open, ranks, &b, &way, nullptr);
         const uint32_t index = bucket + way;
-        world.trace("switch {}: {:#x} contribute block {:#x} epoch {}: verdict {:#x}", n, ranks, b.block,
-                    packet.block.epoch, verdict);
-        world.require(verdict > 0, "switch {}: block {:#x} of {:#x} is refused for reason {}", n, b.block, ranks,
-                      -verdict);
+        world.trace("switch {}: {:#x} contribute block {:#x} epoch {}: verdict {:#x}", n, ranks, b.block, packet.block.epoch,
+                    verdict);
+        world.require(verdict > 0, "switch {}: block {:#x} of {:#x} is refused for reason {}", n, b.block, ranks, -verdict);
         if (verdict == INAGG_PASS_UP)
             return tree.send_up(n, packet);
         if (verdict == INAGG_REPLY)
@@ -224,10 +218,8 @@ private:
         Combiner &node = nodes[n];
         const uint32_t bucket = bucket_of(packet.block) * INAGG_WAYS;
         int way;
-        const int verdict =
-            inagg_combiner_request(&node.records[bucket], &node.job, &packet.block, packet.everyone, &way);
-        world.trace("switch {}: rank {} requests block {:#x}: verdict {}", n, packet.block.rank, packet.block.block,
-                    verdict);
+        const int verdict = inagg_combiner_request(&node.records[bucket], &node.job, &packet.block, packet.everyone, &way);
+        world.trace("switch {}: rank {} requests block {:#x}: verdict {}", n, packet.block.rank, packet.block.block, verdict);
         if (verdict == INAGG_PASS_UP)
             return tree.send_up(n, packet);
         const uint32_t index = bucket + static_cast<uint32_t>(way);
@@ -267,11 +259,11 @@ private:
         b.contributors = packet.contributors;
         int closes = 0;
         if (!world.broken(Mutation::keep_overlap) || b.epoch)
-            packet.contributors = inagg_combiner_wait(records, &node.job, &b,
-                                                     packet.everyone && !world.broken(Mutation::hold_back), &closes);
+            packet.contributors =
+                inagg_combiner_wait(records, &node.job, &b, packet.everyone && !world.broken(Mutation::hold_back), &closes);
         node.open -= static_cast<uint32_t>(closes);
-        world.trace("switch {}: passes a WAIT for block {:#x} epoch {} down: {:#x}", n, packet.block.block,
-                    packet.block.epoch, packet.contributors);
+        world.trace("switch {}: passes a WAIT for block {:#x} epoch {} down: {:#x}", n, packet.block.block, packet.block.epoch,
+                    packet.contributors);
         if (packet.everyone)
             tree.send_down_to_all(n, from(n, packet));
         else
@@ -298,8 +290,7 @@ private:
             const int found = inagg_record_sweep(&r, &node.job, &node.policy, clock());
             world.require(found != INAGG_SWEEP_FREED, "switch {}: a sweep gave block {:#x} up", n, r.slot.block);
             if (found == INAGG_SWEEP_EXPIRED && !world.random.chance(sc.trio.lost_ticks))
-                world.schedule(Event::tick, world.now + world.random.below(1 * ms), node_events - static_cast<int>(n),
-                               index);
+                world.schedule(Event::tick, world.now + world.random.below(1 * ms), node_events - static_cast<int>(n), index);
             more |= inagg_record_is_open(&r) && !(r.slot.flags & INAGG_SLOT_SENT);
         }
         if (more)

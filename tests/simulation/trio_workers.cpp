@@ -23,8 +23,7 @@ struct Result {
 class TrioWorkers : public Workers {
 public:
     explicit TrioWorkers(World &shared)
-        : Workers(shared), everyone(job.all), history(sc.ranks),
-          refused(sc.ranks, std::vector<bool>(sc.slots)) {
+        : Workers(shared), everyone(job.all), history(sc.ranks), refused(sc.ranks, std::vector<bool>(sc.slots)) {
         inagg_job_config config{};
         config.algorithm = INAGG_TRIO;
         for (History &h : history) {
@@ -47,10 +46,10 @@ private:
         std::map<uint32_t, Result> results;       // of which these are the elements, by their place
         inagg_history core{};
     };
-    const uint64_t everyone;                         // also the excluded
-    std::vector<History> history;                    // by rank
-    std::vector<std::vector<bool>> refused;          // by rank and slot: the latest answer was that
-    std::map<uint32_t, Truth> truth;                 // by block: what the first rank accepted
+    const uint64_t everyone;                // also the excluded
+    std::vector<History> history;           // by rank
+    std::vector<std::vector<bool>> refused; // by rank and slot: the latest answer was that
+    std::map<uint32_t, Truth> truth;        // by block: what the first rank accepted
 
     bool holds(uint32_t r, uint32_t block) const { return inagg_history_find(&history[r].core, block); }
 
@@ -77,8 +76,7 @@ private:
 
     void keep(uint32_t r, const Packet &packet, const inagg_block_meta &meta) {
         const uint32_t block = packet.block.block;
-        world.trace("rank {} accepts block {:#x} epoch {}: {:#x}", r, block, packet.block.epoch,
-                    packet.contributors);
+        world.trace("rank {} accepts block {:#x} epoch {}: {:#x}", r, block, packet.block.epoch, packet.contributors);
         const Result result{packet.payload, packet.block, packet.contributors};
         check_result(r, packet);
         check_truth(r, block, result);
@@ -95,8 +93,8 @@ private:
         }
         const bool alone = inagg_job_excludes(&job, r), replaces = !alone && !(first.known_by & job.all);
         world.require((alone || replaces) && world.decided_anew.contains(block),
-                      "block {:#x} is the sum of {:#x} for rank {}, and of {:#x} for {:#x}", block,
-                      result.contributors, r, first.result.contributors, first.known_by);
+                      "block {:#x} is the sum of {:#x} for rank {}, and of {:#x} for {:#x}", block, result.contributors, r,
+                      first.result.contributors, first.known_by);
         if (replaces)
             first = {result, inagg_rank_bit(r)};
     }
@@ -105,16 +103,13 @@ private:
         const uint32_t block = packet.block.block;
         const uint64_t in = packet.contributors;
         const inagg_block expected = world.content.result_meta(block, in);
-        world.require(in && !(in & ~everyone), "rank {}: the result of block {:#x} names {:#x}", r, block,
-                      in);
-        world.require(packet.degraded == (in != everyone), "rank {}: block {:#x} with {:#x} in, degraded {}",
-                      r, block, in, packet.degraded);
-        world.require(packet.payload == world.content.sum_of(block, in), "rank {}: wrong sum of block {:#x}",
-                      r, block);
-        world.require(
-            packet.block.elements == expected.elements && packet.block.next_scale == expected.next_scale &&
-                packet.block.saturated == expected.saturated && packet.block.scale == expected.scale,
-            "rank {}: wrong header in the result of block {:#x}", r, block);
+        world.require(in && !(in & ~everyone), "rank {}: the result of block {:#x} names {:#x}", r, block, in);
+        world.require(packet.degraded == (in != everyone), "rank {}: block {:#x} with {:#x} in, degraded {}", r, block, in,
+                      packet.degraded);
+        world.require(packet.payload == world.content.sum_of(block, in), "rank {}: wrong sum of block {:#x}", r, block);
+        world.require(packet.block.elements == expected.elements && packet.block.next_scale == expected.next_scale &&
+                          packet.block.saturated == expected.saturated && packet.block.scale == expected.scale,
+                      "rank {}: wrong header in the result of block {:#x}", r, block);
     }
 
     // The slot has gone on to its next block.
@@ -147,8 +142,8 @@ private:
         if (waiting)
             ranks[r].heard[index_of(block)] = packet.contributors;
         const Time due = slot.due_ns;
-        const int action = inagg_history_wait(&history[r].core, &worker, &slot, block, packet.contributors, r,
-                                              packet.block.epoch, world.now);
+        const int action =
+            inagg_history_wait(&history[r].core, &worker, &slot, block, packet.contributors, r, packet.block.epoch, world.now);
         if (world.broken(Mutation::no_put_off) && action == INAGG_W_NOTHING)
             slot.due_ns = due;
         if (action != INAGG_W_RESTORE)
@@ -208,15 +203,12 @@ private:
             world.outcome.outrun++;
             return;
         }
-        world.require(sc.killed && !inagg_job_excludes(&job, *sc.killed), "no progress for {} s: {}",
-                      deadline() / s, stuck());
+        world.require(sc.killed && !inagg_job_excludes(&job, *sc.killed), "no progress for {} s: {}", deadline() / s, stuck());
         if (slot.epoch || refused[r][index_of(slot.block)])
             return; // the dead one is needed here, or for what is in the way
         const inagg_policy &policy = sc.trio.policy;
-        const uint64_t others =
-            job.all & ~inagg_rank_bit(*sc.killed) & ~world.content.absent_from(slot.block);
-        const bool goes_on =
-            policy.expiry_sweeps || (policy.quorum && policy.quorum <= inagg_count_ranks(others));
+        const uint64_t others = job.all & ~inagg_rank_bit(*sc.killed) & ~world.content.absent_from(slot.block);
+        const bool goes_on = policy.expiry_sweeps || (policy.quorum && policy.quorum <= inagg_count_ranks(others));
         world.require(world.content.whole(slot.block) || !goes_on,
                       "rank {} waits for block {:#x}, which a dead rank does not hold up", r, slot.block);
         Workers::check_deadline(r, slot);

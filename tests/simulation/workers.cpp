@@ -240,20 +240,19 @@ void Workers::finish_block(uint32_t r, uint32_t block) {
     rank.missing[tensor_of(block)]--;
     while (rank.finished < rank.called && !rank.missing[rank.finished]) {
         rank.finished++;
-        world.schedule(Event::call, world.now + (sc.pause ? world.random.below(sc.pause) : 0),
-                       static_cast<int>(r), 0);
+        world.schedule(Event::call, world.now + (sc.pause ? world.random.below(sc.pause) : 0), static_cast<int>(r), 0);
     }
 }
 
 void Workers::check_result(uint32_t r, uint32_t block, const Packet &packet) {
     const inagg_block expected = world.content.result_meta(block, job.all);
-    world.require(packet.contributors == job.all, "rank {}: the result of block {:#x} names only {:#x}", r,
-                  block, packet.contributors);
+    world.require(packet.contributors == job.all, "rank {}: the result of block {:#x} names only {:#x}", r, block,
+                  packet.contributors);
     world.require(packet.payload == world.content.sum_of(block, job.all, world.content.is_raw(block)),
                   "rank {}: wrong sum of block {:#x}", r, block);
     world.require(packet.block.elements == expected.elements && packet.block.dtype_op == expected.dtype_op &&
-                      packet.block.next_scale == expected.next_scale &&
-                      packet.block.saturated == expected.saturated && packet.block.scale == expected.scale,
+                      packet.block.next_scale == expected.next_scale && packet.block.saturated == expected.saturated &&
+                      packet.block.scale == expected.scale,
                   "rank {}: wrong header in the result of block {:#x}", r, block);
 }
 
@@ -264,8 +263,7 @@ void Workers::check_lag(uint32_t index) {
         lowest = inagg_before(block, lowest) ? block : lowest;
         highest = inagg_before(highest, block) ? block : highest;
     }
-    world.require(highest - lowest <= sc.slots, "slot {}: a rank lags from {:#x} to {:#x}", index, highest,
-                  lowest);
+    world.require(highest - lowest <= sc.slots, "slot {}: a rank lags from {:#x} to {:#x}", index, highest, lowest);
 }
 
 uint32_t Workers::tensor_of(uint32_t block) const {
@@ -282,8 +280,7 @@ bool Workers::expired(const Rank &rank) const {
 }
 
 bool Workers::over() const {
-    return std::all_of(ranks.begin(), ranks.end(),
-                       [&](const Rank &rank) { return rank.dead || done(rank) || expired(rank); });
+    return std::all_of(ranks.begin(), ranks.end(), [&](const Rank &rank) { return rank.dead || done(rank) || expired(rank); });
 }
 
 std::string Workers::stuck() const {
@@ -322,8 +319,8 @@ void Workers::check_deadline(uint32_t r, const inagg_wslot &slot) {
     const auto heard = ranks[r].heard[index_of(slot.block)];
     world.require(heard.has_value(), "rank {} cannot say who is missing from block {:#x}", r, slot.block);
     const uint64_t blamed = job.all & ~*heard, died = inagg_rank_bit(*sc.killed);
-    world.require((blamed & died) && !(blamed & ~beside_killed()), "rank {} blames {:#x} for block {:#x}, not rank {}", r,
-                  blamed, slot.block, *sc.killed);
+    world.require((blamed & died) && !(blamed & ~beside_killed()), "rank {} blames {:#x} for block {:#x}, not rank {}", r, blamed,
+                  slot.block, *sc.killed);
 }
 
 // The ranks that cannot be told from the one that was killed: those behind the same child of the root.

@@ -67,9 +67,7 @@ public:
     bool idle() const { return events.empty(); }
     Event next();
     const Packet take(const Event &arrival);
-    void schedule(Event::Kind kind, Time at, int target, uint32_t index) {
-        events.push({kind, at, order++, target, index});
-    }
+    void schedule(Event::Kind kind, Time at, int target, uint32_t index) { events.push({kind, at, order++, target, index}); }
     void transmit(int to, const Packet &packet);
     // The job goes on without this rank, unless it is the last.
     void exclude(uint32_t rank);
@@ -79,14 +77,12 @@ public:
 
     template <typename... Args> void trace(fmt::format_string<Args...> text, Args &&...args) {
         if (options.verbose)
-            fmt::print("{:>10.3f} us  {}\n", static_cast<double>(now) / us,
-                       fmt::vformat(text, fmt::make_format_args(args...)));
+            fmt::print("{:>10.3f} us  {}\n", static_cast<double>(now) / us, fmt::vformat(text, fmt::make_format_args(args...)));
     }
 
     template <typename... Args> void require(bool holds, fmt::format_string<Args...> text, Args &&...args) {
         if (!holds)
-            throw Violation(
-                fmt::format("at {} us: {}", now / us, fmt::vformat(text, fmt::make_format_args(args...))));
+            throw Violation(fmt::format("at {} us: {}", now / us, fmt::vformat(text, fmt::make_format_args(args...))));
     }
 
 private:

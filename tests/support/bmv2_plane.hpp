@@ -15,7 +15,8 @@ namespace support {
 
 class Bmv2Plane : public P4Plane {
 public:
-    // Runs the compiled program `json`, which is that of `algorithm`. Throws std::runtime_error, also when there is no simple_switch.
+    // Runs the compiled program `json`, which is that of `algorithm`. Throws std::runtime_error, also when there is no
+    // simple_switch.
     Bmv2Plane(uint8_t algorithm, const std::string &json);
     ~Bmv2Plane() override;
     void reset() override;

@@ -105,9 +105,9 @@ Answer P4Plane::first_answer(const std::vector<Frame> &questions, uint16_t port)
     answer.reason = reason;
     if (drops)
         // Who is refused for want of room is told so.
-        answer.action = drops == 1 && answer.action == Action::absorb                                 ? Action::drop
+        answer.action = drops == 1 && answer.action == Action::absorb                            ? Action::drop
                         : drops == 1 && answer.action == Action::reply && reason == INAGG_R_FULL ? Action::reply
-                                                                                                  : Action::fail;
+                                                                                                 : Action::fail;
     return answer;
 }
 
@@ -117,7 +117,8 @@ Answer P4Plane::answer_of(const Frame &sent, Frames frames, bool completed) cons
         return {.action = Action::pass, .reason = 0, .frame = {}}; // to all stations
     if (!to_agent.empty()) {
         const Frame &punted = to_agent[0];
-        const bool whole = punted.size() == sent.size() + punt_bytes && std::equal(sent.begin(), sent.end(), punted.begin() + punt_bytes);
+        const bool whole =
+            punted.size() == sent.size() + punt_bytes && std::equal(sent.begin(), sent.end(), punted.begin() + punt_bytes);
         return {.action = whole ? Action::absorb : Action::fail, .reason = 0, .frame = {}};
     }
     std::vector<Frame> copies = frames[1];

@@ -48,8 +48,8 @@ inagg_hdr header_of(const Packet &p) {
     h.next_scale = p.next_scale;
     h.elements = htons(p.elements);
     if (p.flags & INAGG_F_CHECKED)
-        inagg_hdr_seal_checked(
-            &h, inagg_payload_checksum(p.payload.data(), static_cast<uint32_t>(p.payload.size() & ~size_t{7})));
+        inagg_hdr_seal_checked(&h,
+                               inagg_payload_checksum(p.payload.data(), static_cast<uint32_t>(p.payload.size() & ~size_t{7})));
     h.payload_checksum ^= p.payload_checksum_xor;
     inagg_hdr_seal(&h);
     h.checksum ^= p.header_checksum_xor;
@@ -109,8 +109,7 @@ std::optional<size_t> parse_ip(const Frame &frame, Packet &p) {
 } // namespace
 
 Address switch_address(int family) {
-    return family == 6 ? Address{0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}
-                       : Address{10, 77, 0, 1};
+    return family == 6 ? Address{0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1} : Address{10, 77, 0, 1};
 }
 
 Address worker_address(int family, uint32_t job, uint32_t rank) {
@@ -129,9 +128,7 @@ Address parent_address(int family) {
 
 Mac parent_mac() { return {2, 0, 0, 0, 0xff, 3}; }
 Mac tick_mac() { return {2, 0, 0, 0, 0xff, 2}; }
-Mac worker_mac(uint32_t job, uint32_t rank) {
-    return {2, 0, 0, 1, static_cast<uint8_t>(job), static_cast<uint8_t>(rank)};
-}
+Mac worker_mac(uint32_t job, uint32_t rank) { return {2, 0, 0, 1, static_cast<uint8_t>(job), static_cast<uint8_t>(rank)}; }
 uint16_t worker_port(uint32_t rank) { return static_cast<uint16_t>(20000 + rank); }
 
 size_t header_offset(int family) { return sizeof(ether_header) + ip_header(family) + sizeof(udphdr); }
@@ -225,8 +222,7 @@ std::optional<Packet> parse(const Frame &frame) {
     read_header(h, p);
     p.payload.assign(frame.begin() + static_cast<long>(header + sizeof h), frame.end());
     if ((p.flags & INAGG_F_CHECKED) &&
-        !inagg_packet_intact(
-            &h, inagg_payload_checksum(p.payload.data(), static_cast<uint32_t>(p.payload.size()))))
+        !inagg_packet_intact(&h, inagg_payload_checksum(p.payload.data(), static_cast<uint32_t>(p.payload.size()))))
         return {};
     return p;
 }

@@ -33,9 +33,7 @@ uint32_t fold(uint32_t a, uint32_t b, uint8_t dtype_op) {
 
 bool is_word(uint8_t type) { return type == INAGG_RESULT || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED; }
 
-uint32_t leader_of(const ReferenceCanary::Request &request) {
-    return inagg_leader_of(request.job.size, request.packet.slot);
-}
+uint32_t leader_of(const ReferenceCanary::Request &request) { return inagg_leader_of(request.job.size, request.packet.slot); }
 
 bool is_here(const JobSpec &spec, uint32_t rank) { return rank < spec.ranks && spec.member(rank).ifindex; }
 

@@ -91,8 +91,8 @@ std::optional<Envelope> open_envelope(const Frame &frame) {
         return {};
     e.source_port = ntohs(udp.source);
     const size_t bytes = ntohs(udp.len);
-    e.lengths_agree = l3 == bytes && bytes >= sizeof(udphdr) + sizeof(inagg_hdr) &&
-                      header - sizeof(udphdr) + bytes == frame.size();
+    e.lengths_agree =
+        l3 == bytes && bytes >= sizeof(udphdr) + sizeof(inagg_hdr) && header - sizeof(udphdr) + bytes == frame.size();
     return e;
 }
 
@@ -183,8 +183,7 @@ uint8_t JobSpec::leaf(uint32_t rank) const {
 }
 
 inagg_policy JobSpec::policy() const {
-    return {.expiry_us = 0, .most_open = most_open, .expiry_sweeps = expiry_sweeps, .quorum = quorum,
-            .exclude_ms = 0};
+    return {.expiry_us = 0, .most_open = most_open, .expiry_sweeps = expiry_sweeps, .quorum = quorum, .exclude_ms = 0};
 }
 
 inagg_floor JobSpec::floor(uint32_t position) const {
@@ -233,8 +232,8 @@ const char *action_name(Action action) {
 
 const char *reason_name(uint32_t reason) {
     switch (reason) {
-#define NAME(number, name, text)                                                                             \
-    case number:                                                                                             \
+#define NAME(number, name, text)                                                                                                 \
+    case number:                                                                                                                 \
         return #name;
         INAGG_REASONS(NAME)
 #undef NAME
@@ -359,8 +358,8 @@ Answer ReferenceSwitch::receive(const Frame &frame) {
     std::copy_n(frame.begin(), 6, packet.target_mac.begin());
     std::copy_n(frame.begin() + 6, 6, packet.source_mac.begin());
     read_header(h, packet);
-    if (const auto job = jobs.find(packet.job); job != jobs.end() && job->second.algorithm == INAGG_ATP &&
-                                                is_marked(frame, packet.family))
+    if (const auto job = jobs.find(packet.job);
+        job != jobs.end() && job->second.algorithm == INAGG_ATP && is_marked(frame, packet.family))
         packet.flags |= INAGG_F_CONGESTION;
     const auto body = frame.begin() + static_cast<long>(header_offset(packet.family) + sizeof h);
     packet.payload.assign(body, frame.end());
@@ -375,8 +374,8 @@ Answer ReferenceSwitch::receive(const Frame &frame) {
         return admit(frame, packet);
     default:
         if (const auto job = jobs.find(packet.job);
-            job != jobs.end() && job->second.algorithm == INAGG_CANARY && (packet.type == INAGG_RESULT || packet.type == INAGG_WAIT ||
-                                                                          packet.type == INAGG_BLOCK_FAILED))
+            job != jobs.end() && job->second.algorithm == INAGG_CANARY &&
+            (packet.type == INAGG_RESULT || packet.type == INAGG_WAIT || packet.type == INAGG_BLOCK_FAILED))
             return admit(frame, packet);
         return from_parent(frame, packet);
     }
@@ -449,8 +448,8 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
     if (const int refused = inagg_job_admits(&job, &block, packet.slot, bytes))
         return drop(row, static_cast<uint32_t>(-refused));
     if (spec.algorithm == INAGG_CANARY) {
-        const bool intact = !(spec.flags & INAGG_JOIN_CHECKED) ||
-                            inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes));
+        const bool intact =
+            !(spec.flags & INAGG_JOIN_CHECKED) || inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes));
         return canary.receive({spec, job, row, packet, block}, intact);
     }
     const inagg_member m = spec.member(block.rank);
@@ -460,8 +459,7 @@ Answer ReferenceSwitch::admit(const Frame &frame, const Packet &packet) {
         return drop(row, INAGG_R_PORT);
     if (spec.family != packet.family || packet.source != worker_address(spec.family, spec.index, block.rank))
         return drop(row, INAGG_R_ADDRESS);
-    if ((spec.flags & INAGG_JOIN_CHECKED) &&
-        !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
+    if ((spec.flags & INAGG_JOIN_CHECKED) && !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
     row.packets++;
     if (spec.algorithm >= INAGG_ALGORITHMS)
@@ -503,8 +501,8 @@ void add_elements(Lanes &lanes, const Packet &packet, const inagg_block &block, 
     for (size_t i = 0; i < values.size(); i++) {
         uint32_t value = values[i];
         if (is_half(dtype))
-            value = static_cast<uint32_t>(inagg_half_to_fixed(static_cast<uint16_t>(value), mantissa_bits(dtype),
-                                                              job.fan_in_log2, block.scale));
+            value = static_cast<uint32_t>(
+                inagg_half_to_fixed(static_cast<uint16_t>(value), mantissa_bits(dtype), job.fan_in_log2, block.scale));
         lanes[i] = action == INAGG_STORE ? value : fold(lanes[i], value, dtype, op);
     }
 }
@@ -513,8 +511,7 @@ void add_elements(Lanes &lanes, const Packet &packet, const inagg_block &block, 
 template <typename Lanes> void round_sums(Lanes &lanes, const inagg_slot &state, const inagg_job &job) {
     const uint8_t dtype = state.dtype_op >> 4;
     for (size_t i = 0; i < state.elements && is_half(dtype); i++)
-        lanes[i] = inagg_fixed_to_half(static_cast<int32_t>(lanes[i]), mantissa_bits(dtype), job.fan_in_log2,
-                                       state.scale);
+        lanes[i] = inagg_fixed_to_half(static_cast<int32_t>(lanes[i]), mantissa_bits(dtype), job.fan_in_log2, state.scale);
 }
 
 } // namespace
@@ -660,8 +657,7 @@ Answer ReferenceSwitch::add_partial(Request &request) {
 
 Answer ReferenceSwitch::ask(Request &request) {
     touch_floats(request);
-    const int verdict =
-        inagg_tree_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
+    const int verdict = inagg_tree_request(&request.copy.state, &request.block, request.packet.flags & INAGG_F_MULTICAST);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     if (verdict == INAGG_PASS_UP) {
@@ -721,11 +717,14 @@ Answer ReferenceSwitch::from_parent(const Frame &frame, const Packet &packet) {
     const auto bytes = static_cast<uint32_t>(packet.payload.size());
     if (const int refused = inagg_job_admits(&job, &block, packet.slot, bytes))
         return drop(row, static_cast<uint32_t>(-refused));
-    if ((spec.flags & INAGG_JOIN_CHECKED) &&
-        !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
+    if ((spec.flags & INAGG_JOIN_CHECKED) && !inagg_packet_intact(&h, inagg_payload_checksum(packet.payload.data(), bytes)))
         return drop(row, INAGG_R_PAYLOAD_CHECKSUM);
     row.packets++;
-    Request request{spec, job, row, packet, block,
+    Request request{spec,
+                    job,
+                    row,
+                    packet,
+                    block,
                     memory[(spec.first_slot + packet.slot) * 2 + (packet.flags & INAGG_F_VERSION)],
                     is_marked(frame, packet.family)};
     if (spec.algorithm == INAGG_ATP)
@@ -775,8 +774,7 @@ Answer ReferenceSwitch::partial(const Request &request, const Report &report) {
 // trio
 
 inagg_record *ReferenceSwitch::bucket(const Request &request) {
-    return &records[INAGG_WAYS * inagg_bucket_of(request.job.index, request.block.stream, request.block.block,
-                                                 switch_buckets)];
+    return &records[INAGG_WAYS * inagg_bucket_of(request.job.index, request.block.stream, request.block.block, switch_buckets)];
 }
 
 ReferenceSwitch::Lanes &ReferenceSwitch::lanes_of(const inagg_record &record) {
@@ -807,11 +805,9 @@ Answer ReferenceSwitch::serve_record(Request &request) {
     }
 }
 
-std::map<uint32_t, JobSpec>::const_iterator ReferenceSwitch::owner_of(uint32_t row,
-                                                                       uint16_t generation) const {
-    return std::find_if(jobs.begin(), jobs.end(), [&](const auto &entry) {
-        return entry.second.index == row && entry.second.generation == generation;
-    });
+std::map<uint32_t, JobSpec>::const_iterator ReferenceSwitch::owner_of(uint32_t row, uint16_t generation) const {
+    return std::find_if(jobs.begin(), jobs.end(),
+                        [&](const auto &entry) { return entry.second.index == row && entry.second.generation == generation; });
 }
 
 // An open record goes before it is complete.
@@ -825,9 +821,8 @@ Answer ReferenceSwitch::contribute_record(Request &request, uint64_t ranks) {
     const inagg_policy policy = request.spec.policy();
     uint32_t &opened = open[request.job.index], way = 0;
     inagg_loser loser{};
-    const int verdict =
-        inagg_record_contribute_ranks(place, &floors[request.spec.first_slot + request.packet.slot], &request.job,
-                                      &policy, opened, ranks, &request.block, epoch_now(), &way, &loser);
+    const int verdict = inagg_record_contribute_ranks(place, &floors[request.spec.first_slot + request.packet.slot], &request.job,
+                                                      &policy, opened, ranks, &request.block, epoch_now(), &way, &loser);
     count_gone(loser);
     if (verdict == -INAGG_R_FULL)
         return refuse(request, inagg_window_cap(opened));
@@ -887,8 +882,7 @@ Answer ReferenceSwitch::restore_record(Request &request) {
 Answer ReferenceSwitch::ask_record(Request &request) {
     inagg_record *const place = bucket(request);
     int way = -1;
-    const int verdict = inagg_record_request(place, &request.job, &request.block,
-                                             request.packet.flags & INAGG_F_MULTICAST, &way);
+    const int verdict = inagg_record_request(place, &request.job, &request.block, request.packet.flags & INAGG_F_MULTICAST, &way);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     if (way < 0)
@@ -941,9 +935,8 @@ Answer ReferenceSwitch::add_to_sum(Request &request, uint64_t ranks) {
     const inagg_policy policy = request.spec.policy();
     uint32_t &opened = open[request.job.index], way = 0;
     inagg_loser loser{};
-    const int verdict =
-        inagg_combiner_contribute(place, &floors[request.spec.first_slot + request.packet.slot], &request.job, &policy,
-                                  opened, ranks, &request.block, &way, &loser);
+    const int verdict = inagg_combiner_contribute(place, &floors[request.spec.first_slot + request.packet.slot], &request.job,
+                                                  &policy, opened, ranks, &request.block, &way, &loser);
     count_gone(loser);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
@@ -984,8 +977,8 @@ Answer ReferenceSwitch::add_to_sum(Request &request, uint64_t ranks) {
 Answer ReferenceSwitch::ask_combiner(Request &request) {
     inagg_record *const place = bucket(request);
     int way = -1;
-    const int verdict = inagg_combiner_request(place, &request.job, &request.block,
-                                               request.packet.flags & INAGG_F_MULTICAST, &way);
+    const int verdict =
+        inagg_combiner_request(place, &request.job, &request.block, request.packet.flags & INAGG_F_MULTICAST, &way);
     if (verdict == INAGG_PASS_UP) {
         request.row.relayed++;
         return pass_up(request);
@@ -1018,8 +1011,8 @@ Answer ReferenceSwitch::from_parent_of_records(Request &request) {
 Answer ReferenceSwitch::take_record(Request &request) {
     inagg_record *const place = bucket(request);
     uint32_t &opened = open[request.job.index], way = 0;
-    const int verdict = inagg_combiner_result(place, &floors[request.spec.first_slot + request.packet.slot],
-                                              &request.job, &request.block, &way);
+    const int verdict =
+        inagg_combiner_result(place, &floors[request.spec.first_slot + request.packet.slot], &request.job, &request.block, &way);
     if (verdict < 0)
         return drop(request.row, static_cast<uint32_t>(-verdict));
     request.row.relayed++;
@@ -1116,8 +1109,8 @@ ReferenceSwitch::Aggregator &ReferenceSwitch::aggregator_of(const Request &reque
 Answer ReferenceSwitch::aggregate(Request &request, uint64_t ranks) {
     Aggregator &a = aggregator_of(request);
     inagg_stats &row = request.row;
-    const int verdict = inagg_aggregator_contribute(&a.state, &request.job, ranks, &request.block, request.packet.flags,
-                                                    aggregator_tick());
+    const int verdict =
+        inagg_aggregator_contribute(&a.state, &request.job, ranks, &request.block, request.packet.flags, aggregator_tick());
     const int action = INAGG_VERDICT(verdict);
     row.duplicates += verdict == -INAGG_R_DUPLICATE || (verdict > 0 && action == INAGG_SEND_UP);
     if (verdict < 0)
@@ -1236,8 +1229,7 @@ Answer ReferenceSwitch::result(const Request &request, const Report &report, boo
 
 Answer ReferenceSwitch::tell(const Request &request, const Report &report, bool everyone) {
     request.row.waits++;
-    return {everyone ? Action::multicast : Action::reply, 0,
-            build(answer_to(request, INAGG_WAIT, report, everyone))};
+    return {everyone ? Action::multicast : Action::reply, 0, build(answer_to(request, INAGG_WAIT, report, everyone))};
 }
 
 } // namespace support

@@ -96,7 +96,7 @@ private:
     std::vector<Aggregator> aggregators;
     ReferenceCanary canary;
     std::deque<Expired> expired;
-    std::map<uint32_t, JobSpec> jobs; // by number
+    std::map<uint32_t, JobSpec> jobs;  // by number
     std::map<uint32_t, uint32_t> open; // by index
     std::map<uint32_t, Copy *> newest; // of panama: where a block began last, by index
     std::map<uint32_t, inagg_stats> rows;

@@ -147,8 +147,8 @@ void TofinoPlane::change_job(const JobSpec &spec) {
     need_no_complaint();
 }
 
-// Its complaints begin with the place of a command; the last one is of the mark. Parameters of more than 64 bits it tries as part of
-// the match entry first, where they do not fit, and then as action data, where they do.
+// Its complaints begin with the place of a command; the last one is of the mark. Parameters of more than 64 bits it tries as part
+// of the match entry first, where they do not fit, and then as action data, where they do.
 void TofinoPlane::need_no_complaint() {
     std::istringstream lines(heard_until_now());
     for (std::string line; std::getline(lines, line);)
@@ -228,8 +228,8 @@ P4Plane::Frames TofinoPlane::frames_in(const std::string &text) const {
     return frames;
 }
 
-// Drops only; there are no others. Of each the model shows what a read of the register finds, which is nothing, and then what is in
-// the memory that it has, if that was ever used.
+// Drops only; there are no others. Of each the model shows what a read of the register finds, which is nothing, and then what is
+// in the memory that it has, if that was ever used.
 std::vector<inagg_stats> TofinoPlane::counters() {
     for (const auto &[row, reason] : asked_counters())
         say(fmt::format("check_counter Ingress.drops({})", row * reasons + reason));

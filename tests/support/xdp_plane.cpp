@@ -29,8 +29,8 @@ void check(int result, const char *what) {
 
 // A devmap without devices: a test run reports the redirect and does not perform it.
 void add_ports(int ports, uint32_t index) {
-    const int inner = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports_of_job", sizeof(uint32_t),
-                                     sizeof(bpf_devmap_val), INAGG_PORT_ENTRIES, nullptr);
+    const int inner = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports_of_job", sizeof(uint32_t), sizeof(bpf_devmap_val),
+                                     INAGG_PORT_ENTRIES, nullptr);
     check(inner, "creating a devmap");
     const int result = bpf_map_update_elem(ports, &index, &inner, BPF_ANY);
     close(inner);
@@ -99,16 +99,14 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     if (!ring)
         throw std::runtime_error("opening `events`");
     const uint32_t zero = 0;
-    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings, BPF_ANY),
-          "writing `settings`");
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.settings), &zero, &settings, BPF_ANY), "writing `settings`");
     // Frames of a test run seem to come from the loopback device, and so do those that become ticks: here they do not.
     const uint32_t call_tick = INAGG_CALL_TICK;
     check(bpf_map_delete_elem(bpf_map__fd(skeleton->maps.algorithms), &call_tick), "clearing `algorithms`");
     inagg_sweep_settings sweeps{};
     const Mac mac = tick_mac();
     std::copy(mac.begin(), mac.end(), sweeps.mac);
-    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.sweep_settings), &zero, &sweeps, BPF_ANY),
-          "writing `sweep_settings`");
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.sweep_settings), &zero, &sweeps, BPF_ANY), "writing `sweep_settings`");
 }
 
 XdpPlane::~XdpPlane() {
@@ -119,18 +117,15 @@ XdpPlane::~XdpPlane() {
 void XdpPlane::reset() {
     const inagg_job none{};
     for (const auto &[number, row] : rows)
-        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &number, &none, BPF_ANY),
-              "clearing `jobs`");
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &number, &none, BPF_ANY), "clearing `jobs`");
     rows.clear();
     set_flags(0);
     const inagg_member nobody{};
     for (uint32_t key = 0; key < INAGG_MAX_JOBS * INAGG_MAX_RANKS; key++)
-        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.members), &key, &nobody, BPF_ANY),
-              "clearing `members`");
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.members), &key, &nobody, BPF_ANY), "clearing `members`");
     const std::vector<inagg_stats> zeros(static_cast<size_t>(libbpf_num_possible_cpus()));
     for (uint32_t row = 0; row <= INAGG_STATS_NO_JOB; row++)
-        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.stats), &row, zeros.data(), BPF_ANY),
-              "clearing `stats`");
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.stats), &row, zeros.data(), BPF_ANY), "clearing `stats`");
     clear_slots();
 }
 
@@ -191,8 +186,7 @@ void XdpPlane::set_flags(uint16_t flags) {
 
 void XdpPlane::change_job(const JobSpec &spec) {
     const inagg_job job = spec.job();
-    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &spec.number, &job, BPF_ANY),
-          "writing `jobs`");
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.jobs), &spec.number, &job, BPF_ANY), "writing `jobs`");
 }
 
 void XdpPlane::add_job(const JobSpec &spec) {
@@ -200,11 +194,9 @@ void XdpPlane::add_job(const JobSpec &spec) {
     for (uint32_t rank = 0; rank < spec.ranks; rank++) {
         const uint32_t key = spec.index * INAGG_MAX_RANKS + rank;
         const inagg_member member = spec.member(rank);
-        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.members), &key, &member, BPF_ANY),
-              "writing `members`");
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.members), &key, &member, BPF_ANY), "writing `members`");
         const uint64_t subtree = spec.subtree(rank);
-        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.subtrees), &key, &subtree, BPF_ANY),
-              "writing `subtrees`");
+        check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.subtrees), &key, &subtree, BPF_ANY), "writing `subtrees`");
     }
     const inagg_share share{.cap = spec.cap, .children = spec.children(), .reserved = 0};
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.shares), &spec.index, &share, BPF_ANY), "writing `shares`");
@@ -213,14 +205,11 @@ void XdpPlane::add_job(const JobSpec &spec) {
     rows[spec.number] = spec.index;
     if (spec.algorithm != INAGG_TRIO)
         return;
-    const inagg_job_policy policy{.policy = spec.policy(),
-                                  .job = static_cast<uint16_t>(spec.number),
-                                  .generation = spec.generation};
-    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.policies), &spec.index, &policy, BPF_ANY),
-          "writing `policies`");
+    const inagg_job_policy policy{
+        .policy = spec.policy(), .job = static_cast<uint16_t>(spec.number), .generation = spec.generation};
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.policies), &spec.index, &policy, BPF_ANY), "writing `policies`");
     const uint32_t none = 0;
-    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.open_records), &spec.index, &none, BPF_ANY),
-          "writing `open_records`");
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.open_records), &spec.index, &none, BPF_ANY), "writing `open_records`");
     for (uint32_t position = 0; position < spec.slots + spec.control_slots; position++) {
         const uint32_t key = spec.first_slot + position;
         const inagg_floor_memory floor{.busy = 0, .floor = spec.floor(position)};
@@ -250,8 +239,7 @@ void XdpPlane::lose_floats() {
 }
 
 void XdpPlane::clear(uint32_t what, uint32_t count) {
-    inagg_clear_args args{
-        .first = 0, .count = count, .cleared = 0, .what = what, .job = INAGG_MAX_JOBS};
+    inagg_clear_args args{.first = 0, .count = count, .cleared = 0, .what = what, .job = INAGG_MAX_JOBS};
     LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = &args, .ctx_size_in = sizeof args);
     check(bpf_prog_test_run_opts(bpf_program__fd(skeleton->progs.inagg_clear), &options), "inagg_clear");
     if (args.cleared != count)
@@ -264,7 +252,8 @@ void XdpPlane::check_occupancy() {
     inagg_occupancy occupancy{};
     check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.occupancy), &zero, &occupancy), "reading `occupancy`");
     if (occupancy.held)
-        throw std::runtime_error("descriptors that are free count as held: " + std::to_string(static_cast<int32_t>(occupancy.held)));
+        throw std::runtime_error("descriptors that are free count as held: " +
+                                 std::to_string(static_cast<int32_t>(occupancy.held)));
 }
 
 void XdpPlane::clear_records() {
@@ -342,8 +331,7 @@ std::string XdpPlane::pool(const JobSpec &spec) {
 
 // The row that a frame's drop is counted in, if its job is known: where the header says.
 std::set<uint32_t> XdpPlane::job_row(const Frame &frame) const {
-    const size_t at =
-        header_offset(frame.size() > 12 && frame[12] == 0x86 ? 6 : 4) + offsetof(inagg_hdr, job);
+    const size_t at = header_offset(frame.size() > 12 && frame[12] == 0x86 ? 6 : 4) + offsetof(inagg_hdr, job);
     if (frame.size() < at + 2)
         return {};
     const auto found = rows.find(frame[at] << 8 | frame[at + 1]);
@@ -368,8 +356,8 @@ Answer XdpPlane::run(const bpf_program *program, const Frame &frame, const std::
     Answer answer;
     answer.frame.resize(4096);
     LIBBPF_OPTS(bpf_test_run_opts, run, .data_in = frame.data(), .data_out = answer.frame.data(),
-                .data_size_in = static_cast<uint32_t>(frame.size()),
-                .data_size_out = static_cast<uint32_t>(answer.frame.size()), .repeat = 1);
+                .data_size_in = static_cast<uint32_t>(frame.size()), .data_size_out = static_cast<uint32_t>(answer.frame.size()),
+                .repeat = 1);
     check(bpf_prog_test_run_opts(bpf_program__fd(program), &run), "BPF_PROG_TEST_RUN");
     answer.frame.resize(run.data_size_out);
     ring_buffer__consume(ring);
@@ -388,9 +376,7 @@ Answer XdpPlane::run(const bpf_program *program, const Frame &frame, const std::
         answer.action = drops ? Action::drop : Action::absorb;
         break;
     case XDP_REDIRECT:
-        answer.action = to_group(answer.frame)    ? Action::multicast
-                        : to_parent(answer.frame) ? Action::up
-                                                  : Action::reply;
+        answer.action = to_group(answer.frame) ? Action::multicast : to_parent(answer.frame) ? Action::up : Action::reply;
         break;
     default:
         answer.action = Action::fail;

@@ -38,9 +38,7 @@ struct Aggregator : testing::Test {
         const inagg_block b = block(number);
         return inagg_aggregator_contribute(&a, &job, ranks, &b, flags, now);
     }
-    int contribute(const inagg_job &of, const inagg_block &b) {
-        return inagg_aggregator_contribute(&a, &of, 1, &b, 0, now);
-    }
+    int contribute(const inagg_job &of, const inagg_block &b) { return inagg_aggregator_contribute(&a, &of, 1, &b, 0, now); }
     bool result(const inagg_job &of, __u32 number = 0) {
         const inagg_block b = block(number);
         return inagg_aggregator_result(&a, &of, &b, now);

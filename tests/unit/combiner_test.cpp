@@ -37,8 +37,7 @@ struct Combiner : testing::Test {
         return b;
     }
     int contribute(__u64 ranks, inagg_block b) {
-        const int verdict =
-            inagg_combiner_contribute(bucket.data(), &floor, &job, &policy, open, ranks, &b, &way, nullptr);
+        const int verdict = inagg_combiner_contribute(bucket.data(), &floor, &job, &policy, open, ranks, &b, &way, nullptr);
         open += verdict > 0 && (verdict & INAGG_OPENS);
         return verdict;
     }

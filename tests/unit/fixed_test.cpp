@@ -22,8 +22,8 @@ double value_of(const Format &format, __u16 bits) {
     const int exponent = bits >> format.mantissa_bits & format.max_exponent;
     const int mantissa = bits & ((1 << format.mantissa_bits) - 1);
     const int hidden = exponent ? 1 << format.mantissa_bits : 0;
-    const double magnitude = std::ldexp(hidden + mantissa, std::max(exponent, 1) - format.bias -
-                                                               static_cast<int>(format.mantissa_bits));
+    const double magnitude =
+        std::ldexp(hidden + mantissa, std::max(exponent, 1) - format.bias - static_cast<int>(format.mantissa_bits));
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
@@ -47,8 +47,8 @@ __u16 nearest(const Format &format, double value) {
         return sign | static_cast<__u16>(rounded / quantum);
     const int field = std::ilogb(rounded) + format.bias;
     const double fraction = std::ldexp(rounded, -std::ilogb(rounded)) - 1;
-    return sign | static_cast<__u16>(field << format.mantissa_bits |
-                                     static_cast<int>(std::ldexp(fraction, format.mantissa_bits)));
+    return sign |
+           static_cast<__u16>(field << format.mantissa_bits | static_cast<int>(std::ldexp(fraction, format.mantissa_bits)));
 }
 
 // Biased binary32 exponent E with |value| < 2^(E-126).
@@ -69,8 +69,7 @@ TEST(Fixed, Theorem2HoldsForEveryFanInAndScale) {
         ASSERT_GE(__s64{1} << log2, fan_in);
         for (int scale = 0; scale < INAGG_SCALE_NONFINITE; scale++) {
             const int k = inagg_fixed_point(log2, static_cast<__u8>(scale));
-            const double largest =
-                std::nextafterf(static_cast<float>(std::ldexp(1.0, std::min(scale - 126, 127))), 0.0f);
+            const double largest = std::nextafterf(static_cast<float>(std::ldexp(1.0, std::min(scale - 126, 127))), 0.0f);
             const auto fixed = static_cast<__s64>(std::nearbyint(std::ldexp(largest, k)));
             ASSERT_LT(fixed, bias) << "fan-in " << fan_in << " scale " << scale;
             ASSERT_GT(bias - fixed, 0);
@@ -103,10 +102,8 @@ TEST(Fixed, EveryHalfToFixed) {
                 for (int above : {0, 1, 5, 10, 20, 30, 31, 60, 253}) {
                     const int scale = std::min(scale_of(value) + above, 254);
                     const double exact = std::ldexp(value, inagg_fixed_point(log2, static_cast<__u8>(scale)));
-                    const __s32 fixed =
-                        inagg_half_to_fixed(half, format.mantissa_bits, log2, static_cast<__u8>(scale));
-                    ASSERT_EQ(fixed, std::nearbyint(exact))
-                        << format.name << " " << bits << " scale " << scale;
+                    const __s32 fixed = inagg_half_to_fixed(half, format.mantissa_bits, log2, static_cast<__u8>(scale));
+                    ASSERT_EQ(fixed, std::nearbyint(exact)) << format.name << " " << bits << " scale " << scale;
                     ASSERT_LT(std::abs(static_cast<__s64>(fixed)), __s64{inagg_fixed_bias(log2)});
                 }
         }
@@ -138,11 +135,9 @@ TEST(Fixed, FixedToHalfRoundsToNearestEven) {
                     if (i % 2)
                         magnitude = (magnitude & ~0u << random() % 28) + static_cast<__u32>(random() % 3) - 1;
                     const auto fixed = static_cast<__s32>(random() % 2 ? magnitude : -magnitude);
-                    const double exact =
-                        std::ldexp(fixed, -inagg_fixed_point(log2, static_cast<__u8>(scale)));
-                    ASSERT_EQ(
-                        inagg_fixed_to_half(fixed, format.mantissa_bits, log2, static_cast<__u8>(scale)),
-                        nearest(format, exact))
+                    const double exact = std::ldexp(fixed, -inagg_fixed_point(log2, static_cast<__u8>(scale)));
+                    ASSERT_EQ(inagg_fixed_to_half(fixed, format.mantissa_bits, log2, static_cast<__u8>(scale)),
+                              nearest(format, exact))
                         << format.name << " fixed " << fixed << " log2 " << log2 << " scale " << scale;
                 }
 }
@@ -178,19 +173,15 @@ TEST(Fixed, RestoredResultsKeepTheirBits) {
                 const __s64 most = bias - (bias >> (format.mantissa_bits + 1));
                 __s64 sum = 0;
                 for (__u32 rank = 0; rank < fan_in; rank++) {
-                    __s64 wanted = i % 4   ? static_cast<__s64>(random() % (2 * most)) - most
-                                   : i % 8 ? most
-                                           : -most;
+                    __s64 wanted = i % 4 ? static_cast<__s64>(random() % (2 * most)) - most : i % 8 ? most : -most;
                     __u16 half;
                     do { // what rounds up to the bound is not below it
-                        half = inagg_fixed_to_half(static_cast<__s32>(wanted), format.mantissa_bits, log2,
-                                                   scale);
+                        half = inagg_fixed_to_half(static_cast<__s32>(wanted), format.mantissa_bits, log2, scale);
                         wanted /= 2;
                     } while (std::fabs(value_of(format, half)) >= std::ldexp(1.0, scale - 126));
                     sum += inagg_half_to_fixed(half, format.mantissa_bits, log2, scale);
                 }
-                const __u16 sent =
-                    inagg_fixed_to_half(static_cast<__s32>(sum), format.mantissa_bits, log2, scale);
+                const __u16 sent = inagg_fixed_to_half(static_cast<__s32>(sum), format.mantissa_bits, log2, scale);
                 const __s32 restored = inagg_half_to_fixed(sent, format.mantissa_bits, log2, scale);
                 ASSERT_EQ(inagg_fixed_to_half(restored, format.mantissa_bits, log2, scale), sent)
                     << format.name << " fan-in " << fan_in << " sum " << sum << " scale " << int{scale};
@@ -203,11 +194,10 @@ TEST(Fixed, AnyHalfAtAnyScaleIsDefined) {
         for (__u32 bits = 0; bits < 65536; bits += 7)
             for (int scale = 0; scale < 256; scale++)
                 for (__u32 log2 : {0, 6}) {
-                    const __s32 fixed = inagg_half_to_fixed(static_cast<__u16>(bits), format.mantissa_bits,
-                                                            log2, static_cast<__u8>(scale));
-                    const __s32 mirrored =
-                        inagg_half_to_fixed(static_cast<__u16>(bits ^ 0x8000), format.mantissa_bits, log2,
-                                            static_cast<__u8>(scale));
+                    const __s32 fixed =
+                        inagg_half_to_fixed(static_cast<__u16>(bits), format.mantissa_bits, log2, static_cast<__u8>(scale));
+                    const __s32 mirrored = inagg_half_to_fixed(static_cast<__u16>(bits ^ 0x8000), format.mantissa_bits, log2,
+                                                               static_cast<__u8>(scale));
                     ASSERT_EQ(static_cast<__u32>(fixed) + static_cast<__u32>(mirrored), 0u);
                 }
 }

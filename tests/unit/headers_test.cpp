@@ -68,9 +68,9 @@ TEST(Wire, FullPacketFitsEthernet) { EXPECT_EQ(20 + 8 + sizeof(inagg_hdr) + 352 
 TEST(Reason, NumbersAreDenseUniqueAndFitTheirCounters) {
     std::set<int> numbers;
     std::set<std::string> names, texts;
-#define COLLECT(number, name, text)                                                                          \
-    numbers.insert(number);                                                                                  \
-    names.insert(#name);                                                                                     \
+#define COLLECT(number, name, text)                                                                                              \
+    numbers.insert(number);                                                                                                      \
+    names.insert(#name);                                                                                                         \
     texts.insert(text);
     INAGG_REASONS(COLLECT)
 #undef COLLECT

@@ -108,8 +108,8 @@ TEST(Job, DtypeAndOperator) {
         for (int op = 0; op < 16; op++) {
             b.dtype_op = type_of(static_cast<__u8>(dtype), static_cast<__u8>(op));
             b.elements = 0;
-            const bool sums = dtype == INAGG_WIRE_NONE || dtype == INAGG_WIRE_FIXED32 ||
-                              dtype == INAGG_WIRE_FLOAT16 || dtype == INAGG_WIRE_BFLOAT16;
+            const bool sums = dtype == INAGG_WIRE_NONE || dtype == INAGG_WIRE_FIXED32 || dtype == INAGG_WIRE_FLOAT16 ||
+                              dtype == INAGG_WIRE_BFLOAT16;
             const bool good = dtype == INAGG_WIRE_INT32 ? op <= INAGG_WIRE_MAX : sums && op == INAGG_WIRE_SUM;
             EXPECT_EQ(admits(b), good ? 0 : -INAGG_R_DTYPE) << dtype << " " << op;
         }

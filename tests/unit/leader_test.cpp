@@ -19,9 +19,7 @@ struct Lead : testing::Test {
         b.epoch = attempt;
         return b;
     }
-    int add(__u64 ranks, const inagg_block &b, int bypass = 0) {
-        return inagg_lead_contribute(&l, all, ranks, &b, bypass);
-    }
+    int add(__u64 ranks, const inagg_block &b, int bypass = 0) { return inagg_lead_contribute(&l, all, ranks, &b, bypass); }
     int add(__u64 ranks, __u16 attempt = 0, int bypass = 0) { return add(ranks, block(5, attempt), bypass); }
     int ask(__u16 rank, __u16 attempt = 0, __u32 number = 5) {
         inagg_block b{};

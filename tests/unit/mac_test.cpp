@@ -46,9 +46,7 @@ Message proven(unsigned seed) {
 } // namespace
 
 // Appendix A of the paper.
-TEST(Mac, IsThatOfThePaper) {
-    EXPECT_EQ(inagg_siphash(&key, counting<15>().data(), 15), 0xa129ca6149be45e5u);
-}
+TEST(Mac, IsThatOfThePaper) { EXPECT_EQ(inagg_siphash(&key, counting<15>().data(), 15), 0xa129ca6149be45e5u); }
 
 // The authors' program, vectors.h: lengths 0 to 8.
 TEST(Mac, IsThatOfTheAuthorsProgram) {

@@ -43,9 +43,7 @@ struct Answers : testing::Test {
         inagg_hdr_set_contributors(&h, &meta);
         return h;
     }
-    int admits(const inagg_hdr &h, __u32 bytes) const {
-        return inagg_block_admits(&job, &worker, first_slot, &h, bytes);
-    }
+    int admits(const inagg_hdr &h, __u32 bytes) const { return inagg_block_admits(&job, &worker, first_slot, &h, bytes); }
 };
 
 } // namespace
@@ -159,7 +157,8 @@ TEST(Packet, JoinSaysWhatTheJobAsksFor) {
 namespace {
 
 // What accepting a CONFIG gives that a change makes different from a good one.
-int accept(const std::function<void(inagg_config &)> &change, inagg_job_config *out = nullptr, uint8_t algorithm = INAGG_SWITCHML) {
+int accept(const std::function<void(inagg_config &)> &change, inagg_job_config *out = nullptr,
+           uint8_t algorithm = INAGG_SWITCHML) {
     inagg_job_config job = some_job();
     job.algorithm = algorithm;
     inagg_hdr h{};
@@ -211,13 +210,11 @@ TEST(Config, WhatNoSaneSwitchAnswersHasItsReason) {
     EXPECT_EQ(accept([](inagg_config &c) { c.size = inagg_swap16(4); }), -INAGG_R_SIZE);
     EXPECT_EQ(accept([](inagg_config &c) { c.algorithm = INAGG_ATP; }), -INAGG_R_ALGORITHM);
     for (const __u16 elements : {0, 1, 100, 353, 384}) // none, not whole chunks, more than the path carries
-        EXPECT_EQ(accept([&](inagg_config &c) { c.elements = inagg_swap16(elements); }), -INAGG_R_MTU)
-            << elements;
+        EXPECT_EQ(accept([&](inagg_config &c) { c.elements = inagg_swap16(elements); }), -INAGG_R_MTU) << elements;
     EXPECT_EQ(accept([](inagg_config &c) { c.elements = inagg_swap16(352); }), 0);
     for (const __u32 count : {0U, 3U, 127U, 2 * INAGG_MAX_SLOTS, ~0U}) {
         EXPECT_EQ(accept([&](inagg_config &c) { c.slots = inagg_swap32(count); }), -INAGG_R_SLOT) << count;
-        EXPECT_EQ(accept([&](inagg_config &c) { c.control_slots = inagg_swap32(count); }), -INAGG_R_SLOT)
-            << count;
+        EXPECT_EQ(accept([&](inagg_config &c) { c.control_slots = inagg_swap32(count); }), -INAGG_R_SLOT) << count;
     }
     EXPECT_EQ(accept([](inagg_config &c) { c.slots = inagg_swap32(INAGG_MAX_SLOTS); }), 0);
     EXPECT_EQ(accept([](inagg_config &c) { c.control_slots = inagg_swap32(1); }), 0);

@@ -16,8 +16,7 @@ struct Presence : testing::Test {
     inagg_attendance counts{};
     __u64 ranks = 7, now = 100 * second;
 
-    void look(std::initializer_list<int> heard, std::initializer_list<int> missed = {},
-              __u64 wait = patience) {
+    void look(std::initializer_list<int> heard, std::initializer_list<int> missed = {}, __u64 wait = patience) {
         for (int rank : heard)
             counts.heard[rank]++;
         for (int rank : missed)

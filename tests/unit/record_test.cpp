@@ -49,8 +49,7 @@ struct Records : testing::Test {
     Records() { policy.most_open = 100; }
 
     int contribute(const inagg_block &b, __u16 clock = now) {
-        const int verdict =
-            inagg_record_contribute(bucket.data(), &floor, &job, &policy, open, &b, clock, &way, &loser);
+        const int verdict = inagg_record_contribute(bucket.data(), &floor, &job, &policy, open, &b, clock, &way, &loser);
         if (verdict > 0) {
             open += (verdict & INAGG_OPENS) != 0;
             open -= (verdict & INAGG_COMPLETES) != 0;
@@ -75,9 +74,7 @@ struct Records : testing::Test {
         return inagg_record_find(bucket.data(), job.index, &b);
     }
     inagg_record &record(__u32 number) { return bucket.at(static_cast<size_t>(find(number))); }
-    int sweep(__u32 number, __u16 clock = now) {
-        return inagg_record_sweep(&record(number), &job, &policy, clock);
-    }
+    int sweep(__u32 number, __u16 clock = now) { return inagg_record_sweep(&record(number), &job, &policy, clock); }
     // The first contribution to a block whose floor says that it is new.
     int open_new(__u32 number, __u16 rank = 0) {
         floor.known = 1;
@@ -149,8 +146,7 @@ TEST_F(Records, TwoJobsShareABucket) {
     const inagg_block b = block_of(0, 0);
     __u32 others_way = 0;
     EXPECT_EQ(contribute(0, 0), stored_first);
-    EXPECT_EQ(inagg_record_contribute(bucket.data(), &others, &other, &policy, 0, &b, now, &others_way, nullptr),
-              stored_first);
+    EXPECT_EQ(inagg_record_contribute(bucket.data(), &others, &other, &policy, 0, &b, now, &others_way, nullptr), stored_first);
     EXPECT_NE(way, others_way);
     EXPECT_EQ(contribute(1, 0), INAGG_ADD);
     EXPECT_EQ(bucket[others_way].slot.seen, 1u);
@@ -265,8 +261,8 @@ struct SharedBucket : Records {
         const inagg_block b = block_of(0, number);
         others.block = fresh ? number - slots : number;
         loser = {};
-        const int verdict = inagg_record_contribute(bucket.data(), &others, &other, &policy, opened[index], &b, now,
-                                                    &way, &loser);
+        const int verdict =
+            inagg_record_contribute(bucket.data(), &others, &other, &policy, opened[index], &b, now, &way, &loser);
         opened[index] += verdict > 0 && (verdict & INAGG_OPENS);
         if (loser.lost)
             opened[loser.job]--;

@@ -23,9 +23,7 @@ struct Slot : testing::Test {
         return b;
     }
     int contribute(const inagg_block &b) { return inagg_slot_contribute(&slot, all, &b); }
-    int contribute(__u16 rank, __u32 number, __u16 elements = 32) {
-        return contribute(block(rank, number, elements));
-    }
+    int contribute(__u16 rank, __u32 number, __u16 elements = 32) { return contribute(block(rank, number, elements)); }
     int request(__u16 rank, __u32 number, bool everyone = false) {
         const inagg_block b = block(rank, number, 0);
         return inagg_slot_request(&slot, &b, everyone);

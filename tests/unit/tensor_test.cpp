@@ -23,9 +23,8 @@ __u32 bits_of(float value) { return std::bit_cast<__u32>(value); }
 
 // Patterns of which each class of binary32 has some; the others are random.
 std::vector<__u32> float_patterns(std::mt19937 &random) {
-    std::vector<__u32> patterns = {0,          0x80000000, 1,          0x80000001, 0x007fffff,
-                                   0x00800000, 0x3f800000, 0xbf800000, 0x7f7fffff, 0xff7fffff,
-                                   0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001, 0x7f800001};
+    std::vector<__u32> patterns = {0,          0x80000000, 1,          0x80000001, 0x007fffff, 0x00800000, 0x3f800000, 0xbf800000,
+                                   0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001, 0x7f800001};
     while (patterns.size() < 96)
         patterns.push_back(random());
     return patterns;
@@ -47,15 +46,13 @@ TEST(FixedFloat, IsRoundedToNearestEvenAtEveryPoint) {
             const int point = inagg_fixed_point(log2, static_cast<__u8>(scale));
             for (__u32 bits : float_patterns(random)) {
                 if (random() % 2) // near the scale, where bits are rounded off
-                    bits = (bits & 0x807fffff) | static_cast<__u32>(std::max(0, scale - int(random() % 40)))
-                                                     << 23;
+                    bits = (bits & 0x807fffff) | static_cast<__u32>(std::max(0, scale - int(random() % 40))) << 23;
                 const double exact = std::ldexp(double{float_of(bits)}, point);
                 const bool fits = std::fabs(exact) < bias; // false for NaN
                 __u8 saturated = 0;
                 const __u32 fixed = inagg_float_to_fixed(bits, point, bias, &saturated);
                 ASSERT_EQ(saturated, !fits) << std::hex << bits << " point " << std::dec << point;
-                const auto most =
-                    static_cast<double>(bias - (bias >> 24)); // the largest float below the bias
+                const auto most = static_cast<double>(bias - (bias >> 24)); // the largest float below the bias
                 const double nearest = fits ? std::nearbyint(exact) : bits >> 31 ? -most : most;
                 ASSERT_EQ(fixed - bias, static_cast<__u32>(static_cast<__s64>(nearest)))
                     << std::hex << bits << " point " << std::dec << point;
@@ -81,9 +78,7 @@ TEST(FixedFloat, ComesBackAsTheNearestFloat) {
                            0x7fffffc0};
     for (int point = inagg_fixed_point(6, 254); point <= inagg_fixed_point(0, 0); point++)
         for (int i = 0; i < 2000; i++) {
-            const auto fixed = i < static_cast<int>(std::size(edges))
-                                   ? edges[i]
-                                   : static_cast<__s32>(random()) >> random() % 32;
+            const auto fixed = i < static_cast<int>(std::size(edges)) ? edges[i] : static_cast<__s32>(random()) >> random() % 32;
             const auto expected = static_cast<float>(std::ldexp(double{static_cast<float>(fixed)}, -point));
             ASSERT_EQ(inagg_fixed_to_float(fixed, point), bits_of(expected)) << fixed << " point " << point;
         }
@@ -109,20 +104,16 @@ TEST(Tensor, EncodingsOfEveryTypeAndOperator) {
 
 TEST(Tensor, EncodingsByWhoAdds) {
     for (const __u32 dtype : {INAGG_FLOAT16, INAGG_BFLOAT16, INAGG_FLOAT32}) {
-        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_WIDENED),
-                  INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM);
-        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_RAW),
-                  INAGG_WIRE_FLOAT32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_WIDENED), INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_EQ(inagg_wire_encoding(dtype, INAGG_SUM, INAGG_FLOATS_RAW), INAGG_WIRE_FLOAT32 << 4 | INAGG_WIRE_SUM);
         EXPECT_TRUE(inagg_needs_scale(dtype, INAGG_SUM, INAGG_FLOATS_WIDENED));
         EXPECT_FALSE(inagg_needs_scale(dtype, INAGG_SUM, INAGG_FLOATS_RAW));
     }
     for (const __u32 floats : {INAGG_FLOATS_WIDENED, INAGG_FLOATS_RAW}) {
-        EXPECT_EQ(inagg_wire_encoding(INAGG_INT32, INAGG_SUM, floats),
-                  INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM);
+        EXPECT_EQ(inagg_wire_encoding(INAGG_INT32, INAGG_SUM, floats), INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM);
         for (const __u32 dtype : dtypes)
             for (const __u32 op : {INAGG_MIN, INAGG_MAX})
-                EXPECT_EQ(inagg_wire_encoding(dtype, op, floats),
-                          inagg_wire_encoding(dtype, op, INAGG_FLOATS_FIXED));
+                EXPECT_EQ(inagg_wire_encoding(dtype, op, floats), inagg_wire_encoding(dtype, op, INAGG_FLOATS_FIXED));
     }
 }
 
@@ -168,8 +159,7 @@ TEST(Tensor, ExponentsOfEveryMagnitudeOf16Bits) {
         const double half = std::ldexp(exponent ? mantissa + 1024 : mantissa, (exponent ? exponent : 1) - 25);
         const int expected = exponent == 31 ? INAGG_SCALE_NONFINITE : half == 0 ? 0 : std::ilogb(half) + 127;
         ASSERT_EQ(inagg_exponent_of(bits, INAGG_FLOAT16), expected) << bits;
-        ASSERT_EQ(inagg_exponent_of(bits, INAGG_BFLOAT16), inagg_exponent_of(bits << 16, INAGG_FLOAT32))
-            << bits;
+        ASSERT_EQ(inagg_exponent_of(bits, INAGG_BFLOAT16), inagg_exponent_of(bits << 16, INAGG_FLOAT32)) << bits;
     }
     EXPECT_EQ(inagg_exponent_of(bits_of(1.0F), INAGG_FLOAT32), 127);
     EXPECT_EQ(inagg_exponent_of(bits_of(1.99F), INAGG_FLOAT32), 127);
@@ -243,9 +233,8 @@ TEST(Tensor, BlocksComeBack) {
                 meta.elements = inagg_padded(count);
                 std::vector<unsigned char> in(count * bytes), wire(inagg_block_bytes(&meta) + 8, 0xaa);
                 for (__u32 i = 0; i < count; i++) { // what one rank's scale keeps: no more than 24 bits
-                    const __u32 bits = dtype == INAGG_FLOAT32
-                                           ? bits_of(std::ldexp(float(random() % 1000), 110))
-                                           : random() & 0x3bff;
+                    const __u32 bits =
+                        dtype == INAGG_FLOAT32 ? bits_of(std::ldexp(float(random() % 1000), 110)) : random() & 0x3bff;
                     std::memcpy(&in[i * bytes], &bits, bytes);
                 }
                 EXPECT_EQ(inagg_encode_block(&c, in.data(), wire.data(), count), 0);
@@ -253,13 +242,11 @@ TEST(Tensor, BlocksComeBack) {
                     EXPECT_EQ(wire[wire.size() - 1 - i], 0xaa) << "not the block's";
                 std::vector<unsigned char> out(in.size() + 8, 0xbb);
                 inagg_decode_block(&c, wire.data(), out.data(), count, 1);
-                EXPECT_EQ(std::memcmp(out.data(), in.data(), in.size()), 0)
-                    << dtype << " " << op << " " << count;
+                EXPECT_EQ(std::memcmp(out.data(), in.data(), in.size()), 0) << dtype << " " << op << " " << count;
                 for (__u32 i = 0; i < 8; i++)
                     EXPECT_EQ(out[in.size() + i], 0xbb) << "not the tensor's";
                 inagg_decode_block(&c, wire.data(), wire.data(), count, 1);
-                EXPECT_EQ(std::memcmp(wire.data(), in.data(), in.size()), 0)
-                    << "in place " << dtype << " " << op;
+                EXPECT_EQ(std::memcmp(wire.data(), in.data(), in.size()), 0) << "in place " << dtype << " " << op;
             }
 }
 
@@ -307,9 +294,7 @@ TEST(Tensor, InfinitiesAndNanAddAsFloatsDo) {
                     counts += inagg_class_of(values[b], f.dtype);
                     sum += as_float[b];
                 }
-                const __u32 expected = std::isnan(sum)   ? f.nan
-                                       : std::isinf(sum) ? f.infinity | (sum < 0 ? f.sign : 0)
-                                                         : 0x1234;
+                const __u32 expected = std::isnan(sum) ? f.nan : std::isinf(sum) ? f.infinity | (sum < 0 ? f.sign : 0) : 0x1234;
                 EXPECT_EQ(inagg_class_apply(0x1234, counts, f.dtype), expected) << f.dtype << " " << a << " " << b;
             }
     }
@@ -329,8 +314,7 @@ TEST(Tensor, WhatWasCountedOfOthersIsNoNumber) {
                     counts += counted >> rank & 1 ? one : 0;
                 }
                 const __u32 truth = inagg_class_apply(finite, of_sum, INAGG_FLOAT32);
-                const __u32 result =
-                    inagg_class_apply(finite, inagg_class_certain(counts, counted, ranks), INAGG_FLOAT32);
+                const __u32 result = inagg_class_apply(finite, inagg_class_certain(counts, counted, ranks), INAGG_FLOAT32);
                 EXPECT_TRUE(result == truth || result == nan) << ranks << " " << counted << " " << choice;
                 if (counted == ranks || (!counts && !(ranks & ~counted))) {
                     EXPECT_EQ(result, truth) << ranks << " " << counted << " " << choice;
@@ -368,8 +352,7 @@ TEST(Widened, RoundsAsASwitchDoes) {
 namespace {
 
 double half_value(__u32 bits, __u32 mantissa_bits) {
-    const __u32 exponent_bits = 15 - mantissa_bits,
-                exponent = bits >> mantissa_bits & ((1U << exponent_bits) - 1);
+    const __u32 exponent_bits = 15 - mantissa_bits, exponent = bits >> mantissa_bits & ((1U << exponent_bits) - 1);
     const __u32 mantissa = bits & ((1U << mantissa_bits) - 1);
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const double sign = bits & 0x8000 ? -1 : 1;
@@ -389,8 +372,7 @@ TEST(Halves, WidenExactlyAndComeBack) {
             const double value = half_value(bits, mantissa);
             if ((bits & 0x7fff) > infinity) {
                 ASSERT_TRUE(std::isnan(float_of(wide))) << bits;
-                ASSERT_EQ(inagg_float_to_half(wide, mantissa), infinity | (infinity >> 1 & ~infinity))
-                    << bits;
+                ASSERT_EQ(inagg_float_to_half(wide, mantissa), infinity | (infinity >> 1 & ~infinity)) << bits;
                 continue;
             }
             ASSERT_EQ(wide, bits_of(static_cast<float>(value))) << bits;

@@ -304,8 +304,7 @@ TEST_F(Worker, AcknowledgedElementsAreAskedForNotSentAgain) {
     EXPECT_TRUE(s.acked);
     EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST);
     EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST_ALL);
-    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND_ASK_ALL)
-        << "every fourth time, for switches that cannot answer requests";
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_RESEND_ASK_ALL) << "every fourth time, for switches that cannot answer requests";
     wait(1, 1, s.sent_ns + ms);
     EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST_ALL);
     EXPECT_EQ(wait(1, 2, s.due_ns), INAGG_W_RESEND_ASK_ALL) << "the switch lost them";
@@ -622,9 +621,7 @@ struct CappedWorker : testing::Test {
     inagg_wslot &slot(__u32 block) { return slots[block % 16]; }
     bool open(__u32 block) { return inagg_worker_open(&w, &slot(block), now) == INAGG_W_SEND; }
     void refuse(__u32 block, __u16 cap) { inagg_worker_refused(&w, &slot(block), block, cap); }
-    void deliver(__u32 block) {
-        ASSERT_EQ(inagg_worker_result(&w, &slot(block), block, 0, now), INAGG_W_ACCEPT);
-    }
+    void deliver(__u32 block) { ASSERT_EQ(inagg_worker_result(&w, &slot(block), block, 0, now), INAGG_W_ACCEPT); }
 };
 
 TEST_F(CappedWorker, OpensNoMoreThanTheCapBeyondTheLatestResult) {

@@ -111,8 +111,7 @@ void explain(const char *path, const Variant &variant) {
     std::printf("%s", libbpf_messages.c_str());
     for (const auto &[name, log] : logs) {
         size_t length = std::strlen(log.data());
-        if (length && object &&
-            bpf_program__fd(bpf_object__find_program_by_name(object.get(), name.c_str())) < 0)
+        if (length && object && bpf_program__fd(bpf_object__find_program_by_name(object.get(), name.c_str())) < 0)
             std::printf("  verifier log of %s ends:\n%s\n", name.c_str(),
                         log.data() + (length > log_tail ? length - log_tail : 0));
     }
@@ -124,8 +123,7 @@ int load(const char *path, const char *base, const Variant &variant) {
     Object object = open_with_logs(path, variant, log_stats, 65536, logs);
     int error = object ? bpf_object__load(object.get()) : -errno;
     if (error == -EPERM && geteuid() != 0) {
-        std::printf(
-            "SKIP: loading BPF programs needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (run as root)\n");
+        std::printf("SKIP: loading BPF programs needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (run as root)\n");
         std::exit(77);
     }
     if (error) {
@@ -134,8 +132,7 @@ int load(const char *path, const char *base, const Variant &variant) {
         return 1;
     }
     for (const auto &[name, log] : logs)
-        std::printf("ok   %s%s %s: %ld instructions verified\n", base, variant.name, name.c_str(),
-                    instructions_walked(log));
+        std::printf("ok   %s%s %s: %ld instructions verified\n", base, variant.name, name.c_str(), instructions_walked(log));
     return 0;
 }
 

@@ -125,8 +125,7 @@ std::vector<std::byte> result_of(const Configuration &c, const std::vector<std::
     return result;
 }
 
-bench_frame frame_of(const Configuration &c, uint32_t rank, uint16_t generation,
-                     const std::vector<std::byte> &payload) {
+bench_frame frame_of(const Configuration &c, uint32_t rank, uint16_t generation, const std::vector<std::byte> &payload) {
     bench_frame f = {};
     auto udp_bytes = static_cast<uint16_t>(sizeof(udphdr) + sizeof(inagg_hdr) + payload.size());
     f.eth.h_dest[0] = 0x02;
@@ -163,17 +162,14 @@ bench_frame frame_of(const Configuration &c, uint32_t rank, uint16_t generation,
 
 class Bench {
 public:
-    explicit Bench(const std::string &program)
-        : switch_(switch_bpf__open_and_load()), driver_(bench_bpf__open_and_load()) {
+    explicit Bench(const std::string &program) : switch_(switch_bpf__open_and_load()), driver_(bench_bpf__open_and_load()) {
         if (!switch_ || !driver_)
             fail("cannot load the BPF programs (root is needed)");
         require(inagg_link_programs(switch_->obj), "cannot fill the switch's table of algorithms");
         const int programs[BENCH_TARGETS] = {bpf_program__fd(driver_->progs.inagg_bench_nothing),
-                                             bpf_program__fd(driver_->progs.inagg_bench_copy),
-                                             find_program(program)};
+                                             bpf_program__fd(driver_->progs.inagg_bench_copy), find_program(program)};
         for (uint32_t target = 0; target < BENCH_TARGETS; target++)
-            require(bpf_map__update_elem(driver_->maps.targets, &target, sizeof(target), &programs[target],
-                                         sizeof(int), BPF_ANY),
+            require(bpf_map__update_elem(driver_->maps.targets, &target, sizeof(target), &programs[target], sizeof(int), BPF_ANY),
                     "cannot fill the driver's targets");
         configure_switch();
     }
@@ -208,16 +204,14 @@ private:
         inagg_switch_settings settings = {};
         settings.address4 = htonl(switch_address);
         settings.boot = 1;
-        require(bpf_map__update_elem(switch_->maps.settings, &zero, sizeof(zero), &settings, sizeof(settings),
-                                     BPF_ANY),
+        require(bpf_map__update_elem(switch_->maps.settings, &zero, sizeof(zero), &settings, sizeof(settings), BPF_ANY),
                 "settings");
         // Nobody listens: a test run does not send what the program redirects.
-        int ports = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports", sizeof(uint32_t), sizeof(bpf_devmap_val),
-                                   INAGG_PORT_ENTRIES, nullptr);
+        int ports =
+            bpf_map_create(BPF_MAP_TYPE_DEVMAP, "ports", sizeof(uint32_t), sizeof(bpf_devmap_val), INAGG_PORT_ENTRIES, nullptr);
         require(ports, "cannot create a devmap");
         uint32_t index = job_index;
-        int status =
-            bpf_map__update_elem(switch_->maps.ports, &index, sizeof(index), &ports, sizeof(ports), BPF_ANY);
+        int status = bpf_map__update_elem(switch_->maps.ports, &index, sizeof(index), &ports, sizeof(ports), BPF_ANY);
         close(ports);
         require(status, "ports");
     }
@@ -234,9 +228,7 @@ private:
         job.algorithm = static_cast<uint8_t>(c.algorithm.number);
         job.flags = c.checked ? INAGG_JOIN_CHECKED : 0;
         job.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(c.ranks));
-        require(bpf_map__update_elem(switch_->maps.jobs, &job_number, sizeof(job_number), &job, sizeof(job),
-                                     BPF_ANY),
-                "jobs");
+        require(bpf_map__update_elem(switch_->maps.jobs, &job_number, sizeof(job_number), &job, sizeof(job), BPF_ANY), "jobs");
         if (c.algorithm.number == INAGG_TRIO)
             configure_records(job);
         const inagg_share share = {.cap = 0, .children = static_cast<uint8_t>(c.ranks), .reserved = 0};
@@ -250,9 +242,7 @@ private:
             member.receive_port = htons(20000);
             member.leaf = static_cast<uint8_t>(rank);
             std::memcpy(member.address, &address, sizeof(address));
-            require(bpf_map__update_elem(switch_->maps.members, &key, sizeof(key), &member, sizeof(member),
-                                         BPF_ANY),
-                    "members");
+            require(bpf_map__update_elem(switch_->maps.members, &key, sizeof(key), &member, sizeof(member), BPF_ANY), "members");
         }
         before_ = statistics();
     }
@@ -289,23 +279,20 @@ private:
         std::vector<std::byte> frame(sizeof(bench_frame) + payload_.size());
         std::memcpy(frame.data(), &driver_->bss->frames[0], sizeof(bench_frame));
         std::memcpy(frame.data() + sizeof(bench_frame), payload_.data(), payload_.size());
-        LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(),
-                    .data_size_in = static_cast<uint32_t>(frame.size()), .repeat = static_cast<int>(repeat));
-        require(bpf_prog_test_run_opts(bpf_program__fd(driver_->progs.inagg_bench_driver), &options),
-                "test run");
+        LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = static_cast<uint32_t>(frame.size()),
+                    .repeat = static_cast<int>(repeat));
+        require(bpf_prog_test_run_opts(bpf_program__fd(driver_->progs.inagg_bench_driver), &options), "test run");
         // The last repetition is the last rank's: the switch multicasts, the others drop.
         uint32_t expected = target == BENCH_SWITCH ? XDP_REDIRECT : XDP_DROP;
         if (options.retval != expected)
-            throw std::runtime_error(
-                fmt::format("target {} returned {} instead of {}", target, options.retval, expected));
+            throw std::runtime_error(fmt::format("target {} returned {} instead of {}", target, options.retval, expected));
         return options.duration;
     }
 
     inagg_stats statistics() {
         std::vector<inagg_stats> rows(libbpf_num_possible_cpus());
         uint32_t key = job_index;
-        require(bpf_map__lookup_elem(switch_->maps.stats, &key, sizeof(key), rows.data(),
-                                     rows.size() * sizeof(inagg_stats), 0),
+        require(bpf_map__lookup_elem(switch_->maps.stats, &key, sizeof(key), rows.data(), rows.size() * sizeof(inagg_stats), 0),
                 "stats");
         inagg_stats total = {};
         for (const inagg_stats &row : rows) {
@@ -321,9 +308,8 @@ private:
         inagg_stats now = statistics();
         if (now.additions - before_.additions != contributions ||
             now.completions - before_.completions != contributions / c.ranks)
-            throw std::runtime_error(fmt::format("{} contributions gave {} additions, {} completions",
-                                                 contributions, now.additions - before_.additions,
-                                                 now.completions - before_.completions));
+            throw std::runtime_error(fmt::format("{} contributions gave {} additions, {} completions", contributions,
+                                                 now.additions - before_.additions, now.completions - before_.completions));
         if (c.algorithm.number == INAGG_TRIO)
             verify_records(c);
         else
@@ -344,8 +330,8 @@ private:
             require(bpf_map__lookup_elem(switch_->maps.record_lanes, &key, sizeof(key), lanes.get(), sizeof(*lanes), 0),
                     "record_lanes");
             if (std::memcmp(lanes->lanes, result.data(), result.size()))
-                throw std::runtime_error(fmt::format("{} x {} elements, {} ranks: record {} holds a wrong sum",
-                                                     c.elements, c.encoding.name, c.ranks, key));
+                throw std::runtime_error(fmt::format("{} x {} elements, {} ranks: record {} holds a wrong sum", c.elements,
+                                                     c.encoding.name, c.ranks, key));
             found++;
         }
         if (found < window)
@@ -356,12 +342,10 @@ private:
         std::vector<std::byte> result = result_of(c, payload_);
         auto slot = std::make_unique<inagg_slot_memory>();
         for (uint32_t key = 0; key < window * 2; key++) {
-            require(
-                bpf_map__lookup_elem(switch_->maps.slots, &key, sizeof(key), slot.get(), sizeof(*slot), 0),
-                "slots");
+            require(bpf_map__lookup_elem(switch_->maps.slots, &key, sizeof(key), slot.get(), sizeof(*slot), 0), "slots");
             if (std::memcmp(slot->lanes, result.data(), result.size()))
-                throw std::runtime_error(fmt::format("{} x {} elements, {} ranks: slot {} holds a wrong sum",
-                                                     c.elements, c.encoding.name, c.ranks, key));
+                throw std::runtime_error(fmt::format("{} x {} elements, {} ranks: slot {} holds a wrong sum", c.elements,
+                                                     c.encoding.name, c.ranks, key));
         }
     }
 
@@ -370,8 +354,7 @@ private:
         return values[values.size() / 2];
     }
 
-    static nlohmann::ordered_json summary(const Configuration &c,
-                                          const std::vector<uint32_t> (&times)[BENCH_TARGETS]) {
+    static nlohmann::ordered_json summary(const Configuration &c, const std::vector<uint32_t> (&times)[BENCH_TARGETS]) {
         double driver = median(times[BENCH_NOTHING]), copy = median(times[BENCH_COPY]);
         double full = median(times[BENCH_SWITCH]);
         return {{"algorithm", c.algorithm.name},
@@ -436,17 +419,13 @@ int main(int argc, char **argv) {
     app.add_option("--elements", selection.elements, "Per packet, multiples of 32; default 256,352,832")
         ->delimiter(',')
         ->check(CLI::Range(32, INAGG_MAX_ELEMENTS));
-    app.add_option("--ranks", selection.ranks, "In the job; default 4,8")
-        ->delimiter(',')
-        ->check(CLI::Range(2, INAGG_MAX_RANKS));
+    app.add_option("--ranks", selection.ranks, "In the job; default 4,8")->delimiter(',')->check(CLI::Range(2, INAGG_MAX_RANKS));
     app.add_option("--dtype", selection.dtypes, "Of int32, fixed32, float16, bfloat16, with panama int32, float32; default all")
         ->delimiter(',');
     app.add_option("--algorithm", selection.names, "Of switchml, trio, panama; default switchml")->delimiter(',');
     app.add_flag("--unchecked", selection.unchecked_only, "Leave out payload checksums");
-    app.add_option("--rounds", rounds, "Rounds of each configuration; default 31")
-        ->check(CLI::PositiveNumber);
-    app.add_option("--windows", windows, "Windows of 128 blocks in a round; default 64")
-        ->check(CLI::Range(1, 1024));
+    app.add_option("--rounds", rounds, "Rounds of each configuration; default 31")->check(CLI::PositiveNumber);
+    app.add_option("--windows", windows, "Windows of 128 blocks in a round; default 64")->check(CLI::Range(1, 1024));
     app.add_option("--program", program, "Root program of the switch; default inagg_switch");
     CLI11_PARSE(app, argc, argv);
     try {

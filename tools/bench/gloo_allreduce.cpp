@@ -46,8 +46,7 @@ public:
         std::vector<double> mine(1, times[iterations / 2]), largest(1);
         allreduce(mine, largest, gloo::max<double>);
         if (context_->rank == 0) {
-            std::printf("{\"size\": %zu, \"workers\": %d, \"time_us\": %.3f}\n", bytes, context_->size,
-                        largest[0]);
+            std::printf("{\"size\": %zu, \"workers\": %d, \"time_us\": %.3f}\n", bytes, context_->size, largest[0]);
             std::fflush(stdout);
         }
     }
@@ -78,8 +77,7 @@ private:
 
 void run(int argc, char **argv) {
     if (argc < 6)
-        throw std::runtime_error(
-            "usage: gloo-allreduce {ring|bcube} RANK SIZE DIRECTORY BYTES:ITERATIONS...");
+        throw std::runtime_error("usage: gloo-allreduce {ring|bcube} RANK SIZE DIRECTORY BYTES:ITERATIONS...");
     Algorithm algorithm = std::string(argv[1]) == "bcube" ? Algorithm::BCUBE : Algorithm::RING;
     Bench bench(algorithm, std::atoi(argv[2]), std::atoi(argv[3]), argv[4]);
     for (int i = 5; i < argc; i++) {

@@ -20,8 +20,7 @@ void sum(Group &group, float *elements, size_t count) {
     gloo::AllreduceOptions options(group.context);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
     options.setOutput(elements, count);
-    options.setReduceFunction(
-        static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
+    options.setReduceFunction(static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
     options.setTag(++group.tag);
     gloo::allreduce(options);
 }

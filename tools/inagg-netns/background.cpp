@@ -26,12 +26,10 @@ void check_flow(const Background &flow, const Options &options) {
     for (const unsigned spine : flow.spines) {
         if (!options.leaf_spine()) {
             throw std::invalid_argument(fmt::format(
-                "topology {} has no spine {} to load: leave it out, or give --topology leaf-spine",
-                options.topology, spine));
+                "topology {} has no spine {} to load: leave it out, or give --topology leaf-spine", options.topology, spine));
         }
         if (spine >= options.spines) {
-            throw std::invalid_argument(
-                fmt::format("there is no spine {}: give one from 0 to {}", spine, options.spines - 1));
+            throw std::invalid_argument(fmt::format("there is no spine {}: give one from 0 to {}", spine, options.spines - 1));
         }
     }
     if (flow.udp && flow.rate == 0) {
@@ -48,12 +46,10 @@ Background parse_background(const std::string &text) {
     static const std::regex pattern("(tcp|udp)(?::([0-9](?:,[0-9])*))?(?:@(.+))?");
     std::smatch parts;
     if (!std::regex_match(text, parts, pattern)) {
-        throw std::invalid_argument(fmt::format(
-            "'{}' is not tcp or udp with spines and a rate: write it like tcp, tcp:1 or udp:0,2@50mbit",
-            text));
+        throw std::invalid_argument(
+            fmt::format("'{}' is not tcp or udp with spines and a rate: write it like tcp, tcp:1 or udp:0,2@50mbit", text));
     }
-    Background flow{
-        .udp = parts[1] == "udp", .spines = {}, .rate = parts[3].matched ? inagg::parse_rate(parts[3]) : 0};
+    Background flow{.udp = parts[1] == "udp", .spines = {}, .rate = parts[3].matched ? inagg::parse_rate(parts[3]) : 0};
     for (const char digit : parts[2].str()) {
         if (digit != ',') {
             flow.spines.push_back(digit - '0');
@@ -70,8 +66,7 @@ void prepare_background(Options &options) {
         flows += flow.spines.size();
     }
     if (flows > max_spine_flows) {
-        throw std::invalid_argument(
-            fmt::format("{} flows over spines: there are addresses for {}", flows, max_spine_flows));
+        throw std::invalid_argument(fmt::format("{} flows over spines: there are addresses for {}", flows, max_spine_flows));
     }
 }
 

@@ -54,8 +54,8 @@ void need_bmv2(const std::string &algorithm) {
 }
 
 std::vector<std::string> bmv2_command(const Switch &node, const std::string &algorithm) {
-    std::vector<std::string> command = {"simple_switch", "--thrift-port", std::to_string(thrift_port),
-                                        "--notifications-addr", "ipc:///run/bmv2-notifications.ipc"};
+    std::vector<std::string> command = {"simple_switch", "--thrift-port", std::to_string(thrift_port), "--notifications-addr",
+                                        "ipc:///run/bmv2-notifications.ipc"};
     for (size_t i = 0; i < node.ports.size(); ++i) {
         command.insert(command.end(), {"-i", fmt::format("{}@{}", number_of(i), node.ports[i])});
     }

@@ -64,8 +64,7 @@ Fd open_receiver(const Namespace &space, bool udp, uint16_t port) {
     const Inside inside(space);
     Fd fd = open_socket(udp ? SOCK_DGRAM : SOCK_STREAM);
     const sockaddr_in6 address = address_of("::", port);
-    if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0 ||
-        (!udp && listen(fd.get(), 1) != 0)) {
+    if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0 || (!udp && listen(fd.get(), 1) != 0)) {
         fail("cannot receive a background flow");
     }
     return fd;
@@ -74,8 +73,7 @@ Fd open_receiver(const Namespace &space, bool udp, uint16_t port) {
 } // namespace
 
 Flow::Flow(const FlowPath &path, const std::string &address, unsigned number, unsigned mtu)
-    : path_(path), address_(address), port_(first_port + number), mtu_(mtu),
-      received_(map_counter(), unmap_counter) {}
+    : path_(path), address_(address), port_(first_port + number), mtu_(mtu), received_(map_counter(), unmap_counter) {}
 
 std::vector<pid_t> Flow::start() {
     const bool udp = path_.flow.udp;
@@ -116,8 +114,7 @@ void Flow::send_datagrams() const {
     prctl(PR_SET_TIMERSLACK, 1);
     const Fd fd = open_socket(SOCK_DGRAM);
     connect_to(fd, address_, port_);
-    const std::vector<char> payload(mtu_ -
-                                    (address_.find(':') == std::string::npos ? ipv4_headers : ipv6_headers));
+    const std::vector<char> payload(mtu_ - (address_.find(':') == std::string::npos ? ipv4_headers : ipv6_headers));
     const Nanoseconds interval(8'000'000'000 * (mtu_ + ethernet_header) / path_.flow.rate);
     for (auto next = Clock::now();; next += interval) {
         std::this_thread::sleep_until(next);
@@ -133,13 +130,9 @@ void Flow::sample() {
 
 double Flow::mbit_per_s() const {
     const double seconds = samples_.empty() ? 0 : samples_.back().first - samples_.front().first;
-    return seconds > 0
-               ? static_cast<double>(samples_.back().second - samples_.front().second) * 8 / seconds / 1e6
-               : 0;
+    return seconds > 0 ? static_cast<double>(samples_.back().second - samples_.front().second) * 8 / seconds / 1e6 : 0;
 }
 
-nlohmann::json Flow::to_json() const {
-    return {{"flow", name()}, {"mbit_per_s", mbit_per_s()}, {"samples", samples_}};
-}
+nlohmann::json Flow::to_json() const { return {{"flow", name()}, {"mbit_per_s", mbit_per_s()}, {"samples", samples_}}; }
 
 } // namespace netns

@@ -42,8 +42,7 @@ private:
     std::string address_;
     uint16_t port_;
     unsigned mtu_;
-    std::unique_ptr<std::atomic<uint64_t>, void (*)(std::atomic<uint64_t> *)>
-        received_; // shared with the receiver
+    std::unique_ptr<std::atomic<uint64_t>, void (*)(std::atomic<uint64_t> *)> received_; // shared with the receiver
     std::vector<std::pair<double, uint64_t>> samples_;
 };
 

@@ -26,9 +26,7 @@ unsigned index_of(const std::string &device) {
     return index;
 }
 
-uint64_t threshold(double probability) {
-    return std::llround(probability * static_cast<double>(IMPAIR_ALWAYS));
-}
+uint64_t threshold(double probability) { return std::llround(probability * static_cast<double>(IMPAIR_ALWAYS)); }
 
 void attach(impair_bpf *program, unsigned interface) {
     LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = static_cast<int>(interface), .attach_point = BPF_TC_INGRESS);
@@ -38,8 +36,7 @@ void attach(impair_bpf *program, unsigned interface) {
         error = bpf_tc_attach(&hook, &options);
     }
     if (error != 0) {
-        throw std::system_error(-error, std::generic_category(),
-                                "cannot attach the program that impairs links");
+        throw std::system_error(-error, std::generic_category(), "cannot attach the program that impairs links");
     }
 }
 
@@ -78,8 +75,7 @@ void LinkSpace::join(const std::string &name, LinkQuality quality) {
 size_t LinkSpace::find(const std::string &name) const {
     const auto found = std::find(names_.begin(), names_.end(), name);
     if (found == names_.end()) {
-        throw std::invalid_argument(
-            fmt::format("there is no link {}: there are {}", name, fmt::join(names_, ", ")));
+        throw std::invalid_argument(fmt::format("there is no link {}: there are {}", name, fmt::join(names_, ", ")));
     }
     return found - names_.begin();
 }
@@ -87,12 +83,10 @@ size_t LinkSpace::find(const std::string &name) const {
 void LinkSpace::set_carrier(size_t link, bool carrier) {
     const LinkEnds devices = ends(link);
     const char *state = carrier ? "up" : "down";
-    ip_batch(space_,
-             fmt::format("link set {} {}\nlink set {} {}\n", devices.near, state, devices.far, state));
+    ip_batch(space_, fmt::format("link set {} {}\nlink set {} {}\n", devices.near, state, devices.far, state));
 }
 
-void LinkSpace::connect(const std::string &from, const std::string &to, LinkQuality quality,
-                        std::vector<Direction> &directions) {
+void LinkSpace::connect(const std::string &from, const std::string &to, LinkQuality quality, std::vector<Direction> &directions) {
     Direction direction{.from = index_of(from)};
     impair_link link = {};
     link.target = index_of(to);
@@ -112,8 +106,7 @@ void LinkSpace::connect(const std::string &from, const std::string &to, LinkQual
         link.queue.unit_ns = inagg_queue_unit(quality.rate);
         link.queue.mark_ns = static_cast<uint32_t>(impairments_.ecn.count());
     }
-    if (bpf_map__update_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link,
-                             BPF_ANY) != 0) {
+    if (bpf_map__update_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link, BPF_ANY) != 0) {
         fail("cannot describe a link to the program that impairs it");
     }
     attach(program_.get(), direction.from);
@@ -139,9 +132,8 @@ void LinkSpace::limit_rate(const std::string &device, uint64_t rate) {
     const uint64_t bytes_per_second = rate / 8;
     const uint64_t burst = std::max<uint64_t>(bytes_per_second / 1000, 16 * 1024);
     const uint64_t queue = std::max<uint64_t>(bytes_per_second / 100, 1024 * 1024);
-    run_checked(space_,
-                {"tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", fmt::format("{}bit", rate),
-                 "burst", std::to_string(burst), "limit", std::to_string(queue)});
+    run_checked(space_, {"tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", fmt::format("{}bit", rate), "burst",
+                         std::to_string(burst), "limit", std::to_string(queue)});
 }
 
 pid_t LinkSpace::start_relay() { return impairments_.needs_relay() ? relay_.start(space_) : 0; }
@@ -150,8 +142,7 @@ Counters LinkSpace::counters(const std::vector<Direction> &directions) const {
     Counters sum;
     for (const Direction &direction : directions) {
         impair_link link = {};
-        bpf_map__lookup_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link,
-                             0);
+        bpf_map__lookup_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link, 0);
         sum += {link.frames, link.dropped, link.duplicated, link.corrupted, 0, 0};
         if (impairments_.needs_relay()) {
             const RelayCounters relayed = relay_.counters(direction.relay);

@@ -68,8 +68,7 @@ private:
     };
 
     static LinkEnds ends(size_t link);
-    void connect(const std::string &from, const std::string &to, LinkQuality quality,
-                 std::vector<Direction> &directions);
+    void connect(const std::string &from, const std::string &to, LinkQuality quality, std::vector<Direction> &directions);
     unsigned through_relay(unsigned to);
     void limit_rate(const std::string &device, uint64_t rate);
     Counters counters(const std::vector<Direction> &directions) const;

@@ -40,9 +40,7 @@ int main(int argc, char **argv) {
         return enter(options);
     }
     if (geteuid() != 0) {
-        fmt::print(stderr,
-                   "inagg-netns: user {} cannot create network namespaces: run it as root, with sudo\n",
-                   geteuid());
+        fmt::print(stderr, "inagg-netns: user {} cannot create network namespaces: run it as root, with sudo\n", geteuid());
         return 125;
     }
     netns::prepare_environment();

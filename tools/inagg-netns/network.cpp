@@ -45,15 +45,14 @@ Network::Network(const Options &options) : options_(options) {
 }
 
 const Switch &Network::find_switch(const std::string &name) const {
-    const auto found = std::find_if(switches_.begin(), switches_.end(),
-                                    [&](const Switch &node) { return name.empty() || node.name == name; });
+    const auto found =
+        std::find_if(switches_.begin(), switches_.end(), [&](const Switch &node) { return name.empty() || node.name == name; });
     if (found == switches_.end()) {
         std::vector<std::string> names;
         for (const Switch &node : switches_) {
             names.push_back(node.name);
         }
-        throw std::invalid_argument(
-            fmt::format("there is no switch {}: there are {}", name, fmt::join(names, ", ")));
+        throw std::invalid_argument(fmt::format("there is no switch {}: there are {}", name, fmt::join(names, ", ")));
     }
     return *found;
 }
@@ -109,10 +108,8 @@ std::string Network::switch_addresses(unsigned host) const {
 
 unsigned Network::add_root(const std::string &name) {
     const auto index = static_cast<unsigned>(switches_.size());
-    return add_bridge({.space = index == 0 ? Namespace::current() : Namespace::create(),
-                       .number = first_root + index,
-                       .device = "br0"},
-                      name);
+    return add_bridge(
+        {.space = index == 0 ? Namespace::current() : Namespace::create(), .number = first_root + index, .device = "br0"}, name);
 }
 
 // Its address is where its agent is.
@@ -194,8 +191,7 @@ void Network::add_port(Switch &node, const std::string &port, const std::string 
 unsigned Network::add_server(unsigned tree, unsigned at) {
     const auto index = static_cast<unsigned>(switches_.size());
     const std::string name = fmt::format("server{}", tree);
-    switches_.push_back(
-        {{.space = Namespace::create(), .number = first_root + tree, .device = "eth0"}, name, {}, {}});
+    switches_.push_back({{.space = Namespace::create(), .number = first_root + tree, .device = "eth0"}, name, {}, {}});
     const Switch &added = switches_.back();
     link(switches_[at].space, name, added.space, added.device, name, between_switches());
     add_port(switches_[at], name, "br0");
@@ -206,22 +202,19 @@ unsigned Network::add_server(unsigned tree, unsigned at) {
 }
 
 void Network::build_bridge(const Namespace &space, const std::string &name) {
-    ip_batch(space,
-             fmt::format("link set lo up\n"
-                         "link add {0} mtu {1} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n"
-                         "link set {0} up\n",
-                         name, options_.mtu));
+    ip_batch(space, fmt::format("link set lo up\n"
+                                "link add {0} mtu {1} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n"
+                                "link set {0} up\n",
+                                name, options_.mtu));
 }
 
 // Beside br0: the leaf reaches the spine there, and is reached, by its own address.
 void Network::build_uplink_bridge(const Switch &leaf, const Switch &spine, const std::string &name) {
     build_bridge(leaf.space, name);
-    ip_batch(leaf.space,
-             fmt::format("link set {0} address {1}\naddr add {2}/32 dev {0}\naddr add {3}/128 dev {0} nodad\n"
-                         "route add {4}/32 dev {0}\nroute add {5}/128 dev {0}\n",
-                         name, leaf.mac(), leaf.address4(), leaf.address6(), spine.address4(),
-                         spine.address6()) +
-                 neighbour(spine, name));
+    ip_batch(leaf.space, fmt::format("link set {0} address {1}\naddr add {2}/32 dev {0}\naddr add {3}/128 dev {0} nodad\n"
+                                     "route add {4}/32 dev {0}\nroute add {5}/128 dev {0}\n",
+                                     name, leaf.mac(), leaf.address4(), leaf.address6(), spine.address4(), spine.address6()) +
+                             neighbour(spine, name));
 }
 
 void Network::join_bridge(const Namespace &space, const std::string &port, const std::string &bridge) {
@@ -229,17 +222,15 @@ void Network::join_bridge(const Namespace &space, const std::string &port, const
 }
 
 // A veth pair from `device` here to `peer` there.
-void Network::connect(const Namespace &here, const std::string &device, const Namespace &there,
-                      const std::string &peer) {
-    ip_batch(here,
-             fmt::format("link add {0} mtu {1} type veth peer name {2} mtu {1} netns {3}\nlink set {0} up\n",
-                         device, options_.mtu, peer, there.path()));
+void Network::connect(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer) {
+    ip_batch(here, fmt::format("link add {0} mtu {1} type veth peer name {2} mtu {1} netns {3}\nlink set {0} up\n", device,
+                               options_.mtu, peer, there.path()));
     ip_batch(there, fmt::format("link set {} up\n", peer));
 }
 
 // A link that may be bad, from `device` here to `peer` there; `name` is its own for --cut.
-void Network::link(const Namespace &here, const std::string &device, const Namespace &there,
-                   const std::string &peer, const std::string &name, LinkQuality quality) {
+void Network::link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
+                   const std::string &name, LinkQuality quality) {
     if (!links_) {
         connect(here, device, there, peer);
         return;

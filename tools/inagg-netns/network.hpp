@@ -13,7 +13,8 @@
 
 namespace netns {
 
-// What the namespace of a switch in BMv2 has beside its ports: the agent's interface, with the switch's addresses, and its other end.
+// What the namespace of a switch in BMv2 has beside its ports: the agent's interface, with the switch's addresses, and its other
+// end.
 inline constexpr const char *cpu_device = "cpu", *cpu_peer = "cpu-port";
 
 // A place with addresses: they end in its number.
@@ -35,7 +36,7 @@ struct Uplink {
 };
 
 struct Switch : Node {
-    std::string name; // switch (the root), leaf0, leaf1, ...; spine0, ... above them; server1, ...
+    std::string name;               // switch (the root), leaf0, leaf1, ...; spine0, ... above them; server1, ...
     std::vector<std::string> ports; // p0, p1, ...; those of its uplinks; server1, ...
     std::vector<Uplink> uplinks;    // in the order of trees; none: a root
 
@@ -130,15 +131,14 @@ private:
     void build_bridge(const Namespace &space, const std::string &name);
     void build_uplink_bridge(const Switch &leaf, const Switch &spine, const std::string &name);
     static void join_bridge(const Namespace &space, const std::string &port, const std::string &bridge);
-    void link(const Namespace &here, const std::string &device, const Namespace &there,
-              const std::string &peer, const std::string &name, LinkQuality quality);
+    void link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
+              const std::string &name, LinkQuality quality);
     LinkQuality between_switches() const;
     void introduce_neighbours();
     void check_names() const;
     static void enable_gro(const Namespace &space, const std::string &device);
     void accept_xdp_tx(const Namespace &space, const std::string &device);
-    void connect(const Namespace &here, const std::string &device, const Namespace &there,
-                 const std::string &peer);
+    void connect(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer);
 
     // hosts.cpp
     void build_host(unsigned leaf);

@@ -53,8 +53,7 @@ std::pair<std::string, Nanoseconds> parse_agent_time(const std::string &text) {
 std::pair<std::string, Nanoseconds> parse_link_time(const std::string &text) {
     const size_t at = text.find('@');
     if (at == std::string::npos || at == 0) {
-        throw std::invalid_argument(
-            fmt::format("'{}' is not LINK@TIME: write it like leaf0/uplink1@500ms or host2@500ms", text));
+        throw std::invalid_argument(fmt::format("'{}' is not LINK@TIME: write it like leaf0/uplink1@500ms or host2@500ms", text));
     }
     return {text.substr(0, at), parse_duration(text.substr(at + 1))};
 }
@@ -70,13 +69,9 @@ std::pair<unsigned, Nanoseconds> parse_number_time(const std::string &text, cons
     return {static_cast<unsigned>(std::stoul(number)), parse_duration(text.substr(at + 1))};
 }
 
-std::pair<unsigned, Nanoseconds> parse_kill(const std::string &text) {
-    return parse_number_time(text, "RANK");
-}
+std::pair<unsigned, Nanoseconds> parse_kill(const std::string &text) { return parse_number_time(text, "RANK"); }
 
-std::pair<unsigned, Nanoseconds> parse_spine(const std::string &text) {
-    return parse_number_time(text, "SPINE");
-}
+std::pair<unsigned, Nanoseconds> parse_spine(const std::string &text) { return parse_number_time(text, "SPINE"); }
 
 void add_impairments(CLI::App &run, Impairments &impairments) {
     const std::string group = "Impairments, each way between a host and its port, and between switches";
@@ -84,18 +79,15 @@ void add_impairments(CLI::App &run, Impairments &impairments) {
     add_unit(run, "--rate", impairments.rate, parse_rate, "Limit of the link, like 1gbit");
     add_unit(run, "--spine-rate", impairments.spine_rate, parse_rate,
              "The same for links between switches, if they have another");
-    add_unit(
-        run, "--ecn", impairments.ecn, parse_duration,
-        "Of limited links: mark ECN-capable frames that wait longer than this, like 1ms; TCP then uses ECN");
+    add_unit(run, "--ecn", impairments.ecn, parse_duration,
+             "Of limited links: mark ECN-capable frames that wait longer than this, like 1ms; TCP then uses ECN");
     run.add_option("--only-host", impairments.only_host,
                    "The only host (from 0) whose frames --loss, --dup and --corrupt concern");
     add_unit(run, "--loss", impairments.loss, parse_fraction, "Fraction of frames that are dropped");
     add_unit(run, "--dup", impairments.duplicate, parse_fraction, "Fraction of frames that are doubled");
     add_unit(run, "--reorder", impairments.reorder, parse_fraction, "Fraction of frames that are overtaken");
-    add_unit(run, "--corrupt", impairments.corrupt, parse_fraction,
-             "Fraction of frames with flipped bits; implies --checked");
-    run.add_option("--corrupt-offset", impairments.corrupt_offset,
-                   "First byte of a frame that may be damaged")
+    add_unit(run, "--corrupt", impairments.corrupt, parse_fraction, "Fraction of frames with flipped bits; implies --checked");
+    run.add_option("--corrupt-offset", impairments.corrupt_offset, "First byte of a frame that may be damaged")
         ->check(CLI::Range(0, 1000))
         ->capture_default_str();
     run.add_option("--corrupt-bits", impairments.corrupt_bits, "Most bits that are flipped in a frame")
@@ -108,8 +100,7 @@ void add_impairments(CLI::App &run, Impairments &impairments) {
 
 // The same, for an option that may be repeated.
 template <class Value, class Parser>
-void add_units(CLI::App &app, const std::string &name, std::vector<Value> &values, Parser parser,
-               const std::string &help) {
+void add_units(CLI::App &app, const std::string &name, std::vector<Value> &values, Parser parser, const std::string &help) {
     app.add_option_function<std::vector<std::string>>(
            name,
            [&values, parser, name](const std::vector<std::string> &texts) {
@@ -130,31 +121,27 @@ void add_failures(CLI::App &run, Options &options) {
     add_units(run, "--kill", options.kill, parse_kill, "RANK@TIME: kill -9 that rank then");
     add_units(run, "--kill-inaggd", options.kill_inaggd, parse_agent_time,
               "[SWITCH@]TIME: kill -9 the agent of that switch (the only one, or the root's), or the server, then");
-    add_units(run, "--restart-inaggd", options.restart_inaggd, parse_agent_time,
-              "[SWITCH@]TIME: start it again then");
+    add_units(run, "--restart-inaggd", options.restart_inaggd, parse_agent_time, "[SWITCH@]TIME: start it again then");
     add_units(run, "--cut", options.cut, parse_link_time,
               "LINK@TIME: take the carrier from both ends of a link then; host0, ... is that of a host, "
               "leaf0/uplink, "
               "... (of leaf-spine: leaf0/uplink0, ...) that of a switch to the one above, server1, ... that "
               "of a server");
     add_units(run, "--mend", options.mend, parse_link_time, "LINK@TIME: give it back then");
-    add_units(
-        run, "--kill-spine", options.kill_spine, parse_spine,
-        "SPINE@TIME: power off that spine of leaf-spine then: its links, its agent, and all that it knows");
+    add_units(run, "--kill-spine", options.kill_spine, parse_spine,
+              "SPINE@TIME: power off that spine of leaf-spine then: its links, its agent, and all that it knows");
     add_units(run, "--start-spine", options.start_spine, parse_spine, "SPINE@TIME: power it on again then");
     run.option_defaults()->group("Options");
 }
 
 void add_run(CLI::App &run, Options &options) {
-    run.add_option(
-           "--topology", options.topology,
-           "star: each host has a port of the switch; bridge: all are behind a plain bridge on one port; "
-           "two-level, three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its "
-           "leaves; rack: all at leaf0; three-racks: a third each at leaf0, leaf1 and, between them and "
-           "the root, spine0; leaf-spine: each leaf has a link to each spine, and each spine is the root "
-           "of a tree of its own")
-        ->check(CLI::IsMember(
-            {"star", "bridge", "two-level", "three-level", "rack", "three-racks", "leaf-spine"}))
+    run.add_option("--topology", options.topology,
+                   "star: each host has a port of the switch; bridge: all are behind a plain bridge on one port; "
+                   "two-level, three-level: a tree of switches (switch, spine0.., leaf0..), the hosts at its "
+                   "leaves; rack: all at leaf0; three-racks: a third each at leaf0, leaf1 and, between them and "
+                   "the root, spine0; leaf-spine: each leaf has a link to each spine, and each spine is the root "
+                   "of a tree of its own")
+        ->check(CLI::IsMember({"star", "bridge", "two-level", "three-level", "rack", "three-racks", "leaf-spine"}))
         ->capture_default_str();
     run.add_option("--leaves", options.leaves, "Leaves of leaf-spine, which share the hosts evenly")
         ->check(CLI::Range(2, 8))
@@ -163,13 +150,10 @@ void add_run(CLI::App &run, Options &options) {
         ->check(CLI::Range(1, 8))
         ->capture_default_str();
     run.add_option("--workers,-n", options.workers, "Number of ranks")->required()->check(CLI::Range(1, 64));
-    run.add_option("--ranks-per-host", options.ranks_per_host,
-                   "Ranks that share a host, its address and port")
+    run.add_option("--ranks-per-host", options.ranks_per_host, "Ranks that share a host, its address and port")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
-    run.add_option("--mtu", options.mtu, "MTU of all links")
-        ->check(CLI::Range(1280, 3498))
-        ->capture_default_str();
+    run.add_option("--mtu", options.mtu, "MTU of all links")->check(CLI::Range(1280, 3498))->capture_default_str();
     run.add_flag("--ipv6", options.ipv6, "Give the ranks IPv6 addresses of switch and master");
     add_impairments(run, options.impairments);
     run.add_option("--algorithm", options.algorithm, "INAGG_ALGORITHM of the ranks")
@@ -180,13 +164,11 @@ void add_run(CLI::App &run, Options &options) {
         ->capture_default_str();
     run.add_option("--expiry", options.expiry,
                    "INAGG_EXPIRY of the ranks (trio): a block waits so long for its next rank, like 10ms");
-    run.add_option("--quorum", options.quorum,
-                   "INAGG_QUORUM of the ranks (trio): so many decide a block, 3 or 0.88 of them");
-    run.add_option("--job", options.job, "INAGG_JOB of the ranks")
-        ->check(CLI::Range(0, 65535))
-        ->capture_default_str();
-    run.add_option("--trees", options.trees,
-                   "INAGG_TREES of the ranks: so many jobs share each tensor; with --switch inagg-ps each has a server of its own")
+    run.add_option("--quorum", options.quorum, "INAGG_QUORUM of the ranks (trio): so many decide a block, 3 or 0.88 of them");
+    run.add_option("--job", options.job, "INAGG_JOB of the ranks")->check(CLI::Range(0, 65535))->capture_default_str();
+    run.add_option(
+           "--trees", options.trees,
+           "INAGG_TREES of the ranks: so many jobs share each tensor; with --switch inagg-ps each has a server of its own")
         ->check(CLI::Range(1, 8))
         ->capture_default_str();
     run.add_option("--switch", options.switch_kind,
@@ -197,31 +179,29 @@ void add_run(CLI::App &run, Options &options) {
     run.add_flag("--checked", options.checked, "Ask for payload checksums");
     run.add_option("--inaggd-arg", options.inaggd_arguments, "Argument passed on to inaggd, on every switch")
         ->allow_extra_args(false);
-    run.add_option("--root-arg", options.root_arguments,
-                   "The same, on the root of a tree only, which decides about jobs; or passed on to inagg-ps; {} in it stands for "
-                   "the root's name")
+    run.add_option(
+           "--root-arg", options.root_arguments,
+           "The same, on the root of a tree only, which decides about jobs; or passed on to inagg-ps; {} in it stands for "
+           "the root's name")
         ->allow_extra_args(false);
     run.add_option("--also-in-switch", options.also_in_switch,
                    "Shell command that runs beside the ranks in the switch's namespace")
         ->allow_extra_args(false);
-    add_units(
-        run, "--background", options.background, parse_background,
-        "tcp|udp[:SPINE,...][@RATE]: a flow beside the ranks, of Cubic or of datagrams (at the links' rate "
-        "if none "
-        "is given), over each of these spines, else all; without leaf-spine from the first host to the last");
+    add_units(run, "--background", options.background, parse_background,
+              "tcp|udp[:SPINE,...][@RATE]: a flow beside the ranks, of Cubic or of datagrams (at the links' rate "
+              "if none "
+              "is given), over each of these spines, else all; without leaf-spine from the first host to the last");
     add_failures(run, options);
-    add_unit(run, "--timeout", options.timeout, parse_duration,
-             "End the run after this time, with status 124");
-    add_unit(run, "--grace", options.grace, parse_duration,
-             "How long the others may go on after a rank has failed (10 s)");
+    add_unit(run, "--timeout", options.timeout, parse_duration, "End the run after this time, with status 124");
+    add_unit(run, "--grace", options.grace, parse_duration, "How long the others may go on after a rank has failed (10 s)");
     run.add_flag("!--no-prefix", options.prefix, "Output lines as they are, without [rank]");
     run.add_flag("--quiet-ranks", options.quiet_ranks, "Of standard output show only rank 0's");
+    run.add_option("--json-summary", options.json_summary,
+                   "File for the counters of the impairments and the bytes of the background flows, {} without any");
     run.add_option(
-        "--json-summary", options.json_summary,
-        "File for the counters of the impairments and the bytes of the background flows, {} without any");
-    run.add_option("--launcher", options.asked_launcher,
-                   "Who starts the ranks: none, COMMAND is run once for each; torchrun, COMMAND is run on each host and starts its "
-                   "ranks; mpirun, COMMAND is run on the first host and starts all. By COMMAND's name if not given")
+           "--launcher", options.asked_launcher,
+           "Who starts the ranks: none, COMMAND is run once for each; torchrun, COMMAND is run on each host and starts its "
+           "ranks; mpirun, COMMAND is run on the first host and starts all. By COMMAND's name if not given")
         ->transform(inagg::one_of(launchers));
     run.add_option("command", options.command, "Command and arguments, after --")->required();
 }
@@ -243,7 +223,8 @@ void choose_launcher(Options &options) {
     }
     if (options.launcher == Launcher::torchrun && options.workers % options.ranks_per_host != 0) {
         throw CLI::ValidationError("--ranks-per-host", fmt::format("torchrun starts as many on each host, and {} workers are no "
-                                                                   "multiple of {}", options.workers, options.ranks_per_host));
+                                                                   "multiple of {}",
+                                                                   options.workers, options.ranks_per_host));
     }
 }
 
@@ -256,28 +237,26 @@ void check_impairments(const Options &options) {
         throw CLI::ValidationError("--ecn", "no link queues for more than a second");
     }
     if (links.only_host && *links.only_host >= options.hosts()) {
-        throw CLI::ValidationError("--only-host", fmt::format("there is no host {}: give one from 0 to {}",
-                                                              *links.only_host, options.hosts() - 1));
+        throw CLI::ValidationError(
+            "--only-host", fmt::format("there is no host {}: give one from 0 to {}", *links.only_host, options.hosts() - 1));
     }
 }
 
 void check_topology(const CLI::App &run, const Options &options) {
     if (options.leaf_spine() && options.hosts() % options.leaves != 0) {
-        throw CLI::ValidationError(
-            "--leaves", fmt::format("{} hosts cannot be shared evenly by {} leaves: give as many --workers "
-                                    "that each leaf has as many hosts",
-                                    options.hosts(), options.leaves));
+        throw CLI::ValidationError("--leaves",
+                                   fmt::format("{} hosts cannot be shared evenly by {} leaves: give as many --workers "
+                                               "that each leaf has as many hosts",
+                                               options.hosts(), options.leaves));
     }
     for (const char *name : {"--leaves", "--spines"}) {
         if (!options.leaf_spine() && run.count(name) > 0) {
             throw CLI::ValidationError(
-                name,
-                fmt::format("topology {} has none to count: give --topology leaf-spine", options.topology));
+                name, fmt::format("topology {} has none to count: give --topology leaf-spine", options.topology));
         }
     }
     if (options.impairments.spine_rate && (options.topology == "star" || options.topology == "bridge")) {
-        throw CLI::ValidationError("--spine-rate",
-                                   fmt::format("topology {} has one switch: give --rate", options.topology));
+        throw CLI::ValidationError("--spine-rate", fmt::format("topology {} has one switch: give --rate", options.topology));
     }
 }
 
@@ -288,17 +267,22 @@ void check_bmv2(const Options &options) {
     }
     if (options.topology == "bridge" || options.leaf_spine()) {
         throw CLI::ValidationError("--switch bmv2", fmt::format("it is a star, or the root of a tree; topology {} is neither: "
-                                                                "leave out --topology, or give two-level", options.topology));
+                                                                "leave out --topology, or give two-level",
+                                                                options.topology));
     }
     if (options.algorithm == "atp" && options.topology != "rack") {
-        throw CLI::ValidationError("--switch bmv2", fmt::format("with atp it is between the ranks and a server, and topology {} is "
-                                                                "another: give --topology rack", options.topology));
+        throw CLI::ValidationError("--switch bmv2",
+                                   fmt::format("with atp it is between the ranks and a server, and topology {} is "
+                                               "another: give --topology rack",
+                                               options.topology));
     }
     if (options.topology == "rack" && options.algorithm != "atp") {
-        throw CLI::ValidationError("--switch bmv2", fmt::format("topology rack is for atp, not for {}: leave out --topology", options.algorithm));
+        throw CLI::ValidationError("--switch bmv2",
+                                   fmt::format("topology rack is for atp, not for {}: leave out --topology", options.algorithm));
     }
     if (options.topology != "star" && (options.algorithm == "trio" || options.algorithm == "canary")) {
-        throw CLI::ValidationError("--switch bmv2", fmt::format("in a tree it runs switchml and panama, not {}", options.algorithm));
+        throw CLI::ValidationError("--switch bmv2",
+                                   fmt::format("in a tree it runs switchml and panama, not {}", options.algorithm));
     }
     if (options.checked || options.impairments.corrupt > 0) {
         throw CLI::ValidationError("--switch bmv2", "it has no payload checksums, which --checked and --corrupt need");
@@ -317,8 +301,7 @@ void check_spines(const Options &options) {
     for (const auto &named : {options.kill_spine, options.start_spine}) {
         for (const auto &[spine, when] : named) {
             if (!options.leaf_spine() || options.switch_kind != "inaggd" || spine >= options.spines) {
-                throw CLI::ValidationError("--kill-spine, --start-spine",
-                                           fmt::format("there is no switch spine{}", spine));
+                throw CLI::ValidationError("--kill-spine, --start-spine", fmt::format("there is no switch spine{}", spine));
             }
         }
     }
@@ -327,8 +310,8 @@ void check_spines(const Options &options) {
 void check_ranks(const Options &options) {
     for (const auto &[rank, when] : options.kill) {
         if (rank >= options.workers) {
-            throw CLI::ValidationError("--kill", fmt::format("there is no rank {}: give one from 0 to {}",
-                                                             rank, options.workers - 1));
+            throw CLI::ValidationError("--kill",
+                                       fmt::format("there is no rank {}: give one from 0 to {}", rank, options.workers - 1));
         }
     }
 }
@@ -340,13 +323,13 @@ Options parse_options(int argc, char **argv) {
     CLI::App app("Runs one command per worker around an inagg switch, in network namespaces of its own.");
     app.require_subcommand(1);
     CLI::App *run = app.add_subcommand("run", "Build the network, run COMMAND once per worker, remove all");
-    run->footer(
-        "Example: inagg-netns run --workers 4 --loss 0.01 -- inagg-perf allreduce -b 4K -e 64M --check\n"
-        "Status: the first failing rank's (128 + signal if killed), 124 after --timeout, 125 if the\n"
-        "network or the switch failed, 2 for a wrong command line.\n"
-        "Each rank sees INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,\n"
-        "INAGG_TRANSPORT, INAGG_EXPIRY and INAGG_QUORUM if given, WORKER_ADDRESS, and RANK, WORLD_SIZE, MASTER_ADDR, ... as from torchrun.\n"
-        "`-- torchrun ...` and `-- mpirun ...` start the ranks themselves, and need no options for it.");
+    run->footer("Example: inagg-netns run --workers 4 --loss 0.01 -- inagg-perf allreduce -b 4K -e 64M --check\n"
+                "Status: the first failing rank's (128 + signal if killed), 124 after --timeout, 125 if the\n"
+                "network or the switch failed, 2 for a wrong command line.\n"
+                "Each rank sees INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,\n"
+                "INAGG_TRANSPORT, INAGG_EXPIRY and INAGG_QUORUM if given, WORKER_ADDRESS, and RANK, WORLD_SIZE, MASTER_ADDR, ... "
+                "as from torchrun.\n"
+                "`-- torchrun ...` and `-- mpirun ...` start the ranks themselves, and need no options for it.");
     add_run(*run, options);
     CLI::App *enter = app.add_subcommand("enter", "For mpirun in a run: execute a shell command on a host, as ssh does");
     add_enter(*enter, options);

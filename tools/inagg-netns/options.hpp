@@ -23,7 +23,7 @@ struct Impairments {
     unsigned corrupt_offset = 0; // first byte of a frame that may be damaged
     unsigned corrupt_bits = 4;   // at most so many flipped bits
     Nanoseconds delay{0};
-    Nanoseconds ecn{0}; // frames that wait longer at a limited link are marked; 0: none
+    Nanoseconds ecn{0};                // frames that wait longer at a limited link are marked; 0: none
     std::optional<unsigned> only_host; // whose frames alone are dropped, doubled and damaged
     uint64_t seed = 1;
 
@@ -65,7 +65,7 @@ struct Options {
     Nanoseconds grace = std::chrono::seconds(10);
     std::vector<std::string> inaggd_arguments, root_arguments; // of every agent; of the root's
     std::vector<std::string> also_in_switch;
-    std::vector<std::pair<unsigned, Nanoseconds>> kill; // rank, when
+    std::vector<std::pair<unsigned, Nanoseconds>> kill;                           // rank, when
     std::vector<std::pair<std::string, Nanoseconds>> kill_inaggd, restart_inaggd; // name of the switch, when
     std::vector<std::pair<std::string, Nanoseconds>> cut, mend;                   // name of the link, when
     std::vector<std::pair<unsigned, Nanoseconds>> kill_spine, start_spine;        // which one, when
@@ -84,8 +84,7 @@ struct Options {
     bool with_server() const { return switch_kind == "inagg-ps" || (with_bmv2() && algorithm == "atp"); }
     bool leaf_spine() const { return topology == "leaf-spine"; }
     bool needs_link_space() const {
-        return impairments.any() || !cut.empty() || !mend.empty() || !kill_spine.empty() ||
-               !start_spine.empty();
+        return impairments.any() || !cut.empty() || !mend.empty() || !kill_spine.empty() || !start_spine.empty();
     }
     unsigned hosts() const { return (workers + ranks_per_host - 1) / ranks_per_host; }
     unsigned host_of(unsigned rank) const { return rank / ranks_per_host; }

@@ -18,8 +18,7 @@ PassProgram::PassProgram() : program_(pass_bpf__open_and_load(), pass_bpf__destr
 
 void PassProgram::attach(const std::string &device) const {
     const int program = bpf_program__fd(program_->progs.inagg_pass);
-    if (bpf_xdp_attach(static_cast<int>(if_nametoindex(device.c_str())), program, XDP_FLAGS_DRV_MODE,
-                       nullptr) != 0) {
+    if (bpf_xdp_attach(static_cast<int>(if_nametoindex(device.c_str())), program, XDP_FLAGS_DRV_MODE, nullptr) != 0) {
         fail("cannot attach an XDP program to " + device);
     }
 }

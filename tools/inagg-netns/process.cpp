@@ -104,8 +104,7 @@ void execute(const Spawn &spec) {
     arguments.push_back(nullptr);
     execvp(arguments[0], arguments.data());
     const int error = errno;
-    fmt::print(stderr, "inagg-netns: cannot run '{}': {}\n", spec.command[0],
-               std::generic_category().message(error));
+    fmt::print(stderr, "inagg-netns: cannot run '{}': {}\n", spec.command[0], std::generic_category().message(error));
     _exit(error == ENOENT ? 127 : 126);
 }
 
@@ -136,17 +135,14 @@ pid_t start_process(const Namespace &space, const std::string &name, const std::
     return pid;
 }
 
-int exit_code(int wait_status) {
-    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
+int exit_code(int wait_status) { return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status); }
 
 namespace {
 
 // A file in memory: unlike a pipe it never blocks whoever fills it.
 Fd memory_file(const std::string &content = "") {
     Fd file(memfd_create("inagg-netns", MFD_CLOEXEC));
-    if (!file ||
-        pwrite(file.get(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size())) {
+    if (!file || pwrite(file.get(), content.data(), content.size(), 0) != static_cast<ssize_t>(content.size())) {
         fail("memfd_create");
     }
     return file;
@@ -163,13 +159,11 @@ void run_checked(const Namespace &space, const std::vector<std::string> &command
     if (exit_code(status) != 0) {
         std::string said(4096, '\0');
         said.resize(std::max<ssize_t>(pread(out.get(), said.data(), said.size(), 0), 0));
-        throw std::runtime_error(fmt::format("'{}' failed with status {}: {}{}", fmt::join(command, " "),
-                                             exit_code(status), said, input));
+        throw std::runtime_error(
+            fmt::format("'{}' failed with status {}: {}{}", fmt::join(command, " "), exit_code(status), said, input));
     }
 }
 
-void ip_batch(const Namespace &space, const std::string &commands) {
-    run_checked(space, {"ip", "-batch", "-"}, commands);
-}
+void ip_batch(const Namespace &space, const std::string &commands) { run_checked(space, {"ip", "-batch", "-"}, commands); }
 
 } // namespace netns

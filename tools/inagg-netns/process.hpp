@@ -63,7 +63,7 @@ struct Spawn {
     int input = -1;                            // -1: /dev/null
     int output = -1;                           // -1: inherited
     int error = -1;
-    int keep = -1; // a further descriptor that the command inherits
+    int keep = -1;              // a further descriptor that the command inherits
     std::string host_name = {}; // that it sees; empty: the machine's
 };
 
@@ -82,8 +82,7 @@ pid_t start_process(const Namespace &space, const std::string &name, const std::
 int exit_code(int wait_status);
 
 // Runs `command` to its end with `input` as standard input. Throws with what it printed if it fails.
-void run_checked(const Namespace &space, const std::vector<std::string> &command,
-                 const std::string &input = "");
+void run_checked(const Namespace &space, const std::vector<std::string> &command, const std::string &input = "");
 
 // Runs ip's `commands`, one a line.
 void ip_batch(const Namespace &space, const std::string &commands);

@@ -77,8 +77,7 @@ Fd open_socket(unsigned interface) {
 class Holder {
 public:
     Holder(const Impairments &impairments, RelayCounters *counters)
-        : impairments_(impairments), counters_(counters), random_(impairments.seed),
-          buffer_(batch * max_frame) {}
+        : impairments_(impairments), counters_(counters), random_(impairments.seed), buffer_(batch * max_frame) {}
 
     void add(unsigned from, unsigned to) {
         sockets_.push_back(open_socket(from));
@@ -92,8 +91,7 @@ public:
         }
         for (;;) {
             const timespec wait = until_next();
-            if (ppoll(polled.data(), polled.size(), held_.empty() ? nullptr : &wait, nullptr) < 0 &&
-                errno != EINTR) {
+            if (ppoll(polled.data(), polled.size(), held_.empty() ? nullptr : &wait, nullptr) < 0 && errno != EINTR) {
                 fail("ppoll");
             }
             for (size_t i = 0; i < polled.size(); ++i) {
@@ -167,8 +165,8 @@ private:
 };
 
 RelayCounters *map_counters() {
-    void *memory = mmap(nullptr, max_directions * sizeof(RelayCounters), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(nullptr, max_directions * sizeof(RelayCounters), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         fail("mmap");
     }
@@ -179,8 +177,7 @@ void unmap_counters(RelayCounters *memory) { munmap(memory, max_directions * siz
 
 } // namespace
 
-Relay::Relay(const Impairments &impairments)
-    : impairments_(impairments), shared_(map_counters(), unmap_counters) {}
+Relay::Relay(const Impairments &impairments) : impairments_(impairments), shared_(map_counters(), unmap_counters) {}
 
 pid_t Relay::start(const Namespace &space) {
     return start_process(space, "relay", [this] {

@@ -18,8 +18,7 @@ struct RelayCounters {
     std::atomic<uint64_t> reordered, overflowed;
 
     RelayCounters() = default;
-    RelayCounters(const RelayCounters &other)
-        : reordered(other.reordered.load()), overflowed(other.overflowed.load()) {}
+    RelayCounters(const RelayCounters &other) : reordered(other.reordered.load()), overflowed(other.overflowed.load()) {}
 };
 
 class Relay {

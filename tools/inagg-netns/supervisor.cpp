@@ -28,7 +28,7 @@ using std::chrono::seconds;
 
 constexpr int setup_failed = 125;
 constexpr int timed_out = 124;
-constexpr auto kill_after = seconds(2);      // between SIGTERM and SIGKILL
+constexpr auto kill_after = seconds(2);       // between SIGTERM and SIGKILL
 constexpr auto agent_deadline = seconds(120); // for the switch agent to be ready, its programs verified by an emulated CPU
 constexpr auto bmv2_poll_interval = std::chrono::milliseconds(20); // until it answers
 constexpr auto sampling_interval = std::chrono::milliseconds(100); // of background flows
@@ -59,9 +59,8 @@ std::string sibling(const std::string &name) {
 }
 
 nlohmann::json to_json(const Counters &counters) {
-    return {{"frames", counters.frames},         {"dropped", counters.dropped},
-            {"duplicated", counters.duplicated}, {"corrupted", counters.corrupted},
-            {"reordered", counters.reordered},   {"overflowed", counters.overflowed}};
+    return {{"frames", counters.frames},       {"dropped", counters.dropped},     {"duplicated", counters.duplicated},
+            {"corrupted", counters.corrupted}, {"reordered", counters.reordered}, {"overflowed", counters.overflowed}};
 }
 
 // Puts those of the `folders` that exist before what the variable has.
@@ -81,8 +80,8 @@ void add_path(const char *variable, const std::vector<std::filesystem::path> &fo
 void prepare_environment() {
     const char *path = std::getenv("PATH");
     // ip, ethtool and, once installed, inaggd lie in sbin, which the PATH of users, and that of plain su, lacks.
-    setenv("PATH", fmt::format("{0}:{1}:{0}/../sbin:/usr/sbin:/sbin", own_folder().string(), path ? path : "/usr/bin:/bin").c_str(),
-           1);
+    setenv("PATH",
+           fmt::format("{0}:{1}:{0}/../sbin:/usr/sbin:/sbin", own_folder().string(), path ? path : "/usr/bin:/bin").c_str(), 1);
     add_path("LD_LIBRARY_PATH", {own_folder() / "../lib"});
     add_path("PYTHONPATH", {own_folder() / "../../userspace/python", own_folder() / "../lib/python3/dist-packages"});
     setenv("INAGG_NETNS", "1", 1);
@@ -115,14 +114,12 @@ bool Supervisor::report() {
     if (const LinkSpace *links = network_.links()) {
         Counters all = links->to_switch();
         all += links->to_hosts();
-        fmt::print(stderr, "netns: dropped {} duplicated {} corrupted {} reordered {} of {} frames\n",
-                   all.dropped, all.duplicated, all.corrupted, all.reordered, all.frames);
+        fmt::print(stderr, "netns: dropped {} duplicated {} corrupted {} reordered {} of {} frames\n", all.dropped,
+                   all.duplicated, all.corrupted, all.reordered, all.frames);
         if (all.overflowed) {
             fmt::print(stderr, "netns: lost {} more, which found no room where frames are held\n", all.overflowed);
         }
-        summary = {{"to_switch", to_json(links->to_switch())},
-                   {"to_hosts", to_json(links->to_hosts())},
-                   {"total", to_json(all)}};
+        summary = {{"to_switch", to_json(links->to_switch())}, {"to_hosts", to_json(links->to_hosts())}, {"total", to_json(all)}};
     }
     for (const Flow &flow : flows_) {
         fmt::print(stderr, "netns: background {}: {:.1f} Mbit/s\n", flow.name(), flow.mbit_per_s());
@@ -229,7 +226,8 @@ void Supervisor::start_bmv2(const Switch &node) {
     const auto deadline = Clock::now() + agent_deadline;
     bmv2_log_ = Fd(memfd_create("simple_switch", MFD_CLOEXEC));
     const int log = bmv2_log_.get();
-    const pid_t pid = spawn({.space = &node.space, .command = bmv2_command(node, options_.algorithm), .output = log, .error = log});
+    const pid_t pid =
+        spawn({.space = &node.space, .command = bmv2_command(node, options_.algorithm), .output = log, .error = log});
     children_.push_back({Role::bmv2, pid, "simple_switch"});
     while (!stopping_ && !bmv2_answers(node)) {
         if (!find(Role::bmv2)) {
@@ -417,19 +415,17 @@ void Supervisor::start_command(const Launch &launch) {
 }
 
 void Supervisor::start_side(const std::string &command) {
-    start(Role::side, "switch",
-          {.space = &network_.switches()[0].space,
-           .command = {"sh", "-c", command},
-           .environment = {"INAGG_SWITCH=" + network_.address(network_.switches()[0]),
-                           fmt::format("INAGG_JOB={}", options_.job)}},
-          false);
+    start(
+        Role::side, "switch",
+        {.space = &network_.switches()[0].space,
+         .command = {"sh", "-c", command},
+         .environment = {"INAGG_SWITCH=" + network_.address(network_.switches()[0]), fmt::format("INAGG_JOB={}", options_.job)}},
+        false);
 }
 
 // Timers
 
-void Supervisor::at(Nanoseconds delay, std::function<void()> action) {
-    timers_.emplace(Clock::now() + delay, std::move(action));
-}
+void Supervisor::at(Nanoseconds delay, std::function<void()> action) { timers_.emplace(Clock::now() + delay, std::move(action)); }
 
 void Supervisor::schedule() {
     for (const auto &[rank, when] : options_.kill) {
@@ -455,19 +451,15 @@ void Supervisor::schedule() {
     schedule_carrier(options_.mend, true);
     if (options_.timeout.count() > 0) {
         at(options_.timeout, [this] {
-            fmt::print(stderr, "netns: not finished in {:.3g} s: ending the run\n",
-                       options_.timeout.count() / 1e9);
+            fmt::print(stderr, "netns: not finished in {:.3g} s: ending the run\n", options_.timeout.count() / 1e9);
             stop(timed_out);
         });
     }
 }
 
-void Supervisor::schedule_carrier(const std::vector<std::pair<std::string, Nanoseconds>> &links,
-                                  bool carrier) {
+void Supervisor::schedule_carrier(const std::vector<std::pair<std::string, Nanoseconds>> &links, bool carrier) {
     for (const auto &[name, when] : links) {
-        at(when, [this, link = network_.links()->find(name), carrier] {
-            network_.links()->set_carrier(link, carrier);
-        });
+        at(when, [this, link = network_.links()->find(name), carrier] { network_.links()->set_carrier(link, carrier); });
     }
 }
 
@@ -570,8 +562,8 @@ void Supervisor::read_signals() {
 void Supervisor::reap() {
     int wait_status = 0;
     for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
-        const auto child = std::find_if(children_.begin(), children_.end(),
-                                        [pid](const Child &candidate) { return candidate.pid == pid; });
+        const auto child =
+            std::find_if(children_.begin(), children_.end(), [pid](const Child &candidate) { return candidate.pid == pid; });
         if (child != children_.end()) { // else an orphan that process 1 inherited
             const Child done = *child;
             children_.erase(child);
@@ -596,9 +588,7 @@ void Supervisor::ended(const Child &child, int code) {
         }
         failed(setup_failed);
     } else if (code != 0) {
-        const char *what = child.role != Role::rank                ? "command in "
-                           : options_.launcher == Launcher::none ? "rank "
-                                                                 : "";
+        const char *what = child.role != Role::rank ? "command in " : options_.launcher == Launcher::none ? "rank " : "";
         fmt::print(stderr, "netns: {}{} ended with status {}\n", what, child.name, code);
         failed(code);
     }
@@ -649,8 +639,7 @@ Supervisor::Child *Supervisor::find(Role role, const std::string &name) {
 }
 
 bool Supervisor::ranks_running() const {
-    return std::any_of(children_.begin(), children_.end(),
-                       [](const Child &child) { return child.role == Role::rank; });
+    return std::any_of(children_.begin(), children_.end(), [](const Child &child) { return child.role == Role::rank; });
 }
 
 } // namespace netns

@@ -106,7 +106,7 @@ private:
     Fd signals_;
     std::ofstream summary_;
     std::set<pid_t> killed_agents_; // on purpose, perhaps before they were ready: their end is no failure
-    Fd bmv2_log_; // what simple_switch has printed, which is shown only if it fails
+    Fd bmv2_log_;                   // what simple_switch has printed, which is shown only if it fails
     std::vector<Child> children_;
     std::vector<Stream> streams_;
     std::vector<Flow> flows_;

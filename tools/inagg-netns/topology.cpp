@@ -10,9 +10,7 @@
 namespace netns {
 namespace {
 
-unsigned levels_of(const std::string &topology) {
-    return topology == "three-level" ? 3 : topology == "two-level" ? 2 : 1;
-}
+unsigned levels_of(const std::string &topology) { return topology == "three-level" ? 3 : topology == "two-level" ? 2 : 1; }
 
 // So many groups at each of `levels` levels make about equal ones of `hosts`.
 unsigned fan_out(unsigned hosts, unsigned levels) {
@@ -78,9 +76,8 @@ void Network::build_tree(unsigned at, unsigned levels, unsigned hosts) {
         const unsigned size = (hosts - done) / (groups - group);
         if (size > 0) {
             const char *kind = levels == 2 ? "leaf" : "spine";
-            const auto alike = std::count_if(switches_.begin(), switches_.end(), [&](const Switch &other) {
-                return other.name.starts_with(kind);
-            });
+            const auto alike = std::count_if(switches_.begin(), switches_.end(),
+                                             [&](const Switch &other) { return other.name.starts_with(kind); });
             build_tree(add_switch_below(at, fmt::format("{}{}", kind, alike)), levels - 1, size);
             done += size;
         }
@@ -126,8 +123,7 @@ void Network::add_servers() {
     for (unsigned tree = 1; tree < options_.trees; ++tree) {
         const unsigned server = add_server(tree, at);
         for (const unsigned child : children) {
-            switches_[child].uplinks.push_back(
-                {child == at ? switches_[server].name : "uplink", server, "eth0"});
+            switches_[child].uplinks.push_back({child == at ? switches_[server].name : "uplink", server, "eth0"});
         }
     }
 }
@@ -147,13 +143,12 @@ std::vector<FlowPath> Network::flow_paths() const {
     std::vector<FlowPath> paths;
     for (const Background &flow : options_.background) {
         if (!options_.leaf_spine()) {
-            paths.push_back({flow, fmt::format("{} from host0 to host{}", flow.name(), hosts_.size() - 1),
-                             hosts_.front(), hosts_.back()});
+            paths.push_back(
+                {flow, fmt::format("{} from host0 to host{}", flow.name(), hosts_.size() - 1), hosts_.front(), hosts_.back()});
         }
         for (const unsigned spine : flow.spines) {
             const size_t guest = 2 * paths.size();
-            paths.push_back({flow, fmt::format("{} over spine{}", flow.name(), spine), guests_[guest],
-                             guests_[guest + 1]});
+            paths.push_back({flow, fmt::format("{} over spine{}", flow.name(), spine), guests_[guest], guests_[guest + 1]});
         }
     }
     return paths;

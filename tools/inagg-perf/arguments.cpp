@@ -17,10 +17,8 @@ const std::map<std::string, Collective> collectives = {{"allreduce", Collective:
                                                        {"broadcast", Collective::broadcast},
                                                        {"reduce", Collective::reduce},
                                                        {"barrier", Collective::barrier}};
-const std::map<std::string, inagg_dtype> dtypes = {{"int32", INAGG_INT32},
-                                                   {"float32", INAGG_FLOAT32},
-                                                   {"float16", INAGG_FLOAT16},
-                                                   {"bfloat16", INAGG_BFLOAT16}};
+const std::map<std::string, inagg_dtype> dtypes = {
+    {"int32", INAGG_INT32}, {"float32", INAGG_FLOAT32}, {"float16", INAGG_FLOAT16}, {"bfloat16", INAGG_BFLOAT16}};
 const std::map<std::string, inagg_op> operators = {
     {"sum", INAGG_SUM}, {"min", INAGG_MIN}, {"max", INAGG_MAX}, {"avg", INAGG_AVG}};
 
@@ -45,9 +43,7 @@ std::vector<size_t> counts_of(const Range &range, size_t bytes) {
 }
 
 // To CLI11, -1 is a size of nearly 2^64 bytes.
-std::string check_sign(std::string &text) {
-    return text.starts_with('-') ? text + ": give a positive number" : "";
-}
+std::string check_sign(std::string &text) { return text.starts_with('-') ? text + ": give a positive number" : ""; }
 
 void check_range(const Range &range) {
     if (range.first == 0)
@@ -62,9 +58,8 @@ void check_memory(const std::string &option, size_t value, size_t bytes, const A
     size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
     size_t most = memory / (bytes * (args.inflight * (args.in_place ? 1 : 2) + args.tensors - 1));
     if (value > most)
-        throw CLI::ValidationError(option, std::to_string(value) + (bytes == 1 ? " bytes" : " elements") +
-                                               ": with " + std::to_string(args.inflight) +
-                                               " in flight this machine's memory holds at most " +
+        throw CLI::ValidationError(option, std::to_string(value) + (bytes == 1 ? " bytes" : " elements") + ": with " +
+                                               std::to_string(args.inflight) + " in flight this machine's memory holds at most " +
                                                std::to_string(most));
 }
 
@@ -77,8 +72,7 @@ Straggler parse_straggler(const std::string &text) {
     const int fields = std::sscanf(text.c_str(), "%u:%lf%2[a-z]%n:%u%n", &rank, &time, unit, &end, &every, &end);
     const std::map<std::string, double> units = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}};
     const auto found = units.find(unit);
-    if (fields < 3 || static_cast<size_t>(end) != text.size() || found == units.end() || !(time > 0) || !every ||
-        rank >= 64)
+    if (fields < 3 || static_cast<size_t>(end) != text.size() || found == units.end() || !(time > 0) || !every || rank >= 64)
         throw CLI::ValidationError("--straggle", text + ": give RANK:TIME or RANK:TIME:EVERY, like 2:10ms:5");
     return {rank, std::chrono::microseconds(static_cast<int64_t>(time * found->second)), every};
 }
@@ -122,7 +116,8 @@ void check_arguments(const Arguments &args) {
     if (args.inflight > 1 && args.collective != Collective::allreduce)
         throw CLI::ValidationError("--inflight", "only allreduce has a non-blocking form");
     if (args.tensors > 1 && (args.in_place || args.collective == Collective::broadcast))
-        throw CLI::ValidationError("--tensors", "with --in-place, and in a broadcast, the result overwrites the input: leave it out");
+        throw CLI::ValidationError("--tensors",
+                                   "with --in-place, and in a broadcast, the result overwrites the input: leave it out");
     if (args.iterations == 0 && (!args.check || args.collective == Collective::barrier))
         throw CLI::ValidationError("--iterations", "0 measures nothing: give at least 1, or --check for data");
 }
@@ -134,7 +129,9 @@ struct JoinOption {
 
 void add_join_options(CLI::App &app, std::vector<JoinOption> &options) {
     for (JoinOption &option : options)
-        app.add_option(option.flag, option.value, option.help + " (" + option.variable + ")")->type_name(option.type)->group("Join");
+        app.add_option(option.flag, option.value, option.help + " (" + option.variable + ")")
+            ->type_name(option.type)
+            ->group("Join");
 }
 
 void export_join_options(const CLI::App &app, const std::vector<JoinOption> &options) {
@@ -154,27 +151,22 @@ Arguments parse_arguments(int argc, char **argv) {
     Arguments args;
     Matrix matrix;
     Range &range = matrix.range;
-    CLI::App app{
-        "Measure and check the collective operations of inagg, in the manner of nccl-tests. Run one\n"
-        "process per rank (inagg-netns, mpirun, torchrun, srun); rank 0 prints."};
+    CLI::App app{"Measure and check the collective operations of inagg, in the manner of nccl-tests. Run one\n"
+                 "process per rank (inagg-netns, mpirun, torchrun, srun); rank 0 prints."};
     app.set_version_flag("--version", inagg_version());
-    app.add_option("collective", args.collective, "What to measure")
-        ->required()
-        ->transform(inagg::one_of(collectives));
+    app.add_option("collective", args.collective, "What to measure")->required()->transform(inagg::one_of(collectives));
     app.add_option("-b,--begin", range.first, "Smallest size in bytes: 4, 4K, 64M; default 4K")
         ->transform(CLI::AsSizeValue(false).description(""))
         ->transform(CLI::Validator("").operation(check_sign));
     app.add_option("-e,--end", range.last, "Largest size; default 64M, or the smallest if that is larger")
         ->transform(CLI::AsSizeValue(false).description(""))
         ->transform(CLI::Validator("").operation(check_sign));
-    app.add_option("-f,--factor", range.factor, "From one size to the next; default 4")
-        ->check(CLI::Range(2, 1 << 20));
+    app.add_option("-f,--factor", range.factor, "From one size to the next; default 4")->check(CLI::Range(2, 1 << 20));
     app.add_option("--count", matrix.counts, "Elements instead of sizes, for example 1,353")
         ->delimiter(',')
         ->check(CLI::Validator("").operation(check_sign))
         ->excludes("--begin", "--end", "--factor");
-    app.add_option("-n,--iterations", args.iterations, "Timed iterations; default 20")
-        ->check(CLI::NonNegativeNumber);
+    app.add_option("-n,--iterations", args.iterations, "Timed iterations; default 20")->check(CLI::NonNegativeNumber);
     app.add_option("-w,--warmup", args.warmup, "Iterations before; default 5")->check(CLI::NonNegativeNumber);
     app.add_option("-d,--dtype", matrix.dtypes, "Type of the elements, or several with commas; default float32")
         ->delimiter(',')
@@ -184,20 +176,17 @@ Arguments parse_arguments(int argc, char **argv) {
         ->delimiter(',')
         ->allow_extra_args(false)
         ->transform(inagg::one_of(operators));
-    app.add_option("--inflight", args.inflight, "Tensors in flight (allreduce); default 1")
-        ->check(CLI::Range(1, 1024));
+    app.add_option("--inflight", args.inflight, "Tensors in flight (allreduce); default 1")->check(CLI::Range(1, 1024));
     app.add_option("--tensors", args.tensors,
                    "Different tensors that take turns in timed iterations; default 1. Of 3, no scale is as it was guessed")
         ->check(CLI::Range(1, 64));
     app.add_flag("--check", args.check, "Compare every element with the exact result of random data");
-    app.add_option("--check-iterations", args.check_iterations, "Rounds of the check; default 2")
-        ->check(CLI::PositiveNumber);
+    app.add_option("--check-iterations", args.check_iterations, "Rounds of the check; default 2")->check(CLI::PositiveNumber);
     app.add_option("--seed", args.seed, "Of the random data; default 1");
-    app.add_option("--outliers", args.outliers,
-                   "N: each Nth element of a float32 sum does not fit the INAGG_SCALE that is set");
+    app.add_option("--outliers", args.outliers, "N: each Nth element of a float32 sum does not fit the INAGG_SCALE that is set");
     app.add_option_function<std::string>(
-           "--straggle", [&args](const std::string &text) { args.straggler = parse_straggler(text); },
-           "RANK:TIME[:EVERY]: that rank sleeps so long before each EVERYth iteration, 2:10ms:5");
+        "--straggle", [&args](const std::string &text) { args.straggler = parse_straggler(text); },
+        "RANK:TIME[:EVERY]: that rank sleeps so long before each EVERYth iteration, 2:10ms:5");
     app.add_flag("--in-place", args.in_place, "The result overwrites the input");
     app.add_flag("--json", args.json, "One object a line, the last one with the counters of all ranks");
     std::vector<JoinOption> join = {

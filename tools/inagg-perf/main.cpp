@@ -30,8 +30,7 @@ constexpr int guard_value = 0xa5;
 // A tensor with a guard behind it, which no result may touch.
 class Buffer {
 public:
-    explicit Buffer(size_t bytes)
-        : bytes_(bytes), data_(static_cast<std::byte *>(operator new(bytes + guard_bytes, alignment))) {
+    explicit Buffer(size_t bytes) : bytes_(bytes), data_(static_cast<std::byte *>(operator new(bytes + guard_bytes, alignment))) {
         std::memset(data_.get(), 0, bytes_);
         std::memset(data_.get() + bytes_, guard_value, guard_bytes);
     }
@@ -109,8 +108,7 @@ private:
         case Collective::broadcast:
             return require(inagg_broadcast(comm_.get(), recv, operation_.count, operation_.dtype, root));
         case Collective::reduce:
-            return require(inagg_reduce(comm_.get(), send, recv, operation_.count, operation_.dtype, operation_.op,
-                                        root));
+            return require(inagg_reduce(comm_.get(), send, recv, operation_.count, operation_.dtype, operation_.op, root));
         case Collective::barrier:
             return comm_.barrier();
         }
@@ -126,8 +124,8 @@ private:
         straggle();
         if (args_.inflight == 1)
             return blocking(tensor, send);
-        require(inagg_iallreduce(comm_.get(), send, tensor.recv().data(), operation_.count, operation_.dtype,
-                                 operation_.op, &tensor.request));
+        require(inagg_iallreduce(comm_.get(), send, tensor.recv().data(), operation_.count, operation_.dtype, operation_.op,
+                                 &tensor.request));
     }
 
     void finish(Tensor &tensor) {

@@ -52,9 +52,7 @@ uint16_t encode_float16(double value) {
     return static_cast<uint16_t>(sign | (exponent + 14) << 10 | mantissa);
 }
 
-uint16_t encode_bfloat16(double value) {
-    return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
-}
+uint16_t encode_bfloat16(double value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16); }
 
 float decode_float16(uint16_t bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -166,8 +164,8 @@ void Pattern::encode(const int32_t *values, size_t first, size_t count, std::byt
     for (size_t i = 0; i < count; i++) {
         int32_t bits = values[i];
         if (domain_ == Domain::exact)
-            bits = half ? table_[values[i] + largest_]
-                        : std::bit_cast<int32_t>(static_cast<float>(values[i]) * unit_of(first + i));
+            bits =
+                half ? table_[values[i] + largest_] : std::bit_cast<int32_t>(static_cast<float>(values[i]) * unit_of(first + i));
         else if (domain_ == Domain::ordered)
             bits = ordered(values[i], half ? 0x7fff : 0x7fffffff);
         std::memcpy(out + i * (half ? 2 : 4), &bits, half ? 2 : 4); // little-endian: the low half

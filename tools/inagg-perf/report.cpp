@@ -19,9 +19,7 @@ double bus_factor(Collective collective, unsigned ranks) {
     return collective == Collective::allreduce ? 2.0 * (ranks - 1) / ranks : 1.0;
 }
 
-template <typename Value> Json or_null(const std::optional<Value> &value) {
-    return value ? Json(*value) : Json();
-}
+template <typename Value> Json or_null(const std::optional<Value> &value) { return value ? Json(*value) : Json(); }
 
 std::string text(const std::optional<double> &value) { return value ? fmt::format("{:.2f}", *value) : "-"; }
 
@@ -40,13 +38,12 @@ void Report::header() const {
     if (args_.json)
         return;
     const char *note = inagg_transport_note(comm_.get());
-    print(fmt::format("# inagg-perf {} {}: {} workers, {} over {}{}{}, {} in flight", inagg_version(),
-                      name_of(args_.collective), comm_.size(), comm_.options().algorithm, comm_.transport(),
-                      *note ? ": " : "", note, args_.inflight));
-    print(fmt::format("#{:>11} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}{}  {:<16}", "size", "count",
-                      "type", "op", "time", "algbw", "busbw", "wrong", leaves_ranks_out() ? "  degraded" : "", "hash"));
-    print(fmt::format("#{:>11} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10}", "(B)", "(elements)", "", "", "(us)",
-                      "(Gbit/s)", "(Gbit/s)"));
+    print(fmt::format("# inagg-perf {} {}: {} workers, {} over {}{}{}, {} in flight", inagg_version(), name_of(args_.collective),
+                      comm_.size(), comm_.options().algorithm, comm_.transport(), *note ? ": " : "", note, args_.inflight));
+    print(fmt::format("#{:>11} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}{}  {:<16}", "size", "count", "type", "op", "time",
+                      "algbw", "busbw", "wrong", leaves_ranks_out() ? "  degraded" : "", "hash"));
+    print(fmt::format("#{:>11} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10}", "(B)", "(elements)", "", "", "(us)", "(Gbit/s)",
+                      "(Gbit/s)"));
 }
 
 void Report::row(const Row &row) const {
@@ -59,11 +56,9 @@ void Report::row(const Row &row) const {
     }
     std::string hash = row.hash ? fmt::format("{:016x}", *row.hash) : "-";
     if (!args_.json) {
-        print(fmt::format("{:>12} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}{}  {:<16}{}", bytes, count,
-                          name_of(dtype), name_of(op), text(row.time_us), text(algbw),
-                          text(busbw), row.wrong ? std::to_string(*row.wrong) : "-",
-                          leaves_ranks_out() ? fmt::format("{:>10}", row.degraded) : "", hash,
-                          row.same ? "" : "  RANKS DIFFER"));
+        print(fmt::format("{:>12} {:>11} {:>9} {:>4} {:>12} {:>10} {:>10} {:>7}{}  {:<16}{}", bytes, count, name_of(dtype),
+                          name_of(op), text(row.time_us), text(algbw), text(busbw), row.wrong ? std::to_string(*row.wrong) : "-",
+                          leaves_ranks_out() ? fmt::format("{:>10}", row.degraded) : "", hash, row.same ? "" : "  RANKS DIFFER"));
         return;
     }
     Json object = {{"collective", name_of(args_.collective)},
@@ -95,9 +90,7 @@ void Report::counters(const std::vector<uint64_t> &totals, uint64_t wrong) const
     for (size_t i = 0; i < totals.size(); i++)
         object[names_of_counters[i]] = totals[i];
     if (args_.json) {
-        print(Json{
-            {"counters", object}, {"workers", comm_.size()}, {"wrong", args_.check ? Json(wrong) : Json()}}
-                  .dump());
+        print(Json{{"counters", object}, {"workers", comm_.size()}, {"wrong", args_.check ? Json(wrong) : Json()}}.dump());
         return;
     }
     std::string line;
@@ -109,9 +102,8 @@ void Report::counters(const std::vector<uint64_t> &totals, uint64_t wrong) const
 }
 
 std::vector<uint64_t> counters_of(const inagg_stats_t &stats) {
-    return {stats.blocks,   stats.contributions, stats.retransmissions, stats.requests,
-            stats.restores, stats.duplicates,    stats.rejected,        stats.reboots,
-            stats.degraded, stats.skipped,       stats.abstained,       stats.refused,
+    return {stats.blocks,   stats.contributions, stats.retransmissions, stats.requests,  stats.restores,  stats.duplicates,
+            stats.rejected, stats.reboots,       stats.degraded,        stats.skipped,   stats.abstained, stats.refused,
             stats.cuts,     stats.parts,         stats.reissues,        stats.mismatches};
 }
 

@@ -16,7 +16,7 @@ struct Row {
     std::optional<uint64_t> wrong, hash;         // with --check; wrong elements summed over ranks
     bool same = true;                            // all ranks have the same hash
     uint64_t retransmissions = 0;                // summed over ranks
-    uint64_t degraded = 0; // results without some rank, as rank 0 has them
+    uint64_t degraded = 0;                       // results without some rank, as rank 0 has them
 };
 
 class Report {
@@ -35,9 +35,8 @@ private:
 };
 
 inline constexpr const char *names_of_counters[] = {
-    "blocks",   "contributions", "retransmissions", "requests", "restores",  "duplicates",
-    "rejected", "reboots",       "degraded",        "skipped",  "abstained", "refused",
-    "cuts",     "parts",         "reissues",        "mismatches"};
+    "blocks",   "contributions", "retransmissions", "requests", "restores", "duplicates", "rejected", "reboots",
+    "degraded", "skipped",       "abstained",       "refused",  "cuts",     "parts",      "reissues", "mismatches"};
 
 /** The counters that names_of_counters names. */
 std::vector<uint64_t> counters_of(const inagg_stats_t &stats);

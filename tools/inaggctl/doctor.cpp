@@ -63,8 +63,7 @@ bool holds(int capability) {
     return (held >> capability & 1) || (split_off && (held >> sys_admin & 1));
 }
 
-json check_privileges(const std::string &user, const char *otherwise,
-                      const std::vector<std::pair<int, std::string>> &needed) {
+json check_privileges(const std::string &user, const char *otherwise, const std::vector<std::pair<int, std::string>> &needed) {
     std::string all, lacking;
     for (const auto &[capability, name] : needed) {
         all += (all.empty() ? "" : ", ") + name;
@@ -108,9 +107,8 @@ json check_bpffs(const std::string &dir) {
 
 // The smallest XDP program. An empty Fd tells why in errno.
 Fd load_pass_program() {
-    const bpf_insn pass[] = {
-        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
-        {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    const bpf_insn pass[] = {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
+                             {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
     LIBBPF_OPTS(bpf_prog_load_opts, options, .prog_flags = BPF_F_XDP_HAS_FRAGS);
     int fd = bpf_prog_load(BPF_PROG_TYPE_XDP, "inagg_doctor", "GPL", pass, std::size(pass), &options);
     return Fd(fd < 0 ? -1 : fd);
@@ -164,8 +162,9 @@ json check_af_inagg() {
         return finding("AF_INAGG", "ok", *line);
     if (is_left_behind(release))
         return finding("AF_INAGG", "warn", "DKMS has not built its module for " + release,
-                       "a new kernel needs its headers: apt install linux-headers-" + release + " && dkms autoinstall && "
-                       "modprobe af_inagg");
+                       "a new kernel needs its headers: apt install linux-headers-" + release +
+                           " && dkms autoinstall && "
+                           "modprobe af_inagg");
     return finding("AF_INAGG", "warn", "no such address family",
                    "the kernel transport needs the module af_inagg: modprobe af_inagg");
 }
@@ -174,10 +173,8 @@ json check_memlock() {
     rlimit limit{};
     getrlimit(RLIMIT_MEMLOCK, &limit);
     bool plenty = limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= (8u << 20);
-    std::string detail =
-        limit.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{} KiB", limit.rlim_cur / 1024);
-    return judge("memlock", plenty, "warn", detail,
-                 "io_uring's and AF_XDP's buffers count against it: ulimit -l unlimited");
+    std::string detail = limit.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{} KiB", limit.rlim_cur / 1024);
+    return judge("memlock", plenty, "warn", detail, "io_uring's and AF_XDP's buffers count against it: ulimit -l unlimited");
 }
 
 json check_program(const std::string &program, const std::string &purpose) {
@@ -258,8 +255,7 @@ json check_native_xdp(const std::string &interface, uint32_t ifindex) {
     std::string check = interface + ": native XDP";
     if (const int mode = attached(ifindex).attach_mode; mode != XDP_ATTACHED_NONE)
         return judge(check, mode == XDP_ATTACHED_DRV, "warn",
-                     mode == XDP_ATTACHED_DRV ? "a program is attached natively"
-                                              : "a program is attached in generic mode",
+                     mode == XDP_ATTACHED_DRV ? "a program is attached natively" : "a program is attached in generic mode",
                      "its driver may not support native XDP; generic XDP is slower");
     Fd program = load_pass_program();
     if (!program)
@@ -276,8 +272,8 @@ json check_native_xdp(const std::string &interface, uint32_t ifindex) {
 json check_mtu(const std::string &interface) {
     uint32_t mtu = inaggd::mtu_of(interface);
     return judge(interface + ": MTU", mtu <= 3498, "warn", fmt::format("{}", mtu),
-                 "above 3498 frames need several buffers, and inagg's packets do not grow further: ip link set dev " +
-                     interface + " mtu 3498");
+                 "above 3498 frames need several buffers, and inagg's packets do not grow further: ip link set dev " + interface +
+                     " mtu 3498");
 }
 
 // A veth takes frames that a program at its other end sends only with GRO or a program of its own.
@@ -289,8 +285,7 @@ json check_gro(const std::string &interface, uint32_t ifindex) {
     if (!on)
         return finding(check, "warn", "GRO cannot be read", "ethtool -k " + interface);
     return judge(check, *on, "warn", *on ? "GRO is on" : "neither",
-                 "a switch or xdp worker at the other end of this veth cannot reach it: ethtool -K " + interface +
-                     " gro on");
+                 "a switch or xdp worker at the other end of this veth cannot reach it: ethtool -K " + interface + " gro on");
 }
 
 void examine_interface(const std::string &interface, const Where &where, json &findings) {
@@ -314,20 +309,18 @@ bool is_generic(uint32_t ifindex) { return attached(ifindex).attach_mode == XDP_
 json examine(const std::vector<std::string> &interfaces, const Where &where) {
     libbpf_set_print(nullptr);
     json findings = json::array();
-    findings.push_back(check_privileges(
-        "switch", "missing", {{bpf, "CAP_BPF"}, {net_admin, "CAP_NET_ADMIN"}, {perfmon, "CAP_PERFMON"}}));
     findings.push_back(
-        check_privileges("xdp", "warn", {{sys_admin, "CAP_SYS_ADMIN"}, {net_admin, "CAP_NET_ADMIN"}}));
-    findings.push_back(check_privileges(
-        "afxdp", "warn",
-        {{sys_admin, "CAP_SYS_ADMIN"}, {net_admin, "CAP_NET_ADMIN"}, {net_raw, "CAP_NET_RAW"}}));
+        check_privileges("switch", "missing", {{bpf, "CAP_BPF"}, {net_admin, "CAP_NET_ADMIN"}, {perfmon, "CAP_PERFMON"}}));
+    findings.push_back(check_privileges("xdp", "warn", {{sys_admin, "CAP_SYS_ADMIN"}, {net_admin, "CAP_NET_ADMIN"}}));
+    findings.push_back(check_privileges("afxdp", "warn",
+                                        {{sys_admin, "CAP_SYS_ADMIN"}, {net_admin, "CAP_NET_ADMIN"}, {net_raw, "CAP_NET_RAW"}}));
     findings.push_back(check_kernel());
     findings.push_back(check_probe("XDP programs", libbpf_probe_bpf_prog_type(BPF_PROG_TYPE_XDP, nullptr),
                                    "the switch needs a kernel with CONFIG_BPF_SYSCALL"));
-    findings.push_back(check_probe("devmap", libbpf_probe_bpf_map_type(BPF_MAP_TYPE_DEVMAP, nullptr),
-                                   "results are multicast through it"));
-    findings.push_back(check_probe("ring buffer", libbpf_probe_bpf_map_type(BPF_MAP_TYPE_RINGBUF, nullptr),
-                                   "joins come through it"));
+    findings.push_back(
+        check_probe("devmap", libbpf_probe_bpf_map_type(BPF_MAP_TYPE_DEVMAP, nullptr), "results are multicast through it"));
+    findings.push_back(
+        check_probe("ring buffer", libbpf_probe_bpf_map_type(BPF_MAP_TYPE_RINGBUF, nullptr), "joins come through it"));
     findings.push_back(judge("BTF", access("/sys/kernel/btf/vmlinux", R_OK) == 0, "warn", "/sys/kernel/btf/vmlinux",
                              "a kernel with CONFIG_DEBUG_INFO_BTF explains programs and maps better"));
     findings.push_back(check_bpffs(where.bpffs));

@@ -86,8 +86,7 @@ void examine_drops(const Where &where, json &findings) {
     if (found.empty())
         findings.push_back(finding("switch: drops", "ok", "none but of late and doubled packets"));
     for (const auto &[reason, seen] : found)
-        findings.push_back(finding("switch: drops", "warn",
-                                   fmt::format("{}: {} packets, {}", reason, seen.packets, seen.text),
+        findings.push_back(finding("switch: drops", "warn", fmt::format("{}: {} packets, {}", reason, seen.packets, seen.text),
                                    advice_about(reason)));
 }
 

@@ -63,9 +63,8 @@ bool answers(const Fd &fd, uint16_t job) {
     sockaddr_storage own{};
     socklen_t length = sizeof own;
     getsockname(fd.get(), reinterpret_cast<sockaddr *>(&own), &length);
-    packet.join.receive_port = own.ss_family == AF_INET
-                                   ? reinterpret_cast<const sockaddr_in &>(own).sin_port
-                                   : reinterpret_cast<const sockaddr_in6 &>(own).sin6_port;
+    packet.join.receive_port = own.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in &>(own).sin_port
+                                                        : reinterpret_cast<const sockaddr_in6 &>(own).sin6_port;
     if (getrandom(&packet.join.nonce, sizeof packet.join.nonce, 0) != sizeof packet.join.nonce)
         return false;
     inagg_hdr_seal_checked(&packet.header, inagg_body_checksum(&packet.join));
@@ -83,22 +82,19 @@ bool answers(const Fd &fd, uint16_t job) {
 void examine_way(const std::string &text, uint16_t job, json &findings) {
     const auto address = Address::parse(text);
     if (!address) {
-        findings.push_back(finding("worker: route", "missing",
-                                   fmt::format("INAGG_SWITCH='{}' is no IPv4 or IPv6 address", text),
+        findings.push_back(finding("worker: route", "missing", fmt::format("INAGG_SWITCH='{}' is no IPv4 or IPv6 address", text),
                                    "set it to the address that inaggctl status shows on the switch"));
         return;
     }
     const Fd fd = connect_to(*address);
-    findings.push_back(judge(
-        "worker: route", static_cast<bool>(fd), "missing",
-        fmt::format("to {}{}", text, fd ? "" : ": " + system_text(errno)),
-        "give this host an address in the switch's network, and its interface a link: ip addr, ip link"));
+    findings.push_back(judge("worker: route", static_cast<bool>(fd), "missing",
+                             fmt::format("to {}{}", text, fd ? "" : ": " + system_text(errno)),
+                             "give this host an address in the switch's network, and its interface a link: ip addr, ip link"));
     if (fd)
-        findings.push_back(
-            judge("worker: switch answers", answers(fd, job), "missing",
-                  fmt::format("{} port {}", text, INAGG_PORT),
-                  "is inaggd or inagg-ps running there? Is this host behind a port that inaggd --port names? "
-                  "Does a firewall let UDP pass?"));
+        findings.push_back(judge("worker: switch answers", answers(fd, job), "missing",
+                                 fmt::format("{} port {}", text, INAGG_PORT),
+                                 "is inaggd or inagg-ps running there? Is this host behind a port that inaggd --port names? "
+                                 "Does a firewall let UDP pass?"));
 }
 
 void examine_jobs(const Where &where, json &findings) {
@@ -109,12 +105,11 @@ void examine_jobs(const Where &where, json &findings) {
         for (const json &member : shown["members"])
             if (member["state"] != "joined" && member["state"] != "elsewhere")
                 absent.push_back(member["rank"].get<int>());
-        findings.push_back(judge(
-            check, absent.empty(), "warn",
-            absent.empty() ? "all ranks have joined"
-                           : fmt::format("waits for ranks {}", fmt::join(absent, ", ")),
-            "start them with the same INAGG_JOB and INAGG_SIZE; what keeps one out is in its error and in "
-            "inaggd's log"));
+        findings.push_back(
+            judge(check, absent.empty(), "warn",
+                  absent.empty() ? "all ranks have joined" : fmt::format("waits for ranks {}", fmt::join(absent, ", ")),
+                  "start them with the same INAGG_JOB and INAGG_SIZE; what keeps one out is in its error and in "
+                  "inaggd's log"));
     }
 }
 
@@ -137,13 +132,11 @@ void examine_ports(const json &status, bool has_xdp, json &findings) {
     if (texts.empty())
         return;
     if (has_xdp)
-        findings.push_back(
-            judge("switch: native XDP", slow.empty(), "warn",
-                  slow.empty() ? "no port is in generic mode"
-                               : fmt::format("generic mode, which is slower: {}", fmt::join(slow, ", ")),
-                  "their drivers do not take native XDP: other NICs or a newer kernel may (docs/SUPPORTED.md)"));
-    findings.push_back(judge("switch: MTUs", mtus.size() < 2, "warn",
-                             fmt::format("{}", fmt::join(texts, ", ")),
+        findings.push_back(judge("switch: native XDP", slow.empty(), "warn",
+                                 slow.empty() ? "no port is in generic mode"
+                                              : fmt::format("generic mode, which is slower: {}", fmt::join(slow, ", ")),
+                                 "their drivers do not take native XDP: other NICs or a newer kernel may (docs/SUPPORTED.md)"));
+    findings.push_back(judge("switch: MTUs", mtus.size() < 2, "warn", fmt::format("{}", fmt::join(texts, ", ")),
                              "a job's packets are as large as its smallest port allows: give all the same"));
 }
 
@@ -151,30 +144,25 @@ void examine_slots(const json &status, json &findings) {
     const auto slots = status["slots"].get<uint32_t>(), used = status["slots_used"].get<uint32_t>();
     const uint32_t free = used < slots ? slots - used : 0;
     constexpr uint32_t usual = 128 + 8; // --job-slots, --control-slots
-    findings.push_back(
-        judge("switch: slots", free >= usual, "warn",
-              fmt::format("{} of {} are free", free, slots),
-              "the next job of the usual size is refused (FULL): inaggctl job del, or inaggd --slots"));
+    findings.push_back(judge("switch: slots", free >= usual, "warn", fmt::format("{} of {} are free", free, slots),
+                             "the next job of the usual size is refused (FULL): inaggctl job del, or inaggd --slots"));
 }
 
 } // namespace
 
-bool is_worker() {
-    return std::getenv("INAGG_SWITCH") || std::getenv("INAGG_RANK") || std::getenv("INAGG_SIZE");
-}
+bool is_worker() { return std::getenv("INAGG_SWITCH") || std::getenv("INAGG_RANK") || std::getenv("INAGG_SIZE"); }
 
 void examine_worker(json &findings) {
     if (!is_worker())
         return;
     inagg_options options;
     if (inagg_options_from_env(&options) != INAGG_OK) {
-        findings.push_back(
-            finding("worker: environment", "missing", inagg_message(), "correct the variable that it names"));
+        findings.push_back(finding("worker: environment", "missing", inagg_message(), "correct the variable that it names"));
         return;
     }
     findings.push_back(finding("worker: environment", "ok",
-                               fmt::format("rank {} of {} in job {}, {}, {}", options.rank, options.size,
-                                           options.job, options.algorithm, options.transport)));
+                               fmt::format("rank {} of {} in job {}, {}, {}", options.rank, options.size, options.job,
+                                           options.algorithm, options.transport)));
     std::istringstream addresses(options.switch_address);
     for (std::string address; std::getline(addresses, address, ',');)
         examine_way(address, options.job, findings);
@@ -186,9 +174,8 @@ void examine_switch(const Where &where, json &findings) {
             return;
         const json status = read_status(where);
         const bool runs = status["agent"] == "running";
-        findings.push_back(
-            judge("switch: agent", runs, "warn", status["agent"],
-                  "jobs go on, but none can begin: start inaggd as before, and it takes the switch over"));
+        findings.push_back(judge("switch: agent", runs, "warn", status["agent"],
+                                 "jobs go on, but none can begin: start inaggd as before, and it takes the switch over"));
         examine_slots(status, findings);
         examine_ports(status, !inaggd::is_asked(where.run_dir), findings);
         examine_jobs(where, findings);
@@ -209,10 +196,9 @@ void examine_network(const std::string &interface, json &findings) {
     Address address = inaggd::address_near(interface, 4);
     if (!address.family)
         address = inaggd::address_near(interface, 6);
-    findings.push_back(judge(interface + ": address", address.family, "warn",
-                             address.family ? address.text() : "none",
-                             "neither it nor its bridge has one: ip addr add ADDRESS/LENGTH dev " +
-                                 interface + ", or inaggd --address4"));
+    findings.push_back(
+        judge(interface + ": address", address.family, "warn", address.family ? address.text() : "none",
+              "neither it nor its bridge has one: ip addr add ADDRESS/LENGTH dev " + interface + ", or inaggd --address4"));
 }
 
 } // namespace inaggctl

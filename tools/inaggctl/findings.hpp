@@ -10,13 +10,11 @@
 
 namespace inaggctl {
 
-inline json finding(const std::string &check, const char *state, const std::string &detail,
-                    const std::string &fix = "") {
+inline json finding(const std::string &check, const char *state, const std::string &detail, const std::string &fix = "") {
     return {{"check", check}, {"state", state}, {"detail", detail}, {"fix", fix}};
 }
 
-inline json judge(const std::string &check, bool good, const char *otherwise, const std::string &detail,
-                  const std::string &fix) {
+inline json judge(const std::string &check, bool good, const char *otherwise, const std::string &detail, const std::string &fix) {
     return finding(check, good ? "ok" : otherwise, detail, good ? "" : fix);
 }
 

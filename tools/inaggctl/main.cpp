@@ -30,12 +30,13 @@ public:
         app.add_flag("--json", json_, "print JSON");
         app.add_option("--bpffs", where_.bpffs, "directory of the pins")->capture_default_str();
         app.add_option("--run-dir", where_.run_dir, "directory of inaggd's socket")->capture_default_str();
-        reading("status", "the switch: agent, addresses, ports, slots", [this] { return read_status(where_); },
-                print_status);
+        reading(
+            "status", "the switch: agent, addresses, ports, slots", [this] { return read_status(where_); }, print_status);
         describe_jobs();
-        auto *stats = reading("stats", "counters by job", [this] { return read_stats(where_, job_); }, print_stats);
-        auto *drops = reading("drops", "dropped packets by job and reason",
-                              [this] { return read_drops(where_, job_); }, print_drops);
+        auto *stats = reading(
+            "stats", "counters by job", [this] { return read_stats(where_, job_); }, print_stats);
+        auto *drops = reading(
+            "drops", "dropped packets by job and reason", [this] { return read_drops(where_, job_); }, print_drops);
         for (CLI::App *command : {stats, drops})
             command->add_option("--job", job_, "only this job");
         describe_top();
@@ -60,8 +61,7 @@ private:
         return reading_in(app_, name, help, std::move(read), std::move(print));
     }
 
-    CLI::App *reading_in(CLI::App &parent, const std::string &name, const std::string &help, Reader read,
-                         Printer print) {
+    CLI::App *reading_in(CLI::App &parent, const std::string &name, const std::string &help, Reader read, Printer print) {
         CLI::App *command = parent.add_subcommand(name, help);
         command->fallthrough();
         command->callback([this, read, print] { run_ = [this, read, print] { show(read(), print); }; });
@@ -92,9 +92,10 @@ private:
         CLI::App *jobs = app_.add_subcommand("job", "jobs of the switch");
         jobs->require_subcommand(1);
         jobs->fallthrough();
-        reading_in(*jobs, "list", "all jobs", [this] { return read_jobs(where_); }, print_jobs);
-        auto *show_one = reading_in(*jobs, "show", "a job and its ranks", [this] { return read_job(where_, *job_); },
-                                    print_job);
+        reading_in(
+            *jobs, "list", "all jobs", [this] { return read_jobs(where_); }, print_jobs);
+        auto *show_one = reading_in(
+            *jobs, "show", "a job and its ranks", [this] { return read_job(where_, *job_); }, print_job);
         auto *add = jobs->add_subcommand("add", "configure a job, as with inaggd --job");
         add->fallthrough();
         add->add_option("SPEC", spec_, "7:size=4,slots=256,control=8,elements=352,checked,member=0@p0/10.77.0.10,...")

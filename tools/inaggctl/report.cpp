@@ -18,8 +18,7 @@ void print_json(const json &value) { fmt::print("{}\n", value.dump(2, ' ', false
 
 void print_status(const json &status) {
     fmt::print("agent      {}\n", text(status["agent"]));
-    fmt::print("addresses  {} {} UDP port {}\n", text(status["address4"]), text(status["address6"]),
-               text(status["udp_port"]));
+    fmt::print("addresses  {} {} UDP port {}\n", text(status["address4"]), text(status["address6"]), text(status["udp_port"]));
     fmt::print("boot id    {:#06x}\n", status["boot"].get<unsigned>());
     for (const json &port : status["ports"])
         fmt::print("port       {}{}{}\n", text(port["port"]), port["present"].get<bool>() ? "" : " (gone)",
@@ -36,12 +35,12 @@ void print_status(const json &status) {
 }
 
 void print_jobs(const json &jobs) {
-    fmt::print("{:>6} {:>5} {:>7} {:>11} {:<10} {:>12} {:>9}\n", "JOB", "RANKS", "JOINED", "GENERATION", "ALGORITHM",
-               "SLOTS", "ELEMENTS");
+    fmt::print("{:>6} {:>5} {:>7} {:>11} {:<10} {:>12} {:>9}\n", "JOB", "RANKS", "JOINED", "GENERATION", "ALGORITHM", "SLOTS",
+               "ELEMENTS");
     for (const json &job : jobs)
-        fmt::print("{:>6} {:>5} {:>7} {:>11} {:<10} {:>12} {:>9}\n", text(job["job"]), text(job["size"]),
-                   text(job["joined"]), text(job["generation"]), text(job["algorithm"]),
-                   text(job["slots"]) + "+" + text(job["control_slots"]), text(job["elements"]));
+        fmt::print("{:>6} {:>5} {:>7} {:>11} {:<10} {:>12} {:>9}\n", text(job["job"]), text(job["size"]), text(job["joined"]),
+                   text(job["generation"]), text(job["algorithm"]), text(job["slots"]) + "+" + text(job["control_slots"]),
+                   text(job["elements"]));
     for (const json &job : jobs)
         for (const json &rank : job["stragglers"])
             fmt::print("job {}: rank {} is {}: missed {} blocks, {} packets heard\n", text(job["job"]), text(rank["rank"]),
@@ -52,15 +51,14 @@ void print_job(const json &job) {
     print_jobs(json::array({job}));
     const json ups = job["route"].is_null() ? json::array() : job["route"]["ports"];
     for (const json &up : ups)
-        fmt::print("{}up port {} to {}, through {}{}\n", up == ups.front() ? "\n" : "", text(up["number"]),
-                   text(up["address"]), text(up["port"]),
-                   up["up"].get<bool>() ? "" : ": down, or the switch there does not know all ranks");
+        fmt::print("{}up port {} to {}, through {}{}\n", up == ups.front() ? "\n" : "", text(up["number"]), text(up["address"]),
+                   text(up["port"]), up["up"].get<bool>() ? "" : ": down, or the switch there does not know all ranks");
     if (job["route"].is_null() && job["parent"] != "none")
         fmt::print("\nsummed further at {}, through {}\n", text(job["parent"]), text(job["parent_port"]));
     fmt::print("\n{:>6} {:<10} {:<8} {:<17} {:>12} {}\n", "RANK", "STATE", "PORT", "MAC", "RECEIVE PORT", "ADDRESS");
     for (const json &member : job["members"])
-        fmt::print("{:>6} {:<10} {:<8} {:<17} {:>12} {}{}\n", text(member["rank"]), text(member["state"]),
-                   text(member["port"]), text(member["mac"]), text(member["receive_port"]), text(member["address"]),
+        fmt::print("{:>6} {:<10} {:<8} {:<17} {:>12} {}{}\n", text(member["rank"]), text(member["state"]), text(member["port"]),
+                   text(member["mac"]), text(member["receive_port"]), text(member["address"]),
                    member["switch"].get<bool>() ? " (a switch)" : "");
 }
 

@@ -83,16 +83,16 @@ json read_sockets() {
 }
 
 void print_sockets(const json &state) {
-    fmt::print("AF_INAGG {}, family {}, {} of {} bytes in use\n", state["version"].get<std::string>(),
-               state["family"].dump(), state["memory"].dump(), state["limit"].dump());
+    fmt::print("AF_INAGG {}, family {}, {} of {} bytes in use\n", state["version"].get<std::string>(), state["family"].dump(),
+               state["memory"].dump(), state["limit"].dump());
     for (const json &drop : state["drops"])
         fmt::print("dropped {}: {}\n", drop["packets"].dump(), drop["text"].get<std::string>());
     fmt::print("{:<8} {:>6} {:>9} {:<24} {:<24} {:>7} {:>10} {:>8}\n", "STATE", "JOB", "RANK", "LOCAL", "SWITCH", "TENSORS",
                "BLOCKS", "RESENT");
     for (const json &s : state["sockets"]) {
         fmt::print("{:<8} {:>6} {:>9} {:<24} {:<24} {:>7} {:>10} {:>8}\n", s["state"].get<std::string>(), s["job"].dump(),
-                   s["rank"].dump() + " of " + s["size"].dump(), endpoint(s["local"]), endpoint(s["switch"]),
-                   s["tensors"].dump(), s["blocks"].dump(), s["retransmissions"].dump());
+                   s["rank"].dump() + " of " + s["size"].dump(), endpoint(s["local"]), endpoint(s["switch"]), s["tensors"].dump(),
+                   s["blocks"].dump(), s["retransmissions"].dump());
         for (const auto &[reason, packets] : s["drops"].items())
             fmt::print("         dropped {}: {}\n", packets.dump(), reason);
     }

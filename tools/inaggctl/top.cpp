@@ -31,7 +31,7 @@ constexpr auto look_period = std::chrono::milliseconds(100); // shorter waits ar
 struct Sample {
     Clock::time_point at;
     json status, jobs, stats, drops;
-    json waits; // the longest of each job since the sample before
+    json waits;                           // the longest of each job since the sample before
     std::map<std::string, json> switches; // members of a job that are switches, by the job
 };
 
@@ -91,8 +91,8 @@ void add_jobs(Lines &lines, const Sample &before, const Sample &now) {
     lines.push_back(fmt::format("{:>6} {:>7} {:<9} {:>10} {:>10} {:>8} {:>9} {:>9} {:>4}", "JOB", "RANKS", "ALGORITHM",
                                 "PACKETS/s", "BLOCKS/s", "Melem/s", "DEGRADED", "DROPS", "/s"));
     for (const json &job : now.jobs)
-        lines.push_back(job_line(before, now, job_name(job["job"]), text(job["joined"]) + "/" + text(job["size"]),
-                                 text(job["algorithm"])));
+        lines.push_back(
+            job_line(before, now, job_name(job["job"]), text(job["joined"]) + "/" + text(job["size"]), text(job["algorithm"])));
     lines.push_back(job_line(before, now, "none", "", ""));
 }
 
@@ -144,11 +144,11 @@ void add_tree(Lines &lines, const Sample &now) {
 
 Lines frame(const Sample &before, const Sample &now) {
     const json &status = now.status;
-    Lines lines = {fmt::format("inagg switch {} {}: agent {}, {} ports", text(status["address4"]), text(status["address6"]),
-                               text(status["agent"]), status["ports"].size()),
-                   fmt::format("slots {} of {} in use, {} jobs", text(status["slots_used"]), text(status["slots"]),
-                               text(status["jobs"])),
-                   ""};
+    Lines lines = {
+        fmt::format("inagg switch {} {}: agent {}, {} ports", text(status["address4"]), text(status["address6"]),
+                    text(status["agent"]), status["ports"].size()),
+        fmt::format("slots {} of {} in use, {} jobs", text(status["slots_used"]), text(status["slots"]), text(status["jobs"])),
+        ""};
     add_jobs(lines, before, now);
     add_stragglers(lines, now);
     add_drops(lines, now);

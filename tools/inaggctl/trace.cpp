@@ -24,17 +24,15 @@ constexpr auto poll_period = std::chrono::milliseconds(20);
 // A switch's memory of blocks of one job.
 class Memory {
 public:
-    Memory(const std::string &dir, uint16_t number)
-        : maps_(SwitchMaps::open(dir)), name_(dir), blocks_(dir) {
+    Memory(const std::string &dir, uint16_t number) : maps_(SwitchMaps::open(dir)), name_(dir), blocks_(dir) {
         const auto jobs = maps_.jobs();
         const auto job = jobs.find(number);
         if (job == jobs.end())
             throw Error("{}: job {}: no such job on this switch (inaggctl job list)", dir, number);
         job_ = job->second;
         if (shares_slots(job_))
-            throw Error(
-                "job {}: trace knows switchml, panama and trio; blocks of {} are in memory that jobs share",
-                number, algorithm_name(job_.algorithm));
+            throw Error("job {}: trace knows switchml, panama and trio; blocks of {} are in memory that jobs share", number,
+                        algorithm_name(job_.algorithm));
     }
 
     Blocks look() const { return blocks_.look(job_); }
@@ -52,9 +50,7 @@ private:
 
 // The parent has what this switch has summed, or the sum is everybody's.
 const char *state_of(const Block &block) {
-    return block.slot.flags & INAGG_SLOT_COMPLETE ? "complete"
-           : block.slot.flags & INAGG_SLOT_SENT   ? "sent up"
-                                                  : "open";
+    return block.slot.flags & INAGG_SLOT_COMPLETE ? "complete" : block.slot.flags & INAGG_SLOT_SENT ? "sent up" : "open";
 }
 
 json block_json(const BlockKey &key, const SeenBlock &seen, const inagg_job &job, Clock::time_point now) {
@@ -74,16 +70,14 @@ std::string parent_of(const Memory &memory) {
     return address.text();
 }
 
-json switch_json(const Memory &memory, const SeenBlocks &seen, std::optional<uint32_t> wanted,
-                 Clock::time_point now) {
+json switch_json(const Memory &memory, const SeenBlocks &seen, std::optional<uint32_t> wanted, Clock::time_point now) {
     json blocks = json::array();
     for (const auto &[key, entry] : seen)
         if (wanted ? key == BlockKey{0, *wanted} : !(entry.block.slot.flags & INAGG_SLOT_COMPLETE))
             blocks.push_back(block_json(key, entry, memory.job(), now));
     const inagg_switch_settings settings = memory.maps().settings();
     Address own{.family = static_cast<uint8_t>(settings.address4 ? 4 : 6)};
-    std::memcpy(own.bytes.data(),
-                settings.address4 ? static_cast<const void *>(&settings.address4) : settings.address6,
+    std::memcpy(own.bytes.data(), settings.address4 ? static_cast<const void *>(&settings.address4) : settings.address6,
                 settings.address4 ? 4 : 16);
     return {{"bpffs", memory.name()},
             {"address", own.text()},
@@ -138,28 +132,22 @@ json trace_job(const std::vector<std::string> &switches, uint16_t job, std::opti
     json list = json::array();
     for (std::size_t i = 0; i < memories.size(); i++)
         list.push_back(switch_json(memories[i], seen[i], block, Clock::now()));
-    return {{"job", job},
-            {"block", block ? json(*block) : json(nullptr)},
-            {"seconds", time.count()},
-            {"switches", list}};
+    return {{"job", job}, {"block", block ? json(*block) : json(nullptr)}, {"seconds", time.count()}, {"switches", list}};
 }
 
 void print_trace(const json &trace) {
     for (const json &one : trace["switches"]) {
-        fmt::print("switch {}: job {}, generation {}, {}, ranks here: {}\n",
-                   one["address"].get<std::string>(), trace["job"].dump(), one["generation"].dump(),
-                   one["algorithm"].get<std::string>(), ranks_text(one["here"], one["children"]));
+        fmt::print("switch {}: job {}, generation {}, {}, ranks here: {}\n", one["address"].get<std::string>(),
+                   trace["job"].dump(), one["generation"].dump(), one["algorithm"].get<std::string>(),
+                   ranks_text(one["here"], one["children"]));
         if (one["blocks"].empty())
-            fmt::print("  {}\n",
-                       trace["block"].is_null() ? "no block is open" : "it has no memory of that block");
+            fmt::print("  {}\n", trace["block"].is_null() ? "no block is open" : "it has no memory of that block");
         else
-            fmt::print("  {:>8} {:<8} {:<9} {:>8}  {:<24} {}\n", "BLOCK", "STREAM", "STATE", "SECONDS", "IN",
-                       "WAITS FOR");
+            fmt::print("  {:>8} {:<8} {:<9} {:>8}  {:<24} {}\n", "BLOCK", "STREAM", "STATE", "SECONDS", "IN", "WAITS FOR");
         for (const json &block : one["blocks"])
-            fmt::print("  {:>8} {:<8} {:<9} {:>8.2f}  {:<24} {}\n", block["block"].dump(),
-                       block["stream"].get<std::string>(), block["state"].get<std::string>(),
-                       block["seconds"].get<double>(), ranks_text(block["in"], one["children"]),
-                       waits_text(one, block));
+            fmt::print("  {:>8} {:<8} {:<9} {:>8.2f}  {:<24} {}\n", block["block"].dump(), block["stream"].get<std::string>(),
+                       block["state"].get<std::string>(), block["seconds"].get<double>(),
+                       ranks_text(block["in"], one["children"]), waits_text(one, block));
     }
 }
 

@@ -47,8 +47,7 @@ private:
 
     void contribute(Message &message, const inagg_block &block) {
         Aggregator &a = aggregator_of(message);
-        const int verdict =
-            inagg_aggregator_contribute(&a.state, &core_, message.ranks(), &block, message.flags(), tick());
+        const int verdict = inagg_aggregator_contribute(&a.state, &core_, message.ranks(), &block, message.flags(), tick());
         if (verdict < 0)
             return;
         switch (INAGG_VERDICT(verdict)) {
@@ -80,8 +79,7 @@ private:
     void send_up(const Message &message) { switch_.send_to(*site_.parent, message); }
 
     void send_down(const Message &message) {
-        const uint64_t ranks =
-            message.has(INAGG_F_MULTICAST) ? core_.all : inagg_rank_bit(message.block().rank);
+        const uint64_t ranks = message.has(INAGG_F_MULTICAST) ? core_.all : inagg_rank_bit(message.block().rank);
         for (const Site::Child &child : site_.children)
             if (child.ranks & ranks)
                 switch_.send_to(child.node, message);

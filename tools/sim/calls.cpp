@@ -23,9 +23,7 @@ void Calls::ended(uint32_t iteration) {
     spans_[iteration].until_ns = now_ns();
 }
 
-void Caller::start() {
-    ns3::Simulator::Schedule(ns3::NanoSeconds(calls_.compute_ns(rank_, iteration_)), &Caller::call, this);
-}
+void Caller::start() { ns3::Simulator::Schedule(ns3::NanoSeconds(calls_.compute_ns(rank_, iteration_)), &Caller::call, this); }
 
 void Caller::call() {
     calls_.began(iteration_);

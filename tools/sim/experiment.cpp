@@ -78,7 +78,7 @@ private:
     Network network_;
     ns3::Ptr<ns3::UniformRandomVariable> random_;
     std::vector<ns3::Ptr<Host>> hosts_;
-    std::vector<ns3::Ptr<Switch>> switches_; // leaves, then spines
+    std::vector<ns3::Ptr<Switch>> switches_;    // leaves, then spines
     std::vector<std::unique_ptr<Calls>> calls_; // of each job
     std::vector<std::unique_ptr<Job>> jobs_;    // with several trees so many of each
     std::vector<std::unique_ptr<Ring>> rings_;

@@ -25,25 +25,25 @@ struct Options {
     uint64_t bytes = 4 << 20;
     uint32_t elements = 256, slots = 128, descriptors = 32768;
     uint64_t patience_ns = 1000, rto_floor_ns = 0, jitter_ns = 1000;
-    bool controlled = true;             // panama, atp: ranks heed marks
-    double noise = 0;                   // the share of a rank's packets that are a microsecond late
-    bool results_overtake = false;      // canary: in the hosts' queues
-    uint32_t aggregators = 8192;        // atp: of each switch
-    uint32_t records = 32768;           // trio: of each switch, a power of two
+    bool controlled = true;        // panama, atp: ranks heed marks
+    double noise = 0;              // the share of a rank's packets that are a microsecond late
+    bool results_overtake = false; // canary: in the hosts' queues
+    uint32_t aggregators = 8192;   // atp: of each switch
+    uint32_t records = 32768;      // trio: of each switch, a power of two
     TrioPolicy trio;
-    uint32_t stragglers = 0;            // ranks of each job, the last ones, that call so much later than the others
+    uint32_t stragglers = 0; // ranks of each job, the last ones, that call so much later than the others
     uint64_t late_ns = 0;
-    uint32_t buffers = 64 << 10;        // panama: of each switch, for sums that wait
-    uint32_t iterations = 1;            // allreduces of a job, one after the other
-    uint64_t stagger_ns = 0;            // each job begins so much later than the one before
-    uint32_t skipped = 0;               // of them, the first do not count
-    uint64_t compute_ns = 0;            // between them
-    uint64_t duration_ns = 0;           // jobs go on until then; 0: until they are done
+    uint32_t buffers = 64 << 10; // panama: of each switch, for sums that wait
+    uint32_t iterations = 1;     // allreduces of a job, one after the other
+    uint64_t stagger_ns = 0;     // each job begins so much later than the one before
+    uint32_t skipped = 0;        // of them, the first do not count
+    uint64_t compute_ns = 0;     // between them
+    uint64_t duration_ns = 0;    // jobs go on until then; 0: until they are done
     Load load;
-    bool reacts = false;                // the ring's and the background's messages are DCTCP's; the load's always are
-    uint64_t sample_ns = 0;             // how often Results::samples are taken; 0: never
+    bool reacts = false;    // the ring's and the background's messages are DCTCP's; the load's always are
+    uint64_t sample_ns = 0; // how often Results::samples are taken; 0: never
     Traffic background = Traffic::none;
-    uint32_t senders = ~0u; // hosts that send it, of those without a job
+    uint32_t senders = ~0u;                                       // hosts that send it, of those without a job
     uint64_t message_bytes = 256 << 10, window_bytes = 256 << 10; // of the background and the ring
     uint64_t warm_up_ns = 50'000;                                 // before the jobs begin
     uint64_t limit_ns = 10'000'000'000;

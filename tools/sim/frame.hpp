@@ -22,10 +22,10 @@ enum class Kind : uint8_t { inagg, segment };
 class Envelope : public ns3::Header {
 public:
     Kind kind = Kind::inagg;
-    uint16_t to = 0, from = 0;  // nodes
-    uint16_t asker = anyone;        // whose question this is or answers, below a switch that passed it up
-    uint16_t path = anyone;         // which of several ways is preferred; `anyone`: as `to` says
-    bool congested = false;         // ECN: a queue on the way was long
+    uint16_t to = 0, from = 0; // nodes
+    uint16_t asker = anyone;   // whose question this is or answers, below a switch that passed it up
+    uint16_t path = anyone;    // which of several ways is preferred; `anyone`: as `to` says
+    bool congested = false;    // ECN: a queue on the way was long
 
     static ns3::TypeId GetTypeId();
     ns3::TypeId GetInstanceTypeId() const override { return GetTypeId(); }

@@ -61,7 +61,9 @@ void Host::StartApplication() {
 std::shared_ptr<Flows::Connection> Flows::connection_to(uint32_t to, uint32_t message, const Transport &transport) {
     const auto most = std::max<uint32_t>(1, static_cast<uint32_t>(transport.window_bytes / transport.segment_bytes));
     const uint16_t path = path_of(host_.number(), to, transport.keeps ? 0 : message, transport.reacts);
-    const auto make = [&] { return std::make_shared<Connection>(Connection{Dctcp(most), transport.reacts, most, path, 0, 0, {}}); };
+    const auto make = [&] {
+        return std::make_shared<Connection>(Connection{Dctcp(most), transport.reacts, most, path, 0, 0, {}});
+    };
     if (!transport.reacts || !transport.keeps)
         return make();
     std::shared_ptr<Connection> &kept = kept_[to];

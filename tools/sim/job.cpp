@@ -41,7 +41,8 @@ Elements Job::elements_of(uint32_t units, uint32_t ranks, uint32_t block) const 
     const uint32_t unit = (block * 2654435761u + number * 40503u) | 1;
     if (!is_float())
         return {unit * units, ranks};
-    return {std::bit_cast<uint32_t>(static_cast<float>((unit >> 29) * units)), std::bit_cast<uint32_t>(static_cast<float>(ranks))};
+    return {std::bit_cast<uint32_t>(static_cast<float>((unit >> 29) * units)),
+            std::bit_cast<uint32_t>(static_cast<float>(ranks))};
 }
 
 Elements Job::contribution(uint32_t block, uint32_t rank) const { return elements_of(2 * rank + 1, 1, block); }

@@ -17,8 +17,9 @@ using namespace sim;
 
 namespace {
 
-const std::map<std::string, Algorithm> algorithms = {
-    {"switchml", Algorithm::switchml}, {"atp", Algorithm::atp}, {"trio", Algorithm::trio}, {"panama", Algorithm::panama}, {"canary", Algorithm::canary}, {"ring", Algorithm::ring}};
+const std::map<std::string, Algorithm> algorithms = {{"switchml", Algorithm::switchml}, {"atp", Algorithm::atp},
+                                                     {"trio", Algorithm::trio},         {"panama", Algorithm::panama},
+                                                     {"canary", Algorithm::canary},     {"ring", Algorithm::ring}};
 const std::map<std::string, Placement> placements = {{"packed", Placement::packed}, {"scattered", Placement::scattered}};
 const std::map<std::string, Traffic> patterns = {
     {"none", Traffic::none}, {"permutation", Traffic::permutation}, {"uniform", Traffic::uniform}, {"rank", Traffic::rank}};
@@ -33,7 +34,8 @@ struct Arguments {
     Options options;
     std::string csv, links, flows_file, samples_file;
     std::string host_rate = "100gbit", link_rate = "100gbit", delay = "300ns", rto_floor = "1ms", canary_timeout = "1us";
-    std::string warm_up = "50us", compute = "0us", stagger = "0us", expiry = "0us", late = "0us", duration = "0us", sample = "0us";
+    std::string warm_up = "50us", compute = "0us", stagger = "0us", expiry = "0us", late = "0us", duration = "0us",
+                sample = "0us";
 };
 
 void add_options(CLI::App &app, Arguments &a) {
@@ -44,7 +46,8 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--host-rate", a.host_rate, "Rate of hosts' links, such as 100gbit");
     app.add_option("--link-rate", a.link_rate, "Rate of links between switches");
     app.add_option("--delay", a.delay, "Delay of a link, with what a switch takes");
-    app.add_option("--queue", o.shape.queue_bytes, "Bytes that a port queues before it drops")->transform(CLI::AsSizeValue(false));
+    app.add_option("--queue", o.shape.queue_bytes, "Bytes that a port queues before it drops")
+        ->transform(CLI::AsSizeValue(false));
     app.add_option("--buffer", o.shape.buffer_bytes,
                    "Nothing is dropped: a link has credits for a buffer of so many bytes where it ends")
         ->transform(CLI::AsSizeValue(false));
@@ -52,7 +55,8 @@ void add_options(CLI::App &app, Arguments &a) {
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--mark", o.shape.mark_bytes, "ECN: what finds a queue of more bytes is marked; 0: nothing is")
         ->transform(CLI::AsSizeValue(false));
-    app.add_option("--algorithm", o.algorithms, "switchml, atp, trio, panama, canary or ring; several, by commas: jobs take them in turn")
+    app.add_option("--algorithm", o.algorithms,
+                   "switchml, atp, trio, panama, canary or ring; several, by commas: jobs take them in turn")
         ->delimiter(',')
         ->transform(inagg::one_of(algorithms));
     app.add_flag("!--uncontrolled", o.controlled, "panama, atp: ranks take no notice of marks");
@@ -64,7 +68,8 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--stragglers", o.stragglers, "Ranks of each job that are late for each allreduce");
     app.add_option("--late", a.late, "By how much");
     app.add_option("--buffers", o.buffers, "panama: of each switch, for sums that wait");
-    app.add_option("--trees", o.trees, "switchml, panama: each allreduce is shared out over so many trees")->check(CLI::Range(1, 32));
+    app.add_option("--trees", o.trees, "switchml, panama: each allreduce is shared out over so many trees")
+        ->check(CLI::Range(1, 32));
     app.add_option("--ranks", o.ranks, "Hosts that take part in some job; default: all");
     app.add_option("--jobs", o.jobs, "They are shared out over so many jobs, which run at once")->check(CLI::Range(1, 64));
     app.add_option("--placement", o.placement, "packed: a job's ranks are on as few leaves as may be; scattered: anywhere")
@@ -73,18 +78,23 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--elements", o.elements, "Elements of a packet")->check(CLI::Range(INAGG_CHUNK, INAGG_MAX_ELEMENTS));
     app.add_option("--slots", o.slots, "Blocks in flight, of each tree; a power of two")->check(CLI::Range(1, 65536));
     app.add_option("--descriptors", o.descriptors, "canary: of each switch; a power of two");
-    app.add_option("--canary-timeout", a.canary_timeout, "canary: how long a sum waits for more; 0: as switches learn")->take_last();
-    app.add_option("--noise", o.noise, "The share of their packets that ranks send a microsecond late; not a ring's")->check(CLI::Range(0.0, 1.0));
+    app.add_option("--canary-timeout", a.canary_timeout, "canary: how long a sum waits for more; 0: as switches learn")
+        ->take_last();
+    app.add_option("--noise", o.noise, "The share of their packets that ranks send a microsecond late; not a ring's")
+        ->check(CLI::Range(0.0, 1.0));
     app.add_flag("--overtake", o.results_overtake, "canary: results do not wait in hosts' queues for elements before them");
     app.add_option("--rto-floor", a.rto_floor, "Least time before a rank takes a block for lost");
-    app.add_option("--background", o.background, "What hosts without a job send: none, permutation, uniform, or rank: to one of the first job, without end")
+    app.add_option("--background", o.background,
+                   "What hosts without a job send: none, permutation, uniform, or rank: to one of the first job, without end")
         ->transform(inagg::one_of(patterns));
     app.add_option("--senders", o.senders, "Hosts that send it, at most");
     app.add_option("--message", o.message_bytes, "Bytes that such a host sends before it takes another peer")
         ->transform(CLI::AsSizeValue(false));
-    app.add_option("--window", o.window_bytes, "Bytes in flight of such a host, and of a ring's")->transform(CLI::AsSizeValue(false));
+    app.add_option("--window", o.window_bytes, "Bytes in flight of such a host, and of a ring's")
+        ->transform(CLI::AsSizeValue(false));
     app.add_flag("--dctcp", o.reacts, "The ring's and the background's messages heed marks");
-    app.add_option("--flows", o.load.sizes, "Flows between all hosts, by DCTCP: none, websearch, datamining or both, half of each")
+    app.add_option("--flows", o.load.sizes,
+                   "Flows between all hosts, by DCTCP: none, websearch, datamining or both, half of each")
         ->transform(inagg::one_of(distributions));
     app.add_option("--load", o.load.share, "Of hosts' links, that these flows are meant to take")->check(CLI::Range(0.001, 1.0));
     app.add_option("--largest-flow", o.load.largest, "Longer ones are cut")->transform(CLI::AsSizeValue(false));
@@ -98,7 +108,8 @@ void add_options(CLI::App &app, Arguments &a) {
     app.add_option("--seed", o.seed, "The same seed gives the same run")->check(CLI::PositiveNumber);
     app.add_option("--csv", a.csv, "Append a line to this file, with a heading if it is new");
     app.add_option("--flow-times", a.flows_file, "Write each flow's bytes, start and time to this file, in ns; 0: has not ended");
-    app.add_option("--samples", a.samples_file, "Write what has arrived until when to this file: blocks of all ranks, and flows' bytes");
+    app.add_option("--samples", a.samples_file,
+                   "Write what has arrived until when to this file: blocks of all ranks, and flows' bytes");
     app.add_option("--links", a.links, "Write each link's utilisation to this file, one a line");
 }
 
@@ -160,8 +171,8 @@ void finish(Arguments &a) {
     if (uses(o, Algorithm::atp) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
         refuse(fmt::format("--algorithm atp: {} ranks in {} jobs: at most {} each", ranks, o.jobs, INAGG_MAX_RANKS));
     if (uses(o, Algorithm::canary) && (ranks + o.jobs - 1) / o.jobs > INAGG_MAX_RANKS)
-        refuse(fmt::format("--algorithm canary: {} ranks in {} jobs: a packet names at most {} ranks of a job; take --jobs {}", ranks,
-                           o.jobs, INAGG_MAX_RANKS, (ranks + INAGG_MAX_RANKS - 1) / INAGG_MAX_RANKS));
+        refuse(fmt::format("--algorithm canary: {} ranks in {} jobs: a packet names at most {} ranks of a job; take --jobs {}",
+                           ranks, o.jobs, INAGG_MAX_RANKS, (ranks + INAGG_MAX_RANKS - 1) / INAGG_MAX_RANKS));
     if (!uses(o, Algorithm::switchml) && !uses(o, Algorithm::panama) && o.trees > 1)
         refuse(fmt::format("--trees {}: only switchml and panama have several", o.trees));
     if (o.trees > std::max(o.shape.spines, 1u))
@@ -269,7 +280,8 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"degraded", text(r.counters.degraded)},
             {"refused", text(r.counters.refused)},
             {"skipped", text(r.counters.skipped)},
-            {"latency_us_mean", decimal(r.counters.latency_ns / 1e3 / std::max<double>(1, static_cast<double>(r.counters.blocks - r.counters.skipped)))},
+            {"latency_us_mean", decimal(r.counters.latency_ns / 1e3 /
+                                        std::max<double>(1, static_cast<double>(r.counters.blocks - r.counters.skipped)))},
             {"latency_us_max", decimal(static_cast<double>(r.counters.latency_most_ns) / 1e3)},
             {"at_server", text(r.counters.at_server)},
             {"partials", text(r.counters.partials)},

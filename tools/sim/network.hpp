@@ -22,10 +22,10 @@
 namespace sim {
 
 struct Shape {
-    uint32_t leaves = 1, spines = 0, hosts = 4; // hosts of each leaf
+    uint32_t leaves = 1, spines = 0, hosts = 4;                        // hosts of each leaf
     uint64_t host_rate = 100'000'000'000, link_rate = 100'000'000'000; // bit/s; between switches
-    uint64_t delay_ns = 300;              // of a link, with what a switch takes
-    uint32_t queue_bytes = 4 << 20;       // of a switch's port: what is more is dropped
+    uint64_t delay_ns = 300;                                           // of a link, with what a switch takes
+    uint32_t queue_bytes = 4 << 20;                                    // of a switch's port: what is more is dropped
     uint32_t mark_bytes = 0;              // what finds a longer queue is marked (ECN), also by hosts' own; 0: nothing is
     uint32_t long_queue_bytes = 32 << 10; // packets avoid a port whose queue is longer, where there are others
     uint32_t buffer_bytes = 0;            // where a link ends, for what the switch has not sent on yet; 0: packets may be lost

@@ -78,8 +78,8 @@ void Background::start() {
 }
 
 void Background::send(uint32_t index, uint32_t number) {
-    hosts_[index]->flows().send(hosts_[peer_of(index, number)]->number(), background_bit | number, message_bytes_,
-                                transport_, [this, index, number] { send(index, number + 1); });
+    hosts_[index]->flows().send(hosts_[peer_of(index, number)]->number(), background_bit | number, message_bytes_, transport_,
+                                [this, index, number] { send(index, number + 1); });
 }
 
 // In a permutation a host sends to the one that follows in a random order of all.

@@ -21,7 +21,8 @@ void Switch::receive(const ns3::Ptr<ns3::Packet> &packet, const Held &room) {
     Envelope envelope;
     packet->PeekHeader(envelope);
     if (envelope.to != number())
-        return network_.port(number(), network_.port_to(number(), envelope.to, envelope.path == anyone ? envelope.to : envelope.path))
+        return network_
+            .port(number(), network_.port_to(number(), envelope.to, envelope.path == anyone ? envelope.to : envelope.path))
             .send(packet, room);
     packet->RemoveHeader(envelope);
     Message message;

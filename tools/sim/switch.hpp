@@ -106,7 +106,8 @@ struct TrioPolicy {
     uint16_t sweeps = 1;    // in an expiry
     uint32_t threads = 100; // that share the table and take turns in each sweep
 };
-std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const Site &site, const TrioPolicy &policy, Counters &counters);
+std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const Site &site, const TrioPolicy &policy,
+                                     Counters &counters);
 std::unique_ptr<Role> make_canary_role(Switch &place, const Job &job, Counters &counters);
 
 } // namespace sim

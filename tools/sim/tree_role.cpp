@@ -32,8 +32,9 @@ public:
     TreeRole(Switch &place, const Job &job, const TreeSite &site, Counters &counters)
         : Role(place, job), site_(site), counters_(counters), memory_(2 * (job.core.slots + job.core.control_slots)) {
         const auto children = static_cast<uint32_t>(site.children.size());
-        require(children && children <= (site.parent ? 63 : INAGG_MAX_RANKS), "switch {}: {} children of job {}: 1 to {} can be named",
-                place.number(), children, job.number, site.parent ? 63 : INAGG_MAX_RANKS);
+        require(children && children <= (site.parent ? 63 : INAGG_MAX_RANKS),
+                "switch {}: {} children of job {}: 1 to {} can be named", place.number(), children, job.number,
+                site.parent ? 63 : INAGG_MAX_RANKS);
         place.panama_jobs() += job.is_float();
         place_.here = inagg_all_ranks(children);
         place_.everyone = place_.here | (site.parent ? elsewhere : 0);
@@ -185,8 +186,8 @@ private:
         Copy &copy = copy_of(message);
         const bool restore = message.type() == INAGG_RESTORE;
         block.contributors = place_.everyone; // only a whole sum is a RESULT
-        const int verdict = restore ? inagg_tree_restore(&copy.state, &place_, &block)
-                                    : inagg_tree_result(&copy.state, &place_, &block);
+        const int verdict =
+            restore ? inagg_tree_restore(&copy.state, &place_, &block) : inagg_tree_result(&copy.state, &place_, &block);
         if (verdict == INAGG_PASS_UP)
             return send_up(message, asker(envelope));
         if (verdict < 0)

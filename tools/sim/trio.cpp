@@ -14,10 +14,8 @@ namespace {
 // What the root and those below it have in common.
 class TrioRole : public Role {
 public:
-    TrioRole(Switch &place, const Job &job, Site site, uint32_t expiry_us, const TrioPolicy &policy,
-             Counters &counters)
-        : Role(place, job), site_(std::move(site)), counters_(counters), core_(job.core),
-          threads_(policy.threads) {
+    TrioRole(Switch &place, const Job &job, Site site, uint32_t expiry_us, const TrioPolicy &policy, Counters &counters)
+        : Role(place, job), site_(std::move(site)), counters_(counters), core_(job.core), threads_(policy.threads) {
         core_.all = site_.ranks();
         core_.flags |= INAGG_JOIN_TREE;
         policy_.expiry_us = expiry_us;
@@ -103,8 +101,7 @@ private:
         const size_t all = records().states.size();
         for (size_t index = all * thread / threads_; index < all * (thread + 1) / threads_; index++)
             sweep_record(static_cast<uint32_t>(index));
-        ns3::Simulator::Schedule(ns3::NanoSeconds(period_ns_), &TrioRole::sweep, this,
-                                 (thread + 1) % threads_);
+        ns3::Simulator::Schedule(ns3::NanoSeconds(period_ns_), &TrioRole::sweep, this, (thread + 1) % threads_);
     }
 
     void sweep_record(uint32_t index) {
@@ -140,9 +137,8 @@ public:
 private:
     void contribute(const Message &message, const inagg_block &block) {
         uint32_t way = 0;
-        const int verdict =
-            inagg_record_contribute_ranks(bucket_of(block), &floors_[message.slot()], &core_, &policy_, open_,
-                                          message.ranks(), &block, inagg_epoch_of(now_ns()), &way, nullptr);
+        const int verdict = inagg_record_contribute_ranks(bucket_of(block), &floors_[message.slot()], &core_, &policy_, open_,
+                                                          message.ranks(), &block, inagg_epoch_of(now_ns()), &way, nullptr);
         if (verdict == -INAGG_R_FULL)
             return refuse(message);
         if (verdict < 0)
@@ -187,8 +183,7 @@ private:
 
     void request(const Message &message, const inagg_block &block) {
         int way = -1;
-        const int verdict =
-            inagg_record_request(bucket_of(block), &core_, &block, message.has(INAGG_F_MULTICAST), &way);
+        const int verdict = inagg_record_request(bucket_of(block), &core_, &block, message.has(INAGG_F_MULTICAST), &way);
         if (verdict == INAGG_REPLY)
             return send(block.rank, sum(first_of(block) + static_cast<uint32_t>(way), INAGG_RESULT));
         if (verdict > 0)
@@ -201,8 +196,7 @@ private:
     }
 
     void tell(const inagg_record *record, const Message &message, bool everyone) {
-        const Message word =
-            wait(message, record ? inagg_record_heard(record) : 0, record ? record->epoch : 0, 0);
+        const Message word = wait(message, record ? inagg_record_heard(record) : 0, record ? record->epoch : 0, 0);
         if (everyone)
             return send_all(word);
         send(message.block().rank, word);
@@ -213,8 +207,7 @@ private:
 class Combiner : public TrioRole {
 public:
     Combiner(Switch &place, const Job &job, const Site &site, const TrioPolicy &policy, Counters &counters)
-        : TrioRole(place, job, site, inagg_expiry_below(static_cast<uint32_t>(policy.expiry_ns / 1000)),
-                   policy, counters) {}
+        : TrioRole(place, job, site, inagg_expiry_below(static_cast<uint32_t>(policy.expiry_ns / 1000)), policy, counters) {}
 
     void receive(const Envelope &, Message message) override {
         const inagg_block block = admit_streamed(message);
@@ -237,8 +230,8 @@ private:
 
     void contribute(const Message &message, const inagg_block &block) {
         uint32_t way = 0;
-        const int verdict = inagg_combiner_contribute(bucket_of(block), &floors_[message.slot()], &core_,
-                                                      &policy_, open_, message.ranks(), &block, &way, nullptr);
+        const int verdict = inagg_combiner_contribute(bucket_of(block), &floors_[message.slot()], &core_, &policy_, open_,
+                                                      message.ranks(), &block, &way, nullptr);
         if (verdict < 0)
             return;
         const uint32_t index = first_of(block) + way;
@@ -251,8 +244,7 @@ private:
         case INAGG_REPLY:
             return send(block.rank, sum(index, INAGG_RESULT));
         case INAGG_TELL:
-            return send(block.rank,
-                        wait(message, inagg_combiner_seen(&records().states[index], &core_), 0, 0));
+            return send(block.rank, wait(message, inagg_combiner_seen(&records().states[index], &core_), 0, 0));
         default:
             add(index, verdict, message);
         }
@@ -267,8 +259,7 @@ private:
 
     void request(const Message &message, const inagg_block &block) {
         int way = -1;
-        const int verdict =
-            inagg_combiner_request(bucket_of(block), &core_, &block, message.has(INAGG_F_MULTICAST), &way);
+        const int verdict = inagg_combiner_request(bucket_of(block), &core_, &block, message.has(INAGG_F_MULTICAST), &way);
         if (verdict == INAGG_REPLY)
             send(block.rank, sum(first_of(block) + static_cast<uint32_t>(way), INAGG_RESULT));
         else if (verdict == INAGG_TELL)
@@ -279,8 +270,7 @@ private:
 
     void take(const Message &message, const inagg_block &block) {
         uint32_t way = 0;
-        const int verdict =
-            inagg_combiner_result(bucket_of(block), &floors_[message.slot()], &core_, &block, &way);
+        const int verdict = inagg_combiner_result(bucket_of(block), &floors_[message.slot()], &core_, &block, &way);
         if (verdict < 0)
             return;
         if (INAGG_VERDICT(verdict) != INAGG_PASS_DOWN) {
@@ -334,8 +324,7 @@ private:
         if (!inagg_wslot_believes(&slot, block.block, block.epoch))
             return;
         const uint64_t sent_ns = slot.sent_ns;
-        if (inagg_worker_result(&worker_, &slot, block.block, message.has(INAGG_F_RESEND), now_ns()) ==
-            INAGG_W_ACCEPT) {
+        if (inagg_worker_result(&worker_, &slot, block.block, message.has(INAGG_F_RESEND), now_ns()) == INAGG_W_ACCEPT) {
             place_of(block.block) = {block.block, true, message};
             counters_.latency_ns += now_ns() - sent_ns;
             counters_.latency_most_ns = std::max(counters_.latency_most_ns, now_ns() - sent_ns);
@@ -361,8 +350,7 @@ private:
             return inagg_worker_recovers(&worker_, &slot, block.block, block.epoch, now_ns());
         if (block.epoch != slot.epoch && block.epoch)
             return INAGG_W_NOTHING;
-        const int action =
-            inagg_worker_wait(&worker_, &slot, block.block, message.contributors(), rank_, now_ns());
+        const int action = inagg_worker_wait(&worker_, &slot, block.block, message.contributors(), rank_, now_ns());
         return action == INAGG_W_RESTORE ? INAGG_W_NOTHING : action;
     }
 
@@ -400,8 +388,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const Site &site,
-                                     const TrioPolicy &policy, Counters &counters) {
+std::unique_ptr<Role> make_trio_role(Switch &place, const Job &job, const Site &site, const TrioPolicy &policy,
+                                     Counters &counters) {
     if (site.parent)
         return std::make_unique<Combiner>(place, job, site, policy, counters);
     return std::make_unique<TrioRoot>(place, job, site, policy, counters);

@@ -139,7 +139,8 @@ void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message)
     check(message);
     if (controlled()) {
         const uint32_t cuts = congestion_.cuts;
-        inagg_congestion_result(&congestion_, block, message.has(INAGG_F_CONGESTION), job_.algorithm == INAGG_PANAMA ? message.cap() : 0);
+        inagg_congestion_result(&congestion_, block, message.has(INAGG_F_CONGESTION),
+                                job_.algorithm == INAGG_PANAMA ? message.cap() : 0);
         counters_.cuts += congestion_.cuts - cuts;
     }
     // Looking at each slot for each result would be most of the run's time.
@@ -161,7 +162,8 @@ void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message)
 
 void Worker::check(const Message &result) const {
     const uint32_t block = result.block().block;
-    const Elements &got = result.elements, sum = job_.algorithm == INAGG_TRIO ? job_.sum_of(block, result.contributors()) : job_.sum(block);
+    const Elements &got = result.elements,
+                   sum = job_.algorithm == INAGG_TRIO ? job_.sum_of(block, result.contributors()) : job_.sum(block);
     require(got == sum, "job {}: rank {} takes {} and {} for the sum of block {}, which is {} and {}", job_.number, rank_, got[0],
             got[1], block, sum[0], sum[1]);
 }
@@ -196,7 +198,7 @@ public:
     }
 
 private:
-    std::vector<Elements> held_; // the result of each slot's previous block
+    std::vector<Elements> held_;        // the result of each slot's previous block
     std::vector<uint16_t> aggregators_; // atp: of its next
 
     int expire(inagg_wslot &slot) override { return inagg_worker_timeout(&worker_, &slot, now_ns()); }
@@ -240,12 +242,8 @@ private:
     const uint64_t all_;
     std::vector<Lead> leads_; // two of each slot
 
-    bool leads(uint32_t block) const {
-        return inagg_leader_of(job_.size(), inagg_position_of(&job_.core, 0, block)) == rank_;
-    }
-    Lead &lead_of(uint32_t block) {
-        return leads_[inagg_slot_index(&worker_, block) * 2 + inagg_pool_version(&worker_, block)];
-    }
+    bool leads(uint32_t block) const { return inagg_leader_of(job_.size(), inagg_position_of(&job_.core, 0, block)) == rank_; }
+    Lead &lead_of(uint32_t block) { return leads_[inagg_slot_index(&worker_, block) * 2 + inagg_pool_version(&worker_, block)]; }
     bool detects_overtaken() const override { return false; } // blocks go different ways
     int expire(inagg_wslot &slot) override {
         // What others send completes it: a timer could bring nothing.
@@ -273,8 +271,7 @@ private:
         const inagg_block block = message.block();
         require(leads(block.block), "rank {} gets elements of block {}, which it does not lead", rank_, block.block);
         Lead &lead = lead_of(block.block);
-        const int verdict =
-            inagg_lead_contribute(&lead.state, all_, message.ranks(), &block, message.has(INAGG_F_BYPASS));
+        const int verdict = inagg_lead_contribute(&lead.state, all_, message.ranks(), &block, message.has(INAGG_F_BYPASS));
         if (verdict < 0)
             return;
         fold(verdict & ~INAGG_COMPLETES, lead.sum, message.elements);

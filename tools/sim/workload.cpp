@@ -18,9 +18,8 @@ struct Point {
 constexpr Point websearch[] = {{0, 0},      {10e3, .15}, {20e3, .2}, {30e3, .3}, {50e3, .4},  {80e3, .53},
                                {200e3, .6}, {1e6, .7},   {2e6, .8},  {5e6, .9},  {10e6, .97}, {30e6, 1}};
 // VL2 (SIGCOMM 2009), Figure 2, likewise, in packets of 1460 bytes: a cluster for data mining.
-constexpr Point datamining[] = {
-    {0, 0},           {1460, .5},         {2 * 1460, .6},        {3 * 1460, .7},      {7 * 1460, .8},
-    {267 * 1460, .9}, {2107 * 1460, .95}, {66667 * 1460.0, .99}, {666667 * 1460.0, 1}};
+constexpr Point datamining[] = {{0, 0},           {1460, .5},         {2 * 1460, .6},        {3 * 1460, .7},      {7 * 1460, .8},
+                                {267 * 1460, .9}, {2107 * 1460, .95}, {66667 * 1460.0, .99}, {666667 * 1460.0, 1}};
 
 template <size_t n> double at(const Point (&points)[n], double share) {
     size_t i = 1;
@@ -48,10 +47,9 @@ double mean_size(Sizes sizes, double largest) {
 } // namespace
 
 // Random numbers of its own, so that other traffic meets the same flows whatever it is.
-Workload::Workload(const std::vector<Host *> &hosts, const Load &load, uint64_t link_rate,
-                   const Transport &transport, uint64_t seed)
-    : hosts_(hosts), load_(load), transport_(transport),
-      random_(ns3::CreateObject<ns3::UniformRandomVariable>()) {
+Workload::Workload(const std::vector<Host *> &hosts, const Load &load, uint64_t link_rate, const Transport &transport,
+                   uint64_t seed)
+    : hosts_(hosts), load_(load), transport_(transport), random_(ns3::CreateObject<ns3::UniformRandomVariable>()) {
     random_->SetStream(static_cast<int64_t>(1000 + seed));
     const double bits = 8 * mean_size(load.sizes, static_cast<double>(load.largest));
     gap_ns_ = bits * 1e9 / (static_cast<double>(link_rate) * static_cast<double>(hosts.size()) * load.share);
@@ -69,8 +67,7 @@ Sizes Workload::pick() {
 
 uint64_t Workload::size() {
     const Sizes sizes = pick();
-    return static_cast<uint64_t>(
-        std::ceil(size_at(sizes, random_->GetValue(), static_cast<double>(load_.largest))));
+    return static_cast<uint64_t>(std::ceil(size_at(sizes, random_->GetValue(), static_cast<double>(load_.largest))));
 }
 
 void Workload::arrive() {

@@ -22,8 +22,7 @@ struct Finished {
 
 class Workload {
 public:
-    Workload(const std::vector<Host *> &hosts, const Load &load, uint64_t link_rate,
-             const Transport &transport, uint64_t seed);
+    Workload(const std::vector<Host *> &hosts, const Load &load, uint64_t link_rate, const Transport &transport, uint64_t seed);
     void start();
     // Flows that start before or after are there, but do not count.
     void count_from(uint64_t from_ns, uint64_t until_ns) { from_ns_ = from_ns, until_ns_ = until_ns; }

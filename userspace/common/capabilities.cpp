@@ -30,8 +30,8 @@ void keep_capabilities(std::initializer_list<int> kept) {
     capng_clear(CAPNG_SELECT_BOTH);
     for (const int capability : held)
         // inheritable, or a user other than root loses them in a reload, which executes the program anew
-        capng_update(CAPNG_ADD, static_cast<capng_type_t>(CAPNG_EFFECTIVE | CAPNG_PERMITTED | CAPNG_INHERITABLE |
-                                                          CAPNG_BOUNDING_SET),
+        capng_update(CAPNG_ADD,
+                     static_cast<capng_type_t>(CAPNG_EFFECTIVE | CAPNG_PERMITTED | CAPNG_INHERITABLE | CAPNG_BOUNDING_SET),
                      static_cast<unsigned>(capability));
     if (may_bound && capng_apply(CAPNG_SELECT_BOUNDS))
         throw std::system_error(errno, std::generic_category(), "capabilities: the bounding set");

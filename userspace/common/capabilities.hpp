@@ -6,8 +6,8 @@
 
 namespace inagg {
 
-// Give up all capabilities(7) but `kept` (CAP_… numbers), for this process, its threads and what it executes, and the ways to new ones
-// (no_new_privs). What the caller does not have it does not get. Before threads are started. Throws std::system_error.
+// Give up all capabilities(7) but `kept` (CAP_… numbers), for this process, its threads and what it executes, and the ways to new
+// ones (no_new_privs). What the caller does not have it does not get. Before threads are started. Throws std::system_error.
 void keep_capabilities(std::initializer_list<int> kept);
 
 } // namespace inagg

@@ -25,8 +25,7 @@ thread_local std::vector<LogField> of_this_thread;
 std::string time_text(spdlog::log_clock::time_point time) {
     const auto second = std::chrono::floor<std::chrono::seconds>(time);
     const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(time - second);
-    return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z",
-                       fmt::gmtime(std::chrono::system_clock::to_time_t(second)), rest.count());
+    return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(second)), rest.count());
 }
 
 std::string text(spdlog::string_view_t view) { return {view.data(), view.size()}; }
@@ -53,8 +52,7 @@ public:
 
 void add_log_format(CLI::App &app, LogFormat &format) {
     const std::map<std::string, LogFormat> names = {{"text", LogFormat::text}, {"json", LogFormat::json}};
-    app.add_option("--log-format", format,
-                   "text, or json: a line is an object with time, level, message and what it is about")
+    app.add_option("--log-format", format, "text, or json: a line is an object with time, level, message and what it is about")
         ->transform(one_of(names))
         ->default_str("text");
 }

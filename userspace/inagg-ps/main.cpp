@@ -53,12 +53,10 @@ const std::map<std::string, Indices> index_names = {
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)");
     app.allow_config_extras(CLI::config_extras_mode::error); // a misspelt key is a mistake
-    app.add_option("--address", o.addresses,
-                   "this machine's address that ranks are told; one of IPv4 and one of IPv6 at most")
+    app.add_option("--address", o.addresses, "this machine's address that ranks are told; one of IPv4 and one of IPv6 at most")
         ->required()
         ->take_all();
-    app.add_option("--child", o.children, "address of a switch that has this server as its parent; repeat for more")
-        ->take_all();
+    app.add_option("--child", o.children, "address of a switch that has this server as its parent; repeat for more")->take_all();
     app.add_option("--memory", o.memory, "for the blocks of all jobs, like 256MiB; a job that does not fit is refused")
         ->transform(CLI::AsSizeValue(false))
         ->default_str("256MiB");
@@ -75,8 +73,9 @@ void describe(CLI::App &app, Options &o) {
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=atp,checked,"
                    "key-file=/etc/inagg/7.key,member=0@any/10.77.0.10,...")
         ->take_all();
-    app.add_option("--key-file", o.key_files,
-                   "keys that ranks must know to join: lines \"JOB KEY\", \"FIRST-LAST KEY\", or \"KEY\" for all jobs; repeat for more")
+    app.add_option(
+           "--key-file", o.key_files,
+           "keys that ranks must know to join: lines \"JOB KEY\", \"FIRST-LAST KEY\", or \"KEY\" for all jobs; repeat for more")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
         ->check(CLI::Range(1u, 86400u * 365))
@@ -106,8 +105,7 @@ std::vector<Address> own_addresses(const Options &o) {
         const Address address = parse_address("--address", text);
         for (const Address &other : addresses)
             if (other.family == address.family)
-                throw Error("--address {}: {} is of the same family; start another inagg-ps for it", text,
-                            other.text());
+                throw Error("--address {}: {} is of the same family; start another inagg-ps for it", text, other.text());
         addresses.push_back(address);
     }
     return addresses;
@@ -140,8 +138,8 @@ uint32_t mtu_near(const Address &address) {
 Policy policy_of(const Options &o, std::span<const Address> addresses) {
     const uint64_t slots = o.memory / slot_bytes, least = uint64_t{o.job_slots} + o.control_slots;
     if (slots < least)
-        throw Error("--memory {}: a job of {}+{} slots takes {} bytes; give more, or fewer --job-slots", o.memory,
-                    o.job_slots, o.control_slots, least * slot_bytes);
+        throw Error("--memory {}: a job of {}+{} slots takes {} bytes; give more, or fewer --job-slots", o.memory, o.job_slots,
+                    o.control_slots, least * slot_bytes);
     uint32_t mtu = UINT32_MAX;
     for (const Address &address : addresses)
         mtu = std::min(mtu, mtu_near(address));
@@ -184,8 +182,8 @@ public:
     explicit Daemon(const Options &options)
         : o_(options), addresses_(own_addresses(o_)), signals_(open_signals()), io_(addresses_),
           server_(
-              policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_,
-              o_.indices, keys_of(o_)) {
+              policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_, o_.indices,
+              keys_of(o_)) {
         for (const std::string &job : o_.jobs)
             server_.add_job(parse_job_spec(job), Clock::now());
         inagg::keep_capabilities({}); // which had a use for the sockets' buffers, and for jobs' keys
@@ -203,10 +201,9 @@ public:
             spdlog::info("server {} port {}, boot id {:#06x}", address.text(), INAGG_PORT, boot_);
         constexpr int little = 4 << 20; // a window of 8 ranks
         if (io_.receive_buffer() < little)
-            spdlog::warn(
-                "sockets buffer {} bytes only, and what comes at once beyond that is lost: run as root, or raise "
-                "net.core.rmem_max",
-                io_.receive_buffer());
+            spdlog::warn("sockets buffer {} bytes only, and what comes at once beyond that is lost: run as root, or raise "
+                         "net.core.rmem_max",
+                         io_.receive_buffer());
     }
 
     void announce() const {
@@ -304,8 +301,7 @@ private:
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // who reads the log may go
     ps::Options options;
-    CLI::App app(
-        "Sums the blocks of inagg jobs in user space: the server of algorithm atp, and the root of a tree of switches");
+    CLI::App app("Sums the blocks of inagg jobs in user space: the server of algorithm atp, and the root of a tree of switches");
     ps::describe(app, options);
     CLI11_PARSE(app, argc, argv);
     inagg::start_log("inagg-ps", options.log_format, options.verbose ? spdlog::level::debug : spdlog::level::info);

@@ -65,9 +65,8 @@ void log_decision(const inagg_event &event, const Endpoint &from, const Outcome 
     const bool refused = outcome.verdict == Outcome::Verdict::refused, done = outcome.verdict == Outcome::Verdict::done;
     const auto level = refused ? refusals.next() : done ? spdlog::level::info : spdlog::level::debug;
     const inagg::LogFields about{{"job", event.job}, {"rank", event.rank}, {"address", from.address.text()}};
-    spdlog::log(level, "job {}: {} of rank {} from {}{}{}{}", event.job,
-                type_name(event.type), event.rank, from.address.text(),
-                refused ? ", refused " + reason_name(outcome.reason)
+    spdlog::log(level, "job {}: {} of rank {} from {}{}{}{}", event.job, type_name(event.type), event.rank, from.address.text(),
+                refused                                        ? ", refused " + reason_name(outcome.reason)
                 : outcome.verdict == Outcome::Verdict::ignored ? ", ignored"
                                                                : "",
                 outcome.detail.empty() ? "" : ": ", outcome.detail);
@@ -83,8 +82,8 @@ void add(inagg_stats &sum, const inagg_stats &more) {
 
 } // namespace
 
-Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox,
-               Indices indices, inaggd::Keys keys)
+Server::Server(const Policy &policy, uint16_t boot, std::function<uint16_t()> random, Outbox &outbox, Indices indices,
+               inaggd::Keys keys)
     : book_(policy, std::move(random)), gate_(std::move(keys)), boot_(boot), outbox_(outbox), indices_(indices) {}
 
 Server::Job *Server::find(uint16_t number) {
@@ -199,8 +198,7 @@ int Server::contribute(Job &job, Slot &slot, const Packet &packet) {
         send_result(job, slot, packet, false);
         return 0;
     }
-    slot.marks =
-        static_cast<uint16_t>((is_new ? 0 : slot.marks) | (packet.flags & (INAGG_F_COLLISION | INAGG_F_CONGESTION)));
+    slot.marks = static_cast<uint16_t>((is_new ? 0 : slot.marks) | (packet.flags & (INAGG_F_COLLISION | INAGG_F_CONGESTION)));
     if (action == INAGG_TELL) {
         job.stats.duplicates++;
         send_wait(job, slot, packet, false);
@@ -245,8 +243,8 @@ void Server::fold(Job &job, const Slot &slot, const Packet &packet, int action) 
     else if (action == INAGG_STORE)
         std::memcpy(lanes_of(job, slot), packet.body.data(), packet.body.size());
     else if (action == INAGG_ADD)
-        inagg::fold_lanes(lanes_of(job, slot), reinterpret_cast<const uint32_t *>(packet.body.data()),
-                          block.elements, block.dtype_op & 0xf);
+        inagg::fold_lanes(lanes_of(job, slot), reinterpret_cast<const uint32_t *>(packet.body.data()), block.elements,
+                          block.dtype_op & 0xf);
 }
 
 // False if `block` brings floats that were asked for and there is no memory for them. A job that has none gets some, whatever the
@@ -423,7 +421,8 @@ void Server::join(const Packet &packet, const struct inagg_join &body) {
     const auto objection = gate_.objection(event, packet.now);
     const bool has_key = gate_.key(number) && (!objection || objection->reason == INAGG_R_CHALLENGE);
     const bool proven = has_key && !objection; // else it may be a copy
-    const bool too_many = (!proven && !limits_of(packet.from).joins.take(packet.now)) || (!has_key && !in_all_.joins.take(packet.now));
+    const bool too_many =
+        (!proven && !limits_of(packet.from).joins.take(packet.now)) || (!has_key && !in_all_.joins.take(packet.now));
     if (too_many) { // it asks again
         no_job_.drops[INAGG_R_RATE]++;
         return;
@@ -524,9 +523,9 @@ void Server::renew(uint16_t number) {
     job.moves.assign(positions, 0);
     job.raw.clear();
     const inagg::LogFields about{{"job", number}};
-    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots, {} elements per packet{}", number,
-                 record.generation, record.size, algorithm_name(record.algorithm), record.slots, record.control_slots,
-                 record.elements, is_flagged(record, INAGG_JOIN_CHECKED) ? ", payloads checked" : "");
+    spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots, {} elements per packet{}", number, record.generation,
+                 record.size, algorithm_name(record.algorithm), record.slots, record.control_slots, record.elements,
+                 is_flagged(record, INAGG_JOIN_CHECKED) ? ", payloads checked" : "");
 }
 
 // Ranks came or went.
@@ -554,8 +553,7 @@ void Server::remove(uint16_t number) {
 void Server::add_job(const JobSpec &spec, Time now) {
     const auto port_index = [&](const std::string &port) {
         if (port != "any")
-            throw Error("job {}: member on port '{}': a server has no ports, write RANK@any/ADDRESS", spec.number,
-                        port);
+            throw Error("job {}: member on port '{}': a server has no ports, write RANK@any/ADDRESS", spec.number, port);
         return only_port;
     };
     const auto key = key_of(spec);
@@ -574,8 +572,8 @@ void Server::tick(Time now) {
     const Outcome expired = book_.expire(now);
     for (const Outcome::Change &change : expired.changes) {
         const inagg::LogFields about{{"job", change.job}};
-        spdlog::warn("job {}: no further rank of its {} has joined for {} s (--join-timeout)", change.job,
-                     change.record.size, book_.policy().join.count());
+        spdlog::warn("job {}: no further rank of its {} has joined for {} s (--join-timeout)", change.job, change.record.size,
+                     book_.policy().join.count());
     }
     apply(expired);
 }

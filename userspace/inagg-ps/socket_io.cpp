@@ -27,7 +27,7 @@ constexpr std::size_t frame_stride = (max_packet + alignment - 1) / alignment * 
 constexpr unsigned frames = 64, messages = 256, submission_entries = 512, completion_entries = 8192;
 constexpr unsigned buffers = 2048; // a power of two
 constexpr int buffer_group = 0;
-constexpr int socket_buffer_bytes = 64 << 20;                  // windows of all ranks of several jobs
+constexpr int socket_buffer_bytes = 64 << 20; // windows of all ranks of several jobs
 // One word more than a packet: a longer one shows by its length.
 constexpr std::size_t buffer_stride =
     (sizeof(io_uring_recvmsg_out) + sizeof(sockaddr_storage) + inagg::ecn_control_bytes + max_packet + 8 + alignment - 1) /
@@ -121,8 +121,7 @@ void SocketIo::open_socket(const Address &address) {
 void SocketIo::open_ring() {
     frames_.reset(static_cast<std::byte *>(std::aligned_alloc(alignment, frames * frame_stride)));
     buffers_.reset(static_cast<std::byte *>(std::aligned_alloc(alignment, buffers * buffer_stride)));
-    void *memory =
-        mmap(nullptr, buffers * sizeof(io_uring_buf), PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
+    void *memory = mmap(nullptr, buffers * sizeof(io_uring_buf), PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE, -1, 0);
     if (!frames_ || !buffers_ || memory == MAP_FAILED)
         throw Error("no memory for packets: {}", system_text(ENOMEM));
     buffer_ring_ = static_cast<io_uring_buf_ring *>(memory);
@@ -210,8 +209,8 @@ void SocketIo::arm(std::size_t index) {
 }
 
 void SocketIo::give_buffer(unsigned id) {
-    io_uring_buf_ring_add(buffer_ring_, buffers_.get() + id * buffer_stride, buffer_stride, id,
-                          io_uring_buf_ring_mask(buffers), 0);
+    io_uring_buf_ring_add(buffer_ring_, buffers_.get() + id * buffer_stride, buffer_stride, id, io_uring_buf_ring_mask(buffers),
+                          0);
     io_uring_buf_ring_advance(buffer_ring_, 1);
 }
 

@@ -28,9 +28,8 @@ json statistics(const Server &server) {
 
 inaggd::Metrics metrics(const Server &server) {
     std::vector<inaggd::MetricsRow> rows;
-    server.for_jobs([&](uint16_t number, const inagg_stats &stats) {
-        rows.push_back({.job = fmt::format("{}", number), .stats = stats});
-    });
+    server.for_jobs(
+        [&](uint16_t number, const inagg_stats &stats) { rows.push_back({.job = fmt::format("{}", number), .stats = stats}); });
     rows.push_back({.job = "past", .stats = server.past_stats()});
     rows.push_back({.job = "none", .stats = server.no_job_stats()});
     return inaggd::metrics_of(server.book(), rows);

@@ -32,8 +32,7 @@ std::string port_name(uint32_t ifindex) {
 }
 
 Stragglers stragglers_of(const inagg_job_policy &row) {
-    return {.expiry_us = row.policy.expiry_us, .quorum = row.policy.quorum,
-            .exclude_ms = row.policy.exclude_ms};
+    return {.expiry_us = row.policy.expiry_us, .quorum = row.policy.quorum, .exclude_ms = row.policy.exclude_ms};
 }
 
 // Ranks keep to one window, but a straggler may be in the one before.
@@ -74,18 +73,16 @@ void restore_jobs(JobBook &book, const SwitchMaps &maps) {
     book.restore_up_ports(maps.up_ports());
     for (const auto &[number, record] : maps.jobs()) {
         if (record.index >= INAGG_MAX_JOBS || record.size > INAGG_MAX_RANKS ||
-            uint64_t{record.first_slot} + pool_slots(record) >
-                (has_records(record)    ? maps.floor_count()
-                 : shares_slots(record) ? UINT32_MAX
-                                        : maps.slot_count())) {
+            uint64_t{record.first_slot} + pool_slots(record) > (has_records(record)    ? maps.floor_count()
+                                                                : shares_slots(record) ? UINT32_MAX
+                                                                                       : maps.slot_count())) {
             const inagg::LogFields about{{"job", number}};
             spdlog::warn("job {}: its record does not fit this switch; ignored", number);
             continue;
         }
         const Stragglers stragglers = has_records(record) ? stragglers_of(maps.policy(record.index)) : Stragglers{};
         const uint8_t up = has_descriptors(record) ? maps.route(record.index).up : uint8_t{0};
-        book.restore(number, record, stragglers, maps.members(record.index), maps.uplink(record.index),
-                     Clock::now(), up);
+        book.restore(number, record, stragglers, maps.members(record.index), maps.uplink(record.index), Clock::now(), up);
     }
 }
 
@@ -94,11 +91,10 @@ void try_jobs(JobBook book, const std::vector<JobSpec> &specs) {
         book.add(spec, port_index, Clock::now());
 }
 
-Agent::Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)> provide, const Policy &policy, const inagg_switch_settings &settings,
-             const Sweeping &sweeping, Keys keys)
+Agent::Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)> provide, const Policy &policy,
+             const inagg_switch_settings &settings, const Sweeping &sweeping, Keys keys)
     : maps_(std::move(maps)), egress_(egress), provide_(std::move(provide)), book_(policy, random_generation),
-      gate_(std::move(keys)), sweeping_(sweeping),
-      sweeper_(sweeping.bpffs, sweeping.mac), watch_(maps_) {
+      gate_(std::move(keys)), sweeping_(sweeping), sweeper_(sweeping.bpffs, sweeping.mac), watch_(maps_) {
     Address four{.family = 4}, six{.family = 6};
     std::memcpy(four.bytes.data(), &settings.address4, 4);
     std::memcpy(six.bytes.data(), settings.address6, 16);
@@ -123,7 +119,8 @@ void Agent::take_new_keys() {
         if (!listed || gate_.key(number))
             continue;
         if (joined_count(job.members)) {
-            spdlog::warn("job {}: its ranks have joined without a key, and go on so; it takes its key when they have gone: inaggctl job del {}",
+            spdlog::warn("job {}: its ranks have joined without a key, and go on so; it takes its key when they have gone: "
+                         "inaggctl job del {}",
                          number, number);
             continue;
         }
@@ -155,7 +152,7 @@ Fd reply_socket(const Address &address, bool only_to_check) {
     if (!fd)
         throw Error("UDP socket: {}", system_text(errno));
     set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1); // --check opens another, and no other user can
-    if (only_to_check) // what runs may be an older inaggd, whose socket has this option
+    if (only_to_check)                                 // what runs may be an older inaggd, whose socket has this option
         set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     set_option(fd.get(), SOL_SOCKET, SO_NO_CHECK, 1);
     set_option(fd.get(), SOL_SOCKET, SO_RCVBUF, 4096); // nothing is ever read
@@ -195,8 +192,8 @@ void Agent::event(const void *data, size_t bytes) {
     refusals_.note(event, outcome, port, now);
     apply(outcome);
     if (outcome.reason && may_refuse(event, outcome.reason, book_, events_by_port_, now))
-        send(from, event.join.receive_port, refusal(event.job, event.rank, event.generation, outcome.reason, gate_.challenge(event, now)),
-             event.join);
+        send(from, event.join.receive_port,
+             refusal(event.job, event.rank, event.generation, outcome.reason, gate_.challenge(event, now)), event.join);
 }
 
 Outcome Agent::decide(const inagg_event &event, Time now) {
@@ -309,9 +306,8 @@ void Agent::apply_renew(const Outcome::Change &change) {
     write_key(change.job, job.record.index);
     maps_.put_job(change.job, job.record);
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
-                 job.record.generation, job.record.size, describe(job.record.algorithm, job.stragglers),
-                 job.record.slots, job.record.control_slots, job.record.first_slot, job.record.elements,
-                 describe_packets(job.record));
+                 job.record.generation, job.record.size, describe(job.record.algorithm, job.stragglers), job.record.slots,
+                 job.record.control_slots, job.record.first_slot, job.record.elements, describe_packets(job.record));
 }
 
 // From now on it is the job's, whatever the keys' file says at the next start.
@@ -359,8 +355,8 @@ void Agent::write_shares() {
 }
 
 Fd Agent::make_devmap() const {
-    Fd fd(bpf_map_create(BPF_MAP_TYPE_DEVMAP, "job_ports", sizeof(uint32_t), sizeof(bpf_devmap_val),
-                         INAGG_PORT_ENTRIES, nullptr));
+    Fd fd(
+        bpf_map_create(BPF_MAP_TYPE_DEVMAP, "job_ports", sizeof(uint32_t), sizeof(bpf_devmap_val), INAGG_PORT_ENTRIES, nullptr));
     if (!fd)
         throw Error("devmap: {}", system_text(errno));
     return fd;
@@ -596,8 +592,7 @@ void Agent::watch() {
 std::vector<MetricsRow> Agent::metrics_rows() const {
     std::vector<MetricsRow> rows;
     for (const auto &[number, job] : book_.jobs()) {
-        MetricsRow &row =
-            rows.emplace_back(MetricsRow{.job = fmt::format("{}", number), .stats = maps_.stats(job.record.index)});
+        MetricsRow &row = rows.emplace_back(MetricsRow{.job = fmt::format("{}", number), .stats = maps_.stats(job.record.index)});
         if (has_records(job.record))
             row.attendance = maps_.attendance(job.record.index);
     }

@@ -28,10 +28,10 @@ void try_jobs(JobBook book, const std::vector<JobSpec> &specs);
 
 // How stragglers are looked for, in jobs that do not wait for them.
 struct Sweeping {
-    std::string bpffs;           // of the sweeps' programs
-    std::array<uint8_t, 6> mac;  // source of results without stragglers
-    uint32_t sweepers = 100;     // timers, at most
-    uint32_t per_expiry = 4;     // sweeps in the shortest expiry
+    std::string bpffs;          // of the sweeps' programs
+    std::array<uint8_t, 6> mac; // source of results without stragglers
+    uint32_t sweepers = 100;    // timers, at most
+    uint32_t per_expiry = 4;    // sweeps in the shortest expiry
 };
 
 // A socket from which refusals leave: they come from the address and port that the workers asked. Throws Error.
@@ -41,8 +41,8 @@ class Agent {
 public:
     // Knows the jobs, and changes nothing yet. `egress` is the program of devmap entries; `provide` sees to the programs of
     // such a job and throws Error.
-    Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)> provide, const Policy &policy, const inagg_switch_settings &settings,
-          const Sweeping &sweeping, Keys keys);
+    Agent(SwitchMaps maps, int egress, std::function<void(const inagg_job &)> provide, const Policy &policy,
+          const inagg_switch_settings &settings, const Sweeping &sweeping, Keys keys);
 
     // Reads all jobs again and makes them this agent's.
     void take_over();
@@ -61,7 +61,8 @@ public:
     void keep_ports(const std::set<uint32_t> &present);
     // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
     void poll_activity();
-    // Looks for ranks that are gone, lets their jobs go on without them, and frees descriptors of blocks that are. Call it once in each watch_interval().
+    // Looks for ranks that are gone, lets their jobs go on without them, and frees descriptors of blocks that are. Call it once
+    // in each watch_interval().
     void watch();
     std::chrono::milliseconds watch_interval() const;
 
@@ -115,7 +116,7 @@ private:
     Reminders reminders_;
     Refusals refusals_;
     std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
-    UpPorts up_ports_{}; // as in the map
+    UpPorts up_ports_{};                                     // as in the map
 };
 
 } // namespace inaggd

@@ -27,8 +27,7 @@ sockaddr_un unix_address(const std::string &path) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path)
-        throw Error("{}: path of a socket is limited to {} bytes; choose a shorter --run-dir", path,
-                    sizeof address.sun_path - 1);
+        throw Error("{}: path of a socket is limited to {} bytes; choose a shorter --run-dir", path, sizeof address.sun_path - 1);
     std::copy(path.begin(), path.end(), address.sun_path);
     return address;
 }

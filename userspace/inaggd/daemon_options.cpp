@@ -25,7 +25,8 @@ const CLI::Validator not_empty{[](const std::string &text) { return text.empty()
 void describe(CLI::App &app, Options &o) {
     app.set_config("--config", "", "read options from this file (TOML or INI, the same names)")->check(not_empty);
     app.allow_config_extras(CLI::config_extras_mode::error); // a misspelt key is a mistake
-    app.add_option("-p,--port", o.ports, "interface to serve; with --bmv2 INTERFACE=NUMBER, with --tofino NAME=NUMBER; repeat for more")
+    app.add_option("-p,--port", o.ports,
+                   "interface to serve; with --bmv2 INTERFACE=NUMBER, with --tofino NAME=NUMBER; repeat for more")
         ->required()
         ->take_all();
     const auto rates = app.add_option("--port-rate", o.port_rates,
@@ -38,9 +39,10 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--job-rate", o.job_rate,
                    "like 1gbit: what the ranks of one job may send to this switch; more is dropped (QUOTA) [no limit]")
         ->check(not_empty);
-    app.add_option("--job-uplink-rate", o.job_uplink_rate,
-                   "likewise: what of one job may go on from here to switches above; atp and panama slow down before frames are dropped "
-                   "[no limit]")
+    app.add_option(
+           "--job-uplink-rate", o.job_uplink_rate,
+           "likewise: what of one job may go on from here to switches above; atp and panama slow down before frames are dropped "
+           "[no limit]")
         ->check(not_empty);
     app.add_option("--address4", o.address4, "IPv4 address of the switch [that of the port or its bridge]");
     app.add_option("--address6", o.address6, "IPv6 address of the switch [that of the port or its bridge]");
@@ -67,9 +69,10 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--descriptors", o.descriptors, "of blocks that all canary jobs share (3.4 KB each)")
         ->check(power_of_two(1u << 20))
         ->capture_default_str();
-    app.add_option("--shares", o.shares,
-                   "parts of the aggregators (atp) and of the descriptors (canary), of which a job has one: who takes all that there is "
-                   "takes it from nobody, until there are more such jobs than shares")
+    app.add_option(
+           "--shares", o.shares,
+           "parts of the aggregators (atp) and of the descriptors (canary), of which a job has one: who takes all that there is "
+           "takes it from nobody, until there are more such jobs than shares")
         ->check(power_of_two(INAGG_MAX_JOBS))
         ->capture_default_str();
     app.add_option("--canary-timeout", o.canary_timeout_us,
@@ -80,10 +83,8 @@ void describe(CLI::App &app, Options &o) {
                    "canary: by which parent a sum goes that has no rank of its own here to go to: default "
                    "(by its block, while that "
                    "port's queue is short), ecmp (by its block), flowlet, or least (the shortest queue)")
-        ->transform(inagg::one_of<inagg_up_policy>({{"default", INAGG_UP_DEFAULT},
-                                                    {"ecmp", INAGG_UP_ECMP},
-                                                    {"flowlet", INAGG_UP_FLOWLET},
-                                                    {"least", INAGG_UP_LEAST}}))
+        ->transform(inagg::one_of<inagg_up_policy>(
+            {{"default", INAGG_UP_DEFAULT}, {"ecmp", INAGG_UP_ECMP}, {"flowlet", INAGG_UP_FLOWLET}, {"least", INAGG_UP_LEAST}}))
         ->default_str("default");
     app.add_option("--sweepers", o.sweepers, "timers that look for trio blocks whose ranks do not come")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))
@@ -106,16 +107,18 @@ void describe(CLI::App &app, Options &o) {
                    "HOST:PORT where bf_switchd serves BF Runtime (it has 50052), with the P4 switch: drive that one, likewise")
         ->check(not_empty)
         ->excludes(bmv2);
-    app.add_option("--cpu-port", o.cpu_port,
-                   "INTERFACE=NUMBER: of a P4 switch, the interface whose other end is its port NUMBER, and that has the switch's "
-                   "addresses");
+    app.add_option(
+        "--cpu-port", o.cpu_port,
+        "INTERFACE=NUMBER: of a P4 switch, the interface whose other end is its port NUMBER, and that has the switch's "
+        "addresses");
     app.add_flag("--no-auto-jobs", o.no_auto_jobs, "only configured jobs can be joined");
     app.add_option("--job", o.jobs,
                    "configure a job: 7:size=4,slots=256,control=8,elements=352,algorithm=trio,expiry=10ms,"
                    "quorum=3,exclude-after=5s,checked,key-file=/etc/inagg/7.key,member=0@p0/10.77.0.10,...")
         ->take_all();
-    app.add_option("--key-file", o.key_files,
-                   "keys that ranks must know to join: lines \"JOB KEY\", \"FIRST-LAST KEY\", or \"KEY\" for all jobs; repeat for more")
+    app.add_option(
+           "--key-file", o.key_files,
+           "keys that ranks must know to join: lines \"JOB KEY\", \"FIRST-LAST KEY\", or \"KEY\" for all jobs; repeat for more")
         ->take_all();
     app.add_option("--idle-timeout", o.idle_seconds, "seconds after which a silent job's place may be taken")
         ->check(CLI::Range(1u, 86400u * 365))
@@ -125,7 +128,8 @@ void describe(CLI::App &app, Options &o) {
         ->check(CLI::Range(1u, 86400u))
         ->capture_default_str();
     app.add_option("--port-forming", o.port_forming,
-                   "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FORMING. A --child has no limit")
+                   "jobs, not configured, that ranks behind one port may have waiting for more ranks; beyond: FORMING. A --child "
+                   "has no limit")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
     app.add_option("--port-jobs", o.port_jobs,
@@ -134,7 +138,8 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")
         ->transform(http_address());
-    app.add_option("--web", o.web, "serve a page about the switch, likewise, to everyone who can reach the address; it changes nothing")
+    app.add_option("--web", o.web,
+                   "serve a page about the switch, likewise, to everyone who can reach the address; it changes nothing")
         ->transform(http_address());
     app.add_flag("--fresh", o.fresh, "discard what an earlier inaggd left")->configurable(false);
     app.add_flag("--keep", o.keep, "leave the switch running on exit");
@@ -146,9 +151,9 @@ void describe(CLI::App &app, Options &o) {
 }
 
 void check_options(const CLI::App &app, Options &o) {
-    constexpr std::array of_xdp = {"--bpffs",       "--port-rate",      "--mark-after", "--job-rate", "--job-uplink-rate", "--buckets",
-                                   "--aggregators", "--buffers",        "--descriptors", "--up-port", "--sweepers",
-                                   "--sweeps-per-expiry", "--canary-timeout", "--fresh"};
+    constexpr std::array of_xdp = {"--bpffs",    "--port-rate",         "--mark-after",     "--job-rate",    "--job-uplink-rate",
+                                   "--buckets",  "--aggregators",       "--buffers",        "--descriptors", "--up-port",
+                                   "--sweepers", "--sweeps-per-expiry", "--canary-timeout", "--fresh"};
     if (!o.is_p4()) {
         if (!o.cpu_port.empty())
             throw CLI::ValidationError("--cpu-port", "is of a P4 switch: name that with --bmv2 or --tofino");

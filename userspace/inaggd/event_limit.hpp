@@ -23,14 +23,14 @@ public:
         const bool has_time = of.microseconds.has(now);
         return (has_time || is_leave) && of.events.take(now);
     }
-    // To say no, to an address that may be forged, which the kernel then looks for. Who has neither the key nor a copy of a JOIN takes
-    // none of the challenges.
+    // To say no, to an address that may be forged, which the kernel then looks for. Who has neither the key nor a copy of a JOIN
+    // takes none of the challenges.
     bool take_refusal(uint32_t port, Time now, bool is_challenge) {
         Port &of = ports_[port];
         return (is_challenge ? of.challenges : of.refusals).take(now);
     }
-    // What the event that was taken has cost; not more than such events do: the first job of an algorithm has its programs loaded,
-    // and a busy machine is not the port's fault.
+    // What the event that was taken has cost; not more than such events do: the first job of an algorithm has its programs
+    // loaded, and a busy machine is not the port's fault.
     void charge(uint32_t port, Time::duration spent) {
         ports_[port].microseconds.spend(std::chrono::duration<double, std::micro>(std::min(spent, dearest)).count());
     }

@@ -17,9 +17,7 @@ using Verdict = Outcome::Verdict;
 int64_t period_of(Time now) { return now.time_since_epoch() / challenge_period; }
 
 // Its nonce leaves once, so a copy of it does nothing. A rank that changes roots may come back with it.
-bool needs_no_challenge(const inagg_event &event) {
-    return event.type == INAGG_LEAVE && !(event.join.flags & INAGG_JOIN_MOVED);
-}
+bool needs_no_challenge(const inagg_event &event) { return event.type == INAGG_LEAVE && !(event.join.flags & INAGG_JOIN_MOVED); }
 
 } // namespace
 

@@ -34,7 +34,8 @@ Request request_of(const inagg_event &event) {
     return {.size = be16toh(event.join.size),
             .elements = be16toh(event.join.elements),
             .algorithm = event.join.algorithm,
-            .stragglers = {.expiry_us = be32toh(event.join.expiry_us), .quorum = be16toh(event.join.quorum),
+            .stragglers = {.expiry_us = be32toh(event.join.expiry_us),
+                           .quorum = be16toh(event.join.quorum),
                            .exclude_ms = be32toh(event.join.exclude_ms)}};
 }
 
@@ -73,13 +74,12 @@ std::string objection(const Policy &policy, int algorithm) {
     if (algorithm == INAGG_ATP && !policy.server && !policy.has_parent())
         return "atp needs a server behind the switch: inagg-ps, and inaggd --parent PORT/ADDRESS";
     if (is_spread(static_cast<uint8_t>(algorithm)) && policy.parents.size() > INAGG_MAX_UPS)
-        return fmt::format("{} knows {} parents, and this switch has {}", algorithm_name(algorithm),
-                           INAGG_MAX_UPS, policy.parents.size());
+        return fmt::format("{} knows {} parents, and this switch has {}", algorithm_name(algorithm), INAGG_MAX_UPS,
+                           policy.parents.size());
     return "";
 }
 
-inagg_job new_record(uint8_t algorithm, uint16_t size, uint32_t slots, uint32_t control, uint16_t elements,
-                     uint8_t flags) {
+inagg_job new_record(uint8_t algorithm, uint16_t size, uint32_t slots, uint32_t control, uint16_t elements, uint8_t flags) {
     inagg_job record{};
     record.all = inagg_all_ranks(size);
     record.slots = slots;
@@ -97,8 +97,8 @@ inagg_job record_below(const inagg_event &event) {
     inagg_config config;
     static_assert(sizeof config == sizeof event.join);
     std::memcpy(&config, &event.join, sizeof config);
-    inagg_job record = new_record(config.algorithm, be16toh(config.size), be32toh(config.slots),
-                                  be32toh(config.control_slots), be16toh(config.elements), config.flags);
+    inagg_job record = new_record(config.algorithm, be16toh(config.size), be32toh(config.slots), be32toh(config.control_slots),
+                                  be16toh(config.elements), config.flags);
     record.all = event.ranks;
     return record;
 }
@@ -106,8 +106,7 @@ inagg_job record_below(const inagg_event &event) {
 // Not all of its ranks have joined this run yet, and nobody configured it.
 bool forming(const JobState &job) {
     auto configured = [](const inagg_member &m) { return m.flags & INAGG_MEMBER_STATIC; };
-    return !job.record.keep && missing_count(job) &&
-           std::none_of(job.members.begin(), job.members.end(), configured);
+    return !job.record.keep && missing_count(job) && std::none_of(job.members.begin(), job.members.end(), configured);
 }
 
 bool from_switch(const inagg_event &event) { return event.join.flags & INAGG_JOIN_TREE; }
@@ -151,20 +150,20 @@ const char *why_not_added(const Limits &limits, const inagg_job &record) {
                                  : "the job's elements are big-endian, and this switch adds little-endian ones";
     if (inagg_job_adds_floats(&record))
         return limits.adds_floats ? nullptr : "the job has floats, and this switch cannot add them";
-    return record.algorithm == INAGG_PANAMA || !(record.flags & INAGG_JOIN_INTEGERS) ? nullptr : "only panama has floats to leave out";
+    return record.algorithm == INAGG_PANAMA || !(record.flags & INAGG_JOIN_INTEGERS) ? nullptr
+                                                                                     : "only panama has floats to leave out";
 }
 
 bool same_job(const inagg_job &a, const inagg_job &b) {
-    return a.size == b.size && a.slots == b.slots && a.control_slots == b.control_slots &&
-           a.elements == b.elements && a.algorithm == b.algorithm &&
-           (a.flags & shape_flags) == (b.flags & shape_flags);
+    return a.size == b.size && a.slots == b.slots && a.control_slots == b.control_slots && a.elements == b.elements &&
+           a.algorithm == b.algorithm && (a.flags & shape_flags) == (b.flags & shape_flags);
 }
 
 // What a switch's tables can hold, in packets of at most so many elements.
 bool has_good_shape(const inagg_job &record, uint16_t most) {
-    return std::has_single_bit(record.slots) && std::has_single_bit(record.control_slots) &&
-           record.slots <= INAGG_MAX_SLOTS && record.control_slots <= INAGG_MAX_SLOTS && record.elements &&
-           record.elements % INAGG_CHUNK == 0 && record.elements <= most;
+    return std::has_single_bit(record.slots) && std::has_single_bit(record.control_slots) && record.slots <= INAGG_MAX_SLOTS &&
+           record.control_slots <= INAGG_MAX_SLOTS && record.elements && record.elements % INAGG_CHUNK == 0 &&
+           record.elements <= most;
 }
 
 } // namespace
@@ -217,8 +216,7 @@ std::string describe_packets(const inagg_job &record) {
 // port's frames.
 uint16_t most_elements(uint32_t mtu, uint8_t family, uint8_t algorithm, Stragglers stragglers) {
     const uint16_t fits = elements_for_mtu(mtu, family);
-    return stragglers.expiry_us || algorithm == INAGG_CANARY ? std::min<uint16_t>(fits, INAGG_SWEPT_ELEMENTS)
-                                                             : fits;
+    return stragglers.expiry_us || algorithm == INAGG_CANARY ? std::min<uint16_t>(fits, INAGG_SWEPT_ELEMENTS) : fits;
 }
 
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family) {
@@ -235,7 +233,8 @@ Address sender_of(const inagg_event &event) {
 }
 
 bool is_at(const inagg_member &member, const inagg_event &event) {
-    return same_place(member, event) && member.receive_port == event.join.receive_port && std::ranges::equal(member.mac, event.mac);
+    return same_place(member, event) && member.receive_port == event.join.receive_port &&
+           std::ranges::equal(member.mac, event.mac);
 }
 
 uint32_t joined_count(const Members &members) {
@@ -272,7 +271,9 @@ uint8_t children_of(const JobState &job) {
     return children;
 }
 
-bool needs_buffers(const JobState &job) { return inagg_job_adds_floats(&job.record) && inagg_merge_buffers(children_of(job)) > 1; }
+bool needs_buffers(const JobState &job) {
+    return inagg_job_adds_floats(&job.record) && inagg_merge_buffers(children_of(job)) > 1;
+}
 
 uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
     const uint32_t of_a_block = inagg_merge_buffers(children) - 1; // the first is the slot's
@@ -284,8 +285,7 @@ uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
 bool can_be_answered(const inagg_event &event, bool from_here) {
     const Address address = sender_of(event);
     bool unicast = !(event.mac[0] & 1) && std::any_of(event.mac, event.mac + 6, [](auto b) { return b; });
-    return (event.family == 4 || event.family == 6) && unicast &&
-           (address.is_host() || (from_here && address.is_loopback())) &&
+    return (event.family == 4 || event.family == 6) && unicast && (address.is_host() || (from_here && address.is_loopback())) &&
            event.join.receive_port && event.join.nonce && event.ifindex;
 }
 
@@ -376,10 +376,9 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
     if (retired(event.join.nonce))
         return ignored("late copy of a JOIN of a run that has ended");
     if (from_switch(event) && !policy_.children.contains(neighbour_of(event)))
-        return refused(INAGG_R_PARENT,
-                       fmt::format("a switch, but not one of this one's: start {} with --child {}{}",
-                                   policy_.server ? "inagg-ps" : "inaggd", policy_.server ? "" : "PORT/",
-                                   sender_of(event).text()));
+        return refused(INAGG_R_PARENT, fmt::format("a switch, but not one of this one's: start {} with --child {}{}",
+                                                   policy_.server ? "inagg-ps" : "inaggd", policy_.server ? "" : "PORT/",
+                                                   sender_of(event).text()));
     if (want.size == 0 || want.size > INAGG_MAX_RANKS)
         return refused(INAGG_R_SIZE, fmt::format("size {} is not 1 to {}", want.size, INAGG_MAX_RANKS));
     if (event.rank >= want.size)
@@ -392,8 +391,7 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
         return refused(INAGG_R_POLICY, fmt::format("this switch adds elements in network byte order, and {} has no others",
                                                    from_switch(event) ? "the one below" : "the rank"));
     if (want.stragglers.quorum > want.size)
-        return refused(INAGG_R_SIZE,
-                       fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
+        return refused(INAGG_R_SIZE, fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
     if (want.algorithm != INAGG_TRIO && want.stragglers != Stragglers{})
         return refused(INAGG_R_POLICY, fmt::format("{} waits for all ranks: expiry, quorum and exclusion are trio's",
                                                    algorithm_name(want.algorithm)));
@@ -440,23 +438,22 @@ Outcome JobBook::ask_parent(const inagg_event &event, Time now) {
     }
     const bool spread = job != jobs_.end() && is_spread(job->second.record.algorithm);
     if (spread || (job == jobs_.end() && needs_no_root(event.join.algorithm))) {
-        const auto linked =
-            spread ? next_home(event.job) : linked_position(event.job, position_of(event.job));
+        const auto linked = spread ? next_home(event.job) : linked_position(event.job, position_of(event.job));
         if (!linked)
             return refuse_late(event, INAGG_R_UNLINKED, "no link to a parent is up", now);
         positions_[event.job] = *linked;
     }
     if (const uint8_t family = parent_of(event.job).address.family; family != event.family)
         return refused(INAGG_R_PARENT, fmt::format("it uses IPv{}, and the parent has an IPv{} address: give ranks and parents "
-                                                   "addresses of one family", event.family, family));
+                                                   "addresses of one family",
+                                                   event.family, family));
     if (elements_for_mtu(policy_.mtu, event.family) < INAGG_CHUNK)
         return refused(INAGG_R_MTU, fmt::format("an MTU of {}: less than one chunk a packet", policy_.mtu));
     const std::pair rank{event.job, event.rank};
     const auto asked = asked_.find(rank);
-    if (asked != asked_.end() && neighbour_of(asked->second.event) != neighbour_of(event) &&
-        now - asked->second.at < patience)
-        return refuse_late(event, INAGG_R_TAKEN,
-                           fmt::format("{} asks for the same rank", sender_of(asked->second.event).text()), now);
+    if (asked != asked_.end() && neighbour_of(asked->second.event) != neighbour_of(event) && now - asked->second.at < patience)
+        return refuse_late(event, INAGG_R_TAKEN, fmt::format("{} asks for the same rank", sender_of(asked->second.event).text()),
+                           now);
     if (asked == asked_.end() && has_asked_enough(event))
         return refuse_late(event, INAGG_R_FULL, "too many ranks behind this port wait for the parent's answer", now);
     Outcome outcome{.verdict = Verdict::asked};
@@ -485,12 +482,17 @@ Message JobBook::passed_on(const inagg_event &event) const {
     if (!policy_.limits.big_endian)
         join.flags &= static_cast<uint8_t>(~INAGG_JOIN_BIG_ENDIAN);
     join.receive_port = htobe16(INAGG_PORT);
-    join.elements = htobe16(
-        std::min({be16toh(join.elements), elements_for_mtu(policy_.mtu, parent.family), policy_.limits.elements}));
+    join.elements =
+        htobe16(std::min({be16toh(join.elements), elements_for_mtu(policy_.mtu, parent.family), policy_.limits.elements}));
     join.position = htobe16(position_of(event.job));
     join.slots = join.control_slots = 0;
-    return {.to = parent, .type = static_cast<inagg_type>(event.type), .job = event.job, .rank = event.rank,
-            .generation = event.generation, .reason = INAGG_R_NONE, .join = join};
+    return {.to = parent,
+            .type = static_cast<inagg_type>(event.type),
+            .job = event.job,
+            .rank = event.rank,
+            .generation = event.generation,
+            .reason = INAGG_R_NONE,
+            .join = join};
 }
 
 // From the root of the job's tree: others have no say about it.
@@ -543,8 +545,7 @@ JobState *JobBook::create_below(const inagg_event &event, Outcome &outcome, Time
     const inagg_job record = record_below(event);
     const uint64_t all = record.size >= 1 && record.size <= INAGG_MAX_RANKS ? inagg_all_ranks(record.size) : 0;
     const Stragglers stragglers{.expiry_us = event.expiry_us, .quorum = event.quorum, .exclude_ms = 0};
-    if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) ||
-        !is_available(record.algorithm) ||
+    if (!(event.ranks & inagg_rank_bit(event.rank)) || (event.ranks & ~all) || !is_available(record.algorithm) ||
         !has_good_shape(record, most_elements_here(event.family, record.algorithm, stragglers)) ||
         (record.flags & ~shape_flags) != INAGG_JOIN_TREE || why_not_added(policy_.limits, record) ||
         (record.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads))
@@ -566,9 +567,7 @@ void JobBook::point_uplink(JobState &job, const inagg_event &event) {
 // The parent's answer for a rank that was already here when the job lost another: nothing else has changed.
 Outcome JobBook::settle(const inagg_event &event, JobState &job) {
     point_uplink(job, event);
-    return {.verdict = Verdict::done,
-            .detail = "has taken the job over",
-            .changes = {{Kind::members, event.job, job.record}}};
+    return {.verdict = Verdict::done, .detail = "has taken the job over", .changes = {{Kind::members, event.job, job.record}}};
 }
 
 // Another root may take what this one does not, but for a run that has ended.
@@ -684,8 +683,7 @@ bool JobBook::gives_way(const JobState &job, const inagg_event &event) const {
     return !job.runs || same_place(job.members[event.rank], event);
 }
 
-JobState *JobBook::replace(const inagg_event &event, JobState &job, const inagg_job &record, Outcome &outcome,
-                           Time now) {
+JobState *JobBook::replace(const inagg_event &event, JobState &job, const inagg_job &record, Outcome &outcome, Time now) {
     const bool same = same_job(job.record, record);
     if (same && job.record.generation == event.generation) {
         job.runs = true;
@@ -716,8 +714,7 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
     uint16_t fits = most_elements_here(event.family, want.algorithm, want.stragglers);
     uint16_t elements = std::min<uint16_t>(want.elements - want.elements % INAGG_CHUNK, fits);
     if (elements == 0)
-        return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements),
-                       std::move(so_far));
+        return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements), std::move(so_far));
     if (std::optional<Outcome> no = beyond_port(event, so_far, now))
         return *no;
     inagg_job record = new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements,
@@ -731,8 +728,10 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
 // Why create() had no room.
 std::string JobBook::what_is_full(const inagg_job &record) const {
     if (free_index(record) && free_slots(record))
-        return fmt::format("too few of {} buffers would be left for a block of each job's floats; remove jobs or start inaggd with more "
-                           "--buffers", policy_.buffers);
+        return fmt::format(
+            "too few of {} buffers would be left for a block of each job's floats; remove jobs or start inaggd with more "
+            "--buffers",
+            policy_.buffers);
     return fmt::format("{} of {} job numbers in use, {} slots wanted in a row of {}; remove jobs or start {}", jobs_.size(),
                        INAGG_MAX_JOBS, pool_slots(record), pool_of(record),
                        policy_.server ? "inagg-ps with more --memory" : "inaggd with more --slots");
@@ -754,19 +753,18 @@ Outcome JobBook::join_empty(JobState &job, const inagg_event &event, Time now) {
         return join_new(event, std::move(outcome), now);
     }
     if (want.size != job.record.size)
-        return refuse_late(event, INAGG_R_SIZE, fmt::format("job has {} ranks, not {}", job.record.size, want.size),
-                           now);
+        return refuse_late(event, INAGG_R_SIZE, fmt::format("job has {} ranks, not {}", job.record.size, want.size), now);
     if (!same_algorithm(job, want))
         return refuse_late(event, INAGG_R_ALGORITHM, other_algorithm(job, want), now);
     if (const uint8_t family = other_family(job, event); family && !policy_.server)
         return refuse_late(event, INAGG_R_ADDRESS,
                            fmt::format("it uses IPv{}, and others of the job IPv{}: give all ranks addresses of one family",
-                                       event.family, family), now);
-    if (want.elements < job.record.elements)
-        return refuse_late(event, INAGG_R_MTU,
-                           fmt::format("job has {} elements per packet, this rank's MTU allows {}",
-                                       job.record.elements, want.elements),
+                                       event.family, family),
                            now);
+    if (want.elements < job.record.elements)
+        return refuse_late(
+            event, INAGG_R_MTU,
+            fmt::format("job has {} elements per packet, this rank's MTU allows {}", job.record.elements, want.elements), now);
     if (member.flags & INAGG_MEMBER_LEFT) {
         // The next run's rank, while others still finish this one.
         if (!waited(event, now, patience))
@@ -867,9 +865,8 @@ Outcome JobBook::go_on(uint16_t number, JobState &job, Time now) {
     Outcome outcome{.verdict = Verdict::done};
     const auto coming = std::exchange(job.coming, {});
     const Members before = job.members;
-    const bool restarts = std::none_of(coming.begin(), coming.end(), [](const auto &who) {
-        return who.second.event.join.flags & INAGG_JOIN_RENEW;
-    });
+    const bool restarts = std::none_of(coming.begin(), coming.end(),
+                                       [](const auto &who) { return who.second.event.join.flags & INAGG_JOIN_RENEW; });
     uint64_t in = restarts ? inagg_all_ranks(job.record.size) : present_ranks(job); // as all_come(): not who has left
     for (const auto &[rank, who] : coming)
         in |= inagg_rank_bit(rank);
@@ -892,11 +889,9 @@ Outcome JobBook::go_on(uint16_t number, JobState &job, Time now) {
 
 // CONFIG says whether somebody waits to be taken back.
 void JobBook::announce_returning(uint16_t number, JobState &job, Outcome &outcome) {
-    const bool returning = std::any_of(job.coming.begin(), job.coming.end(), [&](const auto &who) {
-        return inagg_job_excludes(&job.record, who.first);
-    });
-    const auto flags = static_cast<uint8_t>((job.record.flags & ~INAGG_JOIN_RETURNING) |
-                                            (returning ? INAGG_JOIN_RETURNING : 0));
+    const bool returning = std::any_of(job.coming.begin(), job.coming.end(),
+                                       [&](const auto &who) { return inagg_job_excludes(&job.record, who.first); });
+    const auto flags = static_cast<uint8_t>((job.record.flags & ~INAGG_JOIN_RETURNING) | (returning ? INAGG_JOIN_RETURNING : 0));
     if (flags == job.record.flags)
         return;
     job.record.flags = flags;
@@ -909,8 +904,7 @@ Outcome JobBook::exclude(uint16_t number, uint64_t ranks, Time now) {
     if (!(present_ranks(job) & ~ranks))
         return ignored("nobody would remain");
     for (uint16_t rank = 0; rank < job.record.size; rank++)
-        if (const inagg_member &member = job.members[rank];
-            ranks & job.record.all & inagg_rank_bit(rank) && has_joined(member))
+        if (const inagg_member &member = job.members[rank]; ranks & job.record.all & inagg_rank_bit(rank) && has_joined(member))
             outcome.displaced.push_back({number, rank, job.record.generation, member, INAGG_R_EXCLUDED});
     job.record.all &= ~ranks;
     std::erase_if(job.coming, [&](const auto &who) { // it has gone on with the others: its calls are lost with it
@@ -948,8 +942,8 @@ Outcome JobBook::restart_for(JobState &job, const inagg_event &event, Outcome so
     if (!same_algorithm(job, want))
         return refused(INAGG_R_ALGORITHM, other_algorithm(job, want));
     if (!fits)
-        return refused(INAGG_R_MTU, fmt::format("job is configured for {} elements per packet, not {}",
-                                                job.record.elements, want.elements));
+        return refused(INAGG_R_MTU,
+                       fmt::format("job is configured for {} elements per packet, not {}", job.record.elements, want.elements));
     renew(event.job, job, so_far);
     so_far.detail = "a new run restarts the job";
     return seat(job, event, std::move(so_far), now);
@@ -1037,8 +1031,7 @@ void JobBook::close_if_empty(uint16_t number, JobState &job, Outcome &outcome) {
         erase(number, outcome);
 }
 
-Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index,
-                     Time now) {
+Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std::string &)> &port_index, Time now) {
     const uint16_t most = most_elements_here(4, spec.algorithm, spec.stragglers);
     const auto found = jobs_.find(spec.number);
     // What the specification leaves open stays as it is: the MTU, or a default, may be another now.
@@ -1049,9 +1042,9 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     if (found != jobs_.end() && found->second.record.keep)
         otherwise = found->second.record;
     const uint16_t elements = spec.elements ? spec.elements : otherwise.elements;
-    inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : otherwise.slots,
-                                  spec.control ? spec.control : otherwise.control_slots, elements,
-                                  flags_of(spec.algorithm, spec.checked));
+    inagg_job record =
+        new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : otherwise.slots,
+                   spec.control ? spec.control : otherwise.control_slots, elements, flags_of(spec.algorithm, spec.checked));
     if (policy_.has_parent())
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
     if (spec.stragglers.exclude_ms && !policy_.limits.excludes)
@@ -1061,7 +1054,8 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     if (const std::string why = objection(policy_, spec.algorithm); !why.empty())
         throw Error("job {}: {}", spec.number, why);
     if (spec.size > policy_.limits.ranks)
-        throw Error("job {}: size={}: this switch has no jobs of more than {} ranks", spec.number, spec.size, policy_.limits.ranks);
+        throw Error("job {}: size={}: this switch has no jobs of more than {} ranks", spec.number, spec.size,
+                    policy_.limits.ranks);
     if (spec.checked && !policy_.limits.checks_payloads)
         throw Error("job {}: this switch has no payload checksums; leave out 'checked'", spec.number);
     record.keep = 1;
@@ -1077,13 +1071,12 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
         found->second.stragglers == spec.stragglers && same_reservations(found->second.members, members))
         return reserve_again(spec.number, found->second, members);
     if (found != jobs_.end())
-        throw Error("job {} exists with another configuration; remove it first: inaggctl job del {}", spec.number,
-                    spec.number);
+        throw Error("job {} exists with another configuration; remove it first: inaggctl job del {}", spec.number, spec.number);
     if (elements > policy_.limits.elements)
         throw Error("job {}: elements={} are more than this switch takes; the most is {}", spec.number, elements, most);
     if (elements == 0 || elements > most)
-        throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements,
-                    policy_.mtu, spec.stragglers.expiry_us ? ", or what an expiry leaves room for" : "", most);
+        throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements, policy_.mtu,
+                    spec.stragglers.expiry_us ? ", or what an expiry leaves room for" : "", most);
 
     Outcome outcome{.verdict = Verdict::done};
     JobState *job = create(spec.number, record, spec.stragglers, outcome, now);
@@ -1159,9 +1152,8 @@ Outcome JobBook::expire(Time now) {
             late.push_back(number);
         }
     for (uint16_t number : late) {
-        outcome.notes.push_back(
-            fmt::format("job {}: no further rank of its {} has joined for {} s (--join-timeout)", number,
-                        jobs_.at(number).record.size, policy_.join.count()));
+        outcome.notes.push_back(fmt::format("job {}: no further rank of its {} has joined for {} s (--join-timeout)", number,
+                                            jobs_.at(number).record.size, policy_.join.count()));
         erase(number, outcome);
     }
     for (uint16_t number : abandoned)
@@ -1175,14 +1167,16 @@ std::optional<Outcome> JobBook::beyond_port(const inagg_event &event, Outcome &s
     if (policy_.children.contains(neighbour_of(event)))
         return std::nullopt;
     if (forming_behind(event) >= policy_.port_forming)
-        return refused(INAGG_R_FORMING,
-                       fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)", policy_.port_forming),
-                       std::move(so_far));
+        return refused(
+            INAGG_R_FORMING,
+            fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)", policy_.port_forming),
+            std::move(so_far));
     while (std::ranges::count_if(jobs_, is_alone, &std::pair<const uint16_t, JobState>::second) >= policy_.port_jobs)
         if (!erase_idle(is_alone, so_far, now))
-            return refused(INAGG_R_FULL,
-                           fmt::format("{} jobs have all their ranks behind this port (--port-jobs); remove some", policy_.port_jobs),
-                           std::move(so_far));
+            return refused(
+                INAGG_R_FULL,
+                fmt::format("{} jobs have all their ranks behind this port (--port-jobs); remove some", policy_.port_jobs),
+                std::move(so_far));
     return std::nullopt;
 }
 
@@ -1237,8 +1231,7 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers straggle
     record.generation = generations_[number] = generation ? *generation : next_generation(number);
     record.flags |= stragglers.exclude_ms ? INAGG_JOIN_WATCHED : 0;
     outcome.changes.push_back({Kind::renew, number, record});
-    return &(jobs_[number] = {
-                 .record = record, .stragglers = stragglers, .members = {}, .heard = now, .seated = now});
+    return &(jobs_[number] = {.record = record, .stragglers = stragglers, .members = {}, .heard = now, .seated = now});
 }
 
 bool JobBook::make_room(const inagg_job &record, Outcome &outcome, Time now) {
@@ -1300,7 +1293,8 @@ std::optional<uint32_t> JobBook::free_index(const inagg_job &record) const {
     }
     std::optional<uint32_t> best;
     for (uint32_t index = 0; index < INAGG_MAX_JOBS; index++)
-        if (!taken[index] && (!best || (shares_slots(record) && sharers[index % policy_.shares] < sharers[*best % policy_.shares])))
+        if (!taken[index] &&
+            (!best || (shares_slots(record) && sharers[index % policy_.shares] < sharers[*best % policy_.shares])))
             best = index;
     return best;
 }
@@ -1342,9 +1336,7 @@ bool JobBook::has_buffers(const inagg_job &record) const {
     return window_cap(policy_.buffers, jobs, widest);
 }
 
-uint32_t JobBook::pool_of(const inagg_job &record) const {
-    return has_records(record) ? policy_.floors : policy_.slots;
-}
+uint32_t JobBook::pool_of(const inagg_job &record) const { return has_records(record) ? policy_.floors : policy_.slots; }
 
 uint16_t JobBook::next_generation(uint16_t number) {
     auto [last, is_new] = generations_.try_emplace(number, 0);
@@ -1379,8 +1371,6 @@ void JobBook::retire(uint64_t nonce) {
         retired_.pop_front();
 }
 
-bool JobBook::retired(uint64_t nonce) const {
-    return std::find(retired_.begin(), retired_.end(), nonce) != retired_.end();
-}
+bool JobBook::retired(uint64_t nonce) const { return std::find(retired_.begin(), retired_.end(), nonce) != retired_.end(); }
 
 } // namespace inaggd

@@ -42,38 +42,36 @@ struct Limits {
     bool adds_floats = true;                // else all floats do, with panama, too
     bool big_endian = false;                // elements are in network byte order
     bool checks_payloads = true;
-    bool excludes = true;                   // ranks that are silent, with trio
-    bool trees = true;                      // adds what switches below have added, and has some above
+    bool excludes = true; // ranks that are silent, with trio
+    bool trees = true;    // adds what switches below have added, and has some above
 };
 
 struct Policy {
-    uint32_t slots = INAGG_DEFAULT_SLOTS;   // of the switch
+    uint32_t slots = INAGG_DEFAULT_SLOTS;     // of the switch
     uint32_t buffers = INAGG_DEFAULT_BUFFERS; // likewise, of floats that wait
-    uint32_t floors = INAGG_DEFAULT_FLOORS; // likewise: slots of jobs whose blocks have records instead
-    uint32_t job_slots = 128;             // of a job that names no number
+    uint32_t floors = INAGG_DEFAULT_FLOORS;   // likewise: slots of jobs whose blocks have records instead
+    uint32_t job_slots = 128;                 // of a job that names no number
     uint32_t job_control = 8;
     bool auto_jobs = true; // the first rank's JOIN creates its job
     uint32_t mtu = 1500;   // smallest of all ports
     std::chrono::seconds idle{600};
-    std::chrono::seconds join{60};  // for the next rank of a job that was not configured
-    uint32_t port_forming = 4;      // such jobs that wait for ranks, per port
-    uint32_t port_jobs = 8;         // such jobs all of whose ranks are behind one port
-    uint32_t shares = 1;            // of the aggregators and descriptors: a job has that of its row
+    std::chrono::seconds join{60};    // for the next rank of a job that was not configured
+    uint32_t port_forming = 4;        // such jobs that wait for ranks, per port
+    uint32_t port_jobs = 8;           // such jobs all of whose ranks are behind one port
+    uint32_t shares = 1;              // of the aggregators and descriptors: a job has that of its row
     std::vector<Neighbour> parents{}; // switches that sum what this one has summed, each the jobs of its turn; none: a root
     std::set<Neighbour> children{};   // switches that may join for the ranks behind them
     inagg_up_policy up_policy = INAGG_UP_DEFAULT; // of canary: by which of them a sum goes up
     uint32_t timeout_us = 0;                      // likewise: how long a sum waits for more; 0: adapts itself
     Limits limits{};
-    bool server = false;              // inagg-ps: the root of a tree, without ports; its ranks may be on its own machine
+    bool server = false; // inagg-ps: the root of a tree, without ports; its ranks may be on its own machine
 
     // Jobs are summed by more than one switch.
     bool in_tree() const { return has_parent() || !children.empty() || server; }
     bool has_parent() const { return !parents.empty(); }
     // A job has one tree, and its number says which; whoever wants several trees has several jobs. Where links have failed
     // the job is further on in the list: at a position that all switches of the tree agree on.
-    const Neighbour &parent_of(uint16_t job, unsigned position = 0) const {
-        return parents[(job + position) % parents.size()];
-    }
+    const Neighbour &parent_of(uint16_t job, unsigned position = 0) const { return parents[(job + position) % parents.size()]; }
 };
 
 // How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept
@@ -99,7 +97,7 @@ struct JobState {
     Stragglers stragglers{};
     Members members{};
     Time heard{};
-    Time seated{}; // when the last rank joined
+    Time seated{};         // when the last rank joined
     inagg_uplink uplink{}; // with a parent: how it is reached; and its position, or at a root that of this one
     Time answered{};       // on the move: when the next parent was last heard, or first asked
     uint16_t gone_to = 0;  // at a root: the latest position that a switch has gone on at
@@ -194,8 +192,7 @@ inline bool can_move(uint8_t algorithm) { return needs_no_root(algorithm) && !is
 class JobBook {
 public:
     // `random` gives the first generation of each job number.
-    JobBook(Policy policy, std::function<uint16_t()> random)
-        : policy_(policy), random_(std::move(random)) {}
+    JobBook(Policy policy, std::function<uint16_t()> random) : policy_(policy), random_(std::move(random)) {}
 
     void forget() { jobs_.clear(); }
     // Takes over what the maps say; `up`: of the job's route.
@@ -206,8 +203,8 @@ public:
 
     // A child or a parent.
     bool is_switch(const Neighbour &other) const;
-    // The port whose time what was decided takes; 0: of none. Switches limit their own ports, and what a parent's CONFIG makes is for
-    // the rank that it seats.
+    // The port whose time what was decided takes; 0: of none. Switches limit their own ports, and what a parent's CONFIG makes is
+    // for the rank that it seats.
     uint32_t payer(const inagg_event &event) const;
     Outcome join(const inagg_event &event, Time now);
     Outcome leave(const inagg_event &event, Time now);
@@ -248,7 +245,7 @@ public:
 
 private:
     using Waiter = std::tuple<uint16_t, uint16_t, uint64_t>; // job, rank, nonce
-    using Waiters = std::map<Waiter, Time>; // since when
+    using Waiters = std::map<Waiter, Time>;                  // since when
     static Waiter waiter_of(const inagg_event &event) { return {event.job, event.rank, event.join.nonce}; }
 
     static Outcome reserve_again(uint16_t number, JobState &job, const Members &members);
@@ -272,8 +269,7 @@ private:
     bool go_on_from(uint16_t number, JobState &job, unsigned position, const std::string &why, Outcome &outcome, Time now);
     void ask_for_adoption(uint16_t number, const JobState &job, Outcome &outcome) const;
     void leave_root(uint16_t number, const Neighbour &root, Outcome &outcome) const;
-    Message adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to,
-                     uint16_t position) const;
+    Message adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to, uint16_t position) const;
     Message repeated_join(uint16_t number, const JobState &job, uint16_t rank) const;
     std::optional<Time> in_trouble(uint16_t number, const JobState &job, Time now) const;
     void tend_below(uint16_t number, JobState &job, Outcome &outcome, Time now);
@@ -299,8 +295,7 @@ private:
     std::optional<uint16_t> next_home(uint16_t number) const;
     bool learn_up_port(unsigned up, const inagg_event &event);
     bool is_learnt(unsigned up) const;
-    void note_up(uint16_t number, JobState &job, unsigned up, bool knows, const std::string &why,
-                 Outcome &outcome);
+    void note_up(uint16_t number, JobState &job, unsigned up, bool knows, const std::string &why, Outcome &outcome);
     void refresh_up(uint16_t number, JobState &job, Outcome &outcome, Time now);
     void announce(uint16_t number, JobState &job, unsigned up, bool all, Outcome &outcome, Time now);
     void tend_parents(uint16_t number, JobState &job, Outcome &outcome, Time now);
@@ -311,8 +306,7 @@ private:
     std::optional<Time> lacks_parents(const JobState &job) const;
     // At one of them:
     bool gives_way(const JobState &job, const inagg_event &event) const;
-    JobState *replace(const inagg_event &event, JobState &job, const inagg_job &record, Outcome &outcome,
-                      Time now);
+    JobState *replace(const inagg_event &event, JobState &job, const inagg_job &record, Outcome &outcome, Time now);
     void tend_spread(uint16_t number, JobState &job, Outcome &outcome, Time now);
     bool is_abandoned(const JobState &job, Time now) const;
     void drop(uint16_t number, JobState &job, Outcome &outcome);
@@ -368,10 +362,10 @@ private:
     };
     std::map<std::pair<uint16_t, uint16_t>, Asked> asked_;
     std::map<std::pair<uint32_t, uint16_t>, Time> wanted_; // with a parent: by port, jobs that were not here; when asked for last
-    std::deque<uint64_t> retired_;                       // nonces whose late copies mean nothing
-    std::map<uint32_t, Time> down_;                      // ports without a link, since when
-    std::map<uint16_t, uint16_t> positions_;             // with a parent: of jobs that are not at the first
-    Time next_hello_{};                                  // when a root tells again where its jobs are
+    std::deque<uint64_t> retired_;                         // nonces whose late copies mean nothing
+    std::map<uint32_t, Time> down_;                        // ports without a link, since when
+    std::map<uint16_t, uint16_t> positions_;               // with a parent: of jobs that are not at the first
+    Time next_hello_{};                                    // when a root tells again where its jobs are
     UpPorts up_ports_{};
 };
 
@@ -386,7 +380,8 @@ uint32_t joined_count(const Members &members);
 void empty_seat(inagg_member &member);
 // How many of the ranks behind this switch have neither joined this run nor left it again.
 int missing_count(const JobState &job);
-// An answer to a sender that cannot be a worker would only help whoever forged it. `from_here`: workers may have a loopback address.
+// An answer to a sender that cannot be a worker would only help whoever forged it. `from_here`: workers may have a loopback
+// address.
 bool can_be_answered(const inagg_event &event, bool from_here);
 // Bitmap of the members that blocks wait for and who are there to be waited for.
 uint64_t present_ranks(const JobState &job);

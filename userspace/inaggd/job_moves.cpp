@@ -103,15 +103,13 @@ bool JobBook::is_moving(uint16_t number, const JobState &job) const {
 }
 
 bool JobBook::adopts(const inagg_event &config, const JobState &job) const {
-    return is_moving(config.job, job) && job.record.generation == config.generation &&
-           config.rank < job.record.size && has_joined(job.members[config.rank]) &&
-           job.members[config.rank].nonce == config.join.nonce;
+    return is_moving(config.job, job) && job.record.generation == config.generation && config.rank < job.record.size &&
+           has_joined(job.members[config.rank]) && job.members[config.rank].nonce == config.join.nonce;
 }
 
 // The ranks here go to the first root from that position on that there is a link to, and leave where they were. False:
 // there is none but those that have been tried since the job last had a root.
-bool JobBook::go_on_from(uint16_t number, JobState &job, unsigned position, const std::string &why, Outcome &outcome,
-                         Time now) {
+bool JobBook::go_on_from(uint16_t number, JobState &job, unsigned position, const std::string &why, Outcome &outcome, Time now) {
     const auto next = linked_position(number, position);
     if (!next || *next > job.uplink.position + policy_.parents.size() ||
         policy_.parent_of(number, *next).address.family != job.uplink.family)
@@ -121,8 +119,8 @@ bool JobBook::go_on_from(uint16_t number, JobState &job, unsigned position, cons
     const Neighbour &to = parent_of(number);
     if (from != to)
         leave_root(number, from, outcome);
-    outcome.notes.push_back(fmt::format("job {}: goes from the root {} to {}: {}", number, from.address.text(),
-                                        to.address.text(), why));
+    outcome.notes.push_back(
+        fmt::format("job {}: goes from the root {} to {}: {}", number, from.address.text(), to.address.text(), why));
     job.answered = now;
     ask_for_adoption(number, job, outcome);
     return true;
@@ -136,8 +134,7 @@ void JobBook::ask_for_adoption(uint16_t number, const JobState &job, Outcome &ou
 }
 
 // The JOIN that makes a job known to a parent that has not set it up.
-Message JobBook::adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to,
-                          uint16_t position) const {
+Message JobBook::adoption(uint16_t number, const JobState &job, uint16_t rank, const Neighbour &to, uint16_t position) const {
     Message message = repeated_join(number, job, rank);
     message.to = to.address;
     message.join.flags = moved_flags(job.record);
@@ -214,8 +211,8 @@ Outcome JobBook::told_where(const inagg_event &event, Time now) {
     Outcome outcome;
     const uint16_t position = be16toh(event.join.position);
     const auto job = jobs_.find(event.job);
-    const bool is_here = job != jobs_.end() && job->second.record.generation == event.generation &&
-                         job->second.uplink.ifindex && needs_no_root(job->second.record.algorithm);
+    const bool is_here = job != jobs_.end() && job->second.record.generation == event.generation && job->second.uplink.ifindex &&
+                         needs_no_root(job->second.record.algorithm);
     if (const auto up = up_index(event); is_here && up && is_spread(job->second.record.algorithm))
         return lacking_above(*up, event, job->second, now);
     if (is_here && sender == parent_of(event.job))
@@ -259,8 +256,8 @@ std::optional<Time> JobBook::hopeless(const JobState &job, Time now) const {
 void JobBook::tend_root(uint16_t number, JobState &job, bool hello, Outcome &outcome, Time now) {
     const auto since = hopeless(job, now);
     const bool all_gone = missing_count(job) && std::none_of(job.members.begin(), job.members.end(), [&](const auto &member) {
-        return has_joined(member) && !down_.contains(member.ifindex);
-    });
+                              return has_joined(member) && !down_.contains(member.ifindex);
+                          });
     if (since && (all_gone || now - *since > outage))
         give_up(number, job, outcome);
     else if (since || is_gathering(job) || hello)

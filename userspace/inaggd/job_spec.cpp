@@ -40,8 +40,7 @@ MemberSpec parse_member(const std::string &text) {
     auto address = Address::parse(text.substr(slash + 1));
     if (!address || !address->is_host())
         throw Error("job: member {} has '{}' for a host's IP address", text, text.substr(slash + 1));
-    return {.rank = static_cast<uint16_t>(
-                parse_number(text.substr(0, at), "member's rank", 0, INAGG_MAX_RANKS - 1)),
+    return {.rank = static_cast<uint16_t>(parse_number(text.substr(0, at), "member's rank", 0, INAGG_MAX_RANKS - 1)),
             .port = text.substr(at + 1, slash - at - 1),
             .address = *address};
 }
@@ -60,10 +59,8 @@ uint32_t parse_time(const std::string &text, const std::string &what, uint32_t l
     const char *end = text.data() + text.size();
     auto [stop, error] = std::from_chars(text.data(), end, value);
     auto unit = units.find(std::string(stop, end));
-    if (error != std::errc{} || unit == units.end() || value * unit->second < least ||
-        value * unit->second > most)
-        throw Error("job: {} must be a time from {} us to {} s such as 10ms, not '{}'", what, least,
-                    most / 1000000, text);
+    if (error != std::errc{} || unit == units.end() || value * unit->second < least || value * unit->second > most)
+        throw Error("job: {} must be a time from {} us to {} s such as 10ms, not '{}'", what, least, most / 1000000, text);
     return static_cast<uint32_t>(value * unit->second);
 }
 
@@ -124,9 +121,8 @@ JobSpec parse_job_spec(const std::string &text) {
     if (!spec.size)
         throw Error("job: '{}' lacks size=N, the number of ranks", text);
     if (spec.algorithm != INAGG_TRIO && spec.stragglers != Stragglers{})
-        throw Error(
-            "job: expiry, quorum and exclude-after are trio's; {} waits for all ranks (algorithm=trio)",
-            algorithm_name(spec.algorithm));
+        throw Error("job: expiry, quorum and exclude-after are trio's; {} waits for all ranks (algorithm=trio)",
+                    algorithm_name(spec.algorithm));
     if (spec.stragglers.quorum > spec.size)
         throw Error("job: quorum {} is more than the {} ranks", spec.stragglers.quorum, spec.size);
     std::set<uint16_t> ranks;

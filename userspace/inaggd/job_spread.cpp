@@ -22,9 +22,7 @@ bool needs_parents(const JobState &job) { return job.record.all != inagg_all_ran
 
 } // namespace
 
-unsigned JobBook::up_count() const {
-    return static_cast<unsigned>(std::min<size_t>(policy_.parents.size(), INAGG_MAX_UPS));
-}
+unsigned JobBook::up_count() const { return static_cast<unsigned>(std::min<size_t>(policy_.parents.size(), INAGG_MAX_UPS)); }
 
 // Which of the parents has sent this.
 std::optional<unsigned> JobBook::up_index(const inagg_event &event) const {
@@ -41,8 +39,8 @@ bool JobBook::can_be_asked(const JobState &job, unsigned up) const {
 
 // The event is about the job as it is here, and a rank that is.
 bool JobBook::is_run_of(const JobState &job, const inagg_event &event) const {
-    return job.record.generation == event.generation && event.rank < job.record.size &&
-           has_joined(job.members[event.rank]) && job.members[event.rank].nonce == event.join.nonce;
+    return job.record.generation == event.generation && event.rank < job.record.size && has_joined(job.members[event.rank]) &&
+           job.members[event.rank].nonce == event.join.nonce;
 }
 
 // Where ranks that begin the next run are to ask: where this one is known, if anywhere.
@@ -75,12 +73,11 @@ bool JobBook::is_learnt(unsigned up) const {
            std::equal(parent.address.bytes.begin(), parent.address.bytes.end(), port.address);
 }
 
-void JobBook::note_up(uint16_t number, JobState &job, unsigned up, bool knows, const std::string &why,
-                      Outcome &outcome) {
+void JobBook::note_up(uint16_t number, JobState &job, unsigned up, bool knows, const std::string &why, Outcome &outcome) {
     Above &above = job.above[up];
     if (above.knows != knows && (!knows || above.is_lost))
-        outcome.notes.push_back(fmt::format("job {}: {} by {}: {}", number, knows ? "again" : "no longer",
-                                            policy_.parents[up].address.text(), why));
+        outcome.notes.push_back(
+            fmt::format("job {}: {} by {}: {}", number, knows ? "again" : "no longer", policy_.parents[up].address.text(), why));
     above.is_lost = !knows && (above.knows || above.is_lost);
     above.knows = knows;
     above.silent.reset();
@@ -131,8 +128,7 @@ void JobBook::tend_parents(uint16_t number, JobState &job, Outcome &outcome, Tim
     }
     refresh_up(number, job, outcome, now);
     if (!job.up && needs_parents(job) && now - job.changed > outage) {
-        outcome.notes.push_back(
-            fmt::format("job {}: no parent left that knows all its ranks; those here are told", number));
+        outcome.notes.push_back(fmt::format("job {}: no parent left that knows all its ranks; those here are told", number));
         erase(number, outcome, INAGG_R_UNLINKED);
     }
 }
@@ -177,8 +173,8 @@ Outcome JobBook::refused_by_one(unsigned up, const inagg_event &event, JobState 
         return outcome;
     }
     if (std::exchange(job.above[up].refusal, reason) != reason)
-        outcome.notes.push_back(fmt::format("job {}: {} refuses it: {}", event.job,
-                                            policy_.parents[up].address.text(), reason_name(reason)));
+        outcome.notes.push_back(
+            fmt::format("job {}: {} refuses it: {}", event.job, policy_.parents[up].address.text(), reason_name(reason)));
     note_up(event.job, job, up, false, reason_name(reason), outcome);
     refresh_up(event.job, job, outcome, now);
     return outcome;
@@ -195,8 +191,8 @@ void JobBook::take_leave(uint16_t number, const JobState &job, uint16_t rank, Ou
     join.flags = INAGG_JOIN_TREE;
     for (unsigned up = 0; up < up_count(); up++)
         if (can_be_asked(job, up))
-            outcome.messages.push_back({policy_.parents[up].address, INAGG_LEAVE, number, rank,
-                                        job.record.generation, INAGG_R_NONE, join});
+            outcome.messages.push_back(
+                {policy_.parents[up].address, INAGG_LEAVE, number, rank, job.record.generation, INAGG_R_NONE, join});
 }
 
 // At a parent. Ranks behind a link that is down are not here; the switches that others are behind are told,
@@ -233,8 +229,8 @@ bool JobBook::is_abandoned(const JobState &job, Time now) const {
 
 // Without a word, and so that it may come back: whoever still has it says so.
 void JobBook::drop(uint16_t number, JobState &job, Outcome &outcome) {
-    outcome.notes.push_back(fmt::format("job {}: no switch below has said for {} s that it has it", number,
-                                        policy_.join.count()));
+    outcome.notes.push_back(
+        fmt::format("job {}: no switch below has said for {} s that it has it", number, policy_.join.count()));
     if (job.record.keep) {
         std::for_each(job.members.begin(), job.members.end(), empty_seat);
         job.runs = false;

@@ -37,11 +37,8 @@ std::string owner_of(const std::string &port) {
         nlmsghdr header;
         ifinfomsg info;
     } request{};
-    request.header = {.nlmsg_len = sizeof request,
-                      .nlmsg_type = RTM_GETLINK,
-                      .nlmsg_flags = NLM_F_REQUEST,
-                      .nlmsg_seq = 0,
-                      .nlmsg_pid = 0};
+    request.header = {
+        .nlmsg_len = sizeof request, .nlmsg_type = RTM_GETLINK, .nlmsg_flags = NLM_F_REQUEST, .nlmsg_seq = 0, .nlmsg_pid = 0};
     request.info.ifi_index = static_cast<int>(if_nametoindex(port.c_str()));
     Fd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
     alignas(nlmsghdr) char buffer[32 * 1024];

@@ -34,17 +34,15 @@ namespace fs = std::filesystem;
 
 // The switch's state. The other maps (scratch space, the table of algorithms) belong to one set of
 // programs, so that an old and a new set never meet while ports change over.
-constexpr std::array state_maps = {
-    "settings",     "jobs",        "members",    "slots",          "ports",  "port_ranks",
-    "stats",        "events",      "buckets",    "record_lanes",   "floors", "policies",
-    "open_records", "expired",     "sweepers",   "sweep_settings", "due",    "uplinks",
-    "subtrees",     "attendance",  "stragglers", "aggregators",    "queues", "float_buffers",
-    "free_buffers", "buffer_pool", "shares",     "adding",         "up_ports",    "routes",
-    "descriptors",  "patience",    "keys",       "quotas",         "occupancy",
-    "uplink_quotas"};
+constexpr std::array state_maps = {"settings",     "jobs",        "members",    "slots",          "ports",     "port_ranks",
+                                   "stats",        "events",      "buckets",    "record_lanes",   "floors",    "policies",
+                                   "open_records", "expired",     "sweepers",   "sweep_settings", "due",       "uplinks",
+                                   "subtrees",     "attendance",  "stragglers", "aggregators",    "queues",    "float_buffers",
+                                   "free_buffers", "buffer_pool", "shares",     "adding",         "up_ports",  "routes",
+                                   "descriptors",  "patience",    "keys",       "quotas",         "occupancy", "uplink_quotas"};
 constexpr const char *algorithms = "algorithms";
-constexpr std::array programs = {"inagg_switch", "inagg_egress", "inagg_clear", "inagg_forget_job", "inagg_sweep",
-                                 "inagg_sweep_once"};
+constexpr std::array programs = {"inagg_switch",     "inagg_egress", "inagg_clear",
+                                 "inagg_forget_job", "inagg_sweep",  "inagg_sweep_once"};
 
 // libbpf explains a refused program over many lines; they belong to the log.
 int log_libbpf(enum libbpf_print_level level, const char *format, va_list args) {
@@ -76,7 +74,8 @@ Fd lock_directory(const fs::path &dir) {
         throw Error("{}: {}", dir.string(), system_text(errno));
     if (flock(fd.get(), LOCK_EX | LOCK_NB))
         throw Error("{}: another inaggd serves this switch; stop it or choose another --bpffs", dir.string());
-    struct stat locked {}, present {};
+    struct stat locked {
+    }, present{};
     if (fstat(fd.get(), &locked) || stat(dir.c_str(), &present) || locked.st_ino != present.st_ino)
         throw Error("{}: another inaggd has just removed it; try again", dir.string());
     return fd;
@@ -166,9 +165,7 @@ Error port_taken(const std::string &port) {
     return Error("port {}: another XDP program is attached; inaggctl doctor {} says whose, and how to remove it", port, port);
 }
 
-bpf_program *program_of(const bpf_object *object, const char *name) {
-    return bpf_object__find_program_by_name(object, name);
-}
+bpf_program *program_of(const bpf_object *object, const char *name) { return bpf_object__find_program_by_name(object, name); }
 
 // `error` is what loading returned. Whoever calls a program finds it from now on.
 void need_loaded(const switch_bpf *skeleton, int error) {
@@ -322,8 +319,7 @@ void need_bpffs(const fs::path &path) {
     if (statfs(path.c_str(), &info))
         throw Error("{}: {}; --bpffs must lie in a mounted bpf file system", path.string(), system_text(errno));
     if (static_cast<unsigned long>(info.f_type) != BPF_FS_MAGIC)
-        throw Error("{} is not a bpf file system: mount -t bpf bpf /sys/fs/bpf, or name another with --bpffs",
-                    path.string());
+        throw Error("{} is not a bpf file system: mount -t bpf bpf /sys/fs/bpf, or name another with --bpffs", path.string());
 }
 
 void need_free_ports(const std::string &dir, const std::vector<std::string> &ports) {
@@ -367,8 +363,7 @@ uint32_t Loader::attach(const std::string &port) {
     unpin(pin); // of a device that has gone
     int link = create_link(program, ifindex, XDP_FLAGS_DRV_MODE);
     if (link < 0 && link != -EBUSY && link != -EPERM) {
-        spdlog::warn("port {}: its driver does not take native XDP ({}); generic XDP is slower", port,
-                     system_text(link));
+        spdlog::warn("port {}: its driver does not take native XDP ({}); generic XDP is slower", port, system_text(link));
         link = create_link(program, ifindex, XDP_FLAGS_SKB_MODE);
     }
     if (link == -EBUSY || link == -EEXIST)

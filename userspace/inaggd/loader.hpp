@@ -29,8 +29,8 @@ void need_compatible_pins(const std::string &dir);
 
 // Of maps that are made anew.
 struct SwitchSizes {
-    uint32_t slots;   // pairs
-    uint32_t buckets; // of trio's records, a power of two
+    uint32_t slots;       // pairs
+    uint32_t buckets;     // of trio's records, a power of two
     uint32_t aggregators; // of atp, likewise
     uint32_t buffers;     // of panama's floats
     uint32_t descriptors; // of canary's blocks, a power of two

@@ -4,11 +4,11 @@
 #include "agent.hpp"
 #include "common/capabilities.hpp"
 #include "common/units.hpp"
+#include "daemon_options.hpp"
 #include "error.hpp"
 #include "links.hpp"
 #include "loader.hpp"
 #include "neighbours.hpp"
-#include "daemon_options.hpp"
 #include "p4/daemon.hpp"
 #include "ring.hpp"
 #include "service.hpp"
@@ -189,18 +189,17 @@ void check_start(const Options &o) {
 class Daemon {
 public:
     Daemon(const Options &options, std::vector<std::string> arguments)
-        : o_(options), plan_(o_), service_(o_, std::move(arguments)),
-          loader_(o_.bpffs,
-                  {.slots = o_.slots,
-                   .buckets = o_.buckets,
-                   .aggregators = o_.aggregators,
-                   .buffers = o_.buffers,
-                   .descriptors = o_.descriptors,
-                   .shares = o_.shares,
-                   .queues = !plan_.queues.empty(),
-                   .quotas = plan_.quota.has_value(),
-                   .uplink_quotas = plan_.uplink_quota.has_value()},
-                  o_.fresh) {}
+        : o_(options), plan_(o_), service_(o_, std::move(arguments)), loader_(o_.bpffs,
+                                                                              {.slots = o_.slots,
+                                                                               .buckets = o_.buckets,
+                                                                               .aggregators = o_.aggregators,
+                                                                               .buffers = o_.buffers,
+                                                                               .descriptors = o_.descriptors,
+                                                                               .shares = o_.shares,
+                                                                               .queues = !plan_.queues.empty(),
+                                                                               .quotas = plan_.quota.has_value(),
+                                                                               .uplink_quotas = plan_.uplink_quota.has_value()},
+                                                                              o_.fresh) {}
 
     void start() {
         SwitchMaps maps = SwitchMaps::open(o_.bpffs);
@@ -208,8 +207,8 @@ public:
         inagg_switch_settings settings = settings_for(maps);
         agent_ = std::make_unique<Agent>(
             std::move(maps), loader_.egress(), [this](const inagg_job &job) { loader_.provide(job); }, policy, settings,
-            Sweeping{.bpffs = o_.bpffs, .mac = mac_of(o_.ports.front()), .sweepers = o_.sweepers,
-                     .per_expiry = o_.sweeps_per_expiry},
+            Sweeping{
+                .bpffs = o_.bpffs, .mac = mac_of(o_.ports.front()), .sweepers = o_.sweepers, .per_expiry = o_.sweeps_per_expiry},
             plan_.keys);
         need_same_keys(agent_->maps(), plan_.jobs);
         try_jobs(agent_->book(), plan_.jobs);
@@ -234,8 +233,7 @@ public:
             std::vector<pollfd> fds = {{.fd = links_.fd(), .events = POLLIN, .revents = 0},
                                        {.fd = ring_buffer__epoll_fd(events_.get()), .events = POLLIN, .revents = 0}};
             service_.add_to(fds);
-            poll(fds.data(), fds.size(),
-                 static_cast<int>(std::min(agent_->watch_interval(), agent_->tend_interval()).count()));
+            poll(fds.data(), fds.size(), static_cast<int>(std::min(agent_->watch_interval(), agent_->tend_interval()).count()));
             if (fds[0].revents) {
                 links_.read([this](bool gone, uint32_t ifindex, const std::string &name) { link(gone, ifindex, name); });
                 look_at_links();
@@ -276,8 +274,7 @@ private:
             agent_->maps().put_quotas(*plan_.quota);
         if (plan_.uplink_quota)
             agent_->maps().put_uplink_quotas(*plan_.uplink_quota);
-        spdlog::info("switch {} {} port {}, boot id {:#06x}", plan_.four.text(), plan_.six.text(), INAGG_PORT,
-                     settings.boot);
+        spdlog::info("switch {} {} port {}, boot id {:#06x}", plan_.four.text(), plan_.six.text(), INAGG_PORT, settings.boot);
         agent_->take_over();
         for (const std::string &port : o_.ports)
             attach(port);
@@ -369,8 +366,7 @@ private:
             attached_.erase(port);
             agent_->maps().delete_queue(ifindex);
             agent_->port_gone(ifindex);
-        } else if (!gone && port == attached_.end() &&
-                   std::find(o_.ports.begin(), o_.ports.end(), name) != o_.ports.end()) {
+        } else if (!gone && port == attached_.end() && std::find(o_.ports.begin(), o_.ports.end(), name) != o_.ports.end()) {
             try {
                 const uint32_t now = attach(name);
                 if (const auto before = gone_.extract(name))
@@ -409,16 +405,16 @@ private:
     Loader loader_;
     std::unique_ptr<Agent> agent_;
     Ring events_;
-    Time events_end_{}; // when others come first
-    bool failed_ = false; // to do what an event asked for: the book may know more than the maps
+    Time events_end_{};                        // when others come first
+    bool failed_ = false;                      // to do what an event asked for: the book may know more than the maps
     std::map<uint32_t, std::string> attached_; // by ifindex
     std::map<std::string, uint32_t> gone_;     // what the ports had that are to come back
     std::map<std::string, uint32_t> refused_;  // what could not be attached: not tried again until something is told of it
     bool started_ = false;
 };
 
-// Programs and maps; ports, devmaps and live frames; programs that compare pointers; the sweeping thread's priority. As root the files
-// under bpffs are its own.
+// Programs and maps; ports, devmaps and live frames; programs that compare pointers; the sweeping thread's priority. As root the
+// files under bpffs are its own.
 void give_up_privileges(const Options &options) {
     if (options.is_p4()) // a packet socket at the CPU port; the switch is asked over TCP
         inagg::keep_capabilities({CAP_NET_RAW, CAP_NET_ADMIN});

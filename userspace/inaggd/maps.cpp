@@ -248,8 +248,7 @@ void SwitchMaps::put_port_ranks(const inagg_port_key &key, const inagg_port_rank
 std::vector<inagg_port_key> SwitchMaps::port_keys(uint32_t index) const {
     std::vector<inagg_port_key> keys;
     inagg_port_key key{}, next{};
-    for (inagg_port_key *from = nullptr; bpf_map_get_next_key(port_ranks_.get(), from, &next) == 0;
-         from = &key) {
+    for (inagg_port_key *from = nullptr; bpf_map_get_next_key(port_ranks_.get(), from, &next) == 0; from = &key) {
         key = next;
         if (key.job == index)
             keys.push_back(key);
@@ -385,9 +384,7 @@ void SwitchMaps::zero_aggregators(uint32_t index) const {
 }
 
 void SwitchMaps::zero_descriptors(uint32_t index) const {
-    clear(
-        {.first = 0, .count = descriptor_count_, .cleared = 0, .what = INAGG_CLEAR_DESCRIPTORS, .job = index},
-        "descriptors");
+    clear({.first = 0, .count = descriptor_count_, .cleared = 0, .what = INAGG_CLEAR_DESCRIPTORS, .job = index}, "descriptors");
 }
 
 void SwitchMaps::free_stale_descriptors() const {
@@ -472,8 +469,7 @@ std::vector<AttachedPort> attached_ports(const std::string &dir) {
         std::replace(name.begin(), name.end(), ':', '.');
         ports.push_back({.name = name, .pin = entry.path(), .ifindex = info.xdp.ifindex});
     }
-    std::sort(ports.begin(), ports.end(),
-              [](const AttachedPort &a, const AttachedPort &b) { return a.name < b.name; });
+    std::sort(ports.begin(), ports.end(), [](const AttachedPort &a, const AttachedPort &b) { return a.name < b.name; });
     return ports;
 }
 

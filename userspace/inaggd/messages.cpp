@@ -9,7 +9,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 
-
 namespace inaggd {
 namespace {
 
@@ -59,8 +58,8 @@ void log_event(const inagg_event &event, const Outcome &outcome, const std::stri
     static RefusalLog refusals;
     const auto level = unchanged ? spdlog::level::debug : outcome.reason ? refusals.next() : spdlog::level::info;
     const inagg::LogFields about{{"job", event.job}, {"rank", event.rank}, {"port", port}, {"address", sender_of(event).text()}};
-    spdlog::log(level, "job {}: {} of rank {} from {}/{}{}{}{}",
-                event.job, type_name(event.type), event.rank, port, sender_of(event).text(),
+    spdlog::log(level, "job {}: {} of rank {} from {}/{}{}{}{}", event.job, type_name(event.type), event.rank, port,
+                sender_of(event).text(),
                 outcome.verdict == Outcome::Verdict::ignored   ? ", ignored"
                 : outcome.verdict == Outcome::Verdict::asked   ? ", passed on to the parent"
                 : outcome.verdict == Outcome::Verdict::refused ? ", refused " + reason_name(outcome.reason)

@@ -34,8 +34,8 @@ void put(MetricFamily &family, Labels labels, uint64_t value) {
 
 void add_counters(Metrics &metrics, const std::vector<MetricsRow> &rows) {
     for (const Counter &counter : counters()) {
-        MetricFamily &all = metrics.emplace_back(
-            family(fmt::format("inagg_job_{}_total", counter.name), counter.help, MetricType::Counter));
+        MetricFamily &all =
+            metrics.emplace_back(family(fmt::format("inagg_job_{}_total", counter.name), counter.help, MetricType::Counter));
         for (const MetricsRow &row : rows)
             put(all, {{"inagg_job", row.job}}, row.stats.*counter.value);
     }

@@ -16,12 +16,11 @@ constexpr ReasonName reason_table[] = {
 #undef ROW
 };
 
-constexpr std::string_view algorithm_table[INAGG_ALGORITHMS] = {"switchml", "trio", "atp", "panama",
-                                                                "canary"};
+constexpr std::string_view algorithm_table[INAGG_ALGORITHMS] = {"switchml", "trio", "atp", "panama", "canary"};
 
 const ReasonName *find_reason(int number) {
-    auto row = std::find_if(std::begin(reason_table), std::end(reason_table),
-                            [&](const ReasonName &r) { return r.number == number; });
+    auto row =
+        std::find_if(std::begin(reason_table), std::end(reason_table), [&](const ReasonName &r) { return r.number == number; });
     return row == std::end(reason_table) ? nullptr : row;
 }
 

@@ -16,7 +16,8 @@ void Refusals::note(const inagg_event &event, const Outcome &outcome, const std:
     Row &row = rows_[outcome.reason];
     row.joins++;
     row.at = now;
-    row.last = fmt::format("job {}, rank {} from {}/{}: {}", event.job, event.rank, port, sender_of(event).text(), outcome.detail);
+    row.last =
+        fmt::format("job {}, rank {} from {}/{}: {}", event.job, event.rank, port, sender_of(event).text(), outcome.detail);
 }
 
 nlohmann::ordered_json Refusals::rows(Time now) const {

@@ -10,15 +10,15 @@
 
 namespace inaggd {
 
-// What is not answered, and should not be lost with its packet: it is said a few times again. A rank that does not hear that it is
-// out of its job waits for its deadline, and all that are to run with it again wait for it.
+// What is not answered, and should not be lost with its packet: it is said a few times again. A rank that does not hear that it
+// is out of its job waits for its deadline, and all that are to run with it again wait for it.
 class Reminders {
 public:
     using Time = std::chrono::steady_clock::time_point;
     using Say = std::function<void()>;
 
-    static constexpr std::array<std::chrono::milliseconds, 3> pauses{std::chrono::milliseconds(50), std::chrono::milliseconds(200),
-                                                                     std::chrono::milliseconds(800)};
+    static constexpr std::array<std::chrono::milliseconds, 3> pauses{
+        std::chrono::milliseconds(50), std::chrono::milliseconds(200), std::chrono::milliseconds(800)};
     static constexpr size_t capacity = 4096; // of the ranks of all jobs: more would be said than heard
 
     // It has been said once.

@@ -130,7 +130,8 @@ void need_run_dir(const Options &options) {
     while (!error && !std::filesystem::exists(there, error) && there.has_relative_path())
         there = there.parent_path();
     if (run_dir.empty() || error || !std::filesystem::is_directory(there, error) || access(there.c_str(), W_OK | X_OK))
-        throw Error("--run-dir '{}': {} is no directory that can be written to", run_dir, run_dir.empty() ? "it" : there.string());
+        throw Error("--run-dir '{}': {} is no directory that can be written to", run_dir,
+                    run_dir.empty() ? "it" : there.string());
 }
 
 RunDir::RunDir(std::string path) : path_(std::move(path)) {
@@ -268,8 +269,8 @@ nlohmann::ordered_json Service::state() {
         jobs.push_back(read("job", job["job"]));
     const auto uptime = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now().time_since_epoch());
     waits_.look({o_.bpffs, o_.run_dir});
-    return {{"uptime_ms", uptime.count()}, {"status", read("status")}, {"jobs", jobs}, {"stats", read("stats")},
-            {"drops", read("drops")}, {"waits", waits_.take()}};
+    return {{"uptime_ms", uptime.count()}, {"status", read("status")}, {"jobs", jobs},
+            {"stats", read("stats")},      {"drops", read("drops")},   {"waits", waits_.take()}};
 }
 
 void Service::execute_again() {

@@ -5,8 +5,8 @@
 
 #include "blocks.hpp"
 #include "control.hpp"
-#include "job_spec.hpp"
 #include "daemon_options.hpp"
+#include "job_spec.hpp"
 #include "metrics.hpp"
 #include "web.hpp"
 

@@ -15,8 +15,7 @@ struct SlotRange {
 
 // First fit: where `count` slots lie free among `total`, or nothing.
 inline std::optional<uint32_t> first_fit(std::vector<SlotRange> taken, uint32_t count, uint32_t total) {
-    std::sort(taken.begin(), taken.end(),
-              [](const SlotRange &a, const SlotRange &b) { return a.first < b.first; });
+    std::sort(taken.begin(), taken.end(), [](const SlotRange &a, const SlotRange &b) { return a.first < b.first; });
     uint64_t start = 0;
     for (const SlotRange &range : taken) {
         if (start + count <= range.first)

@@ -84,7 +84,9 @@ int main(int argc, char **argv) {
     CLI::App app("Sweeps for stragglers of trio jobs on a switch without inaggd, until SIGINT or SIGTERM");
     app.add_option("-p,--port", o.port, "interface whose MAC address results come from")->required();
     app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
-    app.add_option("--sweepers", o.sweepers, "timers, at most")->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))->capture_default_str();
+    app.add_option("--sweepers", o.sweepers, "timers, at most")
+        ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))
+        ->capture_default_str();
     app.add_option("--sweeps-per-expiry", o.per_expiry, "with k, a block is decided after 1 to 1 + 1/k expiries")
         ->check(CLI::Range(1u, 64u))
         ->capture_default_str();

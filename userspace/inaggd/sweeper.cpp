@@ -57,7 +57,8 @@ SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uin
     if (!shortest)
         return {};
     const std::chrono::nanoseconds least = buckets * bucket_visit * share_of_processor;
-    const std::chrono::nanoseconds period = std::max(std::chrono::nanoseconds(std::chrono::microseconds(shortest)) / per_expiry, least);
+    const std::chrono::nanoseconds period =
+        std::max(std::chrono::nanoseconds(std::chrono::microseconds(shortest)) / per_expiry, least);
     const auto most = static_cast<uint32_t>(std::max<int64_t>(period / least_shift, 1));
     return {.sweepers = std::min(sweepers, most), .period = period};
 }
@@ -71,7 +72,8 @@ uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan) {
 
 Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
     : sweep_(open_pin(bpffs, "inagg_sweep")), once_(open_pin(bpffs, "inagg_sweep_once")),
-      switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), mac_(mac) {
+      switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      mac_(mac) {
     if (!wake_)
         throw Error("eventfd: {}", system_text(errno));
     thread_ = std::thread(&Sweeper::run, this);

@@ -36,9 +36,7 @@ Address address_of(const inagg_uplink &uplink) {
 }
 
 // The switch that sums what this one has summed; "none" at the root and where there is no tree.
-std::string parent_of(const SwitchMaps &maps, const inagg_job &job) {
-    return address_of(maps.uplink(job.index)).text();
-}
+std::string parent_of(const SwitchMaps &maps, const inagg_job &job) { return address_of(maps.uplink(job.index)).text(); }
 
 // The port that leads there.
 std::string uplink_port(const SwitchMaps &maps, const inagg_job &job) {
@@ -81,8 +79,7 @@ json stragglers_json(const SwitchMaps &maps, const inagg_job &job) {
                             : judged.temporary & bit       ? "temporary"
                                                            : "present";
         if (counts.missed[rank] || std::string_view(state) != "present")
-            ranks.push_back(
-                {{"rank", rank}, {"state", state}, {"heard", counts.heard[rank]}, {"missed", counts.missed[rank]}});
+            ranks.push_back({{"rank", rank}, {"state", state}, {"heard", counts.heard[rank]}, {"missed", counts.missed[rank]}});
     }
     return ranks;
 }
@@ -215,9 +212,7 @@ json read_stats(const Where &where, std::optional<uint16_t> wanted) {
         return *state;
     SwitchMaps maps = SwitchMaps::open(where.bpffs);
     json list = json::array();
-    for_rows(maps, wanted, [&](const json &job, const inagg_stats &stats) {
-        list.push_back(counters_json(job, stats));
-    });
+    for_rows(maps, wanted, [&](const json &job, const inagg_stats &stats) { list.push_back(counters_json(job, stats)); });
     return list;
 }
 

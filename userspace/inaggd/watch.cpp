@@ -15,8 +15,7 @@ using namespace std::chrono_literals;
 constexpr auto shortest = 250ms, longest = 2000ms;
 
 uint64_t now_ns() {
-    return static_cast<uint64_t>(
-        std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+    return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 // Of those that are looked at: who has been excluded is no longer judged.
@@ -24,16 +23,15 @@ void log_change(uint16_t number, uint64_t ranks, uint64_t before, uint64_t after
     for (uint32_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         if ((before ^ after) & ranks & inagg_rank_bit(rank)) {
             const inagg::LogFields about{{"job", number}, {"rank", rank}};
-            spdlog::info("job {}: rank {} is {}a {} straggler", number, rank,
-                         after & inagg_rank_bit(rank) ? "" : "no longer ", what);
+            spdlog::info("job {}: rank {} is {}a {} straggler", number, rank, after & inagg_rank_bit(rank) ? "" : "no longer ",
+                         what);
         }
 }
 
 } // namespace
 
 std::chrono::milliseconds watch_period(uint32_t exclude_ms) {
-    return exclude_ms ? std::clamp<std::chrono::milliseconds>(std::chrono::milliseconds(exclude_ms / 4),
-                                                              shortest, longest)
+    return exclude_ms ? std::clamp<std::chrono::milliseconds>(std::chrono::milliseconds(exclude_ms / 4), shortest, longest)
                       : longest;
 }
 

@@ -34,8 +34,8 @@ void answer(mg_connection *to, const char *status, const char *type, std::string
 
 class Handler : public CivetHandler {
 public:
-    // `only_local`: for those who name the host so. A page from elsewhere must not read this one by a name of its own that leads here
-    // (DNS rebinding).
+    // `only_local`: for those who name the host so. A page from elsewhere must not read this one by a name of its own that leads
+    // here (DNS rebinding).
     explicit Handler(bool only_local) : only_local_(only_local) {}
 
     bool handleGet(CivetServer *, mg_connection *from) override {

@@ -33,7 +33,7 @@ namespace {
 constexpr uint32_t fewest_frames = 1024, most_frames = 8192; // to receive in; powers of two
 constexpr uint32_t transmit_frames = 512;
 constexpr uint32_t frame_bytes = 4096;
-constexpr unsigned wake_tries = 64; // a window takes 16
+constexpr unsigned wake_tries = 64;          // a window takes 16
 constexpr std::size_t transmit_offset = 128; // of the UDP payload in its frame
 constexpr auto socket_check = 50ms;
 constexpr auto stuck_check = 1ms;
@@ -89,7 +89,7 @@ private:
     xsk_ring_cons completed_{}, received_{};
     std::vector<uint64_t> free_; // addresses of frames to send in
     std::byte emergency_[frame_bytes];
-    uint64_t reserved_ = 0;      // address of the frame reserved last
+    uint64_t reserved_ = 0; // address of the frame reserved last
     bool have_reserved_ = false;
     uint32_t queued_ = 0; // descriptors not submitted yet
     bool stuck_ = false;  // the kernel has left some
@@ -139,8 +139,8 @@ void AfxdpIo::open_socket() {
     config.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
     config.bind_flags = XDP_COPY | XDP_USE_NEED_WAKEUP;
     xsk_socket *socket = nullptr;
-    const int error = xsk_socket__create(&socket, device_->name().c_str(), INAGG_SOCKET_QUEUE, umem, &received_,
-                                         &transmit_, &config);
+    const int error =
+        xsk_socket__create(&socket, device_->name().c_str(), INAGG_SOCKET_QUEUE, umem, &received_, &transmit_, &config);
     if (error == -EBUSY)
         throw Error(INAGG_ESYSTEM,
                     "another AF_XDP socket has queue {} of device {}: only one rank of a device can use transport "
@@ -301,8 +301,8 @@ void AfxdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
 } // namespace
 
 std::unique_ptr<Transport> make_afxdp(const inagg_options &options, BlockClient &client) {
-    auto io = std::make_unique<AfxdpIo>(std::make_unique<XdpDevice>("afxdp", options.switch_address, false),
-                                        make_udp_io(options));
+    auto io =
+        std::make_unique<AfxdpIo>(std::make_unique<XdpDevice>("afxdp", options.switch_address, false), make_udp_io(options));
     const Membership membership = join(*io, options);
     std::string name = "afxdp";
     try {

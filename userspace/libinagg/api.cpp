@@ -25,7 +25,7 @@ using inagg::Error;
 struct inagg_comm {
     explicit inagg_comm(const inagg_options &options) : communicator(options) {}
     Communicator communicator;
-    const pid_t owner = getpid(); // a child of fork() has neither its threads nor a membership
+    const pid_t owner = getpid();    // a child of fork() has neither its threads nor a membership
     std::shared_ptr<inagg_comm> own; // until inagg_leave(): its requests may be there for longer
 };
 
@@ -78,7 +78,8 @@ void require(bool condition, const char *message) {
 void require_comm(const inagg_comm *comm) {
     require(comm, "the communicator is NULL");
     if (comm->owner != getpid())
-        throw Error(INAGG_ECLOSED, "process {} has joined with this communicator, and not its child {}: join here again, as another rank",
+        throw Error(INAGG_ECLOSED,
+                    "process {} has joined with this communicator, and not its child {}: join here again, as another rank",
                     comm->owner, getpid());
 }
 
@@ -99,8 +100,8 @@ void check_dtype(const inagg_dtype &dtype) {
 
 void check_root(const inagg_comm *comm, uint16_t root) {
     if (root >= comm->communicator.size())
-        throw Error(INAGG_EINVAL, "root {}: with {} ranks it must be 0 to {}", root,
-                    comm->communicator.size(), comm->communicator.size() - 1);
+        throw Error(INAGG_EINVAL, "root {}: with {} ranks it must be 0 to {}", root, comm->communicator.size(),
+                    comm->communicator.size() - 1);
 }
 
 // Blocks are numbered in 32 bits; half of them, minus some, may be in flight.
@@ -110,8 +111,7 @@ void check_count(std::size_t count) {
         throw Error(INAGG_EINVAL, "{} elements in one call: at most {}", count, most);
 }
 
-void check_reduction(const void *send, const void *recv, std::size_t count, const inagg_dtype &dtype,
-                     const inagg_op &op) {
+void check_reduction(const void *send, const void *recv, std::size_t count, const inagg_dtype &dtype, const inagg_op &op) {
     require(count == 0 || (send && recv), "a buffer is NULL");
     check_count(count);
     check_dtype(dtype);
@@ -123,14 +123,13 @@ void check_reduction(const void *send, const void *recv, std::size_t count, cons
 
 // The collectives, begun.
 
-inagg::Handle allreduce(inagg_comm *comm, const void *send, void *recv, std::size_t count,
-                        const inagg_dtype &dtype, const inagg_op &op) {
+inagg::Handle allreduce(inagg_comm *comm, const void *send, void *recv, std::size_t count, const inagg_dtype &dtype,
+                        const inagg_op &op) {
     check_reduction(send, recv, count, dtype, op);
     return comm->communicator.allreduce(send, recv, count, dtype, op);
 }
 
-inagg::Handle broadcast(inagg_comm *comm, void *data, std::size_t count, const inagg_dtype &dtype,
-                        uint16_t root) {
+inagg::Handle broadcast(inagg_comm *comm, void *data, std::size_t count, const inagg_dtype &dtype, uint16_t root) {
     require(count == 0 || data, "the buffer is NULL");
     check_count(count);
     check_dtype(dtype);
@@ -138,8 +137,8 @@ inagg::Handle broadcast(inagg_comm *comm, void *data, std::size_t count, const i
     return comm->communicator.broadcast(data, count, dtype, root);
 }
 
-inagg::Handle reduce(inagg_comm *comm, const void *send, void *recv, std::size_t count,
-                     const inagg_dtype &dtype, const inagg_op &op, uint16_t root) {
+inagg::Handle reduce(inagg_comm *comm, const void *send, void *recv, std::size_t count, const inagg_dtype &dtype,
+                     const inagg_op &op, uint16_t root) {
     check_root(comm, root);
     check_reduction(send, comm->communicator.rank() == root ? recv : send, count, dtype, op);
     return comm->communicator.reduce(send, recv, count, dtype, op, root);
@@ -215,13 +214,12 @@ void inagg_get_stats(inagg_comm *comm, inagg_stats_t *stats) {
     *stats = comm->owner == getpid() ? comm->communicator.stats() : inagg_stats_t{};
 }
 
-int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
-                    inagg_op op) {
+int inagg_allreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op) {
     return finished(comm, [&] { return allreduce(comm, send, recv, count, dtype, op); });
 }
 
-int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype,
-                     inagg_op op, inagg_request **request) {
+int inagg_iallreduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
+                     inagg_request **request) {
     return requested(comm, request, [&] { return allreduce(comm, send, recv, count, dtype, op); });
 }
 
@@ -229,18 +227,16 @@ int inagg_broadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtyp
     return finished(comm, [&] { return broadcast(comm, data, count, dtype, root); });
 }
 
-int inagg_ibroadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root,
-                     inagg_request **request) {
+int inagg_ibroadcast(inagg_comm *comm, void *data, size_t count, inagg_dtype dtype, uint16_t root, inagg_request **request) {
     return requested(comm, request, [&] { return broadcast(comm, data, count, dtype, root); });
 }
 
-int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
-                 uint16_t root) {
+int inagg_reduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op, uint16_t root) {
     return finished(comm, [&] { return reduce(comm, send, recv, count, dtype, op, root); });
 }
 
-int inagg_ireduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op,
-                  uint16_t root, inagg_request **request) {
+int inagg_ireduce(inagg_comm *comm, const void *send, void *recv, size_t count, inagg_dtype dtype, inagg_op op, uint16_t root,
+                  inagg_request **request) {
     return requested(comm, request, [&] { return reduce(comm, send, recv, count, dtype, op, root); });
 }
 
@@ -276,8 +272,8 @@ int inagg_last_outcome(inagg_outcome *outcome) {
     return guarded([&] {
         require(outcome, "the outcome is NULL");
         if (outcome->struct_size != sizeof(*outcome))
-            throw Error(INAGG_EINVAL, "outcome.struct_size is {}, not {}: set it to sizeof(inagg_outcome)",
-                        outcome->struct_size, sizeof(*outcome));
+            throw Error(INAGG_EINVAL, "outcome.struct_size is {}, not {}: set it to sizeof(inagg_outcome)", outcome->struct_size,
+                        sizeof(*outcome));
         require(last_outcome.struct_size, "no call of this thread has succeeded yet: there is no outcome");
         *outcome = last_outcome;
     });

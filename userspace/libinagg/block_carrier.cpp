@@ -14,22 +14,22 @@ namespace inagg {
 struct BlockCarrier::BlockOperation : Operation {
     using Operation::Operation;
 
-    Reduction reduction{};   // broadcast: recv and count in bytes
-    bool scale_known = true; // float sums: agreed, or not needed
-    bool scale_is_given = true; // not needed, or fixed by hand
-    uint8_t exponent = 0;    // float sums: this rank's, in all control blocks, however often they are sent
-    uint8_t finite_exponent = 0; // with infinities or NaN somewhere: that of the rest
-    uint8_t scale = 0;       // guessed, then agreed
-    uint64_t number = 0;     // among the calls since the key was agreed on
-    uint8_t runs = 0;        // of data blocks that it has so far
-    uint32_t turn = 0;       // among the sums that ask for their scales
-    bool guesses = false;    // its control blocks carry its elements
+    Reduction reduction{};           // broadcast: recv and count in bytes
+    bool scale_known = true;         // float sums: agreed, or not needed
+    bool scale_is_given = true;      // not needed, or fixed by hand
+    uint8_t exponent = 0;            // float sums: this rank's, in all control blocks, however often they are sent
+    uint8_t finite_exponent = 0;     // with infinities or NaN somewhere: that of the rest
+    uint8_t scale = 0;               // guessed, then agreed
+    uint64_t number = 0;             // among the calls since the key was agreed on
+    uint8_t runs = 0;                // of data blocks that it has so far
+    uint32_t turn = 0;               // among the sums that ask for their scales
+    bool guesses = false;            // its control blocks carry its elements
     std::unique_ptr<Encoding> guess; // at the scale guessed, once that is known
-    bool agreed = false;     // the first control block is back
-    bool guessed = false;    // and says that the guess was right: they bring the sum
-    uint32_t pending = 0;    // blocks assigned and not back yet
-    bool assigned = false;   // no more blocks will come
-    bool absent = false;     // the scale was agreed without this rank: its elements do not fit
+    bool agreed = false;             // the first control block is back
+    bool guessed = false;            // and says that the guess was right: they bring the sum
+    uint32_t pending = 0;            // blocks assigned and not back yet
+    bool assigned = false;           // no more blocks will come
+    bool absent = false;             // the scale was agreed without this rank: its elements do not fit
     bool saturated = false;
     std::unique_ptr<ClassCounts> classes;
 
@@ -48,8 +48,8 @@ std::unique_ptr<LinearCheck> make_check(const inagg_options &options, const JobC
 
 BlockCarrier::BlockCarrier(const inagg_options &options, MakeTransport make)
     : options_(options), transport_(make(options_, *this)), trio_(transport_->config().algorithm == INAGG_TRIO),
-      says_whole_(trio_ || transport_->config().algorithm == INAGG_ATP),
-      check_(make_check(options, transport_->config())), tail_(check_ ? INAGG_CHECK_ELEMENTS : 0) {
+      says_whole_(trio_ || transport_->config().algorithm == INAGG_ATP), check_(make_check(options, transport_->config())),
+      tail_(check_ ? INAGG_CHECK_ELEMENTS : 0) {
     inagg_guesses_init(&guesses_);
 }
 
@@ -64,8 +64,8 @@ uint32_t BlockCarrier::floats() const {
 Handle BlockCarrier::prepare(const Call &call) {
     check_verifiable(call, options_, floats());
     auto operation = std::make_shared<BlockOperation>(call);
-    operation->reduction = {call.send, call.recv,     call.count, call.dtype, carried(call.op), call.op == INAGG_AVG,
-                            options_.size, elements(), floats(), tail_};
+    operation->reduction = {call.send,     call.recv,  call.count, call.dtype, carried(call.op), call.op == INAGG_AVG,
+                            options_.size, elements(), floats(),   tail_};
     if (call.kind == Call::Kind::broadcast)
         operation->reduction.count *= inagg_memory_bytes(call.dtype);
     if (call.kind == Call::Kind::reduction)
@@ -183,8 +183,7 @@ bool BlockCarrier::assign(const BlockHandle &operation) {
     else if (!has_key())
         return false;
     else if (operation->call.kind == Call::Kind::broadcast)
-        add_segment(operation, make_broadcast(r.recv, r.count, r.elements, r.tail, operation->call.root),
-                    Part::elements_of_all);
+        add_segment(operation, make_broadcast(r.recv, r.count, r.elements, r.tail, operation->call.root), Part::elements_of_all);
     else if (!operation->scale_known || seals_anew(*operation))
         return false;
     else if (operation->guessed)
@@ -250,9 +249,8 @@ inagg_check_scale BlockCarrier::scale_of(const BlockOperation &operation) {
 // Blocks
 
 BlockCarrier::Segment &BlockCarrier::segment_of(uint32_t block) {
-    const auto after =
-        std::partition_point(segments_.begin(), segments_.end(),
-                             [block](const Segment &segment) { return !inagg_before(block, segment.first); });
+    const auto after = std::partition_point(segments_.begin(), segments_.end(),
+                                            [block](const Segment &segment) { return !inagg_before(block, segment.first); });
     return *std::prev(after);
 }
 
@@ -317,8 +315,8 @@ bool BlockCarrier::verify(Stream stream, uint32_t block, BlockMeta &meta, const 
     std::vector<std::byte> room;
     if (stream == Stream::control) {
         const Control &control = controls_[block - first_control_];
-        return !seals(stream) || check_->holds(identify(control), meta, turned_inbound(meta, wire, room),
-                                               scale_of(*control.operation));
+        return !seals(stream) ||
+               check_->holds(identify(control), meta, turned_inbound(meta, wire, room), scale_of(*control.operation));
     }
     const Segment &segment = segment_of(block);
     return !segment.sealed || (has_all_it_must(segment, meta) &&
@@ -371,8 +369,8 @@ void BlockCarrier::agree(BlockOperation &operation, uint8_t scale) {
     assign_blocks();
 }
 
-void BlockCarrier::store_elements(BlockOperation &operation, Encoding &encoding, uint32_t index,
-                                  const BlockMeta &meta, const std::byte *payload) const {
+void BlockCarrier::store_elements(BlockOperation &operation, Encoding &encoding, uint32_t index, const BlockMeta &meta,
+                                  const std::byte *payload) const {
     operation.saturated |= meta.saturated != 0;
     if (!encoding.store(index, meta, payload))
         operation.set_error(calls_differ(options_.job, fmt::format(", block {}", index)));

@@ -42,9 +42,9 @@ private:
     struct Segment {
         BlockHandle operation;
         std::unique_ptr<Encoding> encoding;
-        bool whole;  // not without all ranks
-        bool values; // the operation's elements, not what goes before and behind them
-        bool sealed; // with a linear check
+        bool whole;    // not without all ranks
+        bool values;   // the operation's elements, not what goes before and behind them
+        bool sealed;   // with a linear check
         uint8_t phase; // in it
         inagg_check_scale scale;
         uint32_t first, blocks, left;
@@ -99,12 +99,12 @@ private:
     const inagg_options options_;
     std::unique_ptr<Transport> transport_;
     const bool trio_;
-    const bool says_whole_; // which blocks need all ranks, or have no elements of some
+    const bool says_whole_;                    // which blocks need all ranks, or have no elements of some
     const std::unique_ptr<LinearCheck> check_; // null: sums are not verified
     const uint16_t tail_;                      // elements of a block that are the check's
     BlockHandle key_exchange_;
     std::vector<uint32_t> own_nonce_, nonces_; // where others have zeros; of all ranks
-    std::deque<BlockHandle> unassigned_; // operations whose data blocks are not (all) known yet
+    std::deque<BlockHandle> unassigned_;       // operations whose data blocks are not (all) known yet
     std::deque<Segment> segments_;
     uint32_t next_data_ = 0;
     uint64_t calls_ = 0; // begun since the key was agreed on

@@ -28,9 +28,7 @@ bool BySize::is_small(const Call &call) const {
     return call.count * inagg_memory_bytes(call.dtype) < options_.aggregate_from;
 }
 
-Handle BySize::prepare(const Call &call) {
-    return is_small(call) ? ring_->prepare(call) : aggregated_->prepare(call);
-}
+Handle BySize::prepare(const Call &call) { return is_small(call) ? ring_->prepare(call) : aggregated_->prepare(call); }
 
 void BySize::start(const Handle &operation) {
     if (!introduction_)

@@ -26,8 +26,10 @@ void check_verifiable(const Call &call, const inagg_options &options, uint32_t f
         throw Error(INAGG_EINVAL, "a {} with a key: only sums can be verified; join without INAGG_KEY, or in another job",
                     call.op == INAGG_MIN ? "minimum" : "maximum");
     if (floats == INAGG_FLOATS_RAW && call.dtype != INAGG_INT32)
-        throw Error(INAGG_EINVAL, "a float sum with a key and algorithm '{}': it adds floats, and only sums of integers and "
-                                  "fixed point can be verified; use another algorithm, or FLOAT64", options.algorithm);
+        throw Error(INAGG_EINVAL,
+                    "a float sum with a key and algorithm '{}': it adds floats, and only sums of integers and "
+                    "fixed point can be verified; use another algorithm, or FLOAT64",
+                    options.algorithm);
 }
 
 inagg_outcome outcome_of(const Operation &operation, uint16_t size) {
@@ -60,8 +62,8 @@ struct Choice {
     bool verifies;       // results
 };
 
-constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP,
-                   panama = 1 << INAGG_PANAMA, canary = 1 << INAGG_CANARY;
+constexpr unsigned switchml = 1 << INAGG_SWITCHML, trio = 1 << INAGG_TRIO, atp = 1 << INAGG_ATP, panama = 1 << INAGG_PANAMA,
+                   canary = 1 << INAGG_CANARY;
 
 // The fastest first.
 constexpr Choice choices[] = {
@@ -74,9 +76,7 @@ constexpr Choice choices[] = {
 };
 
 // An error that says something about this machine and not about the job or the switch.
-bool is_local(const Error &error) {
-    return error.code() == INAGG_EPRIVILEGE || error.code() == INAGG_ESYSTEM;
-}
+bool is_local(const Error &error) { return error.code() == INAGG_EPRIVILEGE || error.code() == INAGG_ESYSTEM; }
 
 // Why it cannot do what the options ask for; empty if it can.
 std::string objection(const Choice &choice, const inagg_options &options) {
@@ -96,8 +96,7 @@ Error no_choice(const inagg_options &options, const std::string &why) {
             others += fmt::format("{}, ", choice.name);
     if (others.empty())
         return {INAGG_EINVAL, "algorithm '{}' is not in this version", options.algorithm};
-    return {INAGG_EINVAL, "transport '{}' {}: use {}auto", options.transport, why,
-            others.replace(others.size() - 2, 2, " or ")};
+    return {INAGG_EINVAL, "transport '{}' {}: use {}auto", options.transport, why, others.replace(others.size() - 2, 2, " or ")};
 }
 
 void add_note(std::string &note, const Choice &choice, std::string_view why) {

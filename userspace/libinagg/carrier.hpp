@@ -36,7 +36,7 @@ struct Call {
     inagg_dtype dtype = INAGG_INT32;
     inagg_op op = INAGG_SUM;
     bool root = false;
-    int root_rank = -1; // of all ranks that one; -1: all are alike
+    int root_rank = -1;        // of all ranks that one; -1: all are alike
     bool is_agreement = false; // its result is no user's, and need not be verified
     uint64_t context = 0;      // what the ranks have agreed on before it: verified with its sums
 };
@@ -71,7 +71,7 @@ public:
     uint32_t block_elements = 0;        // in each of them but the last
     bool renews = false;                // a renewal: all ranks go on to the next generation
     std::vector<uint64_t> contributors; // of each block; empty: all ranks, everywhere
-    uint64_t progress_ns = 0; // when something of its result came last
+    uint64_t progress_ns = 0;           // when something of its result came last
 
 private:
     std::optional<Error> error_;

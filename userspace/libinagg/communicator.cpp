@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::nanoseconds drive_wait = 5ms; // a blocked caller hands over to others after this
 constexpr std::chrono::nanoseconds keeper_period = 5ms;
-constexpr std::chrono::nanoseconds keeper_wait = 1ms; // while operations are under way
+constexpr std::chrono::nanoseconds keeper_wait = 1ms;     // while operations are under way
 constexpr uint64_t settle_ns = 10 * INAGG_RTO_CEILING_NS; // leaving waits for others: ten of what they ask may be lost
 
 std::unique_ptr<Carrier> join(const inagg_options &options, std::string &note) {
@@ -83,8 +83,7 @@ void Communicator::leave() {
     } catch (const Error &) {
         // Nobody is left to hear it; the switch forgets this rank when the job restarts.
     }
-    const std::optional<Error> cause =
-        std::exchange(broken_, Error(INAGG_ECLOSED, "this rank has left the job"));
+    const std::optional<Error> cause = std::exchange(broken_, Error(INAGG_ECLOSED, "this rank has left the job"));
     if (cause)
         throw *cause;
 }
@@ -150,13 +149,11 @@ bool Communicator::renew() {
 
 // Starting operations
 
-Handle Communicator::allreduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype,
-                               inagg_op op) {
+Handle Communicator::allreduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op) {
     return submit({Call::Kind::reduction, send, recv, count, dtype, op, false, -1});
 }
 
-Handle Communicator::reduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op,
-                            uint16_t root) {
+Handle Communicator::reduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op, uint16_t root) {
     const bool is_root = rank() == root;
     return submit({Call::Kind::reduction, send, is_root ? recv : nullptr, count, dtype, op, is_root, root});
 }

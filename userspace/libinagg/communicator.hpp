@@ -34,8 +34,7 @@ public:
     // Each starts an operation; wait() ends it.
     Handle allreduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op);
     Handle broadcast(void *data, std::size_t count, inagg_dtype dtype, uint16_t root);
-    Handle reduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op,
-                  uint16_t root);
+    Handle reduce(const void *send, void *recv, std::size_t count, inagg_dtype dtype, inagg_op op, uint16_t root);
     Handle barrier();
     // Takes excluded ranks back that have joined again; true on all ranks if the job has gone on to its next
     // generation.

@@ -45,8 +45,8 @@ template <typename T> T MaxMagnitude(const T *in, std::size_t count) {
 uint32_t MaxMagnitude32(const uint32_t *in, std::size_t count) { return MaxMagnitude(in, count); }
 uint16_t MaxMagnitude16(const uint16_t *in, std::size_t count) { return MaxMagnitude(in, count); }
 
-bool ToFixed(const float *in, uint32_t *out, std::size_t count, float scale1, float scale2, float limit,
-             float largest, uint32_t bias) {
+bool ToFixed(const float *in, uint32_t *out, std::size_t count, float scale1, float scale2, float limit, float largest,
+             uint32_t bias) {
     const Tag<float> d;
     const Tag<uint32_t> du;
     const auto s1 = hn::Set(d, scale1), s2 = hn::Set(d, scale2), top = hn::Set(d, limit);
@@ -83,8 +83,7 @@ template <class V> V Flip(V bits) {
 
 void ToOrdered(const int32_t *in, int32_t *out, std::size_t count, int32_t nan) {
     const Tag<int32_t> d;
-    const auto magnitude = hn::Set(d, INT32_MAX), infinity = hn::Set(d, 0x7f800000),
-               instead = hn::Set(d, nan);
+    const auto magnitude = hn::Set(d, INT32_MAX), infinity = hn::Set(d, 0x7f800000), instead = hn::Set(d, nan);
     for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
         const auto bits = hn::LoadU(d, in + i);
         const auto is_nan = hn::Gt(hn::And(bits, magnitude), infinity);
@@ -144,8 +143,7 @@ V32 NarrowFloat16(V32 bits) {
     const auto normal = hn::Min(RoundOff<13>(hn::Sub(magnitude, hn::Set(d, 112 << 23))), hn::Set(d, 0x7c00));
     // the sum's last bit is worth as much as a subnormal's: the addition rounds
     const auto half = hn::Set(df, 0.5F);
-    const auto subnormal =
-        hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), half)), hn::BitCast(d, half));
+    const auto subnormal = hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), half)), hn::BitCast(d, half));
     const auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 113 << 23)), subnormal, normal);
     return SignOrNan(bits, magnitude, finite, 0x7e00);
 }
@@ -206,18 +204,17 @@ template <typename T> T max_finite_magnitude(const T *in, std::size_t count, uin
 } // namespace
 
 uint8_t max_exponent(const void *data, std::size_t count, inagg_dtype dtype) {
-    const uint32_t magnitude =
-        dtype == INAGG_FLOAT32
-            ? HWY_DYNAMIC_DISPATCH(MaxMagnitude32)(static_cast<const uint32_t *>(data), count)
-            : HWY_DYNAMIC_DISPATCH(MaxMagnitude16)(static_cast<const uint16_t *>(data), count);
+    const uint32_t magnitude = dtype == INAGG_FLOAT32
+                                   ? HWY_DYNAMIC_DISPATCH(MaxMagnitude32)(static_cast<const uint32_t *>(data), count)
+                                   : HWY_DYNAMIC_DISPATCH(MaxMagnitude16)(static_cast<const uint16_t *>(data), count);
     return inagg_exponent_of(magnitude, dtype);
 }
 
 uint8_t max_finite_exponent(const void *data, std::size_t count, inagg_dtype dtype) {
     const uint32_t infinity = inagg_infinity(dtype);
-    const uint32_t magnitude =
-        dtype == INAGG_FLOAT32 ? max_finite_magnitude(static_cast<const uint32_t *>(data), count, infinity)
-                               : max_finite_magnitude(static_cast<const uint16_t *>(data), count, infinity);
+    const uint32_t magnitude = dtype == INAGG_FLOAT32
+                                   ? max_finite_magnitude(static_cast<const uint32_t *>(data), count, infinity)
+                                   : max_finite_magnitude(static_cast<const uint16_t *>(data), count, infinity);
     return inagg_exponent_of(magnitude, dtype);
 }
 
@@ -225,8 +222,7 @@ bool to_fixed(const float *in, uint32_t *out, std::size_t count, int point, uint
     // 2^point may lie outside binary32, its two halves never do; both products are exact or round to 0.
     const float scale1 = std::ldexp(1.0F, point / 2), scale2 = std::ldexp(1.0F, point - point / 2);
     const auto limit = static_cast<float>(bias);
-    return HWY_DYNAMIC_DISPATCH(ToFixed)(in, out, count, scale1, scale2, limit, std::nextafter(limit, 0.0F),
-                                         bias);
+    return HWY_DYNAMIC_DISPATCH(ToFixed)(in, out, count, scale1, scale2, limit, std::nextafter(limit, 0.0F), bias);
 }
 
 void from_fixed(const uint32_t *in, float *out, std::size_t count, int point, uint32_t total_bias) {

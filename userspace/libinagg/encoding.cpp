@@ -66,13 +66,11 @@ public:
     PlainEncoding(const Reduction &r, uint8_t dtype_op, uint8_t scale)
         : Encoding(r.count, inagg_block_elements(r.elements, dtype_op >> 4), r.tail),
           send_(static_cast<const std::byte *>(r.send)), recv_(static_cast<std::byte *>(r.recv)),
-          element_bytes_(inagg_memory_bytes(r.dtype)), dtype_(r.dtype), average_(r.average), dtype_op_(dtype_op),
-          scale_(scale) {}
+          element_bytes_(inagg_memory_bytes(r.dtype)), dtype_(r.dtype), average_(r.average), dtype_op_(dtype_op), scale_(scale) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
-        pad_bytes(send_ + r.first * element_bytes_, r.count * element_bytes_, payload,
-                  r.padded * element_bytes_);
+        pad_bytes(send_ + r.first * element_bytes_, r.count * element_bytes_, payload, r.padded * element_bytes_);
         return meta_of(dtype_op_, scale_, r.padded);
     }
 
@@ -118,9 +116,8 @@ private:
 template <typename Float> class FixedEncoding : public Encoding {
 public:
     FixedEncoding(const Reduction &r, const inagg_coding &coding, uint8_t dtype_op, uint8_t scale)
-        : Encoding(r.count, r.elements, r.tail), send_(static_cast<const Float *>(r.send)),
-          recv_(static_cast<Float *>(r.recv)), coding_(coding), average_(r.average), dtype_op_(dtype_op),
-          scale_(scale) {}
+        : Encoding(r.count, r.elements, r.tail), send_(static_cast<const Float *>(r.send)), recv_(static_cast<Float *>(r.recv)),
+          coding_(coding), average_(r.average), dtype_op_(dtype_op), scale_(scale) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
@@ -190,9 +187,8 @@ public:
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
-        pad_out<uint16_t, float>(
-            send_ + r.first, r.count, payload, r.padded,
-            [&](const uint16_t *in, float *out, std::size_t n) { widen(in, out, n, dtype_); });
+        pad_out<uint16_t, float>(send_ + r.first, r.count, payload, r.padded,
+                                 [&](const uint16_t *in, float *out, std::size_t n) { widen(in, out, n, dtype_); });
         return meta_of(dtype_op_, 0, r.padded);
     }
 
@@ -203,8 +199,7 @@ public:
         if (!recv_)
             return true;
         uint16_t *out = recv_ + r.first;
-        cut_in<float>(payload, out, r.count,
-                      [&](const float *in, uint16_t *to, std::size_t n) { narrow(in, to, n, dtype_); });
+        cut_in<float>(payload, out, r.count, [&](const float *in, uint16_t *to, std::size_t n) { narrow(in, to, n, dtype_); });
         if (average_)
             divide(out, r.count, dtype_, inagg_count_ranks(meta.contributors));
         return true;
@@ -222,19 +217,17 @@ private:
 template <typename Float> class OrderedEncoding : public Encoding {
 public:
     OrderedEncoding(const Reduction &r, uint8_t dtype_op)
-        : Encoding(r.count, r.elements, r.tail), send_(static_cast<const Float *>(r.send)),
-          recv_(static_cast<Float *>(r.recv)), dtype_op_(dtype_op), infinity_(inagg_infinity(r.dtype)),
-          nan_(inagg_nan_that_wins(r.op)) {}
+        : Encoding(r.count, r.elements, r.tail), send_(static_cast<const Float *>(r.send)), recv_(static_cast<Float *>(r.recv)),
+          dtype_op_(dtype_op), infinity_(inagg_infinity(r.dtype)), nan_(inagg_nan_that_wins(r.op)) {}
 
     BlockMeta load(uint32_t index, std::byte *payload) const override {
         const Range r = range(index);
-        pad_out<Float, int32_t>(send_ + r.first, r.count, payload, r.padded,
-                                [&](const Float *in, int32_t *out, std::size_t n) {
-                                    if constexpr (sizeof(Float) == 4)
-                                        to_ordered(in, out, n, nan_);
-                                    else
-                                        to_ordered16(in, out, n, infinity_, nan_);
-                                });
+        pad_out<Float, int32_t>(send_ + r.first, r.count, payload, r.padded, [&](const Float *in, int32_t *out, std::size_t n) {
+            if constexpr (sizeof(Float) == 4)
+                to_ordered(in, out, n, nan_);
+            else
+                to_ordered16(in, out, n, infinity_, nan_);
+        });
         return meta_of(dtype_op_, 0, r.padded);
     }
 
@@ -243,13 +236,12 @@ public:
         if (meta.dtype_op != dtype_op_ || meta.elements != r.padded)
             return false;
         if (recv_)
-            cut_in<int32_t>(payload, recv_ + r.first, r.count,
-                            [&](const int32_t *in, Float *out, std::size_t n) {
-                                if constexpr (sizeof(Float) == 4)
-                                    from_ordered(in, out, n);
-                                else
-                                    from_ordered16(in, out, n);
-                            });
+            cut_in<int32_t>(payload, recv_ + r.first, r.count, [&](const int32_t *in, Float *out, std::size_t n) {
+                if constexpr (sizeof(Float) == 4)
+                    from_ordered(in, out, n);
+                else
+                    from_ordered16(in, out, n);
+            });
         return true;
     }
 
@@ -296,9 +288,7 @@ private:
 };
 
 // No elements, or zeros with a tail.
-uint8_t exponent_dtype_op(uint16_t tail) {
-    return tail ? INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM : INAGG_WIRE_NONE << 4;
-}
+uint8_t exponent_dtype_op(uint16_t tail) { return tail ? INAGG_WIRE_INT32 << 4 | INAGG_WIRE_SUM : INAGG_WIRE_NONE << 4; }
 
 class ExponentBlock : public Encoding {
 public:
@@ -338,8 +328,7 @@ std::unique_ptr<Encoding> make_encoding(const Reduction &r, uint8_t scale) {
     inagg_coding_init(&coding, r.dtype, r.op, r.size, scale, r.floats);
     const uint8_t dtype_op = inagg_wire_encoding(r.dtype, r.op, r.floats);
     if (inagg_is_plain(&coding))
-        return std::make_unique<PlainEncoding>(r, dtype_op,
-                                               inagg_needs_scale(r.dtype, r.op, r.floats) ? scale : 0);
+        return std::make_unique<PlainEncoding>(r, dtype_op, inagg_needs_scale(r.dtype, r.op, r.floats) ? scale : 0);
     if (coding.widened && r.floats == INAGG_FLOATS_RAW)
         return std::make_unique<WidenedEncoding>(r, dtype_op);
     if (coding.widened)
@@ -360,8 +349,8 @@ std::unique_ptr<Encoding> make_exponent_block(uint8_t exponent, uint16_t tail, u
 }
 
 ClassCounts::ClassCounts(const Reduction &reduction)
-    : reduction_(reduction), finite_(reduction.count * inagg_memory_bytes(reduction.dtype)),
-      counts_(reduction.count), counted_(inagg_blocks_of(reduction.count, reduction.elements)) {
+    : reduction_(reduction), finite_(reduction.count * inagg_memory_bytes(reduction.dtype)), counts_(reduction.count),
+      counted_(inagg_blocks_of(reduction.count, reduction.elements)) {
     const uint32_t bytes = inagg_memory_bytes(reduction.dtype);
     for (std::size_t i = 0; i < counts_.size(); i++) {
         const uint32_t element = inagg_element(reduction.send, i, bytes);

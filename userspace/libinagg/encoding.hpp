@@ -19,8 +19,7 @@ namespace inagg {
 class Encoding {
 public:
     // `tail`: elements at the end of each block that are somebody else's.
-    Encoding(std::size_t count, uint32_t per_block, uint16_t tail = 0)
-        : count_(count), per_block_(per_block), tail_(tail) {}
+    Encoding(std::size_t count, uint32_t per_block, uint16_t tail = 0) : count_(count), per_block_(per_block), tail_(tail) {}
     virtual ~Encoding() = default;
 
     uint32_t per_block() const { return per_block_; }

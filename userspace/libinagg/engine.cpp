@@ -20,10 +20,10 @@ uint64_t monotonic_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership,
-               BlockClient &client, const inagg_options &options, Owned owned)
-    : name_(std::move(name)), io_(std::move(io)), membership_(membership), client_(client),
-      boots_{membership.config.boot, 0, 0, 0}, history_mib_(options.history_mib),
+Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership, BlockClient &client,
+               const inagg_options &options, Owned owned)
+    : name_(std::move(name)), io_(std::move(io)), membership_(membership),
+      client_(client), boots_{membership.config.boot, 0, 0, 0}, history_mib_(options.history_mib),
       controls_congestion_(options.congestion_control) {
     const unsigned owners[stream_count] = {own_data, own_control};
     for (int i = 0; i < stream_count; i++)
@@ -52,8 +52,7 @@ void Engine::start_streams() {
         first_slot += counts[i];
         inagg_worker_init(&s.worker, counts[i], 0);
         const bool controlled = controls_congestion_ && s.stream == Stream::data;
-        inagg_congestion_init(&s.congestion,
-                              controlled ? inagg_reaction_of(job.algorithm) : uint8_t{INAGG_UNCONTROLLED},
+        inagg_congestion_init(&s.congestion, controlled ? inagg_reaction_of(job.algorithm) : uint8_t{INAGG_UNCONTROLLED},
                               counts[i]);
         if (!s.owned)
             continue;
@@ -262,8 +261,7 @@ bool Engine::admits(const StreamState &s, const inagg_hdr &header, std::span<con
         return false;
     if (inagg_block_admits(&membership_.config, &s.worker, s.first_slot, &header, bytes))
         return false;
-    return !membership_.config.checked ||
-           inagg_packet_intact(&header, inagg_payload_checksum(body.data(), bytes));
+    return !membership_.config.checked || inagg_packet_intact(&header, inagg_payload_checksum(body.data(), bytes));
 }
 
 Engine::StreamState *Engine::stream_of(uint32_t slot) {
@@ -311,8 +309,7 @@ void Engine::on_boot(uint16_t boot) {
     }
 }
 
-void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header,
-                       std::span<const std::byte> body) {
+void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, std::span<const std::byte> body) {
     const uint32_t index = inagg_slot_index(&s.worker, block);
     inagg_wslot &slot = s.slots[index];
     BlockMeta meta = inagg_hdr_meta(&header);
@@ -480,9 +477,7 @@ void Engine::run_timers(StreamState &s) {
     uint64_t earliest = UINT64_MAX;
     open_capped(s);
     for (inagg_wslot &slot : s.slots) {
-        act(s, slot,
-            leader_ ? inagg_worker_ask(&s.worker, &slot, now_)
-                    : inagg_worker_timeout(&s.worker, &slot, now_));
+        act(s, slot, leader_ ? inagg_worker_ask(&s.worker, &slot, now_) : inagg_worker_timeout(&s.worker, &slot, now_));
         if (slot.state == INAGG_WSLOT_SENT)
             earliest = std::min<uint64_t>(earliest, slot.due_ns);
     }
@@ -598,8 +593,7 @@ inagg_hdr Engine::load(StreamState &s, const inagg_wslot &slot, bool resend, std
     meta.epoch = atp() ? s.records[inagg_slot_index(&s.worker, slot.block)].aggregator : slot.epoch;
     if (!resend)
         stats_.abstained += meta.absent;
-    inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block,
-                         (resend ? INAGG_F_RESEND : 0) | (slot.bypass ? INAGG_F_BYPASS : 0));
+    inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block, (resend ? INAGG_F_RESEND : 0) | (slot.bypass ? INAGG_F_BYPASS : 0));
     inagg_hdr_set_meta(&h, &meta);
     return h;
 }
@@ -607,8 +601,7 @@ inagg_hdr Engine::load(StreamState &s, const inagg_wslot &slot, bool resend, std
 void Engine::send_request(StreamState &s, const inagg_wslot &slot, bool everyone) {
     stats_.requests++;
     inagg_hdr h = header(s, INAGG_REQUEST, slot.block, everyone ? INAGG_F_MULTICAST : 0);
-    h.switch_id =
-        inagg_swap16(leader_ ? slot.epoch : s.records[inagg_slot_index(&s.worker, slot.block)].aggregator);
+    h.switch_id = inagg_swap16(leader_ ? slot.epoch : s.records[inagg_slot_index(&s.worker, slot.block)].aggregator);
     commit(h, io_->reserve(), 0);
 }
 

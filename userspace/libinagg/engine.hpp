@@ -57,7 +57,7 @@ public:
 private:
     // What is remembered of a slot beside its timers.
     struct SlotRecord {
-        bool heard = false;  // a WAIT came for heard_block
+        bool heard = false; // a WAIT came for heard_block
         uint32_t heard_block = 0;
         uint64_t heard_ns = 0;
         uint16_t aggregator = 0; // atp: where switches sum the slot's next block
@@ -77,7 +77,7 @@ private:
         std::vector<SlotRecord> records;
         History history;
         bool held_back = false; // idle slots may wait for room
-        uint32_t beyond = 0; // the block after the last one that has a result anywhere
+        uint32_t beyond = 0;    // the block after the last one that has a result anywhere
     };
 
     void packet(std::span<const std::byte> payload, bool congested) noexcept override;
@@ -121,13 +121,9 @@ private:
     static bool controlled(const StreamState &s) { return s.congestion.reaction != INAGG_UNCONTROLLED; }
     bool atp() const { return membership_.config.algorithm == INAGG_ATP; }
     bool trio() const { return membership_.config.algorithm == INAGG_TRIO; }
-    uint32_t position_of(const StreamState &s, uint32_t block) const {
-        return s.first_slot + inagg_slot_index(&s.worker, block);
-    }
+    uint32_t position_of(const StreamState &s, uint32_t block) const { return s.first_slot + inagg_slot_index(&s.worker, block); }
     // Is this rank the leader of the stream's block?
-    bool leads(const StreamState &s, uint32_t block) const {
-        return leader_ && leader_->leads(position_of(s, block));
-    }
+    bool leads(const StreamState &s, uint32_t block) const { return leader_ && leader_->leads(position_of(s, block)); }
 
     std::string name_;
     std::unique_ptr<PacketIo> io_;
@@ -135,7 +131,7 @@ private:
     BlockClient &client_;
     uint64_t now_ = 0;
     uint64_t waiting_since_ = 0; // when it last began to
-    bool congested_ = false; // the packet that is handled met a long queue
+    bool congested_ = false;     // the packet that is handled met a long queue
     inagg_boots boots_;
     std::array<StreamState, stream_count> streams_;
     std::unique_ptr<Leader> leader_; // canary

@@ -22,8 +22,7 @@ Error no_switch(const inagg_options &options) {
 }
 
 Error no_route(const inagg_options &options, int error) {
-    return {INAGG_ENOSWITCH, "no route to the switch at {}: {}", options.switch_address,
-            std::strerror(error)};
+    return {INAGG_ENOSWITCH, "no route to the switch at {}: {}", options.switch_address, std::strerror(error)};
 }
 
 Error join_refused(const inagg_options &options, int reason) {
@@ -40,13 +39,15 @@ Error no_proof(const inagg_options &options, int reason) {
     return {INAGG_EREFUSED,
             "what answers rank {} of job {} at {} within {} ms does not prove that it knows INAGG_JOIN_KEY{}{}: give the switch "
             "the same key (inaggd --key-file), or somebody else answers",
-            options.rank, options.job, options.switch_address, join_timeout_ms(options), reason ? ", it refuses: " : "",
+            options.rank,
+            options.job,
+            options.switch_address,
+            join_timeout_ms(options),
+            reason ? ", it refuses: " : "",
             reason ? reason_text(reason) : ""};
 }
 
-Error job_ended(uint16_t job, int reason) {
-    return {INAGG_ECLOSED, "the switch ended job {}: {}", job, reason_text(reason)};
-}
+Error job_ended(uint16_t job, int reason) { return {INAGG_ECLOSED, "the switch ended job {}: {}", job, reason_text(reason)}; }
 
 Error switch_restarted(const std::string &address, uint16_t job) {
     return {INAGG_ECLOSED, "the switch at {} has restarted and lost job {}: start all its ranks again", address, job};
@@ -67,8 +68,8 @@ Error excluded(uint16_t rank, uint16_t job) {
 }
 
 Error broadcast_without_root(const Call &call, uint16_t job) {
-    return {INAGG_ECLOSED, "job {}: rank {} was excluded as a permanent straggler and cannot broadcast: do it from another rank", job,
-            call.root_rank};
+    return {INAGG_ECLOSED, "job {}: rank {} was excluded as a permanent straggler and cannot broadcast: do it from another rank",
+            job, call.root_rank};
 }
 
 Error results_to_group(uint16_t job) {
@@ -100,18 +101,15 @@ std::string waits_for(const std::string &what, uint64_t missing) {
 }
 
 std::string describe(const Stalled &stalled, const inagg_options &options) {
-    const std::string block =
-        fmt::format("{} block {}", stalled.stream == Stream::data ? "data" : "control", stalled.block);
+    const std::string block = fmt::format("{} block {}", stalled.stream == Stream::data ? "data" : "control", stalled.block);
     if (stalled.given_up)
         return fmt::format("{} was decided without this rank, and more than {} others since, which is all that a "
                            "rank keeps: raise INAGG_HISTORY, or INAGG_EXPIRY",
                            block, stalled.given_up);
     if (!stalled.heard && stalled.leader >= 0)
-        return fmt::format("{} is unanswered, rank {}, which leads it, has been silent", block,
-                           stalled.leader);
+        return fmt::format("{} is unanswered, rank {}, which leads it, has been silent", block, stalled.leader);
     if (!stalled.heard)
-        return fmt::format("{} is unanswered, the switch at {} has been silent", block,
-                           options.switch_address);
+        return fmt::format("{} is unanswered, the switch at {} has been silent", block, options.switch_address);
     const uint64_t missing = inagg_all_ranks(options.size) & ~stalled.contributors;
     if (!missing)
         return fmt::format("{} has all ranks' contributions, but its result does not arrive", block);
@@ -122,7 +120,10 @@ Error no_sum(uint16_t job, const std::string &address, Stream stream, uint32_t b
     return {INAGG_EVERIFY,
             "job {}: what comes from the switch at {} as {} block {} is not the sum of what the ranks have sent: {}; or "
             "INAGG_KEY is not the same on all ranks, or a sum of int32 overflows",
-            job, address, stream == Stream::data ? "data" : "control", block,
+            job,
+            address,
+            stream == Stream::data ? "data" : "control",
+            block,
             alike ? "the same each time, so that switch, one above it, or what a rank has sent to it, was changed"
                   : "another one each time, so packets are changed on the way from it"};
 }

@@ -27,7 +27,7 @@ public:
 
 private:
     static constexpr unsigned initial = 0x1f80, // exceptions masked, and nothing else: Intel SDM, volume 1, 10.2.3
-                              flags = 0x3f;     // of exceptions that have happened
+        flags = 0x3f;                           // of exceptions that have happened
     bool differs() const { return (before_ & ~flags) != initial; }
 
     const unsigned before_ = _mm_getcsr();

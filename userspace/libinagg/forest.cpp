@@ -25,9 +25,7 @@ struct Forest::SharedOperation : Operation {
 };
 
 // A job's switches, for a message.
-static const char *levels_of(const Carrier &carrier) {
-    return carrier.floats() == INAGG_FLOATS_WIDENED ? " in a tree" : "";
-}
+static const char *levels_of(const Carrier &carrier) { return carrier.floats() == INAGG_FLOATS_WIDENED ? " in a tree" : ""; }
 
 Forest::Forest(const inagg_options &options, std::vector<std::unique_ptr<Carrier>> trees)
     : options_(options), trees_(std::move(trees)) {

@@ -24,9 +24,7 @@ public:
     uint32_t floats() const override { return trees_[0]->floats(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override;
-    std::optional<std::chrono::nanoseconds> linger() const override {
-        return trees_[0]->linger();
-    } // it has the barriers
+    std::optional<std::chrono::nanoseconds> linger() const override { return trees_[0]->linger(); } // it has the barriers
     void leave() override;
 
 private:
@@ -41,7 +39,7 @@ private:
 
     const inagg_options options_;
     std::vector<std::unique_ptr<Carrier>> trees_;
-    std::size_t turn_ = 0; // the tree that has the next tensor's first blocks
+    std::size_t turn_ = 0;                                    // the tree that has the next tensor's first blocks
     std::deque<std::shared_ptr<SharedOperation>> operations_; // started, in call order
 };
 

@@ -99,20 +99,19 @@ void accept(const inagg_hdr &header, const inagg_config &answer, JobConfig &job)
         return;
     case INAGG_R_SIZE:
     case INAGG_R_ALGORITHM:
-        throw Error(INAGG_EREFUSED, "job {} on this switch has {} ranks and algorithm {}, not {} and {}",
-                    job.job, inagg_swap16(answer.size), algorithm_name(answer.algorithm), asked.size,
-                    algorithm_name(asked.algorithm));
+        throw Error(INAGG_EREFUSED, "job {} on this switch has {} ranks and algorithm {}, not {} and {}", job.job,
+                    inagg_swap16(answer.size), algorithm_name(answer.algorithm), asked.size, algorithm_name(asked.algorithm));
     case INAGG_R_POLICY:
-        throw Error(INAGG_EREFUSED, "job {}: this switch adds elements in network byte order, which ranks of {} cannot: use another",
-                    job.job, algorithm_name(asked.algorithm));
+        throw Error(INAGG_EREFUSED,
+                    "job {}: this switch adds elements in network byte order, which ranks of {} cannot: use another", job.job,
+                    algorithm_name(asked.algorithm));
     case INAGG_R_MTU:
         throw Error(INAGG_EREFUSED,
                     "job {} uses packets of {} elements, the MTU of this rank's path allows {}: "
                     "give all ranks the same MTU",
                     job.job, job.elements, asked.elements);
     default:
-        throw Error(INAGG_EREFUSED,
-                    "the switch offers {} data and {} control slots; both must be powers of two up to {}",
+        throw Error(INAGG_EREFUSED, "the switch offers {} data and {} control slots; both must be powers of two up to {}",
                     job.slots, job.control_slots, INAGG_MAX_SLOTS);
     }
 }
@@ -173,8 +172,8 @@ void need_auto(PacketIo &io, const Membership &membership, const inagg_options &
 }
 
 bool is_believed(const Membership &membership, const inagg_hdr &header, std::span<const std::byte> body) {
-    return is_body_intact(header, body) && (!inagg_mac_key_is_set(&membership.key) ||
-                                            inagg_hdr_is_proven(&header, body.data(), &membership.key));
+    return is_body_intact(header, body) &&
+           (!inagg_mac_key_is_set(&membership.key) || inagg_hdr_is_proven(&header, body.data(), &membership.key));
 }
 
 bool is_body_intact(const inagg_hdr &header, std::span<const std::byte> body) {
@@ -191,8 +190,7 @@ void seal(inagg_hdr &header, const JobConfig &config, uint32_t payload) {
         inagg_hdr_seal(&header);
 }
 
-void commit(PacketIo &io, const JobConfig &config, inagg_hdr &header, std::byte *frame,
-            std::size_t payload_bytes) {
+void commit(PacketIo &io, const JobConfig &config, inagg_hdr &header, std::byte *frame, std::size_t payload_bytes) {
     const auto bytes = static_cast<uint32_t>(payload_bytes);
     seal(header, config, config.checked ? inagg_payload_checksum(frame + sizeof(header), bytes) : 0);
     std::memcpy(frame, &header, sizeof(header));
@@ -226,8 +224,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
     asked.nonce = random_nonce();
     JoinReceiver receiver(asked);
     const uint64_t deadline = monotonic_ns() + uint64_t{join_timeout_ms(options)} * 1'000'000;
-    for (std::chrono::nanoseconds pause = 5ms;;
-         pause = std::min<std::chrono::nanoseconds>(pause * 2, 200ms)) {
+    for (std::chrono::nanoseconds pause = 5ms;; pause = std::min<std::chrono::nanoseconds>(pause * 2, 200ms)) {
         asked.challenge = receiver.challenge.value_or(0);
         send_join(io, asked, INAGG_JOIN, asked.nonce);
         const uint64_t repeat = monotonic_ns() + static_cast<uint64_t>(pause.count());
@@ -256,16 +253,12 @@ uint64_t random_nonce() {
     return nonce ? nonce : 1; // 0 means "any" in a switch's tables
 }
 
-void repeat_join(PacketIo &io, const Membership &membership) {
-    send_join(io, membership, INAGG_JOIN, membership.nonce);
-}
+void repeat_join(PacketIo &io, const Membership &membership) { send_join(io, membership, INAGG_JOIN, membership.nonce); }
 
 void join_next(PacketIo &io, const Membership &membership) {
     send_join(io, membership, INAGG_JOIN, membership.next_nonce, INAGG_JOIN_RENEW);
 }
 
-void leave(PacketIo &io, const Membership &membership) {
-    send_join(io, membership, INAGG_LEAVE, membership.nonce);
-}
+void leave(PacketIo &io, const Membership &membership) { send_join(io, membership, INAGG_LEAVE, membership.nonce); }
 
 } // namespace inagg

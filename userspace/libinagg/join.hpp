@@ -59,7 +59,6 @@ void seal(inagg_hdr &header, const JobConfig &config, uint32_t payload);
 
 // The same, with `payload_bytes` of payload that are in their place in `frame`, the one that `io` reserved
 // last. Queues it.
-void commit(PacketIo &io, const JobConfig &config, inagg_hdr &header, std::byte *frame,
-            std::size_t payload_bytes);
+void commit(PacketIo &io, const JobConfig &config, inagg_hdr &header, std::byte *frame, std::size_t payload_bytes);
 
 } // namespace inagg

@@ -124,8 +124,7 @@ public:
 private:
     // A tensor: `bytes` of the caller's memory and, in a broadcast, up to 3 more that fill the last int32.
     struct Tensor : Operation {
-        Tensor(const Call &call, std::size_t element_bytes)
-            : Operation(call), bytes(call.count * element_bytes) {}
+        Tensor(const Call &call, std::size_t element_bytes) : Operation(call), bytes(call.count * element_bytes) {}
         std::size_t total() const { return bytes + padding; }
 
         std::size_t bytes, padding = 0;
@@ -154,7 +153,7 @@ private:
 
     const inagg_options options_;
     Fd socket_;
-    uint16_t elements_ = 0; // 32-bit elements in a packet that are the tensor's
+    uint16_t elements_ = 0;                       // 32-bit elements in a packet that are the tensor's
     std::deque<std::shared_ptr<Tensor>> tensors_; // not finished, in call order
     std::size_t sent_ = 0;                        // so many of them have been taken whole
     std::vector<std::byte> discarded_;
@@ -168,15 +167,14 @@ KernelCarrier::KernelCarrier(const inagg_options &options) : options_(options) {
     socket_ = Fd(::socket(family, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!socket_)
         throw system_error(fmt::format("socket of address family {}", family));
-    if (setsockopt(socket_.get(), SOL_INAGG, INAGG_ALGORITHM, options_.algorithm,
-                   std::strlen(options_.algorithm)))
-        throw Error(INAGG_EREFUSED, "algorithm '{}': the module af_inagg does not have it",
-                    options_.algorithm);
+    if (setsockopt(socket_.get(), SOL_INAGG, INAGG_ALGORITHM, options_.algorithm, std::strlen(options_.algorithm)))
+        throw Error(INAGG_EREFUSED, "algorithm '{}': the module af_inagg does not have it", options_.algorithm);
     if (trio()) {
         set_option(INAGG_EXPIRY, static_cast<int>(std::min<uint32_t>(options_.expiry_us, INT_MAX)), "INAGG_EXPIRY");
         set_option(INAGG_QUORUM, options_.quorum, "INAGG_QUORUM");
         set_option(INAGG_EXCLUDE, static_cast<int>(std::min<uint32_t>(options_.exclude_ms, INT_MAX)), "INAGG_EXCLUDE");
-        set_option(INAGG_HISTORY, static_cast<int>(std::min<uint64_t>(uint64_t{options_.history_mib} << 20, INT_MAX)), "INAGG_HISTORY");
+        set_option(INAGG_HISTORY, static_cast<int>(std::min<uint64_t>(uint64_t{options_.history_mib} << 20, INT_MAX)),
+                   "INAGG_HISTORY");
     }
     set_option(INAGG_CHECKED, options_.checked != 0, "INAGG_CHECKED");
     set_deadline(join_timeout_ms(options_));
@@ -229,8 +227,8 @@ Error KernelCarrier::join_failure(int error) const {
     if (error == ETIMEDOUT)
         return no_switch(options_);
     if (error == EMSGSIZE)
-        return {INAGG_EINVAL, "the path to {} carries no packet of {} elements: raise the MTU",
-                options_.switch_address, INAGG_CHUNK};
+        return {INAGG_EINVAL, "the path to {} carries no packet of {} elements: raise the MTU", options_.switch_address,
+                INAGG_CHUNK};
     if (error == ENETUNREACH || error == EHOSTUNREACH)
         return no_route(options_, error);
     return system_error(fmt::format("joining job {} at {}", options_.job, options_.switch_address), error);
@@ -244,9 +242,9 @@ Error KernelCarrier::failure(const char *what, int error) const {
         if (!tensors_.empty() && tensors_.front()->call.kind == Call::Kind::renewal && !fault.control)
             return deadline_passed(options_, "the next generation does not begin");
         const uint64_t contributors = inagg_all_ranks(options_.size) & ~uint64_t{fault.missing};
-        return deadline_passed(options_, describe({fault.control ? Stream::control : Stream::data,
-                                                   fault.block, fault.heard != 0, contributors, 0},
-                                                  options_));
+        return deadline_passed(
+            options_,
+            describe({fault.control ? Stream::control : Stream::data, fault.block, fault.heard != 0, contributors, 0}, options_));
     }
     case ECONNRESET:
         if (fault.reason == INAGG_R_EXCLUDED)
@@ -262,8 +260,7 @@ Error KernelCarrier::failure(const char *what, int error) const {
                 "raise net.inagg.buffer_default above its size, or use another transport",
                 options_.job};
     case ENOBUFS:
-        return {INAGG_ESYSTEM,
-                "job {}: the machine's AF_INAGG sockets have reached net.inagg.memory_limit: raise it",
+        return {INAGG_ESYSTEM, "job {}: the machine's AF_INAGG sockets have reached net.inagg.memory_limit: raise it",
                 options_.job};
     default:
         return system_error(fmt::format("job {}: {} on an AF_INAGG socket", options_.job, what), error);
@@ -298,8 +295,8 @@ Handle KernelCarrier::prepare(const Call &call) {
             tensor->send = tensor->zeros.emplace(tensor->bytes).data();
     }
     if (tensor->total() > most_bytes)
-        throw Error(INAGG_EINVAL, "a tensor of {} bytes: the transport kernel takes at most {} in one call",
-                    tensor->total(), most_bytes);
+        throw Error(INAGG_EINVAL, "a tensor of {} bytes: the transport kernel takes at most {} in one call", tensor->total(),
+                    most_bytes);
     return tensor;
 }
 
@@ -309,8 +306,7 @@ void KernelCarrier::start(const Handle &operation) {
 }
 
 // What is left behind `done` bytes of memory with padding behind it.
-static std::array<iovec, 2> rest_of(void *memory, std::size_t bytes, std::span<std::byte> padding,
-                                    std::size_t done) {
+static std::array<iovec, 2> rest_of(void *memory, std::size_t bytes, std::span<std::byte> padding, std::size_t done) {
     const std::size_t first = std::min(done, bytes), second = done - first;
     return {iovec{static_cast<std::byte *>(memory) + first, bytes - first},
             iovec{padding.data() + second, padding.size() - second}};
@@ -326,8 +322,7 @@ template <typename T> static void say(cmsghdr &header, int type, const T &value)
 
 ssize_t KernelCarrier::send_more(const Tensor &tensor) {
     std::byte zeros[4] = {};
-    auto parts =
-        rest_of(const_cast<void *>(tensor.send), tensor.bytes, std::span(zeros, tensor.padding), tensor.sent);
+    auto parts = rest_of(const_cast<void *>(tensor.send), tensor.bytes, std::span(zeros, tensor.padding), tensor.sent);
     constexpr std::size_t of_type = CMSG_SPACE(sizeof(tensor.type)), of_context = CMSG_SPACE(sizeof(tensor.call.context));
     alignas(cmsghdr) char control[of_type + of_context] = {};
     msghdr message{};
@@ -394,8 +389,10 @@ ssize_t KernelCarrier::receive_more(Tensor &tensor, int &flags) {
         return bytes;
     note_result(message, tensor);
     if (flags & MSG_CTRUNC)
-        throw Error(INAGG_ESYSTEM, "job {}: the module af_inagg tells more of a result than this libinagg knows: use those of one "
-                                   "version", options_.job);
+        throw Error(INAGG_ESYSTEM,
+                    "job {}: the module af_inagg tells more of a result than this libinagg knows: use those of one "
+                    "version",
+                    options_.job);
     return bytes;
 }
 
@@ -459,8 +456,7 @@ bool KernelCarrier::wait_for_socket(std::chrono::nanoseconds wait) const {
     pollfd socket{socket_.get(), POLLIN, 0};
     if (sent_ < tensors_.size())
         socket.events |= POLLOUT;
-    const timespec timeout{static_cast<time_t>(wait.count() / 1'000'000'000),
-                           static_cast<long>(wait.count() % 1'000'000'000)};
+    const timespec timeout{static_cast<time_t>(wait.count() / 1'000'000'000), static_cast<long>(wait.count() % 1'000'000'000)};
     return ppoll(&socket, 1, &timeout, nullptr) > 0;
 }
 
@@ -512,8 +508,6 @@ inagg_stats_t KernelCarrier::stats() const {
 
 } // namespace
 
-std::unique_ptr<Carrier> make_kernel(const inagg_options &options) {
-    return std::make_unique<KernelCarrier>(options);
-}
+std::unique_ptr<Carrier> make_kernel(const inagg_options &options) { return std::make_unique<KernelCarrier>(options); }
 
 } // namespace inagg

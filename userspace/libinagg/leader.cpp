@@ -66,8 +66,7 @@ int Leader::contribute(const inagg_hdr &header, std::span<const std::byte> eleme
     const inagg_block block = inagg_block_of(&header);
     const std::size_t index = index_of(inagg_swap32(header.slot), block.block);
     const bool bypass = inagg_swap16(header.level_flags) & INAGG_F_BYPASS;
-    const int verdict =
-        inagg_lead_contribute(&leads_[index], record_.all, block.contributors, &block, bypass);
+    const int verdict = inagg_lead_contribute(&leads_[index], record_.all, block.contributors, &block, bypass);
     if (verdict < 0)
         return verdict;
     parts_++;
@@ -75,8 +74,7 @@ int Leader::contribute(const inagg_hdr &header, std::span<const std::byte> eleme
     if (action == INAGG_STORE)
         std::memcpy(lanes_of(index), elements.data(), elements.size());
     else if (action == INAGG_ADD)
-        fold_lanes(lanes_of(index), reinterpret_cast<const uint32_t *>(elements.data()), block.elements,
-                   block.dtype_op & 0xf);
+        fold_lanes(lanes_of(index), reinterpret_cast<const uint32_t *>(elements.data()), block.elements, block.dtype_op & 0xf);
     if (!(verdict & INAGG_COMPLETES))
         return 0;
     if (config_.size > 1)
@@ -171,8 +169,7 @@ void Leader::send_failed(const inagg_lead &lead, const inagg_hdr &asked, bool ev
 // About the block of `asked`. What is for many is this rank's, what is for one has its number.
 inagg_hdr Leader::answer(const inagg_hdr &asked, inagg_type type, unsigned flags) const {
     inagg_hdr h = header_for(config_, type);
-    h.level_flags =
-        inagg_swap16(static_cast<uint16_t>((inagg_swap16(asked.level_flags) & INAGG_F_VERSION) | flags));
+    h.level_flags = inagg_swap16(static_cast<uint16_t>((inagg_swap16(asked.level_flags) & INAGG_F_VERSION) | flags));
     h.block = asked.block;
     h.slot = asked.slot;
     if (!(flags & INAGG_F_MULTICAST))

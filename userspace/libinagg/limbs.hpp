@@ -30,9 +30,7 @@ struct Reach {
     int32_t top = std::numeric_limits<int32_t>::min();    // and less than 2^top
     int32_t nonfinite = 0;                                // 1: there are infinities or NaN
     bool operator==(const Reach &) const = default;
-    bool covers(const Reach &part) const {
-        return finest >= part.finest && top >= part.top && nonfinite >= part.nonfinite;
-    }
+    bool covers(const Reach &part) const { return finest >= part.finest && top >= part.top && nonfinite >= part.nonfinite; }
 
     // Of a reach that is possible: another number than any other's.
     uint64_t packed() const {
@@ -56,9 +54,9 @@ template <Wide64 T> Reach reach_of(std::span<const T> elements);
 
 // How the elements of one tensor are cut.
 struct Limbs {
-    int32_t finest;  // the unit is 2^-finest
-    uint32_t width;  // bits of a limb; the highest one has a sign, too
-    uint32_t count;  // of them; 0: all elements are 0 or not finite
+    int32_t finest; // the unit is 2^-finest
+    uint32_t width; // bits of a limb; the highest one has a sign, too
+    uint32_t count; // of them; 0: all elements are 0 or not finite
 
     static constexpr uint32_t most = 4;
     // What an element may have in all, with its sign, and each limb.

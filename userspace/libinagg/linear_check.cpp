@@ -75,16 +75,16 @@ LinearCheck::Key LinearCheck::parse_key(std::string_view hex, std::string_view n
     Key key;
     std::size_t bytes = 0;
     const char *end = nullptr;
-    if (hex.size() != 2 * key.size() ||
-        sodium_hex2bin(key.data(), key.size(), hex.data(), hex.size(), nullptr, &bytes, &end) || bytes != key.size())
-        throw Error(INAGG_EINVAL, "{} has {} characters: it must be {} hexadecimal digits, the same on all ranks",
-                    name, hex.size(), 2 * key.size()); // not the key itself: messages end in logs
+    if (hex.size() != 2 * key.size() || sodium_hex2bin(key.data(), key.size(), hex.data(), hex.size(), nullptr, &bytes, &end) ||
+        bytes != key.size())
+        throw Error(INAGG_EINVAL, "{} has {} characters: it must be {} hexadecimal digits, the same on all ranks", name,
+                    hex.size(), 2 * key.size()); // not the key itself: messages end in logs
     return key;
 }
 
 LinearCheck::LinearCheck(const Key &key, const JobConfig &job)
-    : job_(job.job), key_(inagg_mac_key_of(key.data())), weights_(job.elements),
-      check_{{}, weights_.data(), dot, job.elements, job.rank, job.size} {}
+    : job_(job.job), key_(inagg_mac_key_of(key.data())),
+      weights_(job.elements), check_{{}, weights_.data(), dot, job.elements, job.rank, job.size} {}
 
 LinearCheck::~LinearCheck() {
     sodium_memzero(&key_, sizeof(key_));

@@ -31,8 +31,7 @@ namespace inagg {
 
 namespace {
 
-constexpr std::array<std::string_view, INAGG_ALGORITHMS> algorithms = {"switchml", "trio", "atp", "panama",
-                                                                       "canary"};
+constexpr std::array<std::string_view, INAGG_ALGORITHMS> algorithms = {"switchml", "trio", "atp", "panama", "canary"};
 constexpr uint16_t max_trees = 64;
 constexpr std::array<std::string_view, 5> transports = {"udp", "kernel", "afxdp", "xdp", "auto"};
 
@@ -54,8 +53,7 @@ int64_t parse_number(const Variable &variable, int64_t low, int64_t high) {
     const char *end = variable.value.data() + variable.value.size();
     const auto [stop, error] = std::from_chars(variable.value.data(), end, number);
     if (error != std::errc() || stop != end || number < low || number > high)
-        throw Error(INAGG_EINVAL, "{}='{}': set it to a whole number from {} to {}", variable.name,
-                    variable.value, low, high);
+        throw Error(INAGG_EINVAL, "{}='{}': set it to a whole number from {} to {}", variable.name, variable.value, low, high);
     return number;
 }
 
@@ -82,8 +80,7 @@ uint32_t parse_time(const Variable &variable) {
         if (parsed && parsed->second == unit)
             if (const double us = std::round(parsed->first * microseconds); us <= UINT32_MAX)
                 return static_cast<uint32_t>(us);
-    throw Error(INAGG_EINVAL,
-                "{}='{}': set it to a time up to 4294 s, like 500us, 10ms or 1s; a plain number is milliseconds",
+    throw Error(INAGG_EINVAL, "{}='{}': set it to a time up to 4294 s, like 500us, 10ms or 1s; a plain number is milliseconds",
                 variable.name, variable.value);
 }
 
@@ -93,8 +90,7 @@ uint64_t parse_bytes(const Variable &variable) {
     for (const auto &[unit, bytes] : units)
         if (parsed && parsed->second == unit && parsed->first * bytes <= 0x1p53)
             return static_cast<uint64_t>(std::round(parsed->first * bytes));
-    throw Error(INAGG_EINVAL, "{}='{}': set it to a number of bytes, like 65536, 64K, 40M or 1G", variable.name,
-                variable.value);
+    throw Error(INAGG_EINVAL, "{}='{}': set it to a number of bytes, like 65536, 64K, 40M or 1G", variable.name, variable.value);
 }
 
 // "5" ranks, or "0.88" of all.
@@ -112,8 +108,7 @@ uint16_t parse_quorum(const Variable &variable, uint16_t size) {
 // Only trio decides a block without all ranks.
 void validate_straggling(const inagg_options &options) {
     if (options.quorum > options.size)
-        throw Error(INAGG_EINVAL, "quorum {}: with {} ranks it must be 0 to {}", options.quorum, options.size,
-                    options.size);
+        throw Error(INAGG_EINVAL, "quorum {}: with {} ranks it must be 0 to {}", options.quorum, options.size, options.size);
     if (options.history_mib < 1 || options.history_mib > 1 << 20)
         throw Error(INAGG_EINVAL, "history {} MiB: it must be 1 to {}", options.history_mib, 1 << 20);
     if (algorithm_number(options.algorithm) != INAGG_TRIO && (options.expiry_us || options.quorum || options.exclude_ms))
@@ -122,8 +117,8 @@ void validate_straggling(const inagg_options &options) {
                     "INAGG_ALGORITHM=trio, or none of INAGG_EXPIRY, INAGG_QUORUM and INAGG_EXCLUDE_AFTER",
                     options.expiry_us, options.quorum, options.exclude_ms, options.algorithm);
     if (!expiry_can_be_kept(options.expiry_us))
-        throw Error(INAGG_EINVAL, "expiry {} us: it must be {} us to {} s, or 0 for all ranks", options.expiry_us, least_expiry_us,
-                    most_expiry_us / 1'000'000);
+        throw Error(INAGG_EINVAL, "expiry {} us: it must be {} us to {} s, or 0 for all ranks", options.expiry_us,
+                    least_expiry_us, most_expiry_us / 1'000'000);
     if (options.exclude_ms && options.exclude_ms < INAGG_LEAST_EXCLUDE_MS)
         throw Error(INAGG_EINVAL, "exclusion after {} ms: it must be at least {}, or 0 for never", options.exclude_ms,
                     uint32_t{INAGG_LEAST_EXCLUDE_MS});
@@ -134,14 +129,13 @@ void validate_scale(const inagg_options &options) {
     if (options.scale == INAGG_SCALE_AUTO)
         return;
     if (algorithm_number(options.algorithm) == INAGG_PANAMA)
-        throw Error(INAGG_EINVAL,
-                    "scale {} with algorithm '{}': its float sums travel as float32; set INAGG_SCALE=auto",
+        throw Error(INAGG_EINVAL, "scale {} with algorithm '{}': its float sums travel as float32; set INAGG_SCALE=auto",
                     options.scale, options.algorithm);
     const int low = inagg_fixed_point(inagg_fan_in_log2(options.size), 254);
     const int high = inagg_fixed_point(inagg_fan_in_log2(options.size), 0);
     if (options.scale < low || options.scale > high)
-        throw Error(INAGG_EINVAL, "scale {}: with {} ranks it must be {} to {}, or 'auto'", options.scale,
-                    options.size, low, high);
+        throw Error(INAGG_EINVAL, "scale {}: with {} ranks it must be {} to {}, or 'auto'", options.scale, options.size, low,
+                    high);
 }
 
 void need_secret(const char *name, const char *key) {
@@ -155,15 +149,20 @@ void validate_keys(const inagg_options &options) {
     need_secret("INAGG_JOIN_KEY", options.join_key);
     need_secret("INAGG_KEY", options.key);
     if (options.key[0] && options.join_key[0] && LinearCheck::parse_key(options.key) == LinearCheck::parse_key(options.join_key))
-        throw Error(INAGG_EINVAL, "INAGG_KEY and INAGG_JOIN_KEY are the same: switches know the second, and must not know the first");
+        throw Error(INAGG_EINVAL,
+                    "INAGG_KEY and INAGG_JOIN_KEY are the same: switches know the second, and must not know the first");
     if (!options.key[0])
         return;
     if (options.aggregate_from)
-        throw Error(INAGG_EINVAL, "a key, and aggregation from {} bytes on: the ring that smaller tensors go by does not verify; set "
-                                  "INAGG_AGGREGATE_FROM=0, or no INAGG_KEY", options.aggregate_from);
+        throw Error(INAGG_EINVAL,
+                    "a key, and aggregation from {} bytes on: the ring that smaller tensors go by does not verify; set "
+                    "INAGG_AGGREGATE_FROM=0, or no INAGG_KEY",
+                    options.aggregate_from);
     if (algorithm_number(options.algorithm) == INAGG_ATP && options.scale != INAGG_SCALE_AUTO)
-        throw Error(INAGG_EINVAL, "a key and scale {} with algorithm 'atp': what does not fit the scale is added as floats, which "
-                                  "cannot be verified; set INAGG_SCALE=auto", options.scale);
+        throw Error(INAGG_EINVAL,
+                    "a key and scale {} with algorithm 'atp': what does not fit the scale is added as floats, which "
+                    "cannot be verified; set INAGG_SCALE=auto",
+                    options.scale);
 }
 
 // The only word of a file; returns why there is none.
@@ -246,10 +245,8 @@ template <std::size_t size> void read_text(const char *name, char (&text)[size])
 
 // A rank without a size, or a size without a rank, is half a mistake: ask for the pair.
 void read_rank_and_size(inagg_options &options) {
-    const std::initializer_list<const char *> ranks = {"INAGG_RANK", "RANK", "OMPI_COMM_WORLD_RANK",
-                                                       "SLURM_PROCID"};
-    const std::initializer_list<const char *> sizes = {"INAGG_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
-                                                       "SLURM_NTASKS"};
+    const std::initializer_list<const char *> ranks = {"INAGG_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
+    const std::initializer_list<const char *> sizes = {"INAGG_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"};
     const auto *rank_name = ranks.begin();
     for (const char *size_name : sizes) {
         const auto rank = first_set({*rank_name}), size = first_set({size_name});
@@ -265,9 +262,8 @@ void read_rank_and_size(inagg_options &options) {
                         rank ? *rank_name : size_name, rank ? size_name : *rank_name);
         ++rank_name;
     }
-    throw Error(INAGG_EINVAL,
-                "rank and size are unknown: set INAGG_RANK and INAGG_SIZE, or start with torchrun, "
-                "mpirun or srun");
+    throw Error(INAGG_EINVAL, "rank and size are unknown: set INAGG_RANK and INAGG_SIZE, or start with torchrun, "
+                              "mpirun or srun");
 }
 
 template <std::size_t size> bool is_terminated(const char (&text)[size]) {
@@ -296,8 +292,7 @@ namespace {
 void read_environment(inagg_options &options) {
     read_text("INAGG_SWITCH", options.switch_address);
     if (!options.switch_address[0])
-        throw Error(INAGG_EINVAL,
-                    "INAGG_SWITCH is not set: set it to the IPv4 or IPv6 address of the switch");
+        throw Error(INAGG_EINVAL, "INAGG_SWITCH is not set: set it to the IPv4 or IPv6 address of the switch");
     read_number({"INAGG_JOB"}, options.job, 0, 65535);
     read_text("INAGG_ALGORITHM", options.algorithm);
     read_text("INAGG_TRANSPORT", options.transport);
@@ -351,19 +346,17 @@ inagg_options options_of_tree(const inagg_options &options, uint16_t index) {
 
 void validate(const inagg_options &options) {
     if (options.struct_size != sizeof(options))
-        throw Error(INAGG_EINVAL, "options.struct_size is {}, not {}: call inagg_options_init() first",
-                    options.struct_size, sizeof(options));
-    if (!is_terminated(options.switch_address) || !is_terminated(options.algorithm) ||
-        !is_terminated(options.transport) || !is_terminated(options.key) || !is_terminated(options.join_key))
+        throw Error(INAGG_EINVAL, "options.struct_size is {}, not {}: call inagg_options_init() first", options.struct_size,
+                    sizeof(options));
+    if (!is_terminated(options.switch_address) || !is_terminated(options.algorithm) || !is_terminated(options.transport) ||
+        !is_terminated(options.key) || !is_terminated(options.join_key))
         throw Error(INAGG_EINVAL, "a text in the options has no terminating 0");
     if (!options.switch_address[0])
-        throw Error(INAGG_EINVAL,
-                    "the switch's address is empty: set options.switch_address or INAGG_SWITCH");
+        throw Error(INAGG_EINVAL, "the switch's address is empty: set options.switch_address or INAGG_SWITCH");
     if (options.size < 1 || options.size > INAGG_MAX_RANKS)
         throw Error(INAGG_EINVAL, "size {}: a job has 1 to {} ranks", options.size, INAGG_MAX_RANKS);
     if (options.rank >= options.size)
-        throw Error(INAGG_EINVAL, "rank {}: with {} ranks it must be 0 to {}", options.rank, options.size,
-                    options.size - 1);
+        throw Error(INAGG_EINVAL, "rank {}: with {} ranks it must be 0 to {}", options.rank, options.size, options.size - 1);
     if (options.timeout_ms == 0)
         throw Error(INAGG_EINVAL, "timeout 0 ms: set at least 1");
     validate_straggling(options);
@@ -383,8 +376,6 @@ uint8_t algorithm_number(std::string_view name) {
     return static_cast<uint8_t>(found - algorithms.begin());
 }
 
-std::string_view algorithm_name(uint8_t number) {
-    return number < algorithms.size() ? algorithms[number] : "unknown";
-}
+std::string_view algorithm_name(uint8_t number) { return number < algorithms.size() ? algorithms[number] : "unknown"; }
 
 } // namespace inagg

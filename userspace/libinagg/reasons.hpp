@@ -8,8 +8,8 @@ namespace inagg {
 // Text of an enum inagg_reason.
 inline const char *reason_text(int reason) {
     switch (reason) {
-#define INAGG_REASON_TEXT(number, name, text)                                                                \
-    case number:                                                                                             \
+#define INAGG_REASON_TEXT(number, name, text)                                                                                    \
+    case number:                                                                                                                 \
         return text;
         INAGG_REASONS(INAGG_REASON_TEXT)
 #undef INAGG_REASON_TEXT

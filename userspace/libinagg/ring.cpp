@@ -31,9 +31,7 @@ struct Ring::Header {
 struct Ring::Tensor : Operation {
     Tensor(const Call &what, uint16_t size) : Operation(what), lanes(what.dtype, what.op, size) {}
 
-    const std::byte *source(std::size_t i) const {
-        return static_cast<const std::byte *>(call.send) + i * lanes.element_bytes();
-    }
+    const std::byte *source(std::size_t i) const { return static_cast<const std::byte *>(call.send) + i * lanes.element_bytes(); }
     std::byte *target(std::size_t i) const { return static_cast<std::byte *>(call.recv) + i * lanes.element_bytes(); }
 
     const RingLanes lanes;
@@ -50,8 +48,12 @@ Ring::Ring(const inagg_options &options)
 
 Handle Ring::prepare(const Call &call) {
     auto tensor = std::make_shared<Tensor>(call, options_.size);
-    tensor->header = {call.count, 0, static_cast<uint8_t>(call.kind), static_cast<uint8_t>(call.dtype),
-                      static_cast<uint8_t>(call.op), static_cast<int8_t>(call.root_rank)};
+    tensor->header = {call.count,
+                      0,
+                      static_cast<uint8_t>(call.kind),
+                      static_cast<uint8_t>(call.dtype),
+                      static_cast<uint8_t>(call.op),
+                      static_cast<int8_t>(call.root_rank)};
     return tensor;
 }
 
@@ -65,8 +67,7 @@ void Ring::start(const Handle &prepared) {
     tensor->block_elements = static_cast<uint32_t>(most);
     tensors_.push_back(tensor);
     for (std::size_t first = 0; first < count; first += most)
-        stretches_.push_back(
-            {tensor.get(), first, std::min(most, count - first), first == 0, count - first <= most});
+        stretches_.push_back({tensor.get(), first, std::min(most, count - first), first == 0, count - first <= most});
 }
 
 // What goes round
@@ -306,9 +307,7 @@ void Ring::poll_for(std::vector<pollfd> &polled) const {
 
 // Nothing moves
 
-uint64_t Ring::patience_ns() const {
-    return std::min<uint64_t>(uint64_t{options_.timeout_ms} * 1'000'000 / 8, 1'000'000'000);
-}
+uint64_t Ring::patience_ns() const { return std::min<uint64_t>(uint64_t{options_.timeout_ms} * 1'000'000 / 8, 1'000'000'000); }
 
 void Ring::ask() {
     const uint64_t now = monotonic_ns();
@@ -319,9 +318,7 @@ void Ring::ask() {
 }
 
 // Ranks that do not answer, or have not come to the oldest tensor.
-uint64_t Ring::missing() const {
-    return links_.missing(tensors_.front()->header.number + 1, monotonic_ns() - 3 * patience_ns());
-}
+uint64_t Ring::missing() const { return links_.missing(tensors_.front()->header.number + 1, monotonic_ns() - 3 * patience_ns()); }
 
 std::string Ring::stall() const {
     if (idle())

@@ -45,9 +45,9 @@ private:
     // Part of what a rank receives: elements of a stretch.
     struct Turn {
         std::size_t first, count;
-        bool lanes;    // partial: this rank adds to it
+        bool lanes;     // partial: this rank adds to it
         bool completes; // and is the last that does
-        bool onward;   // the rank after gets it, too
+        bool onward;    // the rank after gets it, too
     };
 
     Turn chunk(const Stretch &stretch, std::size_t number) const;
@@ -84,12 +84,12 @@ private:
     uint32_t calls_ = 0;                          // tensors ever
     uint64_t moved_ns_ = 0, asked_ns_ = 0;        // when something moved last; when the others were asked last
 
-    std::size_t giving_ = 0;  // of stretches_: whose own part goes out next
-    std::size_t given_ = 0;   // elements of it that have
-    bool opened_ = false;     // and its header has
-    bool checked_ = false;    // stretches_[0]: the header that came is its own
-    std::size_t step_ = 0;    // stretches_[0]: turns that have come
-    std::size_t taken_ = 0;   // elements of the next
+    std::size_t giving_ = 0; // of stretches_: whose own part goes out next
+    std::size_t given_ = 0;  // elements of it that have
+    bool opened_ = false;    // and its header has
+    bool checked_ = false;   // stretches_[0]: the header that came is its own
+    std::size_t step_ = 0;   // stretches_[0]: turns that have come
+    std::size_t taken_ = 0;  // elements of the next
 
     std::vector<std::byte> in_, out_; // bytes from the rank before, and for the rank after
     std::size_t in_begin_ = 0, in_end_ = 0, out_begin_ = 0, out_end_ = 0;

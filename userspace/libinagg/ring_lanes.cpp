@@ -16,15 +16,12 @@ namespace {
 // The NaN that sums in a switch have, whatever went in.
 uint32_t canonical(uint32_t bits) { return (bits & ~INAGG_SIGN) > INAGG_INFINITY ? INAGG_NAN : bits; }
 
-template <uint32_t (*fold)(uint32_t, uint32_t)>
-void fold_all(uint32_t *partial, const uint32_t *own, std::size_t count) {
+template <uint32_t (*fold)(uint32_t, uint32_t)> void fold_all(uint32_t *partial, const uint32_t *own, std::size_t count) {
     for (std::size_t i = 0; i < count; i++)
         partial[i] = fold(partial[i], own[i]);
 }
 
-uint32_t add_floats(uint32_t a, uint32_t b) {
-    return std::bit_cast<uint32_t>(std::bit_cast<float>(a) + std::bit_cast<float>(b));
-}
+uint32_t add_floats(uint32_t a, uint32_t b) { return std::bit_cast<uint32_t>(std::bit_cast<float>(a) + std::bit_cast<float>(b)); }
 uint32_t add_integers(uint32_t a, uint32_t b) { return a + b; }
 uint32_t smaller(uint32_t a, uint32_t b) { return static_cast<int32_t>(a) < static_cast<int32_t>(b) ? a : b; }
 uint32_t larger(uint32_t a, uint32_t b) { return static_cast<int32_t>(a) > static_cast<int32_t>(b) ? a : b; }

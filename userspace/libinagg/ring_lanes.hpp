@@ -28,7 +28,7 @@ private:
     inagg_op op_;
     uint16_t ranks_;
     std::size_t bytes_;
-    bool floats_; // sums of floats are sums of binary32, also of 16-bit ones: those are rounded once, at the end
+    bool floats_;         // sums of floats are sums of binary32, also of 16-bit ones: those are rounded once, at the end
     inagg_coding coding_; // what others travel as to a switch: integers of the same order
 };
 

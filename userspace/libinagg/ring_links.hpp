@@ -71,7 +71,7 @@ public:
     void break_off();
 
 private:
-    struct Greeting { // the first bytes of a connection
+    struct Greeting {              // the first bytes of a connection
         uint64_t to = 0, from = 0; // nonces
         bool operator==(const Greeting &) const = default;
     };
@@ -111,7 +111,7 @@ private:
     std::vector<RingEntry> entries_; // empty before meet()
     std::vector<Presence> presences_;
     Fd listener_, notices_, before_, after_;
-    std::size_t greeted_ = 0; // bytes of the greeting that have gone out
+    std::size_t greeted_ = 0;          // bytes of the greeting that have gone out
     std::optional<std::string> ended_; // why nothing comes from the rank before any more
     std::vector<Stranger> strangers_;
     std::optional<Error> lost_;

@@ -77,9 +77,22 @@ sockaddr_storage local_address(int fd) {
 
 // A send that failed like this may succeed when it is repeated; the engine's timers see to that.
 constexpr int passing[] = {
-    EAGAIN, ENOBUFS, ENETDOWN, ENOMEM, EINTR, EPERM,
+    EAGAIN,
+    ENOBUFS,
+    ENETDOWN,
+    ENOMEM,
+    EINTR,
+    EPERM,
     // what ICMP says, and anybody can forge that
-    ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, EHOSTDOWN, ENONET, ENOPROTOOPT, EOPNOTSUPP, EPROTO, EACCES,
+    ECONNREFUSED,
+    ENETUNREACH,
+    EHOSTUNREACH,
+    EHOSTDOWN,
+    ENONET,
+    ENOPROTOOPT,
+    EOPNOTSUPP,
+    EPROTO,
+    EACCES,
 };
 
 bool is_passing(int error) { return std::ranges::find(passing, error) != std::end(passing); }
@@ -206,8 +219,7 @@ void UdpIo::commit(std::size_t bytes) noexcept {
     io_uring_sqe *sqe = next_sqe();
     if (!sqe)
         return; // lost, as in a network; the timer repeats it
-    io_uring_prep_send(sqe, unicast_.socket.get(), tx_frames_.get() + next_frame_ * frame_stride_, bytes,
-                       MSG_DONTWAIT);
+    io_uring_prep_send(sqe, unicast_.socket.get(), tx_frames_.get() + next_frame_ * frame_stride_, bytes, MSG_DONTWAIT);
     sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
     io_uring_sqe_set_data64(sqe, send_tag);
     next_frame_ = (next_frame_ + 1) % tx_frames;
@@ -249,10 +261,11 @@ void UdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
 void UdpIo::check_path() {
     const std::size_t now = payload_of_path(unicast_.socket.get());
     if (now < path_payload_)
-        throw Error(INAGG_ESYSTEM,
-                    "the path to the switch at {} carried packets of {} bytes when rank {} joined job {}, and now no more than {}: "
-                    "restore its MTU, or start all ranks again",
-                    options_.switch_address, path_payload_, options_.rank, options_.job, now);
+        throw Error(
+            INAGG_ESYSTEM,
+            "the path to the switch at {} carried packets of {} bytes when rank {} joined job {}, and now no more than {}: "
+            "restore its MTU, or start all ranks again",
+            options_.switch_address, path_payload_, options_.rank, options_.job, now);
     failure_ = 0;
 }
 
@@ -348,8 +361,7 @@ void UdpIo::hand_over(std::byte *buffer, int bytes, PacketReceiver &receiver) {
 }
 
 void UdpIo::give_buffer(unsigned id) {
-    io_uring_buf_ring_add(rx_ring(), rx_buffers_.get() + id * rx_stride_, rx_stride_, id,
-                          io_uring_buf_ring_mask(rx_buffers), 0);
+    io_uring_buf_ring_add(rx_ring(), rx_buffers_.get() + id * rx_stride_, rx_stride_, id, io_uring_buf_ring_mask(rx_buffers), 0);
     io_uring_buf_ring_advance(rx_ring(), 1);
 }
 
@@ -393,9 +405,7 @@ void UdpIo::join_group(std::span<const uint8_t, 16> group, uint16_t port) {
     group_.socket = std::move(socket);
 }
 
-std::unique_ptr<PacketIo> make_udp_io(const inagg_options &options) {
-    return std::make_unique<UdpIo>(options);
-}
+std::unique_ptr<PacketIo> make_udp_io(const inagg_options &options) { return std::make_unique<UdpIo>(options); }
 
 std::unique_ptr<Transport> make_udp(const inagg_options &options, BlockClient &client) {
     auto io = std::make_unique<UdpIo>(options);

@@ -73,9 +73,9 @@ private:
     Listener unicast_, group_;
     uint64_t last_tag_ = 0;
     bool multishot_ = true;
-    const bool marks_;  // are asked for: whether routers marked packets
-    msghdr arrival_{};  // their shape then
-    int failure_ = 0; // errno of a send that cannot succeed later
+    const bool marks_; // are asked for: whether routers marked packets
+    msghdr arrival_{}; // their shape then
+    int failure_ = 0;  // errno of a send that cannot succeed later
 
     Buffers tx_frames_;
     std::size_t frame_stride_ = 0;

@@ -27,9 +27,7 @@ public:
 
 namespace {
 
-template <Wide64 T> std::span<const T> sent(const Call &call) {
-    return {static_cast<const T *>(call.send), call.count};
-}
+template <Wide64 T> std::span<const T> sent(const Call &call) { return {static_cast<const T *>(call.send), call.count}; }
 template <Wide64 T> std::span<T> received(const Call &call) { return {static_cast<T *>(call.recv), call.count}; }
 
 // In place. `wanted`: by this rank.
@@ -90,7 +88,8 @@ public:
 
     Call second() override {
         if (!reach_.covers(own_) || !is_possible<T>(reach_)) // who adds the limbs could not know
-            throw Error(INAGG_EVERIFY, "job {}: what all ranks' elements reach is less than what this rank's do: the switch is wrong",
+            throw Error(INAGG_EVERIFY,
+                        "job {}: what all ranks' elements reach is less than what this rank's do: the switch is wrong",
                         options_.job);
         const std::optional<Limbs> how = Limbs::of(reach_, options_.size);
         if (!how)
@@ -124,7 +123,7 @@ private:
     int32_t *classes() { return &limbs_[call.count * how_.count]; }
 
     const inagg_options &options_; // of the carrier, which makes the steps
-    Reach reach_, own_; // of all ranks, of this one
+    Reach reach_, own_;            // of all ranks, of this one
     Limbs how_{};
     std::vector<int32_t> limbs_;
 };
@@ -132,8 +131,7 @@ private:
 // All limbs that elements may need, of so few that they fit one packet.
 template <Wide64 T> class SmallSum final : public WideOperation {
 public:
-    SmallSum(const Call &call, uint32_t ranks)
-        : WideOperation(call), ranks_(ranks), limbs_(call.count * full_limbs<T>(ranks)) {}
+    SmallSum(const Call &call, uint32_t ranks) : WideOperation(call), ranks_(ranks), limbs_(call.count * full_limbs<T>(ranks)) {}
 
     Call first() override {
         to_full_limbs(sent<T>(call), ranks_, limbs_.data());
@@ -254,8 +252,8 @@ void Wide::begin(const std::shared_ptr<WideOperation> &operation) {
     start_step(*operation, operation->first());
 }
 
-// An error of the call, on all ranks: none takes its next step. With any other, which may be this rank's alone, the others would go
-// on and find the elements of its next call: it is the end of the membership.
+// An error of the call, on all ranks: none takes its next step. With any other, which may be this rank's alone, the others would
+// go on and find the elements of its next call: it is the end of the membership.
 void Wide::fail(WideOperation &operation, const Error &error) {
     if (error.code() != INAGG_EINVAL && error.code() != INAGG_ERANGE && error.code() != INAGG_ECLOSED)
         throw error;

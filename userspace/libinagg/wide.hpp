@@ -49,7 +49,7 @@ private:
     const bool trio_;
     std::unique_ptr<Carrier> carrier_;
     std::deque<std::shared_ptr<WideOperation>> under_way_; // only the last one may have a step to come
-    std::deque<std::shared_ptr<WideOperation>> waiting_; // until it has none
+    std::deque<std::shared_ptr<WideOperation>> waiting_;   // until it has none
 };
 
 } // namespace inagg

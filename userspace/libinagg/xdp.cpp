@@ -47,9 +47,7 @@ struct RingDeleter {
 };
 
 // A value that BPF programs read or write at the same time.
-template <typename T> std::atomic_ref<T> shared_word(T &value) {
-    return std::atomic_ref<T>(value);
-}
+template <typename T> std::atomic_ref<T> shared_word(T &value) { return std::atomic_ref<T>(value); }
 
 // An mmapable BPF map.
 template <typename T> class MappedMap {
@@ -112,10 +110,10 @@ private:
     struct Ring {
         Stream stream;
         uint32_t window, first_slot, cells, first_cell;
-        uint32_t tail = 0;   // next block to hand to the client
-        uint32_t loaded = 0; // next block to put into a cell
-        uint32_t wanted = 0; // blocks before this one may be sent
-        uint64_t stored = 0; // blocks handed to the client
+        uint32_t tail = 0;              // next block to hand to the client
+        uint32_t loaded = 0;            // next block to put into a cell
+        uint32_t wanted = 0;            // blocks before this one may be sent
+        uint64_t stored = 0;            // blocks handed to the client
         std::deque<uint32_t> ends = {}; // of wanted blocks that were wanted together
     };
 
@@ -170,8 +168,8 @@ private:
     std::optional<Error> ended_; // by a REFUSED
 };
 
-XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> &io,
-                           const Membership &membership, BlockClient &client)
+XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<PacketIo> &io, const Membership &membership,
+                           BlockClient &client)
     : device_(std::move(device)), out_(io.get()), membership_(membership), client_(client), port_(io->receive_port()),
       header_(device_->frame_header(port_)) {
     const JobConfig &job = membership_.config;
@@ -274,13 +272,9 @@ inagg_cell &XdpTransport::cell(const Ring &ring, uint32_t block) const {
     return cells_[ring.first_cell + (block & (ring.cells - 1))];
 }
 
-inagg_stream_state &XdpTransport::state(const Ring &ring) const {
-    return shared_->streams[static_cast<int>(ring.stream)];
-}
+inagg_stream_state &XdpTransport::state(const Ring &ring) const { return shared_->streams[static_cast<int>(ring.stream)]; }
 
-uint64_t XdpTransport::done(const Ring &ring) const {
-    return shared_word(state(ring).done).load(std::memory_order_acquire);
-}
+uint64_t XdpTransport::done(const Ring &ring) const { return shared_word(state(ring).done).load(std::memory_order_acquire); }
 
 // Write the whole frame of a contribution.
 void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {

@@ -100,8 +100,7 @@ static Error lacks_privileges(const std::string &transport) {
             transport == "afxdp" ? "CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_NET_RAW" : "CAP_SYS_ADMIN and CAP_NET_ADMIN"};
 }
 
-XdpDevice::XdpDevice(const std::string &transport, const std::string &switch_address, bool native)
-    : transport_(transport) {
+XdpDevice::XdpDevice(const std::string &transport, const std::string &switch_address, bool native) : transport_(transport) {
     uint32_t any = 0;
     if (bpf_prog_get_next_id(0, &any) && errno == EPERM) // needs CAP_SYS_ADMIN, as share() does
         throw lacks_privileges(transport_);
@@ -129,8 +128,8 @@ void XdpDevice::find_device(const std::string &switch_address) {
         length = sizeof(in6);
         family_ = 6;
     } else {
-        throw Error(INAGG_ESYSTEM, "transport {} needs a plain IPv4 or IPv6 address of the switch, not '{}'",
-                    transport_, switch_address);
+        throw Error(INAGG_ESYSTEM, "transport {} needs a plain IPv4 or IPv6 address of the switch, not '{}'", transport_,
+                    switch_address);
     }
     name_ = device_of(source_towards(peer, length));
     index_ = name_.empty() ? 0 : static_cast<int>(if_nametoindex(name_.c_str()));
@@ -150,8 +149,7 @@ bool XdpDevice::attach(bool native) {
     if (!skeleton)
         throw system_error("opening the worker's XDP program");
     if (const int error = without_signals([&] { return worker_bpf__load(skeleton.get()); }))
-        throw error == -EPERM ? lacks_privileges(transport_)
-                              : system_error("loading the worker's XDP program", -error);
+        throw error == -EPERM ? lacks_privileges(transport_) : system_error("loading the worker's XDP program", -error);
     const int program = bpf_program__fd(skeleton->progs.inagg_worker);
     LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
     int link = bpf_link_create(program, index_, BPF_XDP, &options);
@@ -183,20 +181,19 @@ bool XdpDevice::share(uint32_t program_id, bool native) {
     if (!query(program_.get(), info))
         return false;
     if (info.name != program_name)
-        throw Error(INAGG_ESYSTEM, "device {} carries another XDP program, {} (id {}): detach it or use transport udp",
-                    name_, info.name, program_id);
+        throw Error(INAGG_ESYSTEM, "device {} carries another XDP program, {} (id {}): detach it or use transport udp", name_,
+                    info.name, program_id);
     bpf_xdp_query_opts mode{};
     mode.sz = sizeof(mode);
     if (native && !bpf_xdp_query(index_, 0, &mode) && mode.attach_mode != XDP_ATTACHED_DRV)
-        throw Error(INAGG_ESYSTEM, "device {} runs XDP in generic mode: transport {} needs a driver with XDP", name_,
-                    transport_);
+        throw Error(INAGG_ESYSTEM, "device {} runs XDP in generic mode: transport {} needs a driver with XDP", name_, transport_);
     for (uint32_t i = 0; i < info.nr_map_ids && i < maps.size(); i++)
         open_map(maps[i]);
     if (!open_link(program_id))
         return false; // its last owner has just gone
     if (!complete())
-        throw Error(INAGG_ESYSTEM,
-                    "device {} is used by another version of inagg: let its processes end, or use transport udp", name_);
+        throw Error(INAGG_ESYSTEM, "device {} is used by another version of inagg: let its processes end, or use transport udp",
+                    name_);
     return true;
 }
 
@@ -221,8 +218,7 @@ bool XdpDevice::open_link(uint32_t program_id) {
         bpf_link_info info{};
         if (link.get() < 0 || !query(link.get(), info))
             continue;
-        if (info.type == BPF_LINK_TYPE_XDP && info.prog_id == program_id &&
-            info.xdp.ifindex == static_cast<uint32_t>(index_)) {
+        if (info.type == BPF_LINK_TYPE_XDP && info.prog_id == program_id && info.xdp.ifindex == static_cast<uint32_t>(index_)) {
             link_ = std::move(link);
             return true;
         }
@@ -230,9 +226,7 @@ bool XdpDevice::open_link(uint32_t program_id) {
     return false;
 }
 
-bool XdpDevice::complete() const {
-    return streams_.get() >= 0 && sockets_.get() >= 0 && templates_.get() >= 0;
-}
+bool XdpDevice::complete() const { return streams_.get() >= 0 && sockets_.get() >= 0 && templates_.get() >= 0; }
 
 void XdpDevice::expect_config(uint16_t port) {
     inagg_template empty{};

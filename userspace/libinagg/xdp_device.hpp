@@ -10,8 +10,8 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <functional>
+#include <memory>
 #include <string>
 
 namespace inagg {

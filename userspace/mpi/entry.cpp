@@ -60,8 +60,8 @@ bool is_rank(int root, MPI_Comm comm) {
 class Broadcast {
 public:
     Broadcast(void *buffer, int count, MPI_Datatype type, int bytes)
-        : buffer_(buffer), count_(count), type_(type), bytes_(bytes),
-          words_((bytes + sizeof(int32_t) - 1) / sizeof(int32_t)), is_plain_(mpi::is_plain(type)) {
+        : buffer_(buffer), count_(count), type_(type), bytes_(bytes), words_((bytes + sizeof(int32_t) - 1) / sizeof(int32_t)),
+          is_plain_(mpi::is_plain(type)) {
         if (!is_plain_ || bytes % sizeof(int32_t))
             packed_ = std::make_unique_for_overwrite<int32_t[]>(words_);
     }
@@ -70,8 +70,8 @@ public:
         const bool is_root = inagg_rank(job) == root;
         if (packed_ && is_root)
             pack(comm);
-        const int error = inagg_broadcast(job, packed_ ? packed_.get() : buffer_, words_, INAGG_INT32,
-                                          static_cast<uint16_t>(root));
+        const int error =
+            inagg_broadcast(job, packed_ ? packed_.get() : buffer_, words_, INAGG_INT32, static_cast<uint16_t>(root));
         if (packed_ && !is_root && error == INAGG_OK)
             unpack(comm);
         return error;
@@ -114,8 +114,7 @@ std::optional<uint64_t> bytes_of(int count, MPI_Datatype type) {
 
 // Threads of ours call MPI, so it has to allow that, whatever the application asked for.
 int init(int *argc, char ***argv, int required, int *provided) {
-    const int code =
-        PMPI_Init_thread(argc, argv, std::getenv("INAGG_SWITCH") ? MPI_THREAD_MULTIPLE : required, provided);
+    const int code = PMPI_Init_thread(argc, argv, std::getenv("INAGG_SWITCH") ? MPI_THREAD_MULTIPLE : required, provided);
     if (code == MPI_SUCCESS)
         Session::begin(*provided);
     return code;
@@ -135,9 +134,7 @@ int MPI_Init(int *argc, char ***argv) {
     return init(argc, argv, MPI_THREAD_SINGLE, &provided);
 }
 
-int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
-    return init(argc, argv, required, provided);
-}
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) { return init(argc, argv, required, provided); }
 
 int MPI_Allreduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
     const auto by_mpi = [=](MPI_Comm on) { return PMPI_Allreduce(send, recv, count, type, op, on); };
@@ -146,8 +143,7 @@ int MPI_Allreduce(const void *send, void *recv, int count, MPI_Datatype type, MP
         return by_mpi(comm);
     const auto carry = [&](inagg_comm *job) {
         Reduction reduction(plan->travel, send == MPI_IN_PLACE ? recv : send, recv, count);
-        const int error = inagg_allreduce(job, reduction.send(), reduction.recv(), count, plan->travel.dtype,
-                                          plan->travel.op);
+        const int error = inagg_allreduce(job, reduction.send(), reduction.recv(), count, plan->travel.dtype, plan->travel.op);
         if (error == INAGG_OK)
             reduction.deliver();
         return error;
@@ -155,18 +151,16 @@ int MPI_Allreduce(const void *send, void *recv, int count, MPI_Datatype type, MP
     return plan->offload.run({"MPI_Allreduce", plan->bytes, carry, by_mpi});
 }
 
-int MPI_Reduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op, int root,
-               MPI_Comm comm) {
+int MPI_Reduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
     const auto by_mpi = [=](MPI_Comm on) { return PMPI_Reduce(send, recv, count, type, op, root, on); };
     const auto plan = is_rank(root, comm) ? plan_reduction(count, type, op, comm) : std::nullopt;
     const bool is_root = plan && plan->offload.rank() == root;
     if (!plan || (is_root ? recv : send) == MPI_IN_PLACE)
         return by_mpi(comm);
     const auto carry = [&](inagg_comm *job) {
-        Reduction reduction(plan->travel, send == MPI_IN_PLACE ? recv : send, is_root ? recv : nullptr,
-                            count);
-        const int error = inagg_reduce(job, reduction.send(), reduction.recv(), count, plan->travel.dtype,
-                                       plan->travel.op, static_cast<uint16_t>(root));
+        Reduction reduction(plan->travel, send == MPI_IN_PLACE ? recv : send, is_root ? recv : nullptr, count);
+        const int error = inagg_reduce(job, reduction.send(), reduction.recv(), count, plan->travel.dtype, plan->travel.op,
+                                       static_cast<uint16_t>(root));
         if (error == INAGG_OK)
             reduction.deliver();
         return error;
@@ -174,16 +168,14 @@ int MPI_Reduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_O
     return plan->offload.run({"MPI_Reduce", plan->bytes, carry, by_mpi});
 }
 
-int MPI_Iallreduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                   MPI_Request *request) {
+int MPI_Iallreduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request *request) {
     const auto by_mpi = [=](MPI_Comm on) { return PMPI_Allreduce(send, recv, count, type, op, on); };
     const auto plan = recv == MPI_IN_PLACE ? std::nullopt : plan_reduction(count, type, op, comm);
     if (!plan)
         return PMPI_Iallreduce(send, recv, count, type, op, comm, request);
     const Collective call{"MPI_Iallreduce", plan->bytes, nullptr, by_mpi};
-    return plan->offload.start(
-        std::make_unique<PendingSum>(plan->travel, send == MPI_IN_PLACE ? recv : send, recv, count, call),
-        request);
+    return plan->offload.start(std::make_unique<PendingSum>(plan->travel, send == MPI_IN_PLACE ? recv : send, recv, count, call),
+                               request);
 }
 
 int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {

@@ -5,9 +5,9 @@
 
 #ifdef OPEN_MPI
 
-#define FORTRAN(name, parameters)                                                                            \
-    void mpi_##name##_ parameters;                                                                           \
-    void ompi_##name##_f parameters __attribute__((alias("mpi_" #name "_")));                                \
+#define FORTRAN(name, parameters)                                                                                                \
+    void mpi_##name##_ parameters;                                                                                               \
+    void ompi_##name##_f parameters __attribute__((alias("mpi_" #name "_")));                                                    \
     void mpi_##name##_ parameters
 
 namespace {
@@ -26,9 +26,7 @@ extern "C" {
 extern int mpi_fortran_in_place_, mpi_fortran_bottom_;
 
 static void *buffer(void *address) {
-    return address == &mpi_fortran_in_place_ ? MPI_IN_PLACE
-           : address == &mpi_fortran_bottom_ ? MPI_BOTTOM
-                                             : address;
+    return address == &mpi_fortran_in_place_ ? MPI_IN_PLACE : address == &mpi_fortran_bottom_ ? MPI_BOTTOM : address;
 }
 
 FORTRAN(init, (MPI_Fint * error)) { return_code(MPI_Init(nullptr, nullptr), error); }
@@ -37,38 +35,33 @@ FORTRAN(init_thread, (MPI_Fint * required, MPI_Fint *provided, MPI_Fint *error))
     return_code(MPI_Init_thread(nullptr, nullptr, *required, provided), error);
 }
 
-FORTRAN(allreduce, (void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
-                    MPI_Fint *error)) {
-    return_code(MPI_Allreduce(buffer(send), buffer(recv), *count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op),
-                              PMPI_Comm_f2c(*comm)),
+FORTRAN(allreduce, (void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm, MPI_Fint *error)) {
+    return_code(MPI_Allreduce(buffer(send), buffer(recv), *count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op), PMPI_Comm_f2c(*comm)),
                 error);
 }
 
-FORTRAN(iallreduce, (void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
-                     MPI_Fint *request, MPI_Fint *error)) {
+FORTRAN(iallreduce, (void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm, MPI_Fint *request,
+                     MPI_Fint *error)) {
     MPI_Request started;
-    const int code = MPI_Iallreduce(buffer(send), buffer(recv), *count, PMPI_Type_f2c(*type),
-                                    PMPI_Op_f2c(*op), PMPI_Comm_f2c(*comm), &started);
+    const int code = MPI_Iallreduce(buffer(send), buffer(recv), *count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op),
+                                    PMPI_Comm_f2c(*comm), &started);
     if (code == MPI_SUCCESS)
         *request = PMPI_Request_c2f(started);
     return_code(code, error);
 }
 
-FORTRAN(reduce, (void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *root,
-                 MPI_Fint *comm, MPI_Fint *error)) {
-    return_code(MPI_Reduce(buffer(send), buffer(recv), *count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op), *root,
-                           PMPI_Comm_f2c(*comm)),
-                error);
+FORTRAN(reduce, (void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *root, MPI_Fint *comm,
+                 MPI_Fint *error)) {
+    return_code(
+        MPI_Reduce(buffer(send), buffer(recv), *count, PMPI_Type_f2c(*type), PMPI_Op_f2c(*op), *root, PMPI_Comm_f2c(*comm)),
+        error);
 }
 
-FORTRAN(bcast,
-        (void *data, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error)) {
+FORTRAN(bcast, (void *data, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error)) {
     return_code(MPI_Bcast(buffer(data), *count, PMPI_Type_f2c(*type), *root, PMPI_Comm_f2c(*comm)), error);
 }
 
-FORTRAN(barrier, (MPI_Fint * comm, MPI_Fint *error)) {
-    return_code(MPI_Barrier(PMPI_Comm_f2c(*comm)), error);
-}
+FORTRAN(barrier, (MPI_Fint * comm, MPI_Fint *error)) { return_code(MPI_Barrier(PMPI_Comm_f2c(*comm)), error); }
 
 } // extern "C"
 #pragma GCC visibility pop

@@ -6,8 +6,7 @@ namespace inagg::mpi {
 JobNumbers::JobNumbers(const Settings &settings, int world_rank, int world_size)
     : of_world_(static_cast<int>(settings.first_job)) {
     const int trees = settings.trees, end = of_world_ + static_cast<int>(settings.jobs);
-    for (int number = of_world_ + (1 + world_rank) * trees; number + trees <= end;
-         number += world_size * trees)
+    for (int number = of_world_ + (1 + world_rank) * trees; number + trees <= end; number += world_size * trees)
         free_.insert(number);
 }
 

@@ -84,8 +84,7 @@ int PendingSum::make_request(std::unique_ptr<PendingSum> sum, MPI_Request *reque
 void PendingSum::begin(inagg_comm *job) {
     outcome_ = attempt([&] {
         reduction_.emplace(travel_, send_, recv_, count_);
-        return inagg_iallreduce(job, reduction_->send(), reduction_->recv(), count_, travel_.dtype,
-                                travel_.op, &pending_);
+        return inagg_iallreduce(job, reduction_->send(), reduction_->recv(), count_, travel_.dtype, travel_.op, &pending_);
     });
 }
 
@@ -109,8 +108,8 @@ Offload::Offload(Session &session, MPI_Comm comm)
     PMPI_Comm_rank(comm, &rank_);
     PMPI_Comm_size(comm, &size_);
     if (rank_ == 0)
-        invitation_ = {session.next_tag(), comm == MPI_COMM_WORLD ? session.numbers().of_world()
-                                                                  : session.numbers().take().value_or(-1)};
+        invitation_ = {session.next_tag(),
+                       comm == MPI_COMM_WORLD ? session.numbers().of_world() : session.numbers().take().value_or(-1)};
     PMPI_Ibcast(&invitation_, 2, MPI_INT, 0, comm, &invited_);
 }
 
@@ -156,8 +155,7 @@ int Offload::run(const Collective &call) {
     const MpiProgress::Scope scope(session_.progress());
     drain();
     std::call_once(join_once_, [this] { join(); });
-    const int code =
-        job_ ? settle(call, attempt([&] { return call.carry(job_); })) : fall_back(call, refusal_);
+    const int code = job_ ? settle(call, attempt([&] { return call.carry(job_); })) : fall_back(call, refusal_);
     return code == MPI_SUCCESS ? code : raise(comm_, code);
 }
 

@@ -91,10 +91,9 @@ struct Operator {
 };
 
 std::optional<Operator> operator_of(MPI_Op op) {
-    const std::pair<MPI_Op, Operator> operators[] = {
-        {MPI_SUM, {INAGG_SUM, Logic::none}}, {MPI_MIN, {INAGG_MIN, Logic::none}},
-        {MPI_MAX, {INAGG_MAX, Logic::none}}, {MPI_LAND, {INAGG_MIN, Logic::all}},
-        {MPI_LOR, {INAGG_MAX, Logic::any}},  {MPI_LXOR, {INAGG_SUM, Logic::parity}}};
+    const std::pair<MPI_Op, Operator> operators[] = {{MPI_SUM, {INAGG_SUM, Logic::none}}, {MPI_MIN, {INAGG_MIN, Logic::none}},
+                                                     {MPI_MAX, {INAGG_MAX, Logic::none}}, {MPI_LAND, {INAGG_MIN, Logic::all}},
+                                                     {MPI_LOR, {INAGG_MAX, Logic::any}},  {MPI_LXOR, {INAGG_SUM, Logic::parity}}};
     const auto found = std::ranges::find(operators, op, &std::pair<MPI_Op, Operator>::first);
     return found == std::end(operators) ? std::nullopt : std::optional(found->second);
 }
@@ -119,8 +118,7 @@ Reason name_of(MPI_Datatype type) {
 }
 
 // Loops over elements of any alignment: memory may be packed.
-template <typename From, typename To, typename Convert>
-void convert(const void *from, void *to, std::size_t count, Convert one) {
+template <typename From, typename To, typename Convert> void convert(const void *from, void *to, std::size_t count, Convert one) {
     for (std::size_t i = 0; i < count; i++) {
         From x;
         std::memcpy(&x, static_cast<const std::byte *>(from) + i * sizeof(x), sizeof(x));

@@ -31,8 +31,7 @@ std::vector<std::string> gather(const std::string &text) {
     PMPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);
     std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
     std::string all(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
-    PMPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR, 0,
-                 MPI_COMM_WORLD);
+    PMPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR, 0, MPI_COMM_WORLD);
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < lengths.size(); i++)
         texts.push_back(all.substr(starts[i], lengths[i]));
@@ -110,13 +109,12 @@ nlohmann::json Report::total() const {
 }
 
 std::string summary(const nlohmann::json &total) {
-    const double bytes = total["offloaded_bytes"].get<double>(),
-                 eligible = total["eligible_bytes"].get<double>();
-    std::string line = fmt::format("inagg: {} of {} calls of {} ranks, {:.1f} MiB of {:.1f} MiB eligible "
-                                   "summed in the switch ({:.0f} %)",
-                                   total["offloaded_calls"].get<uint64_t>(), total["calls"].get<uint64_t>(),
-                                   total["ranks"].get<uint64_t>(), bytes / 0x1p20, eligible / 0x1p20,
-                                   eligible ? 100 * bytes / eligible : 0);
+    const double bytes = total["offloaded_bytes"].get<double>(), eligible = total["eligible_bytes"].get<double>();
+    std::string line =
+        fmt::format("inagg: {} of {} calls of {} ranks, {:.1f} MiB of {:.1f} MiB eligible "
+                    "summed in the switch ({:.0f} %)",
+                    total["offloaded_calls"].get<uint64_t>(), total["calls"].get<uint64_t>(), total["ranks"].get<uint64_t>(),
+                    bytes / 0x1p20, eligible / 0x1p20, eligible ? 100 * bytes / eligible : 0);
     if (const std::string left = reasons(total["left"]); !left.empty())
         line += "; left to MPI: " + left;
     return line;

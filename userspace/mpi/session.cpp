@@ -143,10 +143,8 @@ void Session::print_report() const {
     if (rank_ != 0)
         return;
     if (settings_.prints_report)
-        fmt::print(stderr, "{}\n",
-                   settings_.off.empty() ? summary(total) : "inagg: all is left to MPI: " + settings_.off);
-    if (!settings_.report_file.empty() &&
-        !(std::ofstream(settings_.report_file) << total.dump() << std::endl))
+        fmt::print(stderr, "{}\n", settings_.off.empty() ? summary(total) : "inagg: all is left to MPI: " + settings_.off);
+    if (!settings_.report_file.empty() && !(std::ofstream(settings_.report_file) << total.dump() << std::endl))
         fmt::print(stderr, "inagg: INAGG_MPI_REPORT: cannot write '{}'\n", settings_.report_file);
 }
 

@@ -34,8 +34,7 @@ uint64_t read_bytes(const char *name, uint64_t otherwise) {
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     const std::string_view unit(rest, text.data() + text.size() - rest), units = "KMG";
     const std::size_t power = unit.empty() ? 0 : units.find(unit) + 1;
-    if (error != std::errc() || unit.size() > 1 || (power == 0 && !unit.empty()) ||
-        number > UINT64_MAX >> 10 * power)
+    if (error != std::errc() || unit.size() > 1 || (power == 0 && !unit.empty()) || number > UINT64_MAX >> 10 * power)
         reject(name, "a number of bytes, like 65536, 64K, 40M or 1G");
     return number << 10 * power;
 }
@@ -81,8 +80,7 @@ Settings read_settings(int ranks) {
         return settings;
     }
     inagg_options options;
-    if (inagg_options_for_rank(&options, 0, static_cast<uint16_t>(std::min(ranks, INAGG_MAX_RANKS))) !=
-        INAGG_OK)
+    if (inagg_options_for_rank(&options, 0, static_cast<uint16_t>(std::min(ranks, INAGG_MAX_RANKS))) != INAGG_OK)
         throw std::runtime_error(inagg_message());
     const std::string_view algorithm = options.algorithm;
     if (algorithm == "trio")
@@ -102,8 +100,8 @@ Settings read_settings(int ranks) {
 
 std::string fingerprint(const Settings &settings) {
     return fmt::format("{} {} {} {} {} {} {} {}", settings.off, settings.min_bytes, settings.max_bytes,
-                       static_cast<int>(settings.float_sums), settings.first_job, settings.jobs,
-                       settings.trees, settings.verified);
+                       static_cast<int>(settings.float_sums), settings.first_job, settings.jobs, settings.trees,
+                       settings.verified);
 }
 
 } // namespace inagg::mpi

@@ -104,17 +104,14 @@ std::optional<Wire> wire_of(at::ScalarType type) {
     }
 }
 
-Reduction::Reduction(c10d::OpType type, const std::string &name, std::vector<at::Tensor> tensors, Wire wire,
-                     inagg_op op, std::optional<uint16_t> root)
-    : Collective(type, name, std::move(tensors)), type_(wire.type), op_(op), root_(root),
-      buffer_(gather(tensors_, wire.as)) {
+Reduction::Reduction(c10d::OpType type, const std::string &name, std::vector<at::Tensor> tensors, Wire wire, inagg_op op,
+                     std::optional<uint16_t> root)
+    : Collective(type, name, std::move(tensors)), type_(wire.type), op_(op), root_(root), buffer_(gather(tensors_, wire.as)) {
     if (may_fall_back()) // Gloo needs what was in the tensors
         buffer_ = buffer_.clone();
 }
 
-bool Reduction::may_fall_back() const {
-    return type_ == INAGG_FLOAT64 && (op_ == INAGG_SUM || op_ == INAGG_AVG);
-}
+bool Reduction::may_fall_back() const { return type_ == INAGG_FLOAT64 && (op_ == INAGG_SUM || op_ == INAGG_AVG); }
 
 int Reduction::start(inagg_comm *comm, inagg_request **request) {
     void *data = buffer_.data_ptr();

@@ -65,8 +65,8 @@ std::optional<Wire> wire_of(at::ScalarType type);
 // The sum (minimum, ...) of all ranks' tensors, in place: on all ranks, or at `root`.
 class Reduction : public Collective {
 public:
-    Reduction(c10d::OpType type, const std::string &name, std::vector<at::Tensor> tensors, Wire wire,
-              inagg_op op, std::optional<uint16_t> root = std::nullopt);
+    Reduction(c10d::OpType type, const std::string &name, std::vector<at::Tensor> tensors, Wire wire, inagg_op op,
+              std::optional<uint16_t> root = std::nullopt);
 
     bool may_fall_back() const override;
 

@@ -11,11 +11,9 @@ using inagg::ProcessGroupInagg;
 
 namespace {
 
-c10::intrusive_ptr<ProcessGroupInagg> create(const ProcessGroupInagg::MakeGloo &make_gloo, int rank, int size,
-                                             int number, std::chrono::milliseconds timeout,
-                                             const std::string &scope) {
-    return c10::make_intrusive<ProcessGroupInagg>(make_gloo, rank, size,
-                                                  ProcessGroupInagg::Settings{number, timeout, scope});
+c10::intrusive_ptr<ProcessGroupInagg> create(const ProcessGroupInagg::MakeGloo &make_gloo, int rank, int size, int number,
+                                             std::chrono::milliseconds timeout, const std::string &scope) {
+    return c10::make_intrusive<ProcessGroupInagg>(make_gloo, rank, size, ProcessGroupInagg::Settings{number, timeout, scope});
 }
 
 // By what was done: (calls, bytes).
@@ -31,15 +29,13 @@ std::map<std::string, std::pair<uint64_t, uint64_t>> numbers(const inagg::Counte
 PYBIND11_MODULE(inagg_torch, module) {
     module.doc() = "The process group of inagg.torch.";
     using Released = py::call_guard<py::gil_scoped_release>;
-    py::class_<ProcessGroupInagg, c10d::ProcessGroup, c10::intrusive_ptr<ProcessGroupInagg>>(
-        module, "ProcessGroupInagg")
-        .def(py::init(&create), py::arg("make_gloo"), py::arg("rank"), py::arg("size"), py::arg("number"),
-             py::arg("timeout"), py::arg("scope"), Released())
+    py::class_<ProcessGroupInagg, c10d::ProcessGroup, c10::intrusive_ptr<ProcessGroupInagg>>(module, "ProcessGroupInagg")
+        .def(py::init(&create), py::arg("make_gloo"), py::arg("rank"), py::arg("size"), py::arg("number"), py::arg("timeout"),
+             py::arg("scope"), Released())
         .def("join", &ProcessGroupInagg::join, Released(), "Join the job now, not at the first call.")
         .def("leave", &ProcessGroupInagg::leave, Released(), "Finish what is under way and leave the job.")
         .def("job", &ProcessGroupInagg::job, "Its number.")
-        .def("transport", &ProcessGroupInagg::transport, Released(),
-             "Its name; empty before the group has joined.")
+        .def("transport", &ProcessGroupInagg::transport, Released(), "Its name; empty before the group has joined.")
         .def(
             "carried", [](const ProcessGroupInagg &group) { return numbers(group.counters().carried()); },
             "What went through the switch: calls and bytes by operation.")

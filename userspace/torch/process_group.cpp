@@ -17,9 +17,7 @@ constexpr int most_ranks = 64;
 
 bool joinable(int size) { return size > 1 && size <= most_ranks; }
 
-std::runtime_error failure(const std::string &scope) {
-    return std::runtime_error("inagg: " + (inagg_message() + scope));
-}
+std::runtime_error failure(const std::string &scope) { return std::runtime_error("inagg: " + (inagg_message() + scope)); }
 
 // Each group is a job of its own, or as many jobs as there are trees.
 inagg_options options_for(int rank, int size, const ProcessGroupInagg::Settings &settings) {
@@ -30,18 +28,16 @@ inagg_options options_for(int rank, int size, const ProcessGroupInagg::Settings 
     if (inagg_options_for_rank(&options, static_cast<uint16_t>(rank), static_cast<uint16_t>(size)))
         throw failure(settings.scope);
     const int64_t job = options.job + int64_t{options.trees} * settings.number;
-    TORCH_CHECK(job + options.trees <= UINT16_MAX + 1, "inagg: process group ", settings.number,
-                " would be job ", job, ", the last one is ", UINT16_MAX, ": choose a smaller INAGG_JOB");
+    TORCH_CHECK(job + options.trees <= UINT16_MAX + 1, "inagg: process group ", settings.number, " would be job ", job,
+                ", the last one is ", UINT16_MAX, ": choose a smaller INAGG_JOB");
     options.job = static_cast<uint16_t>(job);
     if (!std::getenv("INAGG_TIMEOUT_MS"))
-        options.timeout_ms =
-            static_cast<uint32_t>(std::clamp<int64_t>(settings.timeout.count(), 1, UINT32_MAX));
+        options.timeout_ms = static_cast<uint32_t>(std::clamp<int64_t>(settings.timeout.count(), 1, UINT32_MAX));
     return options;
 }
 
 const char *name_of(const c10d::ReduceOp &op) {
-    constexpr const char *names[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
-                                     "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
+    constexpr const char *names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
     return op < std::size(names) ? names[op] : "unknown operator";
 }
 
@@ -79,9 +75,8 @@ private:
 // Joining and leaving
 
 ProcessGroupInagg::ProcessGroupInagg(const MakeGloo &make_gloo, int rank, int size, const Settings &settings)
-    : ProcessGroup(rank, size), settings_(settings), options_(options_for(rank, size, settings)),
-      gloo_(make_gloo()), completer_([](const Item &item) { item->complete(); }, true),
-      finisher_([this](const Item &item) {
+    : ProcessGroup(rank, size), settings_(settings), options_(options_for(rank, size, settings)), gloo_(make_gloo()),
+      completer_([](const Item &item) { item->complete(); }, true), finisher_([this](const Item &item) {
           item->finish(*this);
           if (item->may_fall_back())
               count_undecided(-1);
@@ -216,8 +211,7 @@ void ProcessGroupInagg::settle() {
 }
 
 template <typename Call>
-ProcessGroupInagg::Handle ProcessGroupInagg::delegate(const std::string &what, const Tensors &tensors,
-                                                      Call call) {
+ProcessGroupInagg::Handle ProcessGroupInagg::delegate(const std::string &what, const Tensors &tensors, Call call) {
     settle();
     Handle handle = call(*gloo_);
     counters_.delegated(what, bytes_of(tensors));
@@ -231,8 +225,7 @@ Wire ProcessGroupInagg::checked_wire(const at::Tensor &tensor, inagg_op op) cons
     return *wire_for(type);
 }
 
-ProcessGroupInagg::Handle ProcessGroupInagg::allreduce(Tensors &tensors,
-                                                       const c10d::AllreduceOptions &options) {
+ProcessGroupInagg::Handle ProcessGroupInagg::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options) {
     std::string why = obstacle(tensors, options.reduceOp);
     if (why.empty() && tensors.size() > 1) // which Gloo sums to one
         why = "several tensors";
@@ -244,12 +237,11 @@ ProcessGroupInagg::Handle ProcessGroupInagg::allreduce(Tensors &tensors,
             return gloo.allreduce(tensors, theirs);
         });
     const inagg_op op = *operator_of(options.reduceOp);
-    return submit(c10::make_intrusive<Reduction>(OpType::ALLREDUCE, "all_reduce", tensors,
-                                                 checked_wire(tensors[0], op), op));
+    return submit(c10::make_intrusive<Reduction>(OpType::ALLREDUCE, "all_reduce", tensors, checked_wire(tensors[0], op), op));
 }
 
-ProcessGroupInagg::Handle
-ProcessGroupInagg::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &options) {
+ProcessGroupInagg::Handle ProcessGroupInagg::allreduce_coalesced(Tensors &tensors,
+                                                                 const c10d::AllreduceCoalescedOptions &options) {
     if (const std::string why = obstacle(tensors, options.reduceOp); !why.empty())
         return delegate("all_reduce_coalesced: " + why, tensors,
                         [&](ProcessGroup &gloo) { return gloo.allreduce_coalesced(tensors, options); });
@@ -263,22 +255,18 @@ ProcessGroupInagg::Handle ProcessGroupInagg::reduce(Tensors &tensors, const c10d
     if (why.empty() && tensors.size() > 1)
         why = "several tensors";
     if (!why.empty())
-        return delegate("reduce: " + why, tensors,
-                        [&](ProcessGroup &gloo) { return gloo.reduce(tensors, options); });
+        return delegate("reduce: " + why, tensors, [&](ProcessGroup &gloo) { return gloo.reduce(tensors, options); });
     const inagg_op op = *operator_of(options.reduceOp);
-    return submit(c10::make_intrusive<Reduction>(OpType::REDUCE, "reduce", tensors,
-                                                 checked_wire(tensors[0], op), op,
+    return submit(c10::make_intrusive<Reduction>(OpType::REDUCE, "reduce", tensors, checked_wire(tensors[0], op), op,
                                                  static_cast<uint16_t>(options.rootRank)));
 }
 
-ProcessGroupInagg::Handle ProcessGroupInagg::broadcast(Tensors &tensors,
-                                                       const c10d::BroadcastOptions &options) {
+ProcessGroupInagg::Handle ProcessGroupInagg::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) {
     std::string why = obstacle(tensors);
     if (why.empty() && tensors.size() > 1)
         why = "several tensors";
     if (!why.empty())
-        return delegate("broadcast: " + why, tensors,
-                        [&](ProcessGroup &gloo) { return gloo.broadcast(tensors, options); });
+        return delegate("broadcast: " + why, tensors, [&](ProcessGroup &gloo) { return gloo.broadcast(tensors, options); });
     return submit(c10::make_intrusive<Broadcast>(tensors, static_cast<uint16_t>(options.rootRank)));
 }
 
@@ -290,8 +278,7 @@ ProcessGroupInagg::Handle ProcessGroupInagg::barrier(const c10d::BarrierOptions 
 
 ProcessGroupInagg::Handle ProcessGroupInagg::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
                                                        const c10d::AllgatherOptions &options) {
-    return delegate("all_gather", inputs,
-                    [&](ProcessGroup &gloo) { return gloo.allgather(outputs, inputs, options); });
+    return delegate("all_gather", inputs, [&](ProcessGroup &gloo) { return gloo.allgather(outputs, inputs, options); });
 }
 
 ProcessGroupInagg::Handle ProcessGroupInagg::_allgather_base(at::Tensor &output, at::Tensor &input,
@@ -300,8 +287,7 @@ ProcessGroupInagg::Handle ProcessGroupInagg::_allgather_base(at::Tensor &output,
                     [&](ProcessGroup &gloo) { return gloo._allgather_base(output, input, options); });
 }
 
-ProcessGroupInagg::Handle ProcessGroupInagg::allgather_coalesced(std::vector<Tensors> &outputs,
-                                                                 Tensors &inputs,
+ProcessGroupInagg::Handle ProcessGroupInagg::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
                                                                  const c10d::AllgatherOptions &options) {
     return delegate("all_gather_coalesced", inputs,
                     [&](ProcessGroup &gloo) { return gloo.allgather_coalesced(outputs, inputs, options); });
@@ -309,20 +295,17 @@ ProcessGroupInagg::Handle ProcessGroupInagg::allgather_coalesced(std::vector<Ten
 
 ProcessGroupInagg::Handle ProcessGroupInagg::gather(std::vector<Tensors> &outputs, Tensors &inputs,
                                                     const c10d::GatherOptions &options) {
-    return delegate("gather", inputs,
-                    [&](ProcessGroup &gloo) { return gloo.gather(outputs, inputs, options); });
+    return delegate("gather", inputs, [&](ProcessGroup &gloo) { return gloo.gather(outputs, inputs, options); });
 }
 
 ProcessGroupInagg::Handle ProcessGroupInagg::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                                      const c10d::ScatterOptions &options) {
-    return delegate("scatter", outputs,
-                    [&](ProcessGroup &gloo) { return gloo.scatter(outputs, inputs, options); });
+    return delegate("scatter", outputs, [&](ProcessGroup &gloo) { return gloo.scatter(outputs, inputs, options); });
 }
 
 ProcessGroupInagg::Handle ProcessGroupInagg::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                                             const c10d::ReduceScatterOptions &options) {
-    return delegate("reduce_scatter", outputs,
-                    [&](ProcessGroup &gloo) { return gloo.reduce_scatter(outputs, inputs, options); });
+    return delegate("reduce_scatter", outputs, [&](ProcessGroup &gloo) { return gloo.reduce_scatter(outputs, inputs, options); });
 }
 
 ProcessGroupInagg::Handle ProcessGroupInagg::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
@@ -332,18 +315,14 @@ ProcessGroupInagg::Handle ProcessGroupInagg::_reduce_scatter_base(at::Tensor &ou
 }
 
 ProcessGroupInagg::Handle ProcessGroupInagg::alltoall_base(at::Tensor &output, at::Tensor &input,
-                                                           std::vector<int64_t> &output_sizes,
-                                                           std::vector<int64_t> &input_sizes,
+                                                           std::vector<int64_t> &output_sizes, std::vector<int64_t> &input_sizes,
                                                            const c10d::AllToAllOptions &options) {
-    return delegate("all_to_all_single", {input}, [&](ProcessGroup &gloo) {
-        return gloo.alltoall_base(output, input, output_sizes, input_sizes, options);
-    });
+    return delegate("all_to_all_single", {input},
+                    [&](ProcessGroup &gloo) { return gloo.alltoall_base(output, input, output_sizes, input_sizes, options); });
 }
 
-ProcessGroupInagg::Handle ProcessGroupInagg::alltoall(Tensors &outputs, Tensors &inputs,
-                                                      const c10d::AllToAllOptions &options) {
-    return delegate("all_to_all", inputs,
-                    [&](ProcessGroup &gloo) { return gloo.alltoall(outputs, inputs, options); });
+ProcessGroupInagg::Handle ProcessGroupInagg::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) {
+    return delegate("all_to_all", inputs, [&](ProcessGroup &gloo) { return gloo.alltoall(outputs, inputs, options); });
 }
 
 // Between two ranks only, which Gloo matches by rank and tag, not by order.

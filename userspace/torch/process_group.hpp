@@ -57,20 +57,13 @@ public:
     Handle broadcast(Tensors &tensors, const c10d::BroadcastOptions &options) override;
     Handle barrier(const c10d::BarrierOptions &options) override;
 
-    Handle allgather(std::vector<Tensors> &outputs, Tensors &inputs,
-                     const c10d::AllgatherOptions &options) override;
-    Handle _allgather_base(at::Tensor &output, at::Tensor &input,
-                           const c10d::AllgatherOptions &options) override;
-    Handle allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
-                               const c10d::AllgatherOptions &options) override;
-    Handle gather(std::vector<Tensors> &outputs, Tensors &inputs,
-                  const c10d::GatherOptions &options) override;
-    Handle scatter(Tensors &outputs, std::vector<Tensors> &inputs,
-                   const c10d::ScatterOptions &options) override;
-    Handle reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
-                          const c10d::ReduceScatterOptions &options) override;
-    Handle _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
-                                const c10d::ReduceScatterOptions &options) override;
+    Handle allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &options) override;
+    Handle _allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &options) override;
+    Handle allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &options) override;
+    Handle gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &options) override;
+    Handle scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &options) override;
+    Handle reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ReduceScatterOptions &options) override;
+    Handle _reduce_scatter_base(at::Tensor &output, at::Tensor &input, const c10d::ReduceScatterOptions &options) override;
     Handle alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_sizes,
                          std::vector<int64_t> &input_sizes, const c10d::AllToAllOptions &options) override;
     Handle alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) override;

@@ -16,8 +16,7 @@ namespace inagg {
 template <typename Item> class Stage {
 public:
     // `is_wide`: items may wait for what others do, so each finds a thread that is free.
-    explicit Stage(std::function<void(const Item &)> work, bool is_wide = false)
-        : work_(std::move(work)), is_wide_(is_wide) {
+    explicit Stage(std::function<void(const Item &)> work, bool is_wide = false) : work_(std::move(work)), is_wide_(is_wide) {
         threads_.emplace_back(&Stage::run, this);
     }
     ~Stage() { close(); }

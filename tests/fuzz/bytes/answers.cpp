@@ -138,7 +138,8 @@ private:
 
     void take(uint32_t slot, uint32_t block) {
         const bool wanted = flying_[slot] && block == next_[slot];
-        need((inagg_worker_result(&worker_, &slots_[slot], block, 0, now_) == INAGG_W_ACCEPT) == wanted, "the result of what is in flight counts, once");
+        need((inagg_worker_result(&worker_, &slots_[slot], block, 0, now_) == INAGG_W_ACCEPT) == wanted,
+             "the result of what is in flight counts, once");
         if (!wanted)
             return;
         flying_[slot] = false;

@@ -81,7 +81,8 @@ void check_job(const JobState &job, const Policy &policy) {
     need(record.elements && record.elements % INAGG_CHUNK == 0 && record.elements <= INAGG_MAX_ELEMENTS,
          "packets are whole chunks");
     need(record.slots && !(record.slots & (record.slots - 1)) && record.control_slots &&
-             !(record.control_slots & (record.control_slots - 1)), "pools are powers of two");
+             !(record.control_slots & (record.control_slots - 1)),
+         "pools are powers of two");
     need(record.slots <= INAGG_MAX_SLOTS && record.control_slots <= INAGG_MAX_SLOTS, "positions have numbers");
     if (!has_descriptors(record) && !(shares_slots(record) && policy.has_parent())) // else its sums are in memory of all jobs
         need(record.first_slot + record.slots + record.control_slots <= policy.slots, "pools lie in the switch's memory");

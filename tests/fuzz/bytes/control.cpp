@@ -66,7 +66,8 @@ private:
 };
 
 json ask(Daemon &daemon, const inaggd::Fd &client, const std::string &message) {
-    need(send(client.get(), message.data(), message.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(message.size()), "messages go out");
+    need(send(client.get(), message.data(), message.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(message.size()),
+         "messages go out");
     daemon.serve();
     std::vector<char> reply(1 << 17);
     const ssize_t bytes = recv(client.get(), reply.data(), reply.size(), MSG_DONTWAIT);

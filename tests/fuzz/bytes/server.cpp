@@ -47,7 +47,9 @@ struct Scene {
     Server server;
     Time now = Time{} + std::chrono::hours(1);
 
-    explicit Scene(const inaggd::Policy &policy) : server(policy, boot, [] { return uint16_t{41}; }, ear) {}
+    explicit Scene(const inaggd::Policy &policy)
+        : server(
+              policy, boot, [] { return uint16_t{41}; }, ear) {}
 
     void deliver(std::vector<uint32_t> &words, const Endpoint &from, bool congested) {
         ear.known.insert(from.address);

@@ -97,8 +97,7 @@ TEST(Pattern, KnowsTheResultOfSomeRanks) {
             pattern.fill(1, count, one.data());
             pattern.fill(4, count, other.data());
             for (size_t i = 0; i < some; i++) { // of two ranks an average needs no rounding
-                const double sum =
-                    decode(dtype, &one[(first + i) * bytes]) + decode(dtype, &other[(first + i) * bytes]);
+                const double sum = decode(dtype, &one[(first + i) * bytes]) + decode(dtype, &other[(first + i) * bytes]);
                 encode(dtype, op == INAGG_AVG ? sum / 2 : sum, &result[i * bytes]);
             }
             EXPECT_EQ(pattern.wrong(first, some, result.data(), 0x12), 0U) << name_of(dtype) << ", " << name_of(op);

@@ -191,8 +191,7 @@ protected:
     }
     inagg_stats stats() const {
         inagg_stats found{};
-        server->for_jobs(
-            [&](uint16_t number, const inagg_stats &stats) { found = number == job_number ? stats : found; });
+        server->for_jobs([&](uint16_t number, const inagg_stats &stats) { found = number == job_number ? stats : found; });
         return found;
     }
     Sent only() {
@@ -259,8 +258,7 @@ TEST_F(ServerTest, SumsAndTellsAll) {
 
 TEST_F(ServerTest, FoldsAsTheOperatorSays) {
     join_all();
-    const std::vector<uint32_t> values[] = {
-        {5, 0x80000000, 0xffffffff}, {0xfffffffd, 0x7fffffff, 2}, {7, 0, 0xfffffff0}};
+    const std::vector<uint32_t> values[] = {{5, 0x80000000, 0xffffffff}, {0xfffffffd, 0x7fffffff, 2}, {7, 0, 0xfffffff0}};
     struct Case {
         uint8_t dtype, op;
         std::vector<uint32_t> expected;
@@ -378,8 +376,7 @@ TEST_F(ServerTest, NamesTheAggregatorOfTheNextBlock) {
         const auto sent = mail.take();
         ASSERT_EQ(sent.size(), 4u);
         for (const Sent &one : sent)
-            EXPECT_EQ(inagg_swap16(one.header.window_cap), inagg_aggregator_index(job_number, block % slots, moves))
-                << block;
+            EXPECT_EQ(inagg_swap16(one.header.window_cap), inagg_aggregator_index(job_number, block % slots, moves)) << block;
     };
     expect_next(0, 0, 0);
     expect_next(slots, INAGG_F_COLLISION, 1); // once, however many packets collided
@@ -687,10 +684,9 @@ TEST_F(ServerTest, DropsWhatItMustNotTake) {
         change(bad);
         expect_dropped(bad, reason, from);
     };
-    for (const inagg_type type : {INAGG_RESTORE, INAGG_RESULT, INAGG_WAIT, INAGG_CONFIG, INAGG_REFUSED, INAGG_PARAMETER,
-                                  INAGG_TICK, inagg_type{}})
-        expect(INAGG_R_TYPE,
-               [&](Packet &p) { p.header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type); });
+    for (const inagg_type type :
+         {INAGG_RESTORE, INAGG_RESULT, INAGG_WAIT, INAGG_CONFIG, INAGG_REFUSED, INAGG_PARAMETER, INAGG_TICK, inagg_type{}})
+        expect(INAGG_R_TYPE, [&](Packet &p) { p.header.version_type = static_cast<uint8_t>(INAGG_WIRE_VERSION << 4 | type); });
     expect(INAGG_R_GENERATION, [](Packet &p) { p.header.generation ^= 1; });
     for (const uint16_t rank : {ranks, uint16_t{64}, uint16_t{65535}})
         expect(INAGG_R_RANK, [&](Packet &p) { p.header.source = inagg_swap16(rank); });
@@ -700,8 +696,7 @@ TEST_F(ServerTest, DropsWhatItMustNotTake) {
         INAGG_R_ADDRESS, [](Packet &) {}, endpoint(10, 5001)); // another process there
     for (const uint32_t slot : {beyond, UINT32_MAX})
         expect(INAGG_R_SLOT, [&](Packet &p) { p.header.slot = inagg_swap32(slot); });
-    for (const inagg_wire_dtype dtype :
-         {INAGG_WIRE_FLOAT16, INAGG_WIRE_BFLOAT16, INAGG_WIRE_DTYPES})
+    for (const inagg_wire_dtype dtype : {INAGG_WIRE_FLOAT16, INAGG_WIRE_BFLOAT16, INAGG_WIRE_DTYPES})
         expect(INAGG_R_DTYPE, [&](Packet &p) { p.header.dtype_op = static_cast<uint8_t>(dtype << 4); });
     expect(INAGG_R_DTYPE, [](Packet &p) { p.header.dtype_op = INAGG_WIRE_FIXED32 << 4 | INAGG_WIRE_MIN; });
     expect(INAGG_R_ELEMENTS, [](Packet &p) { p.header.elements = inagg_swap16(33); });

@@ -162,8 +162,8 @@ TEST_P(OverSockets, SumsAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OverSockets,
-                         testing::Values(Case{"switchml", 4, 0}, Case{"switchml", 4, 0.01}, Case{"atp", 1, 0},
-                                         Case{"atp", 4, 0}, Case{"atp", 4, 0.01}, Case{"atp", 7, 0.05}),
+                         testing::Values(Case{"switchml", 4, 0}, Case{"switchml", 4, 0.01}, Case{"atp", 1, 0}, Case{"atp", 4, 0},
+                                         Case{"atp", 4, 0.01}, Case{"atp", 7, 0.05}),
                          [](const auto &info) {
                              return fmt::format("{}{}ranks{}percent", info.param.algorithm, info.param.ranks,
                                                 info.param.loss * 100);
@@ -297,11 +297,7 @@ std::vector<Arrival> arrivals(std::initializer_list<std::pair<std::size_t, int>>
     }
     std::vector<Arrival> seen;
     for (int i = 0; i < 100 && seen.size() < sizes_and_tos.size(); i++)
-        io.receive(
-            [&](auto packet, const Endpoint &, bool congested) {
-                seen.push_back({packet.size(), congested});
-            },
-            2ms);
+        io.receive([&](auto packet, const Endpoint &, bool congested) { seen.push_back({packet.size(), congested}); }, 2ms);
     return seen;
 }
 
@@ -342,8 +338,7 @@ TEST(OverSockets, Ipv6) {
         GTEST_SKIP() << error.what();
     }
     inagg::run_ranks(
-        server->address(), 2, [](inagg::Communicator &c) { expect_exact<int32_t>(c, 2, 10000, INAGG_INT32); },
-        with("atp"));
+        server->address(), 2, [](inagg::Communicator &c) { expect_exact<int32_t>(c, 2, 10000, INAGG_INT32); }, with("atp"));
 }
 
 TEST(OverSockets, OtherTransportsRefuseAtp) {
@@ -363,8 +358,7 @@ TEST(OverSockets, OtherTransportsRefuseAtp) {
     for (const char *transport : {"kernel", "xdp"})
         for (const char *algorithm : {"atp", "canary"})
             EXPECT_EQ(message(transport, algorithm),
-                      fmt::format("transport '{}' does not do algorithm '{}': use afxdp, udp or auto",
-                                  transport, algorithm));
+                      fmt::format("transport '{}' does not do algorithm '{}': use afxdp, udp or auto", transport, algorithm));
     EXPECT_NE(message("auto", "atp").find("kernel: does not do algorithm 'atp'"), std::string::npos);
 }
 
@@ -397,8 +391,7 @@ TEST(OverSockets, AHintAloneEndsNothing) {
     RunningServer server;
     server.forge_hints();
     inagg::run_ranks(
-        server.address(), 2, [&](inagg::Communicator &c) { expect_exact<int32_t>(c, 2, 1000000, INAGG_INT32); },
-        with("atp"));
+        server.address(), 2, [&](inagg::Communicator &c) { expect_exact<int32_t>(c, 2, 1000000, INAGG_INT32); }, with("atp"));
     EXPECT_GT(server.stats().joins, 2u) << "the ranks have asked whether it is true";
 }
 

@@ -37,9 +37,8 @@ Seats seats_of(const JobState &job) {
     Seats seats{};
     for (uint32_t rank = 0; rank < job.record.size; rank++)
         if (has_joined(job.members[rank]))
-            seats[rank] = {.member = job.members[rank],
-                           .subtree = subtree_of(job, rank),
-                           .is_represented = is_represented(job, rank)};
+            seats[rank] = {
+                .member = job.members[rank], .subtree = subtree_of(job, rank), .is_represented = is_represented(job, rank)};
     return seats;
 }
 
@@ -74,13 +73,14 @@ void add_counts(inagg_stats &sum, const inagg_stats &other) {
 } // namespace
 
 P4Agent::P4Agent(Driver &driver, const Policy &policy, Surroundings around, Send send, Keys keys)
-    : driver_(driver), around_(std::move(around)), send_(std::move(send)), book_(policy, random_generation), gate_(std::move(keys)),
-      counted_(INAGG_STATS_NO_JOB + 1) {}
+    : driver_(driver), around_(std::move(around)), send_(std::move(send)), book_(policy, random_generation),
+      gate_(std::move(keys)), counted_(INAGG_STATS_NO_JOB + 1) {}
 
 void P4Agent::try_jobs(const Policy &policy, const Surroundings &around, const std::vector<JobSpec> &specs) {
     JobBook book(policy, [] { return uint16_t{0}; });
     for (const JobSpec &spec : specs)
-        book.add(spec, [&](const std::string &name) { return number_of(around, name); }, Clock::now());
+        book.add(
+            spec, [&](const std::string &name) { return number_of(around, name); }, Clock::now());
 }
 
 void P4Agent::start(const std::vector<JobSpec> &jobs) {
@@ -222,8 +222,7 @@ void P4Agent::send_on(const Message &message) {
         if (other.address != message.to)
             continue;
         const auto mac = switches_.find(other);
-        answer(other.port, mac == switches_.end() ? everybody : mac->second, message.to, htons(INAGG_PORT), header,
-               message.join);
+        answer(other.port, mac == switches_.end() ? everybody : mac->second, message.to, htons(INAGG_PORT), header, message.join);
     }
 }
 
@@ -342,7 +341,8 @@ void P4Agent::add_job(const JobSpec &spec) {
     const auto key = key_of(spec);
     if (book_.jobs().contains(spec.number) && key)
         gate_.need_key(spec.number, *key);
-    const Outcome outcome = book_.add(spec, [this](const std::string &name) { return port_number(name); }, Clock::now());
+    const Outcome outcome = book_.add(
+        spec, [this](const std::string &name) { return port_number(name); }, Clock::now());
     if (key)
         gate_.set_key(spec.number, *key);
     apply(outcome);
@@ -439,7 +439,8 @@ json P4Agent::read_job(uint16_t number) const {
     result["members"] = json::array();
     for (uint16_t rank = 0; rank < state.record.size; rank++) {
         const inagg_member &member = state.members[rank];
-        result["members"].push_back(member_json(rank, member, state.record.all & inagg_rank_bit(rank), member.ifindex ? port_name(member.ifindex) : ""));
+        result["members"].push_back(
+            member_json(rank, member, state.record.all & inagg_rank_bit(rank), member.ifindex ? port_name(member.ifindex) : ""));
     }
     return result;
 }

@@ -81,9 +81,10 @@ private:
     void write_stations();
     void tell(const Displaced &gone);
     void send_on(const Message &message);
-    void answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, const inagg_hdr &header, const inagg_join &body);
-    std::optional<std::vector<uint8_t>> worded(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, inagg_hdr header,
-                                const inagg_join &body) const;
+    void answer(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port, const inagg_hdr &header,
+                const inagg_join &body);
+    std::optional<std::vector<uint8_t>> worded(uint32_t port, const Mac &mac, const Address &to, uint16_t udp_port,
+                                               inagg_hdr header, const inagg_join &body) const;
     std::string port_name(uint32_t port) const;
     uint32_t port_number(const std::string &name) const;
 
@@ -100,11 +101,11 @@ private:
     EventLimit events_by_port_;
     Reminders reminders_;
     Refusals refusals_;
-    std::set<uint16_t> running_;                  // jobs that are in the tables
-    std::map<Mac, uint16_t> stations_;            // likewise
-    std::map<Neighbour, Mac> switches_;           // above and below, as they were last heard
+    std::set<uint16_t> running_;                             // jobs that are in the tables
+    std::map<Mac, uint16_t> stations_;                       // likewise
+    std::map<Neighbour, Mac> switches_;                      // above and below, as they were last heard
     std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
-    std::vector<inagg_stats> counted_;            // here, beside what the switch counts: rows as there
+    std::vector<inagg_stats> counted_;                       // here, beside what the switch counts: rows as there
 };
 
 } // namespace inaggd::p4

@@ -24,8 +24,7 @@ const Json own_tables = {"settings", "own4",     "own6",   "own_sources", "jobs"
 // Beside this program, or where packages have it.
 std::string client_path() {
     const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-    for (const std::filesystem::path &path :
-         {here / "inagg-bfrt", here.parent_path() / "libexec/inagg/inagg-bfrt"})
+    for (const std::filesystem::path &path : {here / "inagg-bfrt", here.parent_path() / "libexec/inagg/inagg-bfrt"})
         if (std::filesystem::exists(path))
             return path;
     return "inagg-bfrt";
@@ -99,8 +98,7 @@ std::map<uint16_t, bool> BfRuntime::links(const std::map<std::string, uint16_t> 
     size_t i = 0;
     for (const auto &[name, port] : ports) {
         if (up.at(i).is_null())
-            throw Error("--port {}={}: the switch has no such port; add it (port-add of bf_switchd's pm)",
-                        name, port);
+            throw Error("--port {}={}: the switch has no such port; add it (port-add of bf_switchd's pm)", name, port);
         links[port] = up[i++];
     }
     return links;
@@ -139,17 +137,11 @@ std::vector<inagg_stats> BfRuntime::stats() {
 
 void BfRuntime::clear_stats(uint32_t row) { ask("uncount", "drops", row * reasons, reasons); }
 
-void BfRuntime::write_default(const Entry &entry) {
-    ask("set_default", entry.table, entry.action, parameters_of(entry));
-}
+void BfRuntime::write_default(const Entry &entry) { ask("set_default", entry.table, entry.action, parameters_of(entry)); }
 
-void BfRuntime::add(const Entry &entry) {
-    ask("add", entry.table, entry.key, entry.action, parameters_of(entry));
-}
+void BfRuntime::add(const Entry &entry) { ask("add", entry.table, entry.key, entry.action, parameters_of(entry)); }
 
-void BfRuntime::modify(const Entry &entry) {
-    ask("modify", entry.table, entry.key, entry.action, parameters_of(entry));
-}
+void BfRuntime::modify(const Entry &entry) { ask("modify", entry.table, entry.key, entry.action, parameters_of(entry)); }
 
 void BfRuntime::erase(const Entry &entry) { ask("erase", entry.table, entry.key); }
 

@@ -60,7 +60,7 @@ private:
 
     const std::string address_;
     Dialogue client_;
-    std::map<std::string, uint32_t> sizes_;              // of the program's tables and registers
+    std::map<std::string, uint32_t> sizes_; // of the program's tables and registers
     std::map<uint16_t, uint32_t> rows_;     // of counters, by job: nobody asks for others
 };
 

@@ -42,12 +42,11 @@ std::string values_of(const Entry &entry) {
 } // namespace
 
 Bmv2::Bmv2(uint16_t thrift_port)
-    : thrift_port_(thrift_port),
-      cli_({.command = {"simple_switch_CLI", "--thrift-port", std::to_string(thrift_port)},
-            .end = "RuntimeCmd: ",
-            .name = fmt::format("BMv2's simple_switch at Thrift port {}", thrift_port),
-            .comes_with = "BMv2, whose bin directory must be on the PATH",
-            .answer_ms = 5000}) {
+    : thrift_port_(thrift_port), cli_({.command = {"simple_switch_CLI", "--thrift-port", std::to_string(thrift_port)},
+                                       .end = "RuntimeCmd: ",
+                                       .name = fmt::format("BMv2's simple_switch at Thrift port {}", thrift_port),
+                                       .comes_with = "BMv2, whose bin directory must be on the PATH",
+                                       .answer_ms = 5000}) {
     cli_.answer(); // it ends when it finds no switch, and when the switch does
 }
 
@@ -77,13 +76,13 @@ void Bmv2::write_default(const Entry &entry) {
 }
 
 void Bmv2::add(const Entry &entry) {
-    handles_[{entry.table, entry.key}] = handle_of(fmt::format(
-        "table_add {} {} {} => {}", entry.table, entry.action, fmt::join(entry.key, " "), values_of(entry)));
+    handles_[{entry.table, entry.key}] = handle_of(
+        fmt::format("table_add {} {} {} => {}", entry.table, entry.action, fmt::join(entry.key, " "), values_of(entry)));
 }
 
 void Bmv2::modify(const Entry &entry) {
-    run(fmt::format("table_modify {} {} {} {}", entry.table, entry.action,
-                    handles_.at({entry.table, entry.key}), values_of(entry)));
+    run(fmt::format("table_modify {} {} {} {}", entry.table, entry.action, handles_.at({entry.table, entry.key}),
+                    values_of(entry)));
 }
 
 void Bmv2::erase(const Entry &entry) {
@@ -145,8 +144,7 @@ uint32_t Bmv2::slot_count() {
     try {
         return static_cast<uint32_t>(read_registers("slot_flags").size() / 2);
     } catch (const Error &error) {
-        throw Error("Thrift port {}: {}; is the program there one of p4/v1model?", thrift_port_,
-                    error.what());
+        throw Error("Thrift port {}: {}; is the program there one of p4/v1model?", thrift_port_, error.what());
     }
 }
 
@@ -193,17 +191,15 @@ void Bmv2::write_floors(const inagg_job &record) {
 std::vector<inagg_stats> Bmv2::stats() {
     const std::vector<uint64_t> registers = read_registers("stats");
     if (registers.size() != stats_rows * stats_columns)
-        throw Error("the switch has {} counters, not {}: it runs another version of the P4 program",
-                    registers.size(), stats_rows * stats_columns);
+        throw Error("the switch has {} counters, not {}: it runs another version of the P4 program", registers.size(),
+                    stats_rows * stats_columns);
     std::vector<inagg_stats> rows(stats_rows);
     for (size_t row = 0; row < stats_rows; row++)
         std::memcpy(&rows[row], &registers[row * stats_columns], sizeof rows[row]);
     return rows;
 }
 
-void Bmv2::clear_stats(uint32_t row) {
-    write_registers("stats", row * stats_columns, sizeof(inagg_stats) / sizeof(uint64_t), 0);
-}
+void Bmv2::clear_stats(uint32_t row) { write_registers("stats", row * stats_columns, sizeof(inagg_stats) / sizeof(uint64_t), 0); }
 
 void Bmv2::write_registers(const std::string &name, uint32_t first, uint32_t count, uint64_t value) {
     for (uint32_t done = 0; done < count; done += commands_at_once) {

@@ -37,8 +37,7 @@ void take_only_punted(int fd) {
 
 } // namespace
 
-CpuPort::CpuPort(const std::string &interface)
-    : fd_(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+CpuPort::CpuPort(const std::string &interface) : fd_(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
     if (!fd_)
         throw Error("packet socket: {}; inaggd needs CAP_NET_RAW: run it as root", system_text(errno));
     sockaddr_ll address{};

@@ -38,21 +38,19 @@ NamedPort parse_port(const char *option, const std::string &text) {
     const char *end = text.data() + text.size();
     if (equals != std::string::npos) {
         const auto [rest, error] = std::from_chars(text.data() + equals + 1, end, port.number);
-        if (error == std::errc() && rest == end && port.number >= 1 && port.number <= last_port &&
-            !port.name.empty())
+        if (error == std::errc() && rest == end && port.number >= 1 && port.number <= last_port && !port.name.empty())
             return port;
     }
-    throw Error(
-        "{} {}: write it as INTERFACE=NUMBER, with the number from 1 to {} that the switch knows the port by "
-        "(simple_switch's option -i NUMBER@INTERFACE; D_P in the ports of bf_switchd's pm)",
-        option, text, last_port);
+    throw Error("{} {}: write it as INTERFACE=NUMBER, with the number from 1 to {} that the switch knows the port by "
+                "(simple_switch's option -i NUMBER@INTERFACE; D_P in the ports of bf_switchd's pm)",
+                option, text, last_port);
 }
 
 // As many as the program has, or fewer if asked for.
 uint32_t slots_of(const Program &program, const Options &o) {
     if (o.slots > program.slots)
-        throw Error("--slots {}: the P4 program has {}; compile it with more (docs/P4.md, docs/P4-tofino.md)",
-                    o.slots, program.slots);
+        throw Error("--slots {}: the P4 program has {}; compile it with more (docs/P4.md, docs/P4-tofino.md)", o.slots,
+                    program.slots);
     return o.slots ? o.slots : program.slots;
 }
 
@@ -95,8 +93,7 @@ struct Plan {
             if (!is_free)
                 throw Error("--port {}: {} is port {} already", text, other->second, port.number);
             if (!around.ports.emplace(port.name, port.number).second)
-                throw Error("--port {}: {} has a number already, {}", text, port.name,
-                            around.ports.at(port.name));
+                throw Error("--port {}: {} has a number already, {}", text, port.name, around.ports.at(port.name));
             interfaces.push_back(port.name);
         }
         if (!o.tofino.empty())
@@ -110,8 +107,7 @@ struct Plan {
             if (other / ports_of_pipeline != number / ports_of_pipeline)
                 throw Error("--port {}={}: of pipeline {}, and {}={} is of {}; serve ports of one, since "
                             "each adds what comes by its own",
-                            name, other, other / ports_of_pipeline, first, number,
-                            number / ports_of_pipeline);
+                            name, other, other / ports_of_pipeline, first, number, number / ports_of_pipeline);
     }
 
     Policy policy(const Options &o, const Program &program) const {
@@ -151,14 +147,13 @@ std::unique_ptr<Tables> connect(const Options &o) {
 void need_possible(const Policy &policy) {
     const uint8_t algorithm = *policy.limits.algorithm;
     if (policy.has_parent() && (algorithm == INAGG_TRIO || algorithm == INAGG_CANARY))
-        throw Error("--parent: {} in a P4 switch has nobody above it; leave the option out",
-                    algorithm_name(algorithm));
+        throw Error("--parent: {} in a P4 switch has nobody above it; leave the option out", algorithm_name(algorithm));
     if (!policy.has_parent() && algorithm == INAGG_ATP)
         throw Error("atp in a P4 switch needs a server behind it: start inagg-ps there, and name it with "
                     "--parent PORT/ADDRESS");
     if (!policy.limits.trees && (policy.has_parent() || !policy.children.empty()))
-        throw Error("{}: {} here is a switch of its own; leave the option out",
-                    policy.has_parent() ? "--parent" : "--child", algorithm_name(algorithm));
+        throw Error("{}: {} here is a switch of its own; leave the option out", policy.has_parent() ? "--parent" : "--child",
+                    algorithm_name(algorithm));
 }
 
 // What jobs share. Throws Error.
@@ -179,25 +174,22 @@ public:
         divide(plan_.around.settings, program, o_.shares);
         P4Agent::try_jobs(policy, plan_.around, plan_.jobs);
         agent_.emplace(
-            *tables_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); },
-            plan_.keys);
+            *tables_, policy, plan_.around, [this](std::span<const uint8_t> frame) { cpu_.send(frame); }, plan_.keys);
         const Settings &settings = plan_.around.settings;
-        inagg::set_log_field(
-            {"switch", (settings.address4.family ? settings.address4 : settings.address6).text()});
+        inagg::set_log_field({"switch", (settings.address4.family ? settings.address4 : settings.address6).text()});
         agent_->start(plan_.jobs);
         service_.listen({.add_job = [this](const JobSpec &spec) { agent_->add_job(spec); },
                          .remove_job = [this](uint16_t number) { agent_->remove_job(number); },
                          .read =
                              [this](const std::string &what, const nlohmann::json &job) {
-                                 return agent_->read(what, job.is_null() ? std::nullopt
-                                                                         : std::optional<uint16_t>(job));
+                                 return agent_->read(what, job.is_null() ? std::nullopt : std::optional<uint16_t>(job));
                              },
                          .metrics = [this] { return metrics_of(agent_->book(), agent_->metrics_rows()); },
                          .refusals = [this] { return agent_->refusals().rows(Clock::now()); }});
         look_at_links();
         spdlog::info("{}: {}, switch {} {} port {}, boot id {:#06x}, {} ports", program.name,
-                     algorithm_name(*program.limits.algorithm), settings.address4.text(),
-                     settings.address6.text(), INAGG_PORT, settings.boot, plan_.around.ports.size());
+                     algorithm_name(*program.limits.algorithm), settings.address4.text(), settings.address6.text(), INAGG_PORT,
+                     settings.boot, plan_.around.ports.size());
         service_.announce();
     }
 
@@ -207,8 +199,7 @@ public:
             std::vector<pollfd> fds = {{.fd = cpu_.fd(), .events = POLLIN, .revents = 0},
                                        {.fd = links_.fd(), .events = POLLIN, .revents = 0}};
             service_.add_to(fds);
-            std::chrono::milliseconds wait =
-                std::min<std::chrono::milliseconds>(activity_interval, agent_->tend_interval());
+            std::chrono::milliseconds wait = std::min<std::chrono::milliseconds>(activity_interval, agent_->tend_interval());
             if (const auto clock = agent_->clock_interval()) {
                 wait = std::min(wait, *clock);
                 if (Clock::now() >= ticked + *clock) {
@@ -263,16 +254,13 @@ private:
     Service service_;
     CpuPort cpu_;
     LinkWatch links_;
-    std::unique_ptr<Tables>
-        tables_; // its process is started with the signals blocked that end this process: it ends later
+    std::unique_ptr<Tables> tables_; // its process is started with the signals blocked that end this process: it ends later
     std::optional<P4Agent> agent_;
 };
 
 } // namespace
 
-void run(const Options &options, std::vector<std::string> arguments) {
-    Daemon(options, std::move(arguments)).run();
-}
+void run(const Options &options, std::vector<std::string> arguments) { Daemon(options, std::move(arguments)).run(); }
 
 void check_start(const Options &options) {
     Plan plan(options);

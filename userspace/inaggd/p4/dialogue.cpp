@@ -66,8 +66,7 @@ Dialogue::~Dialogue() {
 
 void Dialogue::say(const std::string &lines) {
     if (write(to_.get(), lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()))
-        throw Error("{} is out of reach, since {} has ended: {}", partner_.name, partner_.command[0],
-                    system_text(errno));
+        throw Error("{} is out of reach, since {} has ended: {}", partner_.name, partner_.command[0], system_text(errno));
 }
 
 std::string Dialogue::answer() {

@@ -16,9 +16,9 @@ public:
     struct Partner {
         std::vector<std::string> command; // found on the PATH if it has no slash
         std::string end;                  // what it says behind each answer
-        std::string name;       // of the switch, as users know it: "BMv2's simple_switch at Thrift port 9090"
-        std::string comes_with; // "BMv2, whose bin directory must be on the PATH"
-        int answer_ms;          // the longest that one answer may take
+        std::string name;                 // of the switch, as users know it: "BMv2's simple_switch at Thrift port 9090"
+        std::string comes_with;           // "BMv2, whose bin directory must be on the PATH"
+        int answer_ms;                    // the longest that one answer may take
     };
 
     // Starts the program. Throws Error if there is none.

@@ -23,9 +23,7 @@ std::string hex(std::span<const uint8_t> bytes) {
 }
 
 // IPv4 addresses stand in the last 4 bytes.
-std::string hex(const Address &address) {
-    return hex(std::span(address.bytes).first(address.family == 4 ? 4 : 16));
-}
+std::string hex(const Address &address) { return hex(std::span(address.bytes).first(address.family == 4 ? 4 : 16)); }
 
 // Numbers are on the wire, and in the records, big-endian.
 std::string port_number(uint16_t network_order) { return hex(ntohs(network_order)); }
@@ -56,11 +54,10 @@ void add_route(uint16_t number, const Above &above, JobEntries &all) {
             continue;
         const inagg_uplink &up = above.ups[i];
         const auto row = static_cast<uint16_t>(INAGG_MAX_RANKS + i);
-        all.entries.push_back(
-            {"copies",
-             {hex(number), hex(row)},
-             "to_above",
-             {{"own_mac", hex(up.own_mac)}, {"mac", hex(up.mac)}, {"address", hex(address_of(up))}}});
+        all.entries.push_back({"copies",
+                               {hex(number), hex(row)},
+                               "to_above",
+                               {{"own_mac", hex(up.own_mac)}, {"mac", hex(up.mac)}, {"address", hex(address_of(up))}}});
         all.copies.push_back({.rank = row, .port = static_cast<uint16_t>(up.ifindex)});
     }
 }
@@ -154,8 +151,7 @@ std::vector<Entry> up_entries(const Ups &ups) {
         if (!ups[i].ifindex)
             continue;
         entries.push_back({"up_ports", {hex(i)}, "set_up_port", way_to(ups[i])});
-        entries.push_back(
-            {"above", {hex(ups[i].ifindex), hex(address_of(ups[i]))}, "set_up", {{"bit_of_port", hex(1u << i)}}});
+        entries.push_back({"above", {hex(ups[i].ifindex), hex(address_of(ups[i]))}, "set_up", {{"bit_of_port", hex(1u << i)}}});
     }
     return entries;
 }

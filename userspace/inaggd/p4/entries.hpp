@@ -56,9 +56,9 @@ struct Settings {
     Address address4, address6;
     uint16_t boot = 0;
     bool has_parent = false;
-    std::array<uint8_t, 6> mac{};  // source of what nobody has asked for
-    uint32_t shared_slots = 512;   // atp, canary: a power of two
-    uint32_t share = 512;          // of them, that one job has; likewise
+    std::array<uint8_t, 6> mac{}; // source of what nobody has asked for
+    uint32_t shared_slots = 512;  // atp, canary: a power of two
+    uint32_t share = 512;         // of them, that one job has; likewise
 };
 Entry settings_entry(const Settings &settings);
 

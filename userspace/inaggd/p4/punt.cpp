@@ -117,8 +117,8 @@ Punted read_punted(Frame rest) {
     udphdr udp;
     inagg_hdr header;
     if (!take(rest, punt) || ntohs(punt.type) != punt_type || !take(rest, ethernet) ||
-        !take_ip(rest, ntohs(ethernet.ether_type), event) || !take(rest, udp) || !take(rest, header) ||
-        !take(rest, event.join) || ntohs(udp.len) != sizeof udp + sizeof header + sizeof event.join)
+        !take_ip(rest, ntohs(ethernet.ether_type), event) || !take(rest, udp) || !take(rest, header) || !take(rest, event.join) ||
+        ntohs(udp.len) != sizeof udp + sizeof header + sizeof event.join)
         return result;
     event.ifindex = ntohs(punt.port);
     event.source_port = udp.source;
@@ -137,8 +137,8 @@ std::vector<uint8_t> clock_frame(uint16_t index, uint8_t work) {
     return frame;
 }
 
-std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port,
-                                  inagg_hdr header, const inagg_join &body) {
+std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port, inagg_hdr header,
+                                  const inagg_join &body) {
     const bool four = to.address.family == 4;
     udphdr udp{};
     constexpr uint16_t bytes = sizeof udp + sizeof header + sizeof body;

@@ -35,7 +35,7 @@ struct Endpoint {
 };
 
 // A frame that leaves the switch by `port`, sealed. `udp_port`: to which it goes, in network order.
-std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port,
-                                  inagg_hdr header, const inagg_join &body);
+std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port, inagg_hdr header,
+                                  const inagg_join &body);
 
 } // namespace inaggd::p4

@@ -57,9 +57,7 @@ void Tables::put_job(uint16_t number, const JobEntries &wanted) {
     for (const Entry &entry : wanted.entries)
         std::ranges::copy(own(entry), std::back_inserter(entries));
     for (const Entry &old : now.entries)
-        if (std::ranges::none_of(entries, [&](const Entry &entry) {
-                return entry.table == old.table && entry.key == old.key;
-            }))
+        if (std::ranges::none_of(entries, [&](const Entry &entry) { return entry.table == old.table && entry.key == old.key; }))
             remove_own(old);
     if (now.group != wanted.group)
         remove_group(now.group);
@@ -74,8 +72,7 @@ void Tables::remove_job(uint16_t number) {
     const auto job = jobs_.find(number);
     if (job == jobs_.end())
         return;
-    std::for_each(job->second.entries.rbegin(), job->second.entries.rend(),
-                  [this](const Entry &entry) { remove_own(entry); });
+    std::for_each(job->second.entries.rbegin(), job->second.entries.rend(), [this](const Entry &entry) { remove_own(entry); });
     remove_group(job->second.group);
     jobs_.erase(job);
 }

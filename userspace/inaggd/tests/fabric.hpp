@@ -29,9 +29,9 @@ protected:
         std::string name;
         Address address;
         std::unique_ptr<JobBook> book;
-        bool dead = false; // its agent
-        bool off = false;  // all of it, though its links seem well
-        bool busy = false; // it does nothing now
+        bool dead = false;                        // its agent
+        bool off = false;                         // all of it, though its links seem well
+        bool busy = false;                        // it does nothing now
         std::deque<std::function<void()>> held{}; // what it has to do then
     };
 
@@ -209,8 +209,9 @@ protected:
         see(here, [=, this, &here](JobBook &book) {
             Outcome outcome = event.type == INAGG_JOIN ? book.join(event, now) : book.leave(event, now);
             if (outcome.reason)
-                wire.push_back({&here, {leaves[leaf].address, INAGG_REFUSED, event.job, event.rank, event.generation,
-                                        outcome.reason, event.join}});
+                wire.push_back(
+                    {&here,
+                     {leaves[leaf].address, INAGG_REFUSED, event.job, event.rank, event.generation, outcome.reason, event.join}});
             return outcome;
         });
     }

@@ -164,9 +164,7 @@ TEST_F(GateTest, JobsWithoutAKeyAreOpen) {
     EXPECT_TRUE(passes(event(INAGG_CONFIG, open_job)));
 }
 
-TEST_F(GateTest, WhoHasAKeyIsToldIfTheSwitchHasNone) {
-    expect_reason(proven(event(INAGG_JOIN, open_job), key), INAGG_R_KEY);
-}
+TEST_F(GateTest, WhoHasAKeyIsToldIfTheSwitchHasNone) { expect_reason(proven(event(INAGG_JOIN, open_job), key), INAGG_R_KEY); }
 
 TEST_F(GateTest, WithoutTheKeyNobodyJoinsOrLeaves) {
     expect_reason(event(), INAGG_R_KEY);

@@ -127,7 +127,8 @@ protected:
     }
     JobSpec spec(const std::string &text) { return parse_job_spec(text); }
     Outcome add(const std::string &text) {
-        return book.add(spec(text), [](const std::string &name) { return name == "p0" ? 100u : 101u; }, now);
+        return book.add(
+            spec(text), [](const std::string &name) { return name == "p0" ? 100u : 101u; }, now);
     }
 };
 
@@ -448,11 +449,13 @@ TEST_F(Book, LeaveIsBelievedOnlyFromTheMember) {
     liar = Worker::of(0);
     liar.rank = 64;
     expect_ignored(leave(liar));
-    expect_ignored(book.leave([] {
-        Worker w = Worker::of(0);
-        w.job = 9;
-        return w.event(INAGG_LEAVE);
-    }(), now));
+    expect_ignored(book.leave(
+        [] {
+            Worker w = Worker::of(0);
+            w.job = 9;
+            return w.event(INAGG_LEAVE);
+        }(),
+        now));
     EXPECT_EQ(joined_count(job().members), 2u);
 }
 
@@ -893,7 +896,7 @@ TEST_F(Book, WhoMissedThatTheNextGenerationHasBegunIsNotTakenForANewRun) {
     expect_done(join_again(watched(1).again(2001), first, INAGG_JOIN_RENEW));
     EXPECT_EQ(generation(), static_cast<uint16_t>(first + 1));
     expect_ignored(join_again(watched(0).again(2000), first, INAGG_JOIN_RENEW));
-    expect_refused(join_again(watched(0), first), INAGG_R_REPLACED); // under its old name
+    expect_refused(join_again(watched(0), first), INAGG_R_REPLACED);                            // under its old name
     expect_refused(join_again(watched(0).again(7), first, INAGG_JOIN_RENEW), INAGG_R_REPLACED); // of a run that has ended
     expect_refused(join_again(watched(2), first), INAGG_R_EXCLUDED);
     expect_refused(join_again(watched(2).again(2002), first, INAGG_JOIN_RENEW), INAGG_R_EXCLUDED);
@@ -1083,9 +1086,7 @@ protected:
         memcpy(&event.join, &config, sizeof config);
         return event;
     }
-    Outcome configure_as(uint8_t algorithm, uint8_t flags) {
-        return book.configured(config_of(algorithm, flags, 1), now);
-    }
+    Outcome configure_as(uint8_t algorithm, uint8_t flags) { return book.configured(config_of(algorithm, flags, 1), now); }
     Outcome refuse(const Worker &w, uint16_t generation, inagg_reason reason) {
         return book.refused_above(answer(w, INAGG_REFUSED, generation, 0, reason), now);
     }
@@ -1501,7 +1502,8 @@ TEST(Shares, WhereNoFloatsAreAddedNoBufferIsNeeded) {
     spec.number = 1;
     spec.size = 4;
     spec.algorithm = INAGG_PANAMA;
-    EXPECT_NO_THROW(book.add(spec, [](const std::string &) { return 1u; }, Time{}));
+    EXPECT_NO_THROW(book.add(
+        spec, [](const std::string &) { return 1u; }, Time{}));
     EXPECT_TRUE(book.jobs().at(1).record.flags & INAGG_JOIN_INTEGERS);
 }
 
@@ -1513,7 +1515,8 @@ TEST(Shares, JobsHaveTheByteOrderOfTheirSwitch) {
     JobSpec spec;
     spec.number = 1;
     spec.size = 4;
-    book.add(spec, [](const std::string &) { return 1u; }, Time{});
+    book.add(
+        spec, [](const std::string &) { return 1u; }, Time{});
     EXPECT_EQ(book.jobs().at(1).record.flags, INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN);
 }
 
@@ -1554,7 +1557,10 @@ TEST(Shares, JobThatWouldHaveNoBufferIsRefused) {
         spec.number = number;
         spec.size = 4;
         spec.algorithm = INAGG_PANAMA;
-        const auto add = [&] { book.add(spec, [](const std::string &) { return 1u; }, Time{}); };
+        const auto add = [&] {
+            book.add(
+                spec, [](const std::string &) { return 1u; }, Time{});
+        };
         if (number < 5)
             EXPECT_NO_THROW(add()) << number;
         else

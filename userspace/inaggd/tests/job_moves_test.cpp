@@ -431,7 +431,8 @@ TEST_F(Fabric, OnlyARootThatIsASwitchTakesJobsOver) {
     EXPECT_FALSE(has(leaves[0]));
 }
 
-// Whatever else fails and comes back, whatever is lost, and whose agent ever is busy for a while: a job with a root that all its switches reach goes on.
+// Whatever else fails and comes back, whatever is lost, and whose agent ever is busy for a while: a job with a root that all its
+// switches reach goes on.
 class Weather : public Fabric, public ::testing::WithParamInterface<unsigned> {};
 
 TEST_P(Weather, OneGoodRootIsEnough) {

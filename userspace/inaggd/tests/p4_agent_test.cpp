@@ -439,7 +439,8 @@ TEST_F(P4AgentTest, TheClockRunsWhileThereAreJobs) {
     hear({.rank = 0, .algorithm = INAGG_TRIO});
     EXPECT_TRUE(agent->clock_interval());
     std::vector<std::vector<uint8_t>> ticks;
-    P4Agent another(plane, policy, around, [&](std::span<const uint8_t> frame) { ticks.emplace_back(frame.begin(), frame.end()); });
+    P4Agent another(plane, policy, around,
+                    [&](std::span<const uint8_t> frame) { ticks.emplace_back(frame.begin(), frame.end()); });
     another.clock();
     ASSERT_EQ(ticks.size(), 4u * bmv2_shared_slots(INAGG_TRIO));
     EXPECT_EQ(ticks[5].size(), 60u);

@@ -19,45 +19,36 @@ using nlohmann::json;
 // actions.
 json tables_of_panama() {
     const json none = json::array();
-    return {
-        {"settings",
-         {{"size", 1}, {"key", json::object()}, {"actions", {{"set_switch", {"cpu_port", "boot"}}}}}},
-        {"own4", {{"size", 16}, {"key", {{"hdr.ipv4.dst", 32}}}, {"actions", {{"is_own", none}}}}},
-        {"own_sources",
-         {{"size", 16},
-          {"key", {{"meta.source_high", 96}, {"meta.source_low", 32}}},
-          {"actions", {{"is_forged", none}}}}},
-        {"jobs",
-         {{"size", 64},
-          {"key", {{"hdr.inagg.job", 16}}},
-          {"actions", {{"set_job", {"index", "generation", "size", "first_slot", "slots", "everyone"}}}}}},
-        {"members",
-         {{"size", 2048},
-          {"key", {{"hdr.inagg.job", 16}, {"hdr.inagg.source", 16}}},
-          {"actions", {{"set_member", {"port", "address", "receive_port"}}}}}},
-        {"stations",
-         {{"size", 1024}, {"key", {{"hdr.ethernet.dst", 48}}}, {"actions", {{"to_station", {"port"}}}}}},
-        {"copies",
-         {{"size", 2048},
-          {"key", {{"hdr.bridge.job", 16}, {"intrinsic.egress_rid", 16}}},
-          {"actions", {{"to_rank", {"mac", "address", "receive_port"}}}}}},
-        {"slot_newest",
-         {{"size", 64},
-          {"key", {{"$REGISTER_INDEX", 32}}},
-          {"data", {{"newest.block", 0}, {"newest.generation", 0}}}}},
-        {"drops", {{"size", 4160}, {"key", {{"$COUNTER_INDEX", 32}}}, {"data", {{"$COUNTER_SPEC_PKTS", 0}}}}},
-        {"marked_packets",
-         {{"size", 1}, {"key", {{"$COUNTER_INDEX", 32}}}, {"data", {{"$COUNTER_SPEC_PKTS", 0}}}}},
-        {"$pre.node",
-         {{"size", 64},
-          {"key", {{"$MULTICAST_NODE_ID", 32}}},
-          {"data", {{"$MULTICAST_RID", 0}, {"$MULTICAST_LAG_ID", 0}, {"$DEV_PORT", 0}}}}},
-        {"$pre.mgid",
-         {{"size", 64},
-          {"key", {{"$MGID", 16}}},
-          {"data",
-           {{"$MULTICAST_NODE_ID", 0}, {"$MULTICAST_NODE_L1_XID_VALID", 0}, {"$MULTICAST_NODE_L1_XID", 0}}}}},
-        {"$PORT", {{"size", 64}, {"key", {{"$DEV_PORT", 32}}}, {"data", {{"$PORT_UP", 0}}}}}};
+    return {{"settings", {{"size", 1}, {"key", json::object()}, {"actions", {{"set_switch", {"cpu_port", "boot"}}}}}},
+            {"own4", {{"size", 16}, {"key", {{"hdr.ipv4.dst", 32}}}, {"actions", {{"is_own", none}}}}},
+            {"own_sources",
+             {{"size", 16}, {"key", {{"meta.source_high", 96}, {"meta.source_low", 32}}}, {"actions", {{"is_forged", none}}}}},
+            {"jobs",
+             {{"size", 64},
+              {"key", {{"hdr.inagg.job", 16}}},
+              {"actions", {{"set_job", {"index", "generation", "size", "first_slot", "slots", "everyone"}}}}}},
+            {"members",
+             {{"size", 2048},
+              {"key", {{"hdr.inagg.job", 16}, {"hdr.inagg.source", 16}}},
+              {"actions", {{"set_member", {"port", "address", "receive_port"}}}}}},
+            {"stations", {{"size", 1024}, {"key", {{"hdr.ethernet.dst", 48}}}, {"actions", {{"to_station", {"port"}}}}}},
+            {"copies",
+             {{"size", 2048},
+              {"key", {{"hdr.bridge.job", 16}, {"intrinsic.egress_rid", 16}}},
+              {"actions", {{"to_rank", {"mac", "address", "receive_port"}}}}}},
+            {"slot_newest",
+             {{"size", 64}, {"key", {{"$REGISTER_INDEX", 32}}}, {"data", {{"newest.block", 0}, {"newest.generation", 0}}}}},
+            {"drops", {{"size", 4160}, {"key", {{"$COUNTER_INDEX", 32}}}, {"data", {{"$COUNTER_SPEC_PKTS", 0}}}}},
+            {"marked_packets", {{"size", 1}, {"key", {{"$COUNTER_INDEX", 32}}}, {"data", {{"$COUNTER_SPEC_PKTS", 0}}}}},
+            {"$pre.node",
+             {{"size", 64},
+              {"key", {{"$MULTICAST_NODE_ID", 32}}},
+              {"data", {{"$MULTICAST_RID", 0}, {"$MULTICAST_LAG_ID", 0}, {"$DEV_PORT", 0}}}}},
+            {"$pre.mgid",
+             {{"size", 64},
+              {"key", {{"$MGID", 16}}},
+              {"data", {{"$MULTICAST_NODE_ID", 0}, {"$MULTICAST_NODE_L1_XID_VALID", 0}, {"$MULTICAST_NODE_L1_XID", 0}}}}},
+            {"$PORT", {{"size", 64}, {"key", {{"$DEV_PORT", 32}}}, {"data", {{"$PORT_UP", 0}}}}}};
 }
 
 class BfRuntimeTest : public ::testing::Test {
@@ -130,8 +121,7 @@ TEST_F(BfRuntimeTest, PortsHaveLinks) {
 TEST_F(BfRuntimeTest, WritesSettingsAndStations) {
     BfRuntime plane = connect();
     plane.reset();
-    plane.put(settings_entry(
-        {.cpu_port = 64, .address4 = *Address::parse("10.77.0.1"), .address6 = {}, .boot = 0xb007}));
+    plane.put(settings_entry({.cpu_port = 64, .address4 = *Address::parse("10.77.0.1"), .address6 = {}, .boot = 0xb007}));
     plane.put(station_entry({2, 0, 0, 0, 0, 9}, 3));
     plane.put(station_entry({2, 0, 0, 0, 0, 9}, 4));
     plane.put(station_entry({2, 0, 0, 0, 0, 8}, 4));
@@ -148,8 +138,7 @@ TEST_F(BfRuntimeTest, WritesJobsAndTheirGroups) {
     plane.reset();
     plane.put_job(9, job_with({3}));
     EXPECT_EQ(state()["jobs"]["[9]"][1]["slots"], 10) << "data and control";
-    EXPECT_EQ(state()["members"]["[9, 0]"],
-              (json{"set_member", {{"port", 3}, {"address", 1}, {"receive_port", 0}}}));
+    EXPECT_EQ(state()["members"]["[9, 0]"], (json{"set_member", {{"port", 3}, {"address", 1}, {"receive_port", 0}}}));
     const json alone = state()["$pre.mgid"]["[2]"][1]["$MULTICAST_NODE_ID"];
     ASSERT_EQ(alone.size(), 1u);
     plane.put_job(9, job_with({3, 4}));

@@ -111,10 +111,8 @@ TEST(P4Entries, AddressesAreNumbers) {
 }
 
 TEST(P4Entries, TofinoHasOthers) {
-    const std::vector<Entry> own = tofino_entries(settings_entry({.cpu_port = 64,
-                                                                  .address4 = *Address::parse("10.77.0.1"),
-                                                                  .address6 = *Address::parse("fd77::1"),
-                                                                  .boot = 0xbeef}));
+    const std::vector<Entry> own = tofino_entries(settings_entry(
+        {.cpu_port = 64, .address4 = *Address::parse("10.77.0.1"), .address6 = *Address::parse("fd77::1"), .boot = 0xbeef}));
     EXPECT_EQ(own, (std::vector<Entry>{
                        {"settings", {}, "set_switch", {{"cpu_port", "0x40"}, {"boot", "0xbeef"}}},
                        {"own4", {"0x0a4d0001"}, "is_own", {}},

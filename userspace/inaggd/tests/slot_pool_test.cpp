@@ -19,9 +19,7 @@ TEST(FirstFit, FillsTheSwitchExactly) {
     EXPECT_EQ(first_fit({}, 129, 128), std::nullopt);
 }
 
-TEST(FirstFit, OverlappingRangesDoNotHideTheLongerOne) {
-    EXPECT_EQ(first_fit({{0, 100}, {10, 5}}, 20, 200), 100u);
-}
+TEST(FirstFit, OverlappingRangesDoNotHideTheLongerOne) { EXPECT_EQ(first_fit({{0, 100}, {10, 5}}, 20, 200), 100u); }
 
 TEST(FirstFit, SumsDoNotWrap) { EXPECT_EQ(first_fit({{0, UINT32_MAX}}, 2, UINT32_MAX), std::nullopt); }
 

@@ -27,8 +27,7 @@ using namespace std::chrono_literals;
 
 void use_canary(inagg_options &options) { std::strcpy(options.algorithm, "canary"); }
 
-void run_canary(const SoftwareSwitch &software_switch, uint16_t size,
-                const std::function<void(Communicator &)> &body,
+void run_canary(const SoftwareSwitch &software_switch, uint16_t size, const std::function<void(Communicator &)> &body,
                 const std::function<void(inagg_options &)> &change = {}) {
     run_ranks(software_switch, size, body, [&](inagg_options &options) {
         use_canary(options);
@@ -38,9 +37,7 @@ void run_canary(const SoftwareSwitch &software_switch, uint16_t size,
 }
 
 // What a rank has of element i: small integers, exact in every type.
-int value(int rank, std::size_t i) {
-    return static_cast<int>((static_cast<std::size_t>(rank) * 7 + i * 3) % 15) - 7;
-}
+int value(int rank, std::size_t i) { return static_cast<int>((static_cast<std::size_t>(rank) * 7 + i * 3) % 15) - 7; }
 
 // Bits of an element of a type.
 uint32_t bits_of(int number, inagg_dtype dtype) {
@@ -56,8 +53,7 @@ uint32_t bits_of(int number, inagg_dtype dtype) {
 }
 
 // One element for each of `count`, as `of(i)` says.
-std::vector<std::byte> tensor(inagg_dtype dtype, std::size_t count,
-                              const std::function<int(std::size_t)> &of) {
+std::vector<std::byte> tensor(inagg_dtype dtype, std::size_t count, const std::function<int(std::size_t)> &of) {
     const uint32_t bytes = inagg_memory_bytes(dtype);
     std::vector<std::byte> data(count * bytes);
     for (std::size_t i = 0; i < count; i++)
@@ -131,8 +127,7 @@ void expect_same(Communicator &c, SameBits &same, unsigned rounds, std::size_t c
         if (round >= rounds)
             continue;
         data.push_back(random_floats(round * 64 + c.rank(), count));
-        handles.push_back(
-            c.allreduce(data.back().data(), data.back().data(), count, INAGG_FLOAT32, INAGG_SUM));
+        handles.push_back(c.allreduce(data.back().data(), data.back().data(), count, INAGG_FLOAT32, INAGG_SUM));
     }
 }
 
@@ -145,18 +140,14 @@ struct Trouble {
 class CanaryTrouble : public testing::TestWithParam<std::tuple<uint16_t, Trouble>> {};
 INSTANTIATE_TEST_SUITE_P(
     Kinds, CanaryTrouble,
-    testing::Combine(
-        testing::Values<uint16_t>(2, 3, 8),
-        testing::Values(
-            Trouble{"Loss1", {.loss = 0.01}}, Trouble{"Loss10", {.loss = 0.1}},
-            Trouble{"Duplication", {.duplication = 0.1}}, Trouble{"Reordering", {.reordering = 0.1}},
-            Trouble{"Collisions", {.collision = 0.3}}, Trouble{"OnlyCollisions", {.collision = 1}},
-            Trouble{"ImpatientSums", {.loss = 0.01, .sum_wait_us = 0}},
-            Trouble{"PatientSums", {.loss = 0.01, .sum_wait_us = 20000}},
-            Trouble{"All", {.loss = 0.02, .duplication = 0.05, .reordering = 0.05, .collision = 0.05}})),
-    [](const auto &info) {
-        return std::string(std::get<1>(info.param).name) + std::to_string(std::get<0>(info.param));
-    });
+    testing::Combine(testing::Values<uint16_t>(2, 3, 8),
+                     testing::Values(Trouble{"Loss1", {.loss = 0.01}}, Trouble{"Loss10", {.loss = 0.1}},
+                                     Trouble{"Duplication", {.duplication = 0.1}}, Trouble{"Reordering", {.reordering = 0.1}},
+                                     Trouble{"Collisions", {.collision = 0.3}}, Trouble{"OnlyCollisions", {.collision = 1}},
+                                     Trouble{"ImpatientSums", {.loss = 0.01, .sum_wait_us = 0}},
+                                     Trouble{"PatientSums", {.loss = 0.01, .sum_wait_us = 20000}},
+                                     Trouble{"All", {.loss = 0.02, .duplication = 0.05, .reordering = 0.05, .collision = 0.05}})),
+    [](const auto &info) { return std::string(std::get<1>(info.param).name) + std::to_string(std::get<0>(info.param)); });
 
 TEST_P(CanaryTrouble, SumsAreExactAndTheSameEverywhere) {
     SoftwareSwitchOptions options = std::get<1>(GetParam()).options;
@@ -179,8 +170,7 @@ class CanaryPools : public testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Slots, CanaryPools, testing::Values(1, 2), testing::PrintToStringParamName());
 
 TEST_P(CanaryPools, AreEnough) {
-    SoftwareSwitch software_switch(
-        {.elements = 64, .slots = GetParam(), .control_slots = GetParam(), .loss = 0.02});
+    SoftwareSwitch software_switch({.elements = 64, .slots = GetParam(), .control_slots = GetParam(), .loss = 0.02});
     SameBits same;
     run_canary(software_switch, 3, [&](Communicator &c) {
         expect_all_exact(c, 500);
@@ -235,18 +225,17 @@ bool has_flag(const inagg_hdr &h, inagg_flag flag) { return inagg_swap16(h.level
 TEST(CanaryRepair, AttemptsThatFailEndPastTheSums) {
     std::map<uint32_t, std::set<int>> attempts; // of each block, that have reached its leader or would have
     std::set<uint32_t> past;
-    SoftwareSwitch software_switch(
-        {.elements = 64, .lose = [&](const inagg_hdr &h, int) {
-             const uint8_t type = inagg_hdr_type(&h);
-             const int attempt = inagg_swap16(h.switch_id);
-             if (!is_data(h) || (type != INAGG_PARTIAL && type != INAGG_CONTRIBUTION))
-                 return false;
-             attempts[inagg_swap32(h.block)].insert(attempt);
-             if (has_flag(h, INAGG_F_BYPASS))
-                 past.insert(inagg_swap32(h.block));
-             EXPECT_EQ(has_flag(h, INAGG_F_BYPASS), attempt == INAGG_CANARY_ATTEMPTS);
-             return type == INAGG_PARTIAL;
-         }});
+    SoftwareSwitch software_switch({.elements = 64, .lose = [&](const inagg_hdr &h, int) {
+                                        const uint8_t type = inagg_hdr_type(&h);
+                                        const int attempt = inagg_swap16(h.switch_id);
+                                        if (!is_data(h) || (type != INAGG_PARTIAL && type != INAGG_CONTRIBUTION))
+                                            return false;
+                                        attempts[inagg_swap32(h.block)].insert(attempt);
+                                        if (has_flag(h, INAGG_F_BYPASS))
+                                            past.insert(inagg_swap32(h.block));
+                                        EXPECT_EQ(has_flag(h, INAGG_F_BYPASS), attempt == INAGG_CANARY_ATTEMPTS);
+                                        return type == INAGG_PARTIAL;
+                                    }});
     std::atomic<uint64_t> reissues{0};
     run_canary(software_switch, 4, [&](Communicator &c) {
         c.wait(*c.barrier()); // what comes for a rank that has not joined is lost, too
@@ -263,8 +252,7 @@ TEST(CanaryRepair, OnlyWhoIsNotInSendsAgain) {
     std::atomic<int> lost{0};
     SoftwareSwitch software_switch({.elements = 64, .collision = 1, .lose = [&](const inagg_hdr &h, int) {
                                         return inagg_hdr_type(&h) == INAGG_CONTRIBUTION && is_data(h) &&
-                                               inagg_swap16(h.source) == 2 && !has_flag(h, INAGG_F_RESEND) &&
-                                               ++lost;
+                                               inagg_swap16(h.source) == 2 && !has_flag(h, INAGG_F_RESEND) && ++lost;
                                     }});
     run_canary(software_switch, 4, [&](Communicator &c) {
         c.wait(*c.barrier());
@@ -278,8 +266,7 @@ TEST(CanaryRepair, OnlyWhoIsNotInSendsAgain) {
 // Also that of the barrier at which ranks leave: who led it stays a little longer.
 TEST(CanaryRepair, LeadersKeepResultsForWhoMissesThem) {
     SoftwareSwitch software_switch({.elements = 64, .lose = [](const inagg_hdr &h, int rank) {
-                                        return inagg_hdr_type(&h) == INAGG_RESULT && rank == 1 &&
-                                               has_flag(h, INAGG_F_MULTICAST);
+                                        return inagg_hdr_type(&h) == INAGG_RESULT && rank == 1 && has_flag(h, INAGG_F_MULTICAST);
                                     }});
     const auto begin = std::chrono::steady_clock::now();
     run_canary(software_switch, 3, [](Communicator &c) {
@@ -296,8 +283,8 @@ TEST(CanaryRepair, LeadersKeepResultsForWhoMissesThem) {
 TEST(CanaryRepair, NobodyLeavesBeforeAllHaveWhatItLed) {
     std::atomic<int> lost{0};
     SoftwareSwitch software_switch({.elements = 64, .lose = [&](const inagg_hdr &h, int rank) {
-                                        return inagg_hdr_type(&h) == INAGG_RESULT && is_data(h) &&
-                                               rank == 2 && lost < 10 && ++lost;
+                                        return inagg_hdr_type(&h) == INAGG_RESULT && is_data(h) && rank == 2 && lost < 10 &&
+                                               ++lost;
                                     }});
     run_canary(software_switch, 3, [](Communicator &c) { expect_exact(c, 640, INAGG_INT32, INAGG_SUM); });
     EXPECT_EQ(lost, 10);
@@ -439,8 +426,7 @@ TEST(Canary, AutoPassesOverThemWithANote) {
         software_switch, 2,
         [](Communicator &c) {
             EXPECT_STREQ(c.transport_name(), "udp");
-            EXPECT_NE(std::string(c.transport_note()).find("kernel: does not do algorithm 'canary'"),
-                      std::string::npos)
+            EXPECT_NE(std::string(c.transport_note()).find("kernel: does not do algorithm 'canary'"), std::string::npos)
                 << c.transport_note();
         },
         [](inagg_options &options) { std::strcpy(options.transport, "auto"); });

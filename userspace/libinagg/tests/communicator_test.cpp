@@ -58,8 +58,7 @@ double half_to_double(uint16_t bits, inagg_dtype dtype) {
     if (dtype == INAGG_BFLOAT16)
         return std::bit_cast<float>(uint32_t{bits} << 16);
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    const double magnitude =
-        exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
+    const double magnitude = exponent ? std::ldexp(1024 + mantissa, exponent - 25) : std::ldexp(mantissa, -24);
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
@@ -91,8 +90,7 @@ Bytes reference(const std::vector<Bytes> &inputs, std::size_t count, inagg_dtype
         if (op != INAGG_SUM) {
             std::size_t best = 0;
             for (std::size_t r = 1; r < inputs.size(); r++) {
-                const double value = to_double(inputs[r], i, dtype),
-                             so_far = to_double(inputs[best], i, dtype);
+                const double value = to_double(inputs[r], i, dtype), so_far = to_double(inputs[best], i, dtype);
                 if (op == INAGG_MIN ? value < so_far : value > so_far)
                     best = r;
             }
@@ -101,9 +99,8 @@ Bytes reference(const std::vector<Bytes> &inputs, std::size_t count, inagg_dtype
         }
         int64_t sum = 0;
         for (const Bytes &input : inputs)
-            sum += dtype == INAGG_INT32
-                       ? element<int32_t>(input, i)
-                       : static_cast<int64_t>(std::nearbyint(std::ldexp(to_double(input, i, dtype), point)));
+            sum += dtype == INAGG_INT32 ? element<int32_t>(input, i)
+                                        : static_cast<int64_t>(std::nearbyint(std::ldexp(to_double(input, i, dtype), point)));
         if (dtype == INAGG_INT32) {
             const auto wrapped = static_cast<int32_t>(sum);
             std::memcpy(&result[i * 4], &wrapped, 4);
@@ -111,9 +108,8 @@ Bytes reference(const std::vector<Bytes> &inputs, std::size_t count, inagg_dtype
             const auto value = static_cast<float>(std::ldexp(static_cast<double>(sum), -point));
             std::memcpy(&result[i * 4], &value, 4);
         } else {
-            const uint16_t half =
-                inagg_fixed_to_half(static_cast<int32_t>(sum), dtype == INAGG_FLOAT16 ? 10 : 7, log2,
-                                    static_cast<uint8_t>(exponent));
+            const uint16_t half = inagg_fixed_to_half(static_cast<int32_t>(sum), dtype == INAGG_FLOAT16 ? 10 : 7, log2,
+                                                      static_cast<uint8_t>(exponent));
             std::memcpy(&result[i * 2], &half, 2);
         }
     }
@@ -127,19 +123,17 @@ std::vector<Bytes> random_inputs(inagg_dtype dtype, std::size_t count, int ranks
     return inputs;
 }
 
-void expect_exact_allreduce(Communicator &c, const std::vector<Bytes> &inputs, const Bytes &expected,
-                            std::size_t count, inagg_dtype dtype, inagg_op op) {
+void expect_exact_allreduce(Communicator &c, const std::vector<Bytes> &inputs, const Bytes &expected, std::size_t count,
+                            inagg_dtype dtype, inagg_op op) {
     Bytes result(expected.size());
     c.wait(*c.allreduce(inputs[c.rank()].data(), result.data(), count, dtype, op));
-    EXPECT_EQ(result, expected) << "rank " << c.rank() << ", count " << count << ", type " << dtype << ", op "
-                                << op;
+    EXPECT_EQ(result, expected) << "rank " << c.rank() << ", count " << count << ", type " << dtype << ", op " << op;
 }
 
 constexpr inagg_dtype all_dtypes[] = {INAGG_INT32, INAGG_FLOAT32, INAGG_FLOAT16, INAGG_BFLOAT16};
 constexpr inagg_op all_ops[] = {INAGG_SUM, INAGG_MIN, INAGG_MAX};
 
-void expect_exact_for_all(SoftwareSwitch &software_switch, uint16_t ranks,
-                          std::initializer_list<std::size_t> counts,
+void expect_exact_for_all(SoftwareSwitch &software_switch, uint16_t ranks, std::initializer_list<std::size_t> counts,
                           const std::function<void(inagg_options &)> &change = {},
                           std::span<const inagg_dtype> dtypes = all_dtypes) {
     struct Case {
@@ -183,8 +177,7 @@ TEST(Allreduce, PacketsOfTheLargestSize) {
 TEST(Allreduce, Ipv6) {
     std::unique_ptr<SoftwareSwitch> software_switch;
     try {
-        software_switch =
-            std::make_unique<SoftwareSwitch>(SoftwareSwitchOptions{.elements = 320, .ipv6 = true});
+        software_switch = std::make_unique<SoftwareSwitch>(SoftwareSwitchOptions{.elements = 320, .ipv6 = true});
     } catch (const std::exception &error) {
         GTEST_SKIP() << error.what();
     }
@@ -209,7 +202,8 @@ TEST(Allreduce, CorruptionIsDetectedWithPayloadChecksums) {
 TEST(BigEndian, ElementsAreTurnedOnTheirWay) {
     SoftwareSwitch software_switch({.elements = 64, .loss = 0.03, .corruption = 0.01, .big_endian = true});
     constexpr inagg_dtype words[] = {INAGG_INT32, INAGG_FLOAT32};
-    expect_exact_for_all(software_switch, 3, {1, 64, 65, 5000}, [](inagg_options &options) { options.checked = 1; }, words);
+    expect_exact_for_all(
+        software_switch, 3, {1, 64, 65, 5000}, [](inagg_options &options) { options.checked = 1; }, words);
     EXPECT_GT(software_switch.counters().refused[INAGG_R_PAYLOAD_CHECKSUM], 0U);
 }
 
@@ -312,8 +306,7 @@ TEST(Queue, EightTensorsOfDifferentTypesInFlight) {
         std::vector<Communicator::Handle> handles;
         for (int i = 0; i < 8; i++) {
             std::fill(results[i].begin(), results[i].end(), std::byte{0});
-            handles.push_back(c.allreduce(inputs[i][c.rank()].data(), results[i].data(), count(i),
-                                          all_dtypes[i % 4], INAGG_SUM));
+            handles.push_back(c.allreduce(inputs[i][c.rank()].data(), results[i].data(), count(i), all_dtypes[i % 4], INAGG_SUM));
         }
         for (int i = 7; i >= 0; i--)
             c.wait(*handles[i]);
@@ -327,8 +320,7 @@ TEST(Queue, AdvancesWhileNobodyWaits) {
     const Bytes expected = reference(inputs, 5000, INAGG_FLOAT32, INAGG_SUM);
     run_ranks(software_switch, 2, [&](Communicator &c) {
         Bytes result(expected.size());
-        const auto handle =
-            c.allreduce(inputs[c.rank()].data(), result.data(), 5000, INAGG_FLOAT32, INAGG_SUM);
+        const auto handle = c.allreduce(inputs[c.rank()].data(), result.data(), 5000, INAGG_FLOAT32, INAGG_SUM);
         while (!handle->done()) // only the keeper works
             std::this_thread::sleep_for(1ms);
         EXPECT_EQ(result, expected);
@@ -343,9 +335,8 @@ TEST(Queue, TwoThreadsShareACommunicator) {
         std::vector<Bytes> results(2, Bytes(expected.size()));
         std::vector<std::thread> threads;
         for (Bytes &result : results) // the same input twice: the order of the calls does not matter
-            threads.emplace_back([&] {
-                c.wait(*c.allreduce(inputs[c.rank()].data(), result.data(), 3000, INAGG_INT32, INAGG_SUM));
-            });
+            threads.emplace_back(
+                [&] { c.wait(*c.allreduce(inputs[c.rank()].data(), result.data(), 3000, INAGG_INT32, INAGG_SUM)); });
         for (std::thread &thread : threads)
             thread.join();
         EXPECT_EQ(results[0], expected);
@@ -425,8 +416,7 @@ TEST(NonFinite, HalvesAndQueuesAndInPlace) {
         halves[1000 + c.rank()] = 0x7e01;           // NaN
         std::vector<float> floats(2000, 1.0F);
         const auto first = c.allreduce(halves.data(), halves.data(), halves.size(), INAGG_FLOAT16, INAGG_SUM);
-        const auto second =
-            c.allreduce(floats.data(), floats.data(), floats.size(), INAGG_FLOAT32, INAGG_SUM);
+        const auto second = c.allreduce(floats.data(), floats.data(), floats.size(), INAGG_FLOAT32, INAGG_SUM);
         c.wait(*second);
         c.wait(*first);
         for (int i = 0; i < 2000; i++) {
@@ -475,8 +465,7 @@ TEST(FixedScale, SaturationIsAnErrorOnAllRanks) {
             c.wait(*c.allreduce(data.data(), data.data(), data.size(), INAGG_FLOAT32, INAGG_SUM));
             EXPECT_EQ(data[999], 0.75F);
             std::vector<float> large(1000, c.rank() == 1 ? 1e9F : 1.0F);
-            const auto handle =
-                c.allreduce(large.data(), large.data(), large.size(), INAGG_FLOAT32, INAGG_SUM);
+            const auto handle = c.allreduce(large.data(), large.data(), large.size(), INAGG_FLOAT32, INAGG_SUM);
             EXPECT_EQ(code_of([&] { c.wait(*handle); }), INAGG_ERANGE);
             c.wait(*c.barrier()); // the communicator still works
         },
@@ -486,31 +475,28 @@ TEST(FixedScale, SaturationIsAnErrorOnAllRanks) {
 TEST(Deadline, NamesJobBlockAndMissingRanks) {
     SoftwareSwitch software_switch;
     std::atomic<int> failed{0};
-    const auto impatient = [](inagg_options &options) {
-        options.timeout_ms = options.rank == 1 ? 30000 : 500;
-    };
-    EXPECT_EQ(
-        code_of([&] {
-            run_ranks(
-                software_switch, 3,
-                [&](Communicator &c) {
-                    if (c.rank() == 1) { // joins and does nothing
-                        while (failed < 2)
-                            std::this_thread::sleep_for(10ms);
-                        return;
-                    }
-                    int32_t data = 1;
-                    std::string message;
-                    const auto call = [&] { c.wait(*c.allreduce(&data, &data, 1, INAGG_INT32, INAGG_SUM)); };
-                    EXPECT_EQ(code_of(call, &message), INAGG_EDEADLINE);
-                    EXPECT_NE(message.find("job 7"), std::string::npos) << message;
-                    EXPECT_NE(message.find("data block 0 waits for rank 1"), std::string::npos) << message;
-                    EXPECT_EQ(code_of(call), INAGG_ECLOSED);
-                    failed++;
-                },
-                impatient);
-        }),
-        INAGG_EDEADLINE); // leave() repeats what broke the communicator
+    const auto impatient = [](inagg_options &options) { options.timeout_ms = options.rank == 1 ? 30000 : 500; };
+    EXPECT_EQ(code_of([&] {
+                  run_ranks(
+                      software_switch, 3,
+                      [&](Communicator &c) {
+                          if (c.rank() == 1) { // joins and does nothing
+                              while (failed < 2)
+                                  std::this_thread::sleep_for(10ms);
+                              return;
+                          }
+                          int32_t data = 1;
+                          std::string message;
+                          const auto call = [&] { c.wait(*c.allreduce(&data, &data, 1, INAGG_INT32, INAGG_SUM)); };
+                          EXPECT_EQ(code_of(call, &message), INAGG_EDEADLINE);
+                          EXPECT_NE(message.find("job 7"), std::string::npos) << message;
+                          EXPECT_NE(message.find("data block 0 waits for rank 1"), std::string::npos) << message;
+                          EXPECT_EQ(code_of(call), INAGG_ECLOSED);
+                          failed++;
+                      },
+                      impatient);
+              }),
+              INAGG_EDEADLINE); // leave() repeats what broke the communicator
 }
 
 TEST(Deadline, SaysThatTheSwitchIsSilent) {
@@ -555,8 +541,7 @@ TEST(Join, RefusalCarriesItsReason) {
     SoftwareSwitch software_switch;
     Communicator first(options_for(software_switch, 0, 2));
     std::string message;
-    EXPECT_EQ(code_of([&] { Communicator other(options_for(software_switch, 1, 3)); }, &message),
-              INAGG_EREFUSED);
+    EXPECT_EQ(code_of([&] { Communicator other(options_for(software_switch, 1, 3)); }, &message), INAGG_EREFUSED);
     EXPECT_NE(message.find("another number of ranks"), std::string::npos) << message;
 }
 

@@ -36,8 +36,7 @@ TEST(MaxExponent, OfEveryBinary16) {
         const int exponent = half >> 10 & 31, mantissa = half & 1023;
         int expected = INAGG_SCALE_NONFINITE;
         if (exponent < 31) {
-            const double value =
-                std::ldexp(exponent ? mantissa + 1024 : mantissa, (exponent ? exponent : 1) - 25);
+            const double value = std::ldexp(exponent ? mantissa + 1024 : mantissa, (exponent ? exponent : 1) - 25);
             expected = value == 0 ? 0 : std::ilogb(value) + 127;
         }
         ASSERT_EQ(max_exponent(&half, 1, INAGG_FLOAT16), expected) << bits;
@@ -61,8 +60,7 @@ TEST(Fixed, IsRoundedToNearestEvenAtEveryScale) {
             float in[64];
             for (float &value : in) // anything whose exponent is at most the scale
                 value = std::bit_cast<float>(static_cast<uint32_t>(
-                    (random() & 0x807fffff) | static_cast<uint32_t>(std::max(0, scale - int(random() % 40)))
-                                                  << 23));
+                    (random() & 0x807fffff) | static_cast<uint32_t>(std::max(0, scale - int(random() % 40))) << 23));
             uint32_t out[64];
             ASSERT_FALSE(to_fixed(in, out, 64, point, bias)) << "scale " << scale;
             for (int i = 0; i < 64; i++) {

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 using Values = std::vector<float>;
 
 constexpr uint16_t ranks = 3;
-constexpr uint16_t elements = 64; // of a block
+constexpr uint16_t elements = 64;  // of a block
 constexpr std::size_t small = 200; // in four blocks, half of the control slots
 
 SoftwareSwitchOptions guessing() { return {.elements = elements, .control_slots = 8}; }
@@ -42,7 +42,8 @@ uint64_t sum_in_place(Communicator &c, Values &values, inagg_op op = INAGG_SUM) 
 
 // What rank 0 gets of a queue of sums whose scales change, large ones and averages among them.
 // `calm` ends what disturbs the switch: nobody leaves while another may need a result back.
-std::vector<Values> queue_of_sums(SoftwareSwitch &software_switch, const std::function<void()> &calm = [] {}) {
+std::vector<Values> queue_of_sums(
+    SoftwareSwitch &software_switch, const std::function<void()> &calm = [] {}) {
     constexpr int sums = 80;
     std::vector<Values> kept;
     run_ranks(software_switch, ranks, [&](Communicator &c) {
@@ -51,8 +52,8 @@ std::vector<Values> queue_of_sums(SoftwareSwitch &software_switch, const std::fu
         for (int i = 0; i < sums; i++)
             values.push_back(values_of(i / 20 % 2, c.rank(), i, i % 7 ? small - i : 5000));
         for (int i = 0; i < sums; i++)
-            handles.push_back(c.allreduce(values[i].data(), values[i].data(), values[i].size(), INAGG_FLOAT32,
-                                          i % 3 ? INAGG_SUM : INAGG_AVG));
+            handles.push_back(
+                c.allreduce(values[i].data(), values[i].data(), values[i].size(), INAGG_FLOAT32, i % 3 ? INAGG_SUM : INAGG_AVG));
         for (const auto &handle : handles)
             c.wait(*handle);
         c.wait(*c.barrier());
@@ -113,8 +114,8 @@ TEST(Guess, InfinitiesAreNone) {
     });
 }
 
-// Who has asked for no scale says so again when that was lost, though it knows the finite part's by then: of two blocks, rank 0 hears
-// of the one that was repeated first.
+// Who has asked for no scale says so again when that was lost, though it knows the finite part's by then: of two blocks, rank 0
+// hears of the one that was repeated first.
 TEST(Guess, InfinitiesAreNoneWhateverIsRepeated) {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     constexpr uint32_t finite_sums = 4; // until the guess is their scale

@@ -45,9 +45,8 @@ std::vector<int32_t> add_limbs(const std::vector<std::vector<T>> &ranks, std::si
 std::vector<double> summed(const Tensors &ranks) {
     const auto how = Limbs::of(reach_of_all(ranks), static_cast<uint32_t>(ranks.size()));
     EXPECT_TRUE(how);
-    const std::vector<int32_t> limbs =
-        add_limbs(ranks, how->count * ranks[0].size(),
-                  [&](const auto &tensor, int32_t *out) { to_limbs<double>(tensor, *how, out); });
+    const std::vector<int32_t> limbs = add_limbs(ranks, how->count * ranks[0].size(),
+                                                 [&](const auto &tensor, int32_t *out) { to_limbs<double>(tensor, *how, out); });
     std::vector<double> out(ranks[0].size());
     from_limbs<double>(limbs.data(), *how, out);
     return out;
@@ -137,9 +136,8 @@ TEST(Limbs, IntegersWrapAsInt64) {
 
 template <typename T> std::vector<T> summed_full(const std::vector<std::vector<T>> &ranks) {
     const auto size = static_cast<uint32_t>(ranks.size());
-    const std::vector<int32_t> limbs =
-        add_limbs(ranks, ranks[0].size() * full_limbs<T>(size),
-                  [&](const auto &tensor, int32_t *out) { to_full_limbs<T>(tensor, size, out); });
+    const std::vector<int32_t> limbs = add_limbs(ranks, ranks[0].size() * full_limbs<T>(size),
+                                                 [&](const auto &tensor, int32_t *out) { to_full_limbs<T>(tensor, size, out); });
     std::vector<T> out(ranks[0].size());
     from_full_limbs<T>(limbs.data(), size, out);
     return out;
@@ -147,9 +145,12 @@ template <typename T> std::vector<T> summed_full(const std::vector<std::vector<T
 
 TEST(Limbs, FullLimbsHaveAllDoubles) {
     constexpr double most = std::numeric_limits<double>::max(), least = 0x1p-1074;
-    EXPECT_EQ(summed_full<double>({{most, least, 1, most, 0x1p53, 0x1p53}, {-most, least, least, most, 1, -0.5}, {least, 0, 0, -most, least, -least}}),
-              (std::vector<double>{least, 2 * least, 1, most, 0x1p53 + 2, 0x1p53 - 1}));
-    EXPECT_EQ(summed_full<double>({{most, -most, infinity}, {most, -most, -1}}), (std::vector<double>{infinity, -infinity, infinity}));
+    EXPECT_EQ(
+        summed_full<double>(
+            {{most, least, 1, most, 0x1p53, 0x1p53}, {-most, least, least, most, 1, -0.5}, {least, 0, 0, -most, least, -least}}),
+        (std::vector<double>{least, 2 * least, 1, most, 0x1p53 + 2, 0x1p53 - 1}));
+    EXPECT_EQ(summed_full<double>({{most, -most, infinity}, {most, -most, -1}}),
+              (std::vector<double>{infinity, -infinity, infinity}));
     for (const uint32_t size : {1U, 64U})
         EXPECT_EQ(summed_full(Tensors(size, {-least, 0, most / 64})), (std::vector<double>{-least * size, 0, most / 64 * size}));
     EXPECT_LE(4 * full_limbs<double>(64), 352U); // four fit a packet of MTU 1500
@@ -184,8 +185,7 @@ TEST(Limbs, ReachOfIntegers) {
 }
 
 TEST(Limbs, ClassesAreThoseOfIeeeAddition) {
-    const std::vector<double> first{1, infinity, infinity, std::nan(""), -infinity},
-        second{2, 5, -infinity, 1, -infinity};
+    const std::vector<double> first{1, infinity, infinity, std::nan(""), -infinity}, second{2, 5, -infinity, 1, -infinity};
     std::vector<int32_t> one(5), other(5);
     to_classes(first, one.data());
     to_classes(second, other.data());

@@ -202,7 +202,8 @@ TEST_P(Check, IsOfItsStreamTypeAndScale) {
 }
 
 // Sums whose ranks say this of their scale.
-bool scale_holds(const Words &said, inagg_check_scale scale, uint8_t next_scale = 0, uint64_t contributors = inagg_all_ranks(size)) {
+bool scale_holds(const Words &said, inagg_check_scale scale, uint8_t next_scale = 0,
+                 uint64_t contributors = inagg_all_ranks(size)) {
     Words sum(elements);
     for (uint16_t rank = 0; rank < size; rank++) {
         Words words(elements, rank);
@@ -269,7 +270,8 @@ TEST(CheckOfOne, IsWhatTheCoreSays) {
                     std::vector<std::byte> one(zeros.size());
                     one[std::size_t{4} * i] = std::byte{1};
                     check->seal(block_of(0), meta, one.data(), 0);
-                    const auto weight = static_cast<uint32_t>(inagg_check_of_limbs(one.data() + 4 * (count - INAGG_CHECK_LIMBS)) - mask);
+                    const auto weight =
+                        static_cast<uint32_t>(inagg_check_of_limbs(one.data() + 4 * (count - INAGG_CHECK_LIMBS)) - mask);
                     sum += inagg_check_dot(at + std::size_t{4} * i, &weight, 1, dtype_op == int32_sum);
                 }
                 EXPECT_EQ(sealed - mask, sum);

@@ -15,17 +15,26 @@ namespace {
 
 using Variables = std::initializer_list<std::pair<const char *, const char *>>;
 
-constexpr const char *known[] = {"INAGG_SWITCH",         "INAGG_JOB",
-                                 "INAGG_RANK",           "INAGG_SIZE",
-                                 "INAGG_ALGORITHM",      "INAGG_TRANSPORT",
-                                 "INAGG_TIMEOUT_MS",     "INAGG_SCALE",
-                                 "INAGG_CHECKED",        "INAGG_EXPIRY",
-                                 "INAGG_QUORUM",         "INAGG_HISTORY",
-                                 "INAGG_CONGESTION_CONTROL", "INAGG_TREES",
+constexpr const char *known[] = {"INAGG_SWITCH",
+                                 "INAGG_JOB",
+                                 "INAGG_RANK",
+                                 "INAGG_SIZE",
+                                 "INAGG_ALGORITHM",
+                                 "INAGG_TRANSPORT",
+                                 "INAGG_TIMEOUT_MS",
+                                 "INAGG_SCALE",
+                                 "INAGG_CHECKED",
+                                 "INAGG_EXPIRY",
+                                 "INAGG_QUORUM",
+                                 "INAGG_HISTORY",
+                                 "INAGG_CONGESTION_CONTROL",
+                                 "INAGG_TREES",
                                  "INAGG_AGGREGATE_FROM",
                                  "RANK",
-                                 "WORLD_SIZE",           "OMPI_COMM_WORLD_RANK",
-                                 "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID",
+                                 "WORLD_SIZE",
+                                 "OMPI_COMM_WORLD_RANK",
+                                 "OMPI_COMM_WORLD_SIZE",
+                                 "SLURM_PROCID",
                                  "SLURM_NTASKS"};
 
 inagg_options from(Variables variables) {
@@ -71,17 +80,14 @@ TEST(Environment, ReadsEverything) {
 
 TEST(Environment, FallsBackToLaunchers) {
     const std::pair<const char *, const char *> launchers[] = {
-        {"RANK", "WORLD_SIZE"},
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"SLURM_PROCID", "SLURM_NTASKS"}};
+        {"RANK", "WORLD_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
     for (const auto &[rank, size] : launchers) {
         const inagg_options options = from({{rank, "1"}, {size, "2"}});
         EXPECT_EQ(options.rank, 1);
         EXPECT_EQ(options.size, 2);
         EXPECT_EQ(options.scale, INAGG_SCALE_AUTO);
     }
-    const inagg_options own =
-        from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "3"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
+    const inagg_options own = from({{"INAGG_RANK", "0"}, {"INAGG_SIZE", "3"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
     EXPECT_EQ(own.size, 3);
 }
 
@@ -116,8 +122,8 @@ TEST(Environment, TimesAndQuorums) {
     };
     for (const auto &[text, us] : {std::pair{"500us", 500U}, {"10ms", 10000}, {"2s", 2000000}, {"7", 7000}, {"2.5", 2500}})
         EXPECT_EQ(with("INAGG_EXPIRY", text).expiry_us, us) << text;
-    for (const auto &[text, ranks] : {std::pair{"0", 0}, {"3", 3}, {"50", 50}, {"0.88", 44}, {"0.94", 47}, {"0.881", 45},
-                                      {"1.0", 50}, {"0.001", 1}})
+    for (const auto &[text, ranks] :
+         {std::pair{"0", 0}, {"3", 3}, {"50", 50}, {"0.88", 44}, {"0.94", 47}, {"0.881", 45}, {"1.0", 50}, {"0.001", 1}})
         EXPECT_EQ(with("INAGG_QUORUM", text).quorum, ranks) << text;
     EXPECT_EQ(with("INAGG_EXCLUDE_AFTER", "5s").exclude_ms, 5000U);
     EXPECT_EQ(with("INAGG_EXCLUDE_AFTER", "0").exclude_ms, 0U);
@@ -128,7 +134,8 @@ TEST(Environment, TimesAndQuorums) {
 }
 
 TEST(Environment, Bytes) {
-    for (const auto &[text, bytes] : {std::pair{"0", 0ULL}, {"4096", 4096}, {"1.5K", 1536}, {"40M", 40 << 20}, {"2G", 2ULL << 30}})
+    for (const auto &[text, bytes] :
+         {std::pair{"0", 0ULL}, {"4096", 4096}, {"1.5K", 1536}, {"40M", 40 << 20}, {"2G", 2ULL << 30}})
         EXPECT_EQ(from({{"INAGG_AGGREGATE_FROM", text}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "2"}}).aggregate_from, bytes) << text;
 }
 
@@ -174,8 +181,8 @@ TEST(Validation, AKeyOfZerosIsNone) {
 }
 
 TEST(Validation, ARingWaitsForAll) {
-    inagg_options options = from({{"INAGG_ALGORITHM", "trio"}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"},
-                                  {"INAGG_AGGREGATE_FROM", "4K"}});
+    inagg_options options =
+        from({{"INAGG_ALGORITHM", "trio"}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}, {"INAGG_AGGREGATE_FROM", "4K"}});
     options.expiry_us = 1000;
     expect_refused(options, {"from 4096 bytes", "expiry 1000 us", "INAGG_AGGREGATE_FROM=0"});
     options.expiry_us = 0;
@@ -183,8 +190,11 @@ TEST(Validation, ARingWaitsForAll) {
 }
 
 TEST(Validation, TreesAreJobsWithAddresses) {
-    const inagg_options options = from({{"INAGG_SWITCH", "10.0.0.1,fd77::2"}, {"INAGG_TREES", "2"}, {"INAGG_JOB", "7"},
-                                        {"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}});
+    const inagg_options options = from({{"INAGG_SWITCH", "10.0.0.1,fd77::2"},
+                                        {"INAGG_TREES", "2"},
+                                        {"INAGG_JOB", "7"},
+                                        {"INAGG_RANK", "0"},
+                                        {"INAGG_SIZE", "4"}});
     EXPECT_EQ(options_of_tree(options, 1).job, 8);
     EXPECT_EQ(options_of_tree(options, 1).trees, 1);
     EXPECT_STREQ(options_of_tree(options, 0).switch_address, "10.0.0.1");

@@ -15,8 +15,8 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
-#include <random>
 #include <optional>
+#include <random>
 #include <set>
 
 namespace inagg {
@@ -28,8 +28,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 void use_panama(inagg_options &options) { std::strcpy(options.algorithm, "panama"); }
 
-void run_panama(const SoftwareSwitch &software_switch, uint16_t size,
-                const std::function<void(Communicator &)> &body,
+void run_panama(const SoftwareSwitch &software_switch, uint16_t size, const std::function<void(Communicator &)> &body,
                 const std::function<void(inagg_options &)> &change = {}) {
     run_ranks(software_switch, size, body, [&](inagg_options &options) {
         use_panama(options);
@@ -43,8 +42,7 @@ std::vector<float> random_floats(int rank, std::size_t count, uint64_t seed = 1)
     std::mt19937_64 random(seed * 1000 + static_cast<uint64_t>(rank));
     std::vector<float> values(count);
     for (float &value : values)
-        value = std::ldexp(static_cast<float>(static_cast<int32_t>(random())),
-                           static_cast<int>(random() % 60) - 60);
+        value = std::ldexp(static_cast<float>(static_cast<int32_t>(random())), static_cast<int>(random() % 60) - 60);
     return values;
 }
 
@@ -163,13 +161,10 @@ TEST(Panama, SixteenBitSumsAreRoundedOnce) {
         const auto input_of = [](int rank) { // every pattern, and what is far from it
             std::vector<uint16_t> halves(count);
             for (std::size_t i = 0; i < count; i++)
-                halves[i] =
-                    static_cast<uint16_t>(rank ? i * 40503 + static_cast<std::size_t>(rank) * 7919 : i);
+                halves[i] = static_cast<uint16_t>(rank ? i * 40503 + static_cast<std::size_t>(rank) * 7919 : i);
             return halves;
         };
-        const auto wide = [&](uint16_t half) {
-            return std::bit_cast<float>(inagg_half_to_float(half, mantissa));
-        };
+        const auto wide = [&](uint16_t half) { return std::bit_cast<float>(inagg_half_to_float(half, mantissa)); };
         std::vector<uint16_t> expected(count);
         const auto a = input_of(0), b = input_of(1), c2 = input_of(2);
         for (std::size_t i = 0; i < count; i++) {
@@ -262,8 +257,7 @@ std::optional<uint32_t> look_at_window(const SoftwareSwitchOptions &options, std
             data = blocks(300);
             if (c.rank() == 0) {
                 software_switch.reset_most_open();
-                const auto operation =
-                    c.allreduce(data.data(), data.data(), data.size(), INAGG_FLOAT32, INAGG_SUM);
+                const auto operation = c.allreduce(data.data(), data.data(), data.size(), INAGG_FLOAT32, INAGG_SUM);
                 for (int i = 0; i < 20; i++) {
                     c.test(*operation);
                     std::this_thread::sleep_for(1ms);
@@ -314,14 +308,11 @@ TEST(PanamaWindow, ShrinksWithMarks) {
 }
 
 TEST(PanamaWindow, IsThePoolWithoutControl) {
-    EXPECT_EQ(
-        window_after({.slots = 128, .window_cap = 5, .congested = [](uint32_t) { return true; }}, 100, 0),
-        128U);
+    EXPECT_EQ(window_after({.slots = 128, .window_cap = 5, .congested = [](uint32_t) { return true; }}, 100, 0), 128U);
 }
 
 TEST(PanamaWindow, CutsAreCounted) {
-    SoftwareSwitch software_switch(
-        {.elements = elements, .slots = 64, .congested = [](uint32_t b) { return b % 50 == 49; }});
+    SoftwareSwitch software_switch({.elements = elements, .slots = 64, .congested = [](uint32_t b) { return b % 50 == 49; }});
     run_panama(software_switch, 2, [](Communicator &c) {
         std::vector<float> data = blocks(500);
         allreduce(c, data);
@@ -332,12 +323,11 @@ TEST(PanamaWindow, CutsAreCounted) {
 
 TEST(PanamaWindow, LossHalvesIt) {
     std::set<uint32_t> lost; // one result in a hundred, once: on a busy machine a timer may find some of them first
-    SoftwareSwitch software_switch(
-        {.elements = elements, .slots = 128, .lose = [&](const inagg_hdr &h, int rank) {
-             const uint32_t block = inagg_swap32(h.block);
-             return inagg_hdr_type(&h) == INAGG_RESULT && inagg_swap32(h.slot) < 128 && rank == 0 && block % 100 == 99 &&
-                    lost.insert(block).second;
-         }});
+    SoftwareSwitch software_switch({.elements = elements, .slots = 128, .lose = [&](const inagg_hdr &h, int rank) {
+                                        const uint32_t block = inagg_swap32(h.block);
+                                        return inagg_hdr_type(&h) == INAGG_RESULT && inagg_swap32(h.slot) < 128 && rank == 0 &&
+                                               block % 100 == 99 && lost.insert(block).second;
+                                    }});
     run_panama(software_switch, 2, [](Communicator &c) {
         std::vector<float> data = blocks(1000);
         allreduce(c, data);
@@ -422,15 +412,11 @@ std::string refusal(const std::function<void(inagg_options &)> &change) {
 TEST(PanamaOptions, NameWhatCannotBe) {
     EXPECT_EQ(refusal([](inagg_options &options) { options.scale = 12; }),
               "scale 12 with algorithm 'panama': its float sums travel as float32; set INAGG_SCALE=auto");
-    EXPECT_NE(refusal([](inagg_options &options) { options.quorum = 1; }).find("INAGG_ALGORITHM=trio"),
-              std::string::npos);
+    EXPECT_NE(refusal([](inagg_options &options) { options.quorum = 1; }).find("INAGG_ALGORITHM=trio"), std::string::npos);
     for (const char *transport : {"kernel", "xdp"}) {
-        const std::string message =
-            refusal([&](inagg_options &options) { std::strcpy(options.transport, transport); });
+        const std::string message = refusal([&](inagg_options &options) { std::strcpy(options.transport, transport); });
         if (message.find("not in this build") == std::string::npos) {
-            EXPECT_NE(message.find("does not do algorithm 'panama': use afxdp, udp or auto"),
-                      std::string::npos)
-                << message;
+            EXPECT_NE(message.find("does not do algorithm 'panama': use afxdp, udp or auto"), std::string::npos) << message;
         }
     }
 }

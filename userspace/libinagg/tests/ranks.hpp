@@ -32,14 +32,12 @@ inline inagg_options options_for(const std::string &address, uint16_t rank, uint
     return options;
 }
 
-inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t rank, uint16_t size,
-                                 uint16_t job = 7) {
+inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t rank, uint16_t size, uint16_t job = 7) {
     return options_for(software_switch.address(), rank, size, job);
 }
 
 // Calls body(communicator) once for each rank, in threads; throws the first exception of any.
-inline void run_ranks(const std::string &address, uint16_t size,
-                      const std::function<void(Communicator &)> &body,
+inline void run_ranks(const std::string &address, uint16_t size, const std::function<void(Communicator &)> &body,
                       const std::function<void(inagg_options &)> &change = {}) {
     std::vector<std::exception_ptr> errors(size);
     std::vector<std::thread> threads;
@@ -63,8 +61,7 @@ inline void run_ranks(const std::string &address, uint16_t size,
             std::rethrow_exception(error);
 }
 
-inline void run_ranks(const SoftwareSwitch &software_switch, uint16_t size,
-                      const std::function<void(Communicator &)> &body,
+inline void run_ranks(const SoftwareSwitch &software_switch, uint16_t size, const std::function<void(Communicator &)> &body,
                       const std::function<void(inagg_options &)> &change = {}) {
     run_ranks(software_switch.address(), size, body, change);
 }

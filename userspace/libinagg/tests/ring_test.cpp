@@ -159,8 +159,8 @@ TEST_P(Rings, BroadcastsAndReductionsToARoot) {
                     std::vector<uint16_t> halves(count, static_cast<uint16_t>(c.rank() + count));
                     const auto broadcast = c.broadcast(halves.data(), count, INAGG_FLOAT16, root);
                     std::vector<int32_t> numbers(count, c.rank()), sum(count);
-                    const auto reduction = c.reduce(numbers.data(), c.rank() == root ? sum.data() : nullptr, count,
-                                                    INAGG_INT32, INAGG_SUM, root);
+                    const auto reduction =
+                        c.reduce(numbers.data(), c.rank() == root ? sum.data() : nullptr, count, INAGG_INT32, INAGG_SUM, root);
                     c.wait(*broadcast);
                     c.wait(*reduction);
                     EXPECT_EQ(halves, std::vector<uint16_t>(count, static_cast<uint16_t>(root + count)));

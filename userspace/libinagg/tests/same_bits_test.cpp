@@ -23,9 +23,8 @@ constexpr std::size_t count = 8 * INAGG_CHUNK;
 std::vector<float> patterns(std::mt19937 &random, int exponent) {
     std::vector<uint32_t> bits;
     for (const uint32_t magnitude :
-         {0x00000000, 0x00000001, 0x00000002, 0x00400000, 0x007fffff, 0x00800000, 0x00800001,
-          0x3effffff, 0x3f000000, 0x3f000001, 0x3f800000, 0x3fc00000, 0x4b7fffff, 0x4effffff,
-          0x4f000000, 0x7f7fffff, 0x7f800000, 0x7f800001, 0x7fc00000, 0x7fffffff})
+         {0x00000000, 0x00000001, 0x00000002, 0x00400000, 0x007fffff, 0x00800000, 0x00800001, 0x3effffff, 0x3f000000, 0x3f000001,
+          0x3f800000, 0x3fc00000, 0x4b7fffff, 0x4effffff, 0x4f000000, 0x7f7fffff, 0x7f800000, 0x7f800001, 0x7fc00000, 0x7fffffff})
         bits.insert(bits.end(), {magnitude, magnitude | 0x80000000});
     while (bits.size() < count) {
         const auto near = static_cast<uint32_t>(std::clamp(exponent + 2 - int(random() % 40), 0, 255));
@@ -84,12 +83,10 @@ TEST(SameBits, HalvesToFloatsAndBack) {
             }
             if (round == 8) // about where subnormals begin and what is too large
                 for (float &one : floats)
-                    one = std::ldexp(1 + static_cast<float>(random()) * 0x1p-32F,
-                                     static_cast<int>(random() % 45) - 26);
+                    one = std::ldexp(1 + static_cast<float>(random()) * 0x1p-32F, static_cast<int>(random() % 45) - 26);
             narrow(floats.data(), narrowed.data(), floats.size(), dtype);
             for (std::size_t i = 0; i < halves.size(); i++)
-                ASSERT_EQ(narrowed[i], inagg_float_to_half(bits_of(floats[i]), mantissa))
-                    << std::hex << bits_of(floats[i]);
+                ASSERT_EQ(narrowed[i], inagg_float_to_half(bits_of(floats[i]), mantissa)) << std::hex << bits_of(floats[i]);
         }
     }
 }
@@ -101,16 +98,13 @@ TEST(SameBits, FixedPointToFloatsAtEveryPoint) {
             inagg_coding c;
             inagg_coding_init(&c, INAGG_FLOAT32, INAGG_SUM, size, static_cast<uint8_t>(scale), 0);
             const uint32_t total_bias = c.bias * size;
-            std::vector<uint32_t> in = {0,          1,          0x7fffffff,     0x80000000,
-                                        0xffffffff, total_bias, total_bias + 1, total_bias - 1};
+            std::vector<uint32_t> in = {0, 1, 0x7fffffff, 0x80000000, 0xffffffff, total_bias, total_bias + 1, total_bias - 1};
             while (in.size() < count)
-                in.push_back(total_bias +
-                             static_cast<uint32_t>(static_cast<int32_t>(random()) >> random() % 32));
+                in.push_back(total_bias + static_cast<uint32_t>(static_cast<int32_t>(random()) >> random() % 32));
             std::vector<float> out(count);
             from_fixed(in.data(), out.data(), count, c.point, total_bias);
             for (std::size_t i = 0; i < count; i++)
-                ASSERT_EQ(inagg_decode(&c, in[i], size), bits_of(out[i]))
-                    << in[i] << " point " << c.point << " size " << size;
+                ASSERT_EQ(inagg_decode(&c, in[i], size), bits_of(out[i])) << in[i] << " point " << c.point << " size " << size;
         }
 }
 
@@ -141,8 +135,7 @@ TEST(SameBits, OrderedHalves) {
             for (std::size_t i = 0; i < in.size(); i++)
                 in[i] = static_cast<uint16_t>(i);
             std::vector<int32_t> out(in.size()), expected(in.size());
-            to_ordered16(in.data(), out.data(), in.size(), inagg_infinity(dtype),
-                         op == INAGG_MAX ? INT32_MAX : INT32_MIN);
+            to_ordered16(in.data(), out.data(), in.size(), inagg_infinity(dtype), op == INAGG_MAX ? INT32_MAX : INT32_MIN);
             for (std::size_t i = 0; i < in.size(); i += INAGG_CHUNK)
                 inagg_encode_block(&c, &in[i], &expected[i], INAGG_CHUNK);
             ASSERT_EQ(out, expected);
@@ -159,11 +152,9 @@ TEST(SameBits, LargestExponents) {
             const std::vector<float> in = patterns(random, exponent);
             const uint32_t elements = count * 4 / inagg_memory_bytes(dtype);
             for (uint32_t first = 0; first < elements; first++) { // of every length, and each alone
-                const char *at =
-                    reinterpret_cast<const char *>(in.data()) + first * inagg_memory_bytes(dtype);
+                const char *at = reinterpret_cast<const char *>(in.data()) + first * inagg_memory_bytes(dtype);
                 for (const uint32_t n : {1U, elements - first})
-                    ASSERT_EQ(inagg_exponent_of(inagg_largest_magnitude(at, n, dtype, 0), dtype),
-                              max_exponent(at, n, dtype))
+                    ASSERT_EQ(inagg_exponent_of(inagg_largest_magnitude(at, n, dtype, 0), dtype), max_exponent(at, n, dtype))
                         << "type " << dtype << ", " << n << " from " << first;
             }
         }

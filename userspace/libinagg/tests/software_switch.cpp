@@ -3,9 +3,9 @@
 #include "common/expiry.hpp"
 
 #include <inagg/core/checksum.h>
-#include <inagg/core/packet.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/merge.h>
+#include <inagg/core/packet.h>
 #include <inagg/core/tree.h>
 
 #include <arpa/inet.h>
@@ -34,8 +34,7 @@ constexpr uint64_t shortest_sweep_ns = 1'000'000;
 std::system_error failure(const char *what) { return {errno, std::generic_category(), what}; }
 
 bool is_here(uint8_t algorithm) {
-    return algorithm == INAGG_SWITCHML || algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA ||
-           algorithm == INAGG_CANARY;
+    return algorithm == INAGG_SWITCHML || algorithm == INAGG_TRIO || algorithm == INAGG_PANAMA || algorithm == INAGG_CANARY;
 }
 
 uint32_t mantissa_bits(uint8_t dtype) { return dtype == INAGG_WIRE_FLOAT16 ? 10 : 7; }
@@ -83,8 +82,7 @@ inagg_hdr answer_to(const inagg_hdr &asked, inagg_type type, uint16_t boot) {
 
 } // namespace
 
-SoftwareSwitch::SoftwareSwitch(const SoftwareSwitchOptions &options)
-    : options_(options), random_(options.seed) {
+SoftwareSwitch::SoftwareSwitch(const SoftwareSwitchOptions &options) : options_(options), random_(options.seed) {
     if (options_.emit)
         return;
     open_socket(options.ipv6);
@@ -280,8 +278,7 @@ int SoftwareSwitch::handle_block(Job &job, const Packet &packet) {
         return -INAGG_R_EXCLUDED;
     note_heard(job, packet.header);
     if (job.record.flags & INAGG_JOIN_CHECKED &&
-        !inagg_packet_intact(&packet.header,
-                             inagg_payload_checksum(packet.body.data(), packet.body.size())))
+        !inagg_packet_intact(&packet.header, inagg_payload_checksum(packet.body.data(), packet.body.size())))
         return -INAGG_R_PAYLOAD_CHECKSUM;
     if (job.record.algorithm == INAGG_TRIO)
         return handle_record(job, block, packet);
@@ -368,8 +365,7 @@ int SoftwareSwitch::request(Job &job, Slot &slot, const inagg_block &block, cons
         counters_.replies++;
         send_result(job, slot, packet.header, block.rank);
     } else {
-        send_wait(job, inagg_slot_seen(&slot.state, &block), packet,
-                  verdict == INAGG_TELL_ALL ? every_rank : block.rank);
+        send_wait(job, inagg_slot_seen(&slot.state, &block), packet, verdict == INAGG_TELL_ALL ? every_rank : block.rank);
     }
     return 0;
 }
@@ -535,8 +531,7 @@ void SoftwareSwitch::turn(const Job &job, void *elements, std::size_t bytes) {
         inagg_turn_elements(elements, static_cast<uint32_t>(bytes));
 }
 
-void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool first,
-                          std::span<const std::byte> body) {
+void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool first, std::span<const std::byte> body) {
     const uint8_t dtype = block.dtype_op >> 4, op = block.dtype_op & 0xf;
     if (dtype == INAGG_WIRE_FLOAT32) {
         if (first)
@@ -553,8 +548,7 @@ void SoftwareSwitch::fold(Job &job, Slot &slot, const inagg_block &block, bool f
         if (is_half(dtype)) {
             uint16_t half;
             std::memcpy(&half, body.data() + i * 2, 2);
-            lane = static_cast<uint32_t>(
-                inagg_half_to_fixed(half, mantissa_bits(dtype), job.record.fan_in_log2, block.scale));
+            lane = static_cast<uint32_t>(inagg_half_to_fixed(half, mantissa_bits(dtype), job.record.fan_in_log2, block.scale));
         } else {
             std::memcpy(&lane, body.data() + i * 4, 4);
             turn(job, &lane, 4);
@@ -583,9 +577,8 @@ void SoftwareSwitch::complete(Job &job, Slot &slot) {
         if (dtype == INAGG_WIRE_FLOAT32) {
             std::memcpy(slot.result.data() + i * width, &floats[i], 4);
         } else if (is_half(dtype)) {
-            const uint16_t half =
-                inagg_fixed_to_half(static_cast<int32_t>(slot.lanes[i]), mantissa_bits(dtype),
-                                    job.record.fan_in_log2, slot.state.scale);
+            const uint16_t half = inagg_fixed_to_half(static_cast<int32_t>(slot.lanes[i]), mantissa_bits(dtype),
+                                                      job.record.fan_in_log2, slot.state.scale);
             std::memcpy(slot.result.data() + i * width, &half, 2);
         } else {
             std::memcpy(slot.result.data() + i * width, &slot.lanes[i], 4);
@@ -772,13 +765,11 @@ void SoftwareSwitch::send_result(const Job &job, const Slot &slot, const inagg_h
     header.scale = slot.state.scale;
     header.next_scale = slot.state.next_scale;
     header.elements = inagg_swap16(slot.state.elements);
-    const auto body =
-        std::span<const std::byte>(slot.result).first(slot.state.elements ? slot.result.size() : 0);
+    const auto body = std::span<const std::byte>(slot.result).first(slot.state.elements ? slot.result.size() : 0);
     send_to(job, header, body, rank);
 }
 
-void SoftwareSwitch::send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank, uint16_t epoch,
-                               uint16_t cap) {
+void SoftwareSwitch::send_wait(const Job &job, uint64_t seen, const Packet &packet, int rank, uint16_t epoch, uint16_t cap) {
     counters_.waits++;
     inagg_hdr header = answer_to(packet.header, INAGG_WAIT, boot_);
     header.contributors = inagg_swap64(seen);
@@ -802,12 +793,10 @@ void SoftwareSwitch::send_to(const Job &job, inagg_hdr header, std::span<const s
     }
 }
 
-void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to,
-                              bool checked) {
+void SoftwareSwitch::transmit(inagg_hdr header, std::span<const std::byte> body, const Endpoint &to, bool checked) {
     std::array<std::byte, max_packet> frame;
     if (checked)
-        inagg_hdr_seal_checked(&header,
-                               inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size())));
+        inagg_hdr_seal_checked(&header, inagg_payload_checksum(body.data(), static_cast<uint32_t>(body.size())));
     else
         inagg_hdr_seal(&header);
     std::memcpy(frame.data(), &header, sizeof(header));
@@ -831,15 +820,13 @@ void SoftwareSwitch::emit(std::span<const std::byte> bytes, const Endpoint &to) 
         held_.emplace_back(std::vector(bytes.begin(), bytes.end()), to);
         return;
     }
-    sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address),
-           to.length);
+    sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address), to.length);
     release_held();
 }
 
 void SoftwareSwitch::release_held() {
     for (const auto &[bytes, to] : std::exchange(held_, {}))
-        sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address),
-               to.length);
+        sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr *>(&to.address), to.length);
 }
 
 } // namespace inagg

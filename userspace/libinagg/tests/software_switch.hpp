@@ -43,12 +43,12 @@ struct SoftwareSwitchOptions {
     double corruption = 0;                  // one bit is turned over
     double reordering = 0;                  // of packets out: the next one, or a millisecond, goes first
     uint64_t seed = 1;
-    uint32_t buckets = 64;                  // trio: of each job, a power of two
-    uint32_t most_open = UINT32_MAX;        // trio: blocks of a job at once
-    uint16_t window_cap = 0;                // panama: in each RESULT
-    uint16_t buffers_cap = 0;               // panama: that of its share of buffers, which it tells only whom it refuses; 0: none
-    bool integers = false;                  // panama: it adds no floats, as a switch in P4
-    bool big_endian = false;                // it adds elements in network byte order, as Tofino
+    uint32_t buckets = 64;           // trio: of each job, a power of two
+    uint32_t most_open = UINT32_MAX; // trio: blocks of a job at once
+    uint16_t window_cap = 0;         // panama: in each RESULT
+    uint16_t buffers_cap = 0;        // panama: that of its share of buffers, which it tells only whom it refuses; 0: none
+    bool integers = false;           // panama: it adds no floats, as a switch in P4
+    bool big_endian = false;         // it adds elements in network byte order, as Tofino
     // panama: has a packet of this block met a long queue?
     std::function<bool(uint32_t)> congested{};
     double collision = 0;       // canary: probability that a contribution finds no room to be summed
@@ -61,7 +61,7 @@ struct SoftwareSwitchOptions {
     std::function<bool(const inagg_hdr &)> miss{};
     // Does this packet to this rank get lost?
     std::function<bool(const inagg_hdr &, int)> lose{};
-    Endpoint group{}; // length not 0: what is for all ranks goes there, once
+    Endpoint group{};  // length not 0: what is for all ranks goes there, once
     bool ipv6 = false; // listen on ::1 instead of an address of its own in 127.0.0.0/8
     // Takes the packets that it sends. Then it has no socket and no thread, and gets packets by receive().
     std::function<void(std::span<const std::byte>, const Endpoint &)> emit{};
@@ -73,7 +73,7 @@ struct SoftwareSwitchCounters {
     uint64_t degraded = 0, recoveries = 0; // trio
     uint64_t refused[INAGG_R_CAPACITY] = {};
     uint64_t partials = 0, collisions = 0; // canary: sums of several ranks, contributions not summed
-    uint32_t most_open = 0; // data blocks that had some rank's elements at one time
+    uint32_t most_open = 0;                // data blocks that had some rank's elements at one time
 };
 
 class SoftwareSwitch {
@@ -112,8 +112,8 @@ private:
         inagg_slot state{};
         std::vector<uint32_t> lanes;
         std::map<uint16_t, std::vector<float>> floats; // panama: of each rank
-        std::vector<std::byte> result; // as on the wire, once complete
-        inagg_hdr header{};            // trio: of a contribution
+        std::vector<std::byte> result;                 // as on the wire, once complete
+        inagg_hdr header{};                            // trio: of a contribution
     };
     // canary: what a switch remembers of a block (§3.1.1).
     struct Descriptor {

@@ -110,8 +110,7 @@ void expect_tensor(Communicator &c, SameBits &same, unsigned n) {
     constexpr std::size_t count = 3000;
     const std::vector<float> data = floats_of(c.rank(), count, n);
     std::vector<float> result(count);
-    const auto handle =
-        c.allreduce(data.data(), result.data(), count, INAGG_FLOAT32, n % 3 == 2 ? INAGG_AVG : INAGG_SUM);
+    const auto handle = c.allreduce(data.data(), result.data(), count, INAGG_FLOAT32, n % 3 == 2 ? INAGG_AVG : INAGG_SUM);
     c.wait(*handle);
     expect_sums_of_named_ranks(*handle, result, n);
     same.expect(n, result);
@@ -448,7 +447,8 @@ TEST(Outcome, IsThatOfTheThreadsLastCall) {
         EXPECT_NE(std::string(inagg_message()).find("no call"), std::string::npos) << inagg_message();
         EXPECT_EQ(inagg_last_outcome(nullptr), INAGG_EINVAL);
         EXPECT_EQ(inagg_last_contributors(0), 0U);
-    }).join();
+    })
+        .join();
 
     SoftwareSwitch software_switch({.elements = 64});
     std::vector<std::thread> threads;

@@ -16,8 +16,7 @@ namespace {
 
 using Vector = std::vector<double>;
 
-template <typename T>
-std::vector<T> reduced(Communicator &comm, std::vector<T> data, inagg_dtype dtype, inagg_op op) {
+template <typename T> std::vector<T> reduced(Communicator &comm, std::vector<T> data, inagg_dtype dtype, inagg_op op) {
     comm.wait(*comm.allreduce(data.data(), data.data(), data.size(), dtype, op));
     return data;
 }
