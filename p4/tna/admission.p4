@@ -4,7 +4,7 @@
 #ifndef INAGG_P4_TNA_ADMISSION
 #define INAGG_P4_TNA_ADMISSION
 
-const bit<16> GENERATION_LIVE = 1;	// above the number: a slot of zeros is of no generation
+@noWarn("unused") const bit<16> GENERATION_LIVE = 1;	// above the number: a slot of zeros is of no generation
 
 // The first stage.
 control Findings(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_metadata_t intrinsic) {
@@ -58,6 +58,9 @@ control Findings(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_met
             (20 + LENGTH_BARE, LENGTH_BARE): set_whole();
             (20 + LENGTH_CHUNK, LENGTH_CHUNK): set_whole();
             (20 + LENGTH_JOIN, LENGTH_JOIN): set_whole();
+#ifdef AGGREGATORS
+            (20 + LENGTH_HALVES, LENGTH_HALVES): set_whole();
+#endif
         }
     }
     table lengths6 {
@@ -69,9 +72,30 @@ control Findings(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_met
             (LENGTH_BARE, LENGTH_BARE): set_whole();
             (LENGTH_CHUNK, LENGTH_CHUNK): set_whole();
             (LENGTH_JOIN, LENGTH_JOIN): set_whole();
+#ifdef AGGREGATORS
+            (LENGTH_HALVES, LENGTH_HALVES): set_whole();
+#endif
         }
     }
 
+#ifdef AGGREGATORS
+    // @base, @last: of its share of the aggregators, the first one, and how many there are less one. Of @alone's job only one rank
+    // is behind this switch. @tenure: index and generation, above 10 bits of zeros.
+    action set_job(bit<8> index, bit<16> generation, bit<16> size, bit<16> slots, bit<32> here, bit<32> everyone, bit<1> alone,
+                   bit<16> base, bit<16> last, bit<32> tenure) {
+        meta.job_is_known = 1;
+        meta.row = index;
+        meta.generation_off = hdr.inagg.generation ^ generation;
+        meta.size = size;
+        meta.slots_left = slots |-| hdr.inagg.slot[15:0];
+        meta.key = hdr.inagg.switch_id & last;
+        meta.base = base;
+        meta.here = here;
+        meta.lacking = hdr.inagg.contributors[31:0] ^ everyone;
+        meta.is_alone = alone;
+        meta.who = hdr.inagg.slot | tenure;
+    }
+#else
     // @slots: data and control.
     action set_job(bit<8> index, bit<16> generation, bit<16> size, bit<16> first_slot, bit<16> slots, bit<32> everyone) {
         meta.job_is_known = 1;
@@ -83,6 +107,7 @@ control Findings(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_met
         meta.key = first_slot + hdr.inagg.slot[15:0];
         meta.everyone = everyone;
     }
+#endif
     table jobs {
         key = { hdr.inagg.job: exact; }
         actions = { set_job; NoAction; }
@@ -90,6 +115,14 @@ control Findings(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_met
         size = 64;
     }
 
+#ifdef AGGREGATORS
+    action set_member(bit<9> port, bit<128> address) {
+        meta.member_is_known = 1;
+        meta.port_off = intrinsic.ingress_port ^ port;
+        meta.source_high = meta.source_high ^ address[127:32];
+        meta.source_low = meta.source_low ^ address[31:0];
+    }
+#else
     action set_member(bit<9> port, bit<128> address, bit<16> receive_port) {
         meta.member_is_known = 1;
         meta.port_off = intrinsic.ingress_port ^ port;
@@ -97,11 +130,18 @@ control Findings(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_met
         meta.source_low = meta.source_low ^ address[31:0];
         hdr.bridge.receive_port = receive_port;
     }
+#endif
     table members {
+#ifdef AGGREGATORS
+        // What the parent says is for a rank: it has a row for each of them, with 1.
+        key = { hdr.inagg.job: exact; hdr.inagg.source: exact; meta.is_above: exact @name("is_above"); }
+        size = 4096;
+#else
         key = { hdr.inagg.job: exact; hdr.inagg.source: exact; }
+        size = 2048;
+#endif
         actions = { set_member; NoAction; }
         const default_action = NoAction;
-        size = 2048;
     }
 
     // One register holds the bits of a slot's ranks.
@@ -166,6 +206,7 @@ control Findings(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_met
     }
 }
 
+#ifndef AGGREGATORS
 // The second stage, with the first of the slot's registers: the newest block that its copy has had, and in which generation.
 struct newest_t {
     int<32> block;
@@ -333,5 +374,7 @@ control Admission(inout frame_t hdr, inout facts_t meta) {
 #endif
     }
 }
+
+#endif
 
 #endif

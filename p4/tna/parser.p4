@@ -7,13 +7,16 @@
 #define LENGTH_BARE 72
 #define LENGTH_JOIN (72 + 40)
 #define LENGTH_CHUNK (72 + 128)
+#define LENGTH_HALVES (72 + 64)
 
 parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out ingress_intrinsic_metadata_t intrinsic) {
     Checksum() inagg_checksum;
 
     state start {
         packet.extract(intrinsic);
+#ifndef AGGREGATORS
         packet.advance(PORT_METADATA_SIZE);
+#endif
         meta.form = FORM_ORDINARY;
         meta.is_own = 0;
         meta.is_forged = 0;
@@ -58,6 +61,46 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
         hdr.bridge.setValid();
         hdr.bridge.errand = ERRAND_NONE;
         hdr.bridge.port = intrinsic.ingress_port;
+#ifdef AGGREGATORS
+        transition start_aggregators;
+    }
+    state start_aggregators {
+        meta.is_again = 0;
+        meta.is_alone = 0;
+        meta.is_above = 0;
+        meta.lacking = 0;
+        meta.here = 0;
+        meta.base = 0;
+        meta.who = 0;
+        meta.claim = 0;
+        meta.expected = 0;
+        meta.mark = 0;
+        meta.came = 0;
+        meta.gone = 0;
+        meta.sum = 0;
+        meta.low_ranks = 0;
+        meta.high_ranks = 0;
+        meta.sum_flags = 0;
+        meta.way_up = PORT_NONE;
+        meta.way_down = PORT_NONE;
+        transition select(intrinsic.resubmit_flag) {
+            1: parse_again;
+            default: parse_first;
+        }
+    }
+    state parse_again {
+        again_h again;
+        packet.extract(again);
+        meta.is_again = 1;
+        meta.expected = again.came;
+        transition parse_frame;
+    }
+    state parse_first {
+        packet.advance(PORT_METADATA_SIZE);
+        transition parse_frame;
+    }
+    state parse_frame {
+#endif
         transition select(packet.lookahead<ethernet_h>().type) {
             TYPE_PUNT: parse_punt;
             default: parse_ethernet;
@@ -124,6 +167,9 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
             (INAGG_PORT, LENGTH_BARE): judge_bare;
             (INAGG_PORT, LENGTH_CHUNK): judge_chunk;
             (INAGG_PORT, LENGTH_JOIN): judge_join;
+#ifdef AGGREGATORS
+            (INAGG_PORT, LENGTH_HALVES): judge_halves;
+#endif
             (INAGG_PORT, _): odd_datagram;
             default: accept;
         }
@@ -134,6 +180,78 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
         transition accept;
     }
 
+#ifdef AGGREGATORS
+    // The first two bytes of inagg's header: version, type; data type, operator. What cannot be summed here may be the server's.
+#define KNOWN_BY_SERVER(type, state) \
+            type##00: state; \
+            type##10: state; \
+            type##11: state; \
+            type##12: state; \
+            type##20: state; \
+            type##50: state;
+    state judge_bare {
+        transition select(packet.lookahead<bit<16>>()) {
+            0x1100: empty;
+            KNOWN_BY_SERVER(0x11, servers_empty)
+            KNOWN_BY_SERVER(0x12, request)
+            0x1300 &&& 0xff00: restore_empty;
+            KNOWN_BY_SERVER(0x16, result_empty)
+            KNOWN_BY_SERVER(0x17, wait)
+            KNOWN_BY_SERVER(0x1a, partial)
+            default: judge_type;
+        }
+    }
+    state judge_chunk {
+        transition select(packet.lookahead<bit<16>>()) {
+            0x1110: full;
+            0x1120: full;
+            0x1100: elements;
+            KNOWN_BY_SERVER(0x11, servers)
+            0x1200 &&& 0xff00: odd_length;
+            0x1300 &&& 0xff00: restore;
+            0x1600: elements;
+            KNOWN_BY_SERVER(0x16, result)
+            0x1700 &&& 0xff00: odd_length;
+            KNOWN_BY_SERVER(0x1a, partial)
+            default: judge_type;
+        }
+    }
+    state judge_halves {
+        transition select(packet.lookahead<bit<16>>()) {
+            0x1130: dtype;
+            0x1140: dtype;
+            default: odd_length;
+        }
+    }
+    state judge_join {
+        transition select(packet.lookahead<bit<8>>()) {
+            0x14: join;
+            0x15: join;
+            0x18: join;
+            0x19: join;
+            0x1c &&& 0xfc: type;
+            0x1b: type;
+            0x10 &&& 0xf0: odd_length;
+            default: judge_type;
+        }
+    }
+    state judge_type {
+        transition select(packet.lookahead<bit<8>>()) {
+            0x11: dtype;
+            0x12: dtype;
+            0x13: dtype;
+            0x16: dtype;
+            0x17: dtype;
+            0x1a: dtype;
+            0x14: odd_length;
+            0x15: odd_length;
+            0x18: odd_length;
+            0x19: odd_length;
+            0x10 &&& 0xf0: type;
+            default: version;
+        }
+    }
+#else
     // The first two bytes of inagg's header: version, type; data type, operator.
     state judge_bare {
         transition select(packet.lookahead<bit<16>>()) {
@@ -183,6 +301,7 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
             default: version;
         }
     }
+#endif
 #define FORM_STATE(name, value) \
     state name { \
         meta.form = value; \
@@ -194,6 +313,19 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
     FORM_STATE(restore_empty, FORM_RESTORE_EMPTY)
     FORM_STATE(request, FORM_REQUEST)
     FORM_STATE(partial, FORM_PARTIAL)
+#ifdef AGGREGATORS
+    FORM_STATE(servers, FORM_SERVERS)
+    FORM_STATE(servers_empty, FORM_SERVERS_EMPTY)
+#define ABOVE_STATE(name, value) \
+    state name { \
+        meta.form = value; \
+        meta.is_above = 1; \
+        transition parse_inagg; \
+    }
+    ABOVE_STATE(result, FORM_RESULT)
+    ABOVE_STATE(result_empty, FORM_RESULT_EMPTY)
+    ABOVE_STATE(wait, FORM_WAIT)
+#endif
     FORM_STATE(join, FORM_JOIN)
     FORM_STATE(odd_length, FORM_LENGTH)
     FORM_STATE(elements, FORM_ELEMENTS)
@@ -219,8 +351,16 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
 control IngressDeparser(packet_out packet, inout frame_t hdr, in facts_t meta,
                         in ingress_intrinsic_metadata_for_deparser_t intrinsic) {
     Checksum() inagg_checksum;
+#ifdef AGGREGATORS
+    Resubmit(RESUBMIT_AGAIN) again;
+#endif
 
     apply {
+#ifdef AGGREGATORS
+        if (intrinsic.resubmit_type == RESUBMIT_AGAIN) {
+            again.emit<again_h>({ meta.twice, 0 });
+        }
+#endif
         // What goes to ranks is this switch's; what only passes keeps its checksum, be it right or wrong.
         if (meta.is_answer) {
             hdr.inagg.checksum = inagg_checksum.update({
@@ -239,6 +379,9 @@ parser EgressParser(packet_in packet, out frame_t hdr, out egress_facts_t meta, 
         packet.extract(intrinsic);
         packet.extract(hdr.bridge);
         meta.address = 0;
+#ifdef AGGREGATORS
+        meta.copy = hdr.bridge.target;
+#endif
         transition select(hdr.bridge.errand) {
             ERRAND_NONE: accept;
             ERRAND_FLOOD: accept;

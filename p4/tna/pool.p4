@@ -298,7 +298,7 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
     }
     // Each copy of what goes to all ranks gets its rank's addresses.
     table copies {
-        key = { hdr.bridge.job: exact; intrinsic.egress_rid: exact; }
+        key = { hdr.bridge.job: exact; intrinsic.egress_rid: exact @name("rid"); }
         actions = { to_rank; drop; }
         const default_action = drop;
         size = 2048;

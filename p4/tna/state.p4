@@ -25,7 +25,14 @@ const form_t FORM_EMPTY = 0x11;	// ... without
 const form_t FORM_RESTORE = 0x12;	// with elements
 const form_t FORM_RESTORE_EMPTY = 0x13;	// of a control block
 const form_t FORM_REQUEST = 0x14;
-const form_t FORM_PARTIAL = 0x15;	// of a switch below, of which there is none
+const form_t FORM_PARTIAL = 0x15;	// of a switch below
+#ifdef AGGREGATORS
+const form_t FORM_SERVERS = 0x17;	// with elements that the server alone sums
+const form_t FORM_SERVERS_EMPTY = 0x18;
+const form_t FORM_RESULT = 0x19;	// from the parent
+const form_t FORM_RESULT_EMPTY = 0x1a;
+const form_t FORM_WAIT = 0x1b;
+#endif
 
 // Which way through the switch.
 typedef bit<8> path_t;
@@ -34,19 +41,27 @@ const path_t PATH_TO_AGENT = 1;
 const path_t PATH_FROM_AGENT = 2;
 const path_t PATH_NOWHERE = 3;
 const path_t PATH_BLOCK = 4;	// to its slot
+#ifdef AGGREGATORS
+const path_t PATH_AGAIN = 5;	// once more through ingress
+const path_t PATH_UP = 6;	// to the parent, as it came
+const path_t PATH_SUM = 9;	// likewise, a sum
+const path_t PATH_DOWN = 7;	// to one rank
+const path_t PATH_ALL = 8;
+const PortId_t PORT_NONE = 0x1ff;
+#endif
 
 const bit<16> INAGG_CHUNK = 32;
 
 // What a slot's tag has if it has one at all.
-const bit<32> TAG_HELD = 0x10000;
-const bit<32> TAG_DTYPE = 0xf000;
+@noWarn("unused") const bit<32> TAG_HELD = 0x10000;
+@noWarn("unused") const bit<32> TAG_DTYPE = 0xf000;
 
 // What a packet wants of its slot, once it is admitted.
 typedef bit<8> wish_t;
 const wish_t WISH_NONE = 0;
 const wish_t WISH_ADD = 1;
-const wish_t WISH_ASK = 2;
-const wish_t WISH_RESTORE = 3;
+@noWarn("unused") const wish_t WISH_ASK = 2;
+@noWarn("unused") const wish_t WISH_RESTORE = 3;
 
 // What has become of that.
 typedef bit<8> deed_t;
@@ -54,10 +69,22 @@ const deed_t DEED_NONE = 0;
 const deed_t DEED_TAKE = 1;	// the slot is the block's now
 const deed_t DEED_FOLD = 2;	// it was; whether something is folded the other answers say
 const deed_t DEED_LOOK = 3;
-const deed_t DEED_RESTORE = 4;
-const deed_t DEED_STALE = 5;
-const deed_t DEED_MISMATCH = 6;
-const deed_t DEED_UNSOLICITED = 7;
+@noWarn("unused") const deed_t DEED_RESTORE = 4;
+@noWarn("unused") const deed_t DEED_STALE = 5;
+@noWarn("unused") const deed_t DEED_MISMATCH = 6;
+@noWarn("unused") const deed_t DEED_UNSOLICITED = 7;
+
+#ifdef AGGREGATORS
+// With aggregators wishes are ADD and
+const wish_t WISH_REPEAT = 5;	// what was sent again, for the first time
+const wish_t WISH_CLOSE = 7;	// likewise, in the second pass
+const wish_t WISH_PASS = 8;	// to the server, as it is
+const wish_t WISH_RESULT = 9;
+const wish_t WISH_WAIT = 10;
+
+// ... and these deeds TAKE, FOLD, LOOK, and
+const deed_t DEED_CLOSE = 9;
+#endif
 
 // A stateful ALU says by one bit of four which of its two comparisons hold.
 typedef bit<4> pair_t;
@@ -69,18 +96,35 @@ typedef bit<4> pair_t;
 typedef bit<8> errand_t;
 const errand_t ERRAND_NONE = 0;
 const errand_t ERRAND_FLOOD = 1;
-const errand_t ERRAND_REPLY = 2;	// to whom it came from
+@noWarn("unused") const errand_t ERRAND_REPLY = 2;	// to whom it came from
 const errand_t ERRAND_MULTICAST = 4;	// each copy to its rank
-const errand_t ERRAND_ELEMENTS = 8;	// a flag: there are elements
+@noWarn("unused") const errand_t ERRAND_ELEMENTS = 8;	// a flag: there are elements
+#ifdef AGGREGATORS
+const errand_t ERRAND_SEND = 16;	// to one rank, or to the parent
+const bit<16> COPY_ABOVE = 0xffff;	// the parent's row of `copies`, where ranks have others
+#endif
 
 // From ingress to egress.
 header bridge_h {
     @padding bit<7> padding;
     bit<9>   port;		// that the frame came by
     bit<16>  job;
+#ifdef AGGREGATORS
+    bit<16>  target;		// rank, or COPY_ABOVE
+#else
     bit<16>  receive_port;
+#endif
     errand_t errand;
 }
+
+#ifdef AGGREGATORS
+// What a packet's first pass tells its second one: of whom there were elements.
+header again_h {
+    bit<32> came;
+    bit<32> unused;
+}
+const bit<3> RESUBMIT_AGAIN = 1;
+#endif
 
 struct frame_t {
     bridge_h   bridge;
@@ -125,10 +169,18 @@ struct facts_t {
     // its slot
     key_t    index;
     wish_t   wish;
+#ifdef AGGREGATORS
+    bit<16>  tag;		// the packet's type and scale
+#else
     bit<32>  tag;		// the packet's version, type and scale: a slot of zeros has no version
+#endif
     pair_t   order;		// FIRST_ONLY: the slot is not past the block; BOTH: it is; else: it is of another generation
     pair_t   fit;		// BOTH: it holds the block; FIRST_ONLY: the block, but as another type or scale
+#ifdef AGGREGATORS
+    bit<16>  slot_tag;
+#else
     bit<32>  slot_tag;		// likewise, of its block
+#endif
     bit<32>  next_scale;
 #ifdef MARKS_QUEUES
     bit<1>   is_marked;		// by a router, because of its queue (RFC 3168)
@@ -139,6 +191,26 @@ struct facts_t {
     pair_t   lack;		// FIRST_ONLY: no rank is missing; SECOND_ONLY: this one alone
     bit<32>  missing;		// ranks
     deed_t   deed;
+#ifdef AGGREGATORS
+    bit<1>   is_again;		// the second pass
+    bit<1>   is_above;		// from the parent
+    bit<1>   is_alone;		// its rank is the only one here
+    bit<32>  lacking;		// RESULT: ranks that it lacks, or has too many
+    bit<32>  here;		// ranks behind this switch
+    bit<16>  base;		// of its job's share
+    bit<32>  who;		// the position: job, generation, index
+    pair_t   claim;		// FIRST_ONLY, BOTH: the aggregator is its; SECOND_ONLY: it was free
+    bit<32>  expected;		// if these have come, the packet's rank is the last; or it is as the first pass has seen it
+    bit<32>  mark;		// flags, or ranks as `expected`
+    bit<32>  came;
+    bit<32>  gone;
+    bit<32>  sum;		// whose sum goes on
+    bit<16>  low_ranks;		// how many, of 16
+    bit<16>  high_ranks;	// and of the others
+    bit<12>  sum_flags;
+    bit<9>   way_up;		// port
+    bit<9>   way_down;
+#endif
     path_t   path;
     bool     is_answer;		// of this switch, not only passed on
     bit<8>   reason;		// enum inagg_reason: why it is dropped
@@ -146,6 +218,9 @@ struct facts_t {
 
 struct egress_facts_t {
     bit<128> address;	// of the copy's rank
+#ifdef AGGREGATORS
+    bit<16>  copy;	// row of `copies`
+#endif
 }
 
 // Of all ports, for ordinary frames; a job's is its index and 1.

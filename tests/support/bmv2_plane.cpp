@@ -94,20 +94,6 @@ inagg_stats row_of(const std::vector<uint64_t> &all, uint32_t row) {
     return stats;
 }
 
-inagg_uplink parent_of(const JobSpec &spec) {
-    inagg_uplink up{};
-    if (!spec.has_parent())
-        return up;
-    const Address address = parent_address(spec.family);
-    const Mac mac = parent_mac(), own_mac = switch_mac();
-    up.ifindex = the_port;
-    up.family = static_cast<uint8_t>(spec.family);
-    std::copy(mac.begin(), mac.end(), up.mac);
-    std::copy(own_mac.begin(), own_mac.end(), up.own_mac);
-    std::copy(address.begin(), address.end(), up.address);
-    return up;
-}
-
 } // namespace
 
 Bmv2Plane::Bmv2Plane(uint8_t algorithm, const std::string &json) : algorithm_(algorithm) {

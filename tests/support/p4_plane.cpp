@@ -73,6 +73,20 @@ bool are_for_all(const std::vector<Frame> &copies, const JobSpec &spec) {
 
 } // namespace
 
+inagg_uplink parent_of(const JobSpec &spec) {
+    inagg_uplink up{};
+    if (!spec.has_parent())
+        return up;
+    const Address address = parent_address(spec.family);
+    const Mac mac = parent_mac(), own_mac = switch_mac();
+    up.ifindex = the_port;
+    up.family = static_cast<uint8_t>(spec.family);
+    std::copy(mac.begin(), mac.end(), up.mac);
+    std::copy(own_mac.begin(), own_mac.end(), up.own_mac);
+    std::copy(address.begin(), address.end(), up.address);
+    return up;
+}
+
 Answer P4Plane::receive(const Frame &frame) { return first_answer({frame}, the_port); }
 
 inagg_stats P4Plane::stats(uint32_t index) { return counters().at(index); }

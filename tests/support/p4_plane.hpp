@@ -4,11 +4,16 @@
 
 #include "support/plane.hpp"
 
+#include "switch_maps.h"
+
 #include <map>
 #include <string>
 #include <vector>
 
 namespace support {
+
+// Where the job's parent is; port 0: it has none.
+inagg_uplink parent_of(const JobSpec &spec);
 
 class P4Plane : public Plane {
 public:

@@ -40,9 +40,11 @@ const Table tables[] = {
     {"own6", "Ingress.findings.own6", {"hdr.ipv6.dst"}},
     {"own_sources", "Ingress.findings.own_sources", {"meta.source_high", "meta.source_low"}},
     {"jobs", "Ingress.findings.jobs", {"hdr.inagg.job"}},
-    {"members", "Ingress.findings.members", {"hdr.inagg.job", "hdr.inagg.source"}},
+    {"members", "Ingress.findings.members", {"hdr.inagg.job", "hdr.inagg.source", "is_above"}},
     {"stations", "Ingress.stations", {"hdr.ethernet.dst"}},
-    {"copies", "Egress.copies", {"hdr.bridge.job", "intrinsic.egress_rid"}},
+    {"copies", "Egress.copies", {"hdr.bridge.job", "rid"}},
+    {"uplinks", "Ingress.uplinks", {"hdr.inagg.job"}},
+    {"places", "Ingress.places", {"hdr.inagg.job", "hdr.inagg.source"}},
 };
 
 // The vectors' elements are little-endian, and those of the chip's packets are not.
@@ -160,10 +162,13 @@ void TofinoPlane::put_job(const JobSpec &spec) {
     inaggd::p4::Seats seats{};
     for (uint32_t rank = 0; rank < spec.ranks; rank++)
         seats[rank].member = spec.member(rank);
-    const auto job = inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats);
+    const inaggd::p4::Above above{.ups = {parent_of(spec)}, .live = spec.has_parent(), .timeout_us = 0};
+    const auto job = inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, above);
+    const inaggd::p4::Aggregators aggregators{.share = switch_share, .count = switch_aggregators};
     put_group(job.group, job.copies);
     for (const inaggd::p4::Entry &entry : job.entries)
-        for (const inaggd::p4::Entry &own : inaggd::p4::tofino_entries(entry))
+        for (const inaggd::p4::Entry &own :
+             spec.algorithm == INAGG_ATP ? inaggd::p4::tofino_entries(entry, aggregators) : inaggd::p4::tofino_entries(entry))
             put(own);
 }
 

@@ -129,3 +129,18 @@ TEST(P4Entries, TofinoHasOthers) {
     for (const Entry &entry : job.entries)
         EXPECT_EQ(tofino_entries(entry).size(), entry.table == "places" ? 0u : 1u) << entry.table;
 }
+
+TEST(P4Entries, TofinoHasOthersWithAggregators) {
+    constexpr Aggregators aggregators{.share = 8, .count = 16};
+    const JobEntries job = job_entries(7, three_ranks(), all_seats());
+    const Entry set_job = tofino_entries(job.entries.back(), aggregators).at(0);
+    EXPECT_EQ(set_job.value("last"), "0x7");
+    EXPECT_EQ(set_job.value("alone"), "0x0");
+    const Entry parent{
+        "parents", {"0x7"}, "set_parent", {{"port", "0x5"}, {"own_mac", "0x1"}, {"mac", "0x2"}, {"address", "0x3"}}};
+    const std::vector<Entry> own = tofino_entries(parent, aggregators);
+    ASSERT_EQ(own.size(), 34u) << "the way up, the addresses, and who speaks from above to each of 32 ranks";
+    EXPECT_EQ(own[0], (Entry{"uplinks", {"0x7"}, "set_uplink", {{"port", "0x5"}}}));
+    EXPECT_EQ(own[1], (Entry{"copies", {"0x7", "0xffff"}, "to_above", {{"own_mac", "0x1"}, {"mac", "0x2"}, {"address", "0x3"}}}));
+    EXPECT_EQ(own[33], (Entry{"members", {"0x7", "0x1f", "0x1"}, "set_member", {{"port", "0x5"}, {"address", "0x3"}}}));
+}
