@@ -303,7 +303,7 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
 
     // A job's row, or INAGG_STATS_NO_JOB; 64 reasons.
     Counter<bit<32>, bit<13>>((64 + 1) * 64, CounterType_t.PACKETS) drops;
-    action count_drop() {
+    action count() {
         drops.count(meta.row[6:0] ++ meta.reason[5:0]);
     }
 
@@ -396,8 +396,8 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
         if (meta.path == PATH_ORDINARY) {
             stations.apply();
         }
-        if (meta.reason != INAGG_R_NONE) {
-            count_drop();
+        if (meta.path >= PATH_NOWHERE && meta.path != PATH_AGAIN) {
+            count();
         }
     }
 }
