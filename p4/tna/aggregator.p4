@@ -639,4 +639,60 @@ control AggregatorFlags(inout facts_t meta) {
     }
 }
 
+// A sum that goes on with what comes again leaves zeros, to which those are added that come after it.
+struct lane_t {
+    bit<32> sum;
+    bit<32> told;
+}
+#define LANE(i, s) \
+    Register<lane_t, key_t>(KEYS) lane##i; \
+    RegisterAction<lane_t, key_t, bit<32>>(lane##i) store##i = { \
+        void apply(inout lane_t lane) { \
+            lane.sum = hdr.chunk0.e##i; \
+        } \
+    }; \
+    RegisterAction<lane_t, key_t, bit<32>>(lane##i) add##i = { \
+        void apply(inout lane_t lane, out bit<32> sum) { \
+            lane.sum = lane.sum + hdr.chunk0.e##i; \
+            sum = lane.sum; \
+        } \
+    }; \
+    RegisterAction<lane_t, key_t, bit<32>>(lane##i) add_and_clear##i = { \
+        void apply(inout lane_t lane, out bit<32> sum) { \
+            lane.told = lane.sum + hdr.chunk0.e##i; \
+            lane.sum = 0; \
+            sum = lane.told; \
+        } \
+    }; \
+    RegisterAction<lane_t, key_t, bit<32>>(lane##i) clear##i = { \
+        void apply(inout lane_t lane, out bit<32> sum) { \
+            sum = lane.sum; \
+            lane.sum = 0; \
+        } \
+    }; \
+    action do_store##i() { \
+        store##i.execute(meta.index); \
+    } \
+    action do_add##i() { \
+        hdr.chunk0.e##i = add##i.execute(meta.index); \
+    } \
+    action do_add_and_clear##i() { \
+        hdr.chunk0.e##i = add_and_clear##i.execute(meta.index); \
+    } \
+    action do_clear##i() { \
+        hdr.chunk0.e##i = clear##i.execute(meta.index); \
+    } \
+    @stage(s) table move##i { \
+        key = { meta.deed: ternary; meta.lack: ternary; meta.twice: ternary; meta.form: ternary; } \
+        actions = { do_store##i; do_add##i; do_add_and_clear##i; do_clear##i; NoAction; } \
+        const default_action = NoAction; \
+        size = 16; \
+        const entries = { \
+            (DEED_TAKE, _, _, FORM_FULL): do_store##i(); \
+            (DEED_FOLD, _, 0, FORM_FULL): do_add##i(); \
+            (DEED_CLOSE, AS_EXPECTED, 0, FORM_FULL): do_add_and_clear##i(); \
+            (DEED_CLOSE, AS_EXPECTED, _, FORM_FULL): do_clear##i(); \
+        } \
+    }
+
 #endif

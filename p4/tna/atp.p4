@@ -19,9 +19,11 @@
 
 #include "state.p4"
 #include "parser.p4"
-#include "admission.p4"
+#include "findings.p4"
 #include "aggregator.p4"
 #include "elements.p4"
+#define COUNTED meta.path >= PATH_NOWHERE && meta.path != PATH_AGAIN
+#include "leave.p4"
 
 // How many ranks a sum has: four bits at a time, in two halves.  (Keys of four bits would cut the sum in pieces, which no ALU joins.)
 #define COUNT1(i, x, n, low) (x) << low &&& 0xf << low: add##i(n);
@@ -234,6 +236,7 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
                 inout ingress_intrinsic_metadata_for_deparser_t deparser_intrinsic,
                 inout ingress_intrinsic_metadata_for_tm_t tm) {
     Findings() findings;
+    Leave() leave;
     Admission() admission;
     AggregatorBlock() aggregator_block;
     AggregatorTag() aggregator_tag;
@@ -246,21 +249,6 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
     Elements() elements;
     Answer() answer;
     CountRanks() count_ranks;
-
-    // Ordinary frames go where their station is, or everywhere.
-    action to_station(bit<9> port) {
-        tm.ucast_egress_port = port;
-    }
-    action flood() {
-        hdr.bridge.errand = ERRAND_FLOOD;
-        tm.mcast_grp_a = FLOOD_GROUP;
-    }
-    table stations {
-        key = { hdr.ethernet.dst: exact; }
-        actions = { to_station; flood; }
-        const default_action = flood;
-        size = 1024;
-    }
 
     action finish_sum() {
         meta.flags = meta.flags | meta.sum_flags;
@@ -295,36 +283,14 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
         meta.way_down = port;
     }
     table places {
-        key = { hdr.inagg.job: exact; hdr.inagg.source: exact; }
+        key = { hdr.inagg.job: exact; hdr.inagg.source: exact @name("rank"); }
         actions = { set_place; NoAction; }
         const default_action = NoAction;
         size = 2048;
     }
 
-    // A job's row, or INAGG_STATS_NO_JOB; 64 reasons.
-    Counter<bit<32>, bit<13>>((64 + 1) * 64, CounterType_t.PACKETS) drops;
-    action count() {
-        drops.count(meta.row[6:0] ++ meta.reason[5:0]);
-    }
-
-    // To the agent, with the port that it came by.
-    action punt() {
-        hdr.punt.setValid();
-        hdr.punt.dst = hdr.ethernet.dst;
-        hdr.punt.src = hdr.ethernet.src;
-        hdr.punt.type = TYPE_PUNT;
-        hdr.punt.port = (bit<16>)intrinsic.ingress_port;
-        tm.ucast_egress_port = meta.cpu_port;
-    }
-    action unpunt() {
-        tm.ucast_egress_port = hdr.punt.port[8:0];
-        hdr.punt.setInvalid();
-    }
-    action drop() {
-        deparser_intrinsic.drop_ctl = 1;
-    }
     action lose(bit<8> reason) {
-        drop();
+        meta.path = PATH_NOWHERE;
         meta.reason = reason;
     }
     action go_again() {
@@ -353,13 +319,10 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
     }
     table ways {
         key = { meta.path: ternary; meta.way_up: ternary; meta.way_down: ternary; }
-        actions = { punt; unpunt; drop; lose; go_again; go_up; send_sum; go_down; go_to_all; NoAction; }
+        actions = { lose; go_again; go_up; send_sum; go_down; go_to_all; NoAction; }
         const default_action = NoAction;
         size = 16;
         const entries = {
-            (PATH_TO_AGENT, _, _): punt();
-            (PATH_FROM_AGENT, _, _): unpunt();
-            (PATH_NOWHERE, _, _): drop();
             (PATH_AGAIN, _, _): go_again();
             (PATH_UP, PORT_NONE, _): lose(INAGG_R_PARENT);
             (PATH_UP, _, _): go_up();
@@ -393,12 +356,7 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
         set_counts.apply();
         finish_sums.apply();
         ways.apply();
-        if (meta.path == PATH_ORDINARY) {
-            stations.apply();
-        }
-        if (meta.path >= PATH_NOWHERE && meta.path != PATH_AGAIN) {
-            count();
-        }
+        leave.apply(hdr, meta, intrinsic, deparser_intrinsic, tm);
     }
 }
 
@@ -444,7 +402,7 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
     }
     // Each copy of what goes to all ranks gets its rank's addresses; and so does what goes to one, or to the parent.
     table copies {
-        key = { hdr.bridge.job: exact; meta.copy: exact @name("rid"); }
+        key = { hdr.bridge.job: exact; meta.copy: exact @name("rank"); }
         actions = { to_rank; to_above; drop; }
         const default_action = drop;
         size = 2048;

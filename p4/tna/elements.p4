@@ -3,63 +3,21 @@
 #ifndef INAGG_P4_TNA_ELEMENTS
 #define INAGG_P4_TNA_ELEMENTS
 
-#ifdef AGGREGATORS
-// A sum that goes on with what comes again leaves zeros, to which those are added that come after it.
-struct lane_t {
-    bit<32> sum;
-    bit<32> told;
-}
-#define LANE(i, s) \
-    Register<lane_t, key_t>(KEYS) lane##i; \
-    RegisterAction<lane_t, key_t, bit<32>>(lane##i) store##i = { \
-        void apply(inout lane_t lane) { \
-            lane.sum = hdr.chunk0.e##i; \
-        } \
-    }; \
-    RegisterAction<lane_t, key_t, bit<32>>(lane##i) add##i = { \
-        void apply(inout lane_t lane, out bit<32> sum) { \
-            lane.sum = lane.sum + hdr.chunk0.e##i; \
-            sum = lane.sum; \
-        } \
-    }; \
-    RegisterAction<lane_t, key_t, bit<32>>(lane##i) add_and_clear##i = { \
-        void apply(inout lane_t lane, out bit<32> sum) { \
-            lane.told = lane.sum + hdr.chunk0.e##i; \
-            lane.sum = 0; \
-            sum = lane.told; \
-        } \
-    }; \
-    RegisterAction<lane_t, key_t, bit<32>>(lane##i) clear##i = { \
-        void apply(inout lane_t lane, out bit<32> sum) { \
-            sum = lane.sum; \
-            lane.sum = 0; \
-        } \
-    }; \
-    action do_store##i() { \
-        store##i.execute(meta.index); \
-    } \
-    action do_add##i() { \
-        hdr.chunk0.e##i = add##i.execute(meta.index); \
-    } \
-    action do_add_and_clear##i() { \
-        hdr.chunk0.e##i = add_and_clear##i.execute(meta.index); \
-    } \
-    action do_clear##i() { \
-        hdr.chunk0.e##i = clear##i.execute(meta.index); \
-    } \
-    @stage(s) table move##i { \
-        key = { meta.deed: ternary; meta.lack: ternary; meta.twice: ternary; meta.form: ternary; } \
-        actions = { do_store##i; do_add##i; do_add_and_clear##i; do_clear##i; NoAction; } \
-        const default_action = NoAction; \
-        size = 16; \
-        const entries = { \
-            (DEED_TAKE, _, _, FORM_FULL): do_store##i(); \
-            (DEED_FOLD, _, 0, FORM_FULL): do_add##i(); \
-            (DEED_CLOSE, AS_EXPECTED, 0, FORM_FULL): do_add_and_clear##i(); \
-            (DEED_CLOSE, AS_EXPECTED, _, FORM_FULL): do_clear##i(); \
-        } \
-    }
-#else
+#ifndef LANE
+#ifndef LANE_KEY
+#define LANE_KEY \
+        key = { meta.deed: ternary; meta.lack: ternary; meta.twice: ternary; meta.form: ternary; }
+#define LANE_ENTRIES(store, clear, add, load) \
+            (DEED_TAKE, _, _, FORM_FULL): store(); \
+            (DEED_TAKE, _, _, _): clear(); \
+            (DEED_FOLD, FIRST_ONLY, _, _): load(); \
+            (DEED_FOLD, _, 0, FORM_FULL): add(); \
+            (DEED_FOLD, SECOND_ONLY, _, _): load(); \
+            (DEED_LOOK, FIRST_ONLY, _, _): load(); \
+            (DEED_RESTORE, FIRST_ONLY, _, _): NoAction(); \
+            (DEED_RESTORE, _, _, FORM_RESTORE): store();
+#endif
+
 #define LANE(i, s) \
     Register<bit<32>, key_t>(KEYS) lane##i; \
     RegisterAction<bit<32>, key_t, bit<32>>(lane##i) store##i = { \
@@ -99,19 +57,12 @@ struct lane_t {
     } \
     /* The compiler's own order would leave ALUs unused. */ \
     @stage(s) table move##i { \
-        key = { meta.deed: ternary; meta.lack: ternary; meta.twice: ternary; meta.form: ternary; } \
+        LANE_KEY \
         actions = { do_store##i; do_clear##i; do_add##i; do_load##i; NoAction; } \
         const default_action = NoAction; \
         size = 8; \
         const entries = { \
-            (DEED_TAKE, _, _, FORM_FULL): do_store##i(); \
-            (DEED_TAKE, _, _, _): do_clear##i(); \
-            (DEED_FOLD, FIRST_ONLY, _, _): do_load##i(); \
-            (DEED_FOLD, _, 0, FORM_FULL): do_add##i(); \
-            (DEED_FOLD, SECOND_ONLY, _, _): do_load##i(); \
-            (DEED_LOOK, FIRST_ONLY, _, _): do_load##i(); \
-            (DEED_RESTORE, FIRST_ONLY, _, _): NoAction(); \
-            (DEED_RESTORE, _, _, FORM_RESTORE): do_store##i(); \
+            LANE_ENTRIES(do_store##i, do_clear##i, do_add##i, do_load##i) \
         } \
     }
 #endif

@@ -61,7 +61,33 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
         hdr.bridge.setValid();
         hdr.bridge.errand = ERRAND_NONE;
         hdr.bridge.port = intrinsic.ingress_port;
-#ifdef AGGREGATORS
+#ifdef CANARY
+        hdr.bridge.target = 0;
+        hdr.bridge.told = 0;
+        meta.position_is_known = 0;
+        meta.id = 0;
+        meta.descriptor = 0;
+        meta.leader = 0;
+        meta.leader_off = 0;
+        meta.speaker = 0xffff;
+        meta.position = 0;
+        meta.said_position = 0;
+        meta.turn = 0;
+        meta.slot_turn = 0;
+        meta.slot_id = 0;
+        meta.is_tick = 0;
+        meta.patience = 0;
+        meta.age = 0;
+        meta.attempt = 0;
+        meta.open = 0;
+        meta.left = 0;
+        meta.children = 0;
+        meta.byte0 = 0;
+        meta.byte1 = 0;
+        meta.byte2 = 0;
+        meta.byte3 = 0;
+#endif
+#if defined(AGGREGATORS)
         transition start_aggregators;
     }
     state start_aggregators {
@@ -100,6 +126,14 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
         transition parse_frame;
     }
     state parse_frame {
+#elif defined(CLOCK)
+        transition select(intrinsic.ingress_port) {
+            CLOCK_PORT: parse_clock;
+            default: begin;
+        }
+    }
+    CLOCK_STATES(meta.descriptor)
+    state begin {
 #endif
         transition select(packet.lookahead<ethernet_h>().type) {
             TYPE_PUNT: parse_punt;
@@ -180,7 +214,7 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
         transition accept;
     }
 
-#ifdef AGGREGATORS
+#if defined(AGGREGATORS)
     // The first two bytes of inagg's header: version, type; data type, operator. What cannot be summed here may be the server's.
 #define KNOWN_BY_SERVER(type, state) \
             type##00: state; \
@@ -251,8 +285,51 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
             default: version;
         }
     }
+#elif defined(CANARY)
+    // Likewise.  What cannot be summed, since it has no room for a sum, or is none, is the leader's.  Of what only passes the data type does not
+    // matter.
+    state judge_bare {
+        transition select(packet.lookahead<bit<16>>()) {
+            0x1100: empty;
+            0x1110 &&& 0xfffc: unfit_empty;
+            0x1120: unfit_empty;
+            0x1200 &&& 0xff00: request;
+            0x1600 &&& 0xff00: result_empty;
+            0x1700 &&& 0xff00: wait;
+            0x1c00 &&& 0xff00: failed;
+            default: judge_type;
+        }
+    }
+    state judge_chunk {
+        transition select(packet.lookahead<bit<16>>()) {
+            0x1100: elements;
+            0x1110: full;
+            0x1110 &&& 0xfffc: unfit;
+            0x1120: full;
+            0x1600 &&& 0xff00: result;
+            default: judge_type;
+        }
+    }
+    state judge_join {
+        transition select(packet.lookahead<bit<8>>()) {
+            0x14 &&& 0xfe: join;
+            0x11: odd_length;
+            default: judge_type;
+        }
+    }
+    state judge_type {
+        transition select(packet.lookahead<bit<8>>()) {
+            0x11: dtype;
+            0x12: odd_length;
+            0x13: restore;
+            0x14 &&& 0xfc: odd_length;
+            0x1a: partial;
+            0x1c: odd_length;
+            0x10 &&& 0xf0: type;
+            default: version;
+        }
+    }
 #else
-    // The first two bytes of inagg's header: version, type; data type, operator.
     state judge_bare {
         transition select(packet.lookahead<bit<16>>()) {
             0x1100: empty;
@@ -310,7 +387,16 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
     FORM_STATE(full, FORM_FULL)
     FORM_STATE(empty, FORM_EMPTY)
     FORM_STATE(restore, FORM_RESTORE)
+#ifdef CANARY
+    FORM_STATE(unfit, FORM_UNFIT)
+    FORM_STATE(unfit_empty, FORM_UNFIT_EMPTY)
+    FORM_STATE(result, FORM_RESULT)
+    FORM_STATE(result_empty, FORM_RESULT_EMPTY)
+    FORM_STATE(wait, FORM_WAIT)
+    FORM_STATE(failed, FORM_FAILED)
+#else
     FORM_STATE(restore_empty, FORM_RESTORE_EMPTY)
+#endif
     FORM_STATE(request, FORM_REQUEST)
     FORM_STATE(partial, FORM_PARTIAL)
 #ifdef AGGREGATORS
@@ -381,6 +467,10 @@ parser EgressParser(packet_in packet, out frame_t hdr, out egress_facts_t meta, 
         meta.address = 0;
 #ifdef AGGREGATORS
         meta.copy = hdr.bridge.target;
+#endif
+#ifdef CANARY
+        meta.rank = 0;
+        meta.told = 0;
 #endif
         transition select(hdr.bridge.errand) {
             ERRAND_NONE: accept;

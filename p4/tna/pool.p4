@@ -16,9 +16,13 @@
 
 #include "state.p4"
 #include "parser.p4"
+#include "findings.p4"
 #include "admission.p4"
+#include "folded.p4"
 #include "slot.p4"
 #include "elements.p4"
+#include "leave.p4"
+#include "egress.p4"
 
 // The answer to a packet of a block, once its slot has been asked everything: the rest of inagg_slot_contribute(),
 // inagg_slot_request() and inagg_slot_restore().
@@ -118,44 +122,7 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
     SlotMissing() slot_missing;
     Elements() elements;
     Answer() answer;
-
-    // Ordinary frames go where their station is, or everywhere.
-    action to_station(bit<9> port) {
-        tm.ucast_egress_port = port;
-    }
-    action flood() {
-        hdr.bridge.errand = ERRAND_FLOOD;
-        tm.mcast_grp_a = FLOOD_GROUP;
-    }
-    table stations {
-        key = { hdr.ethernet.dst: exact; }
-        actions = { to_station; flood; }
-        const default_action = flood;
-        size = 1024;
-    }
-
-    // To the agent, with the port that it came by.
-    action punt() {
-        hdr.punt.setValid();
-        hdr.punt.dst = hdr.ethernet.dst;
-        hdr.punt.src = hdr.ethernet.src;
-        hdr.punt.type = TYPE_PUNT;
-        hdr.punt.port = (bit<16>)intrinsic.ingress_port;
-        tm.ucast_egress_port = meta.cpu_port;
-    }
-    action unpunt() {
-        tm.ucast_egress_port = hdr.punt.port[8:0];
-        hdr.punt.setInvalid();
-    }
-
-    // A job's row, or INAGG_STATS_NO_JOB; 64 reasons. INAGG_R_NONE: the packets of the job that were not refused.
-    Counter<bit<32>, bit<13>>((64 + 1) * 64, CounterType_t.PACKETS) drops;
-    action drop() {
-        deparser_intrinsic.drop_ctl = 1;
-    }
-    action count() {
-        drops.count(meta.row[6:0] ++ meta.reason[5:0]);
-    }
+    Leave() leave;
 
     action to_sender() {
         tm.ucast_egress_port = intrinsic.ingress_port;
@@ -198,18 +165,8 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
         elements.apply(hdr, meta);
         answer.apply(hdr, meta);
 
-        if (meta.path == PATH_BLOCK || meta.path == PATH_NOWHERE) {
-            count();
-        }
-        if (meta.path == PATH_ORDINARY) {
-            stations.apply();
-        } else if (meta.path == PATH_TO_AGENT) {
-            punt();
-        } else if (meta.path == PATH_FROM_AGENT) {
-            unpunt();
-        } else if (meta.path == PATH_NOWHERE) {
-            drop();
-        } else {
+        leave.apply(hdr, meta, intrinsic, deparser_intrinsic, tm);
+        if (meta.path == PATH_BLOCK) {
             hdr.bridge.job = hdr.inagg.job;
             if (hdr.bridge.errand & ERRAND_MULTICAST != 0) {
                 to_all();
@@ -227,123 +184,6 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
                 clear_next_scale();
             }
             set_flags();
-        }
-    }
-}
-
-control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic_metadata_t intrinsic,
-               in egress_intrinsic_metadata_from_parser_t parser_intrinsic,
-               inout egress_intrinsic_metadata_for_deparser_t deparser_intrinsic,
-               inout egress_intrinsic_metadata_for_output_port_t port_intrinsic) {
-    action drop() {
-        deparser_intrinsic.drop_ctl = 1;
-    }
-    // From where the packet went, to where it came from. The statements of an action run in order.
-    action turn() {
-        bit<48> sender = hdr.ethernet.src;
-        hdr.ethernet.src = hdr.ethernet.dst;
-        hdr.ethernet.dst = sender;
-        hdr.udp.src = INAGG_PORT;
-        hdr.udp.dst = hdr.bridge.receive_port;
-        hdr.udp.checksum = 0;	// RFC 6935
-    }
-    action turn4() {
-        bit<32> sender = hdr.ipv4.src;
-        hdr.ipv4.src = hdr.ipv4.dst;
-        hdr.ipv4.dst = sender;
-        hdr.ipv4.tos = INAGG_TOS;
-        hdr.ipv4.id = 0;
-        hdr.ipv4.reserved = 0;
-        hdr.ipv4.never_fragmented = 1;
-        hdr.ipv4.ttl = 64;
-    }
-    action turn6() {
-        bit<128> sender = hdr.ipv6.src;
-        hdr.ipv6.src = hdr.ipv6.dst;
-        hdr.ipv6.dst = sender;
-        hdr.ipv6.tos = INAGG_TOS;
-        hdr.ipv6.ttl = 64;
-    }
-    action set_lengths4(bit<16> udp) {
-        hdr.ipv4.length = 20 + udp;
-        hdr.udp.length = udp;
-    }
-    action set_lengths6(bit<16> udp) {
-        hdr.ipv6.length = udp;
-        hdr.udp.length = udp;
-    }
-
-    action to_rank(bit<48> mac, bit<128> address, bit<16> receive_port) {
-        hdr.ethernet.dst = mac;
-        meta.address = address;
-        hdr.udp.dst = receive_port;
-    }
-#ifdef MARKS_QUEUES
-    // A queue of this switch is long, and what this switch sends by it says so, as a router's would (RFC 3168).
-    Counter<bit<32>, bit<1>>(1, CounterType_t.PACKETS) marked_packets;
-    action mark4() {
-        hdr.ipv4.tos = INAGG_TOS | 3;
-        marked_packets.count(0);
-    }
-    action mark6() {
-        hdr.ipv6.tos = INAGG_TOS | 3;
-        marked_packets.count(0);
-    }
-#endif
-    action to_address4() {
-        hdr.ipv4.dst = meta.address[31:0];
-    }
-    action to_address6() {
-        hdr.ipv6.dst = meta.address;
-    }
-    // Each copy of what goes to all ranks gets its rank's addresses.
-    table copies {
-        key = { hdr.bridge.job: exact; intrinsic.egress_rid: exact @name("rid"); }
-        actions = { to_rank; drop; }
-        const default_action = drop;
-        size = 2048;
-    }
-
-    apply {
-        if (hdr.bridge.errand == ERRAND_FLOOD) {
-            if (intrinsic.egress_port == hdr.bridge.port) {
-                drop();
-            }
-        } else if (hdr.bridge.errand != ERRAND_NONE) {
-            turn();
-            if (hdr.ipv4.isValid()) {
-                turn4();
-                if (hdr.bridge.errand & ERRAND_ELEMENTS != 0) {
-                    set_lengths4(LENGTH_CHUNK);
-                } else {
-                    set_lengths4(LENGTH_BARE);
-                }
-            } else {
-                turn6();
-                if (hdr.bridge.errand & ERRAND_ELEMENTS != 0) {
-                    set_lengths6(LENGTH_CHUNK);
-                } else {
-                    set_lengths6(LENGTH_BARE);
-                }
-            }
-#ifdef MARKS_QUEUES
-            // 64 cells of 80 bytes, which are 16 results, or more: a gateway compares no numbers of 19 bits.
-            if (intrinsic.enq_qdepth[18:6] != 0) {
-                if (hdr.ipv4.isValid()) {
-                    mark4();
-                } else {
-                    mark6();
-                }
-            }
-#endif
-            if (hdr.bridge.errand & ERRAND_MULTICAST != 0) {
-                copies.apply();
-                if (hdr.ipv4.isValid()) {
-                    to_address4();
-                } else {
-                    to_address6();
-                }
-            }
         }
     }
 }

@@ -23,7 +23,7 @@ const form_t FORM_JOIN = 6;
 const form_t FORM_FULL = 0x10;	// a contribution with elements
 const form_t FORM_EMPTY = 0x11;	// ... without
 const form_t FORM_RESTORE = 0x12;	// with elements
-const form_t FORM_RESTORE_EMPTY = 0x13;	// of a control block
+@noWarn("unused") const form_t FORM_RESTORE_EMPTY = 0x13;	// of a control block
 const form_t FORM_REQUEST = 0x14;
 const form_t FORM_PARTIAL = 0x15;	// of a switch below
 #ifdef AGGREGATORS
@@ -32,6 +32,20 @@ const form_t FORM_SERVERS_EMPTY = 0x18;
 const form_t FORM_RESULT = 0x19;	// from the parent
 const form_t FORM_RESULT_EMPTY = 0x1a;
 const form_t FORM_WAIT = 0x1b;
+#endif
+#ifdef CANARY
+const form_t FORM_UNFIT = 0x16;	// a contribution that cannot be summed here
+const form_t FORM_UNFIT_EMPTY = 0x17;
+// What only a leader says.
+const form_t FORM_RESULT = 0x20;	// with elements
+const form_t FORM_RESULT_EMPTY = 0x21;
+const form_t FORM_WAIT = 0x22;
+const form_t FORM_FAILED = 0x23;	// BLOCK_FAILED
+#define FORM_WORD 0x20 &&& 0xf0
+#endif
+#ifdef CLOCK
+const form_t FORM_NO_TICK = 0x30;	// of the clock, but for nothing here
+const form_t FORM_TICK = 0x31;
 #endif
 
 // Which way through the switch.
@@ -52,6 +66,17 @@ const PortId_t PORT_NONE = 0x1ff;
 
 const bit<16> INAGG_CHUNK = 32;
 
+// A rank's bit.
+#define EACH_RANK(set) \
+    0: set(1 << 0); 1: set(1 << 1); 2: set(1 << 2); 3: set(1 << 3); \
+    4: set(1 << 4); 5: set(1 << 5); 6: set(1 << 6); 7: set(1 << 7); \
+    8: set(1 << 8); 9: set(1 << 9); 10: set(1 << 10); 11: set(1 << 11); \
+    12: set(1 << 12); 13: set(1 << 13); 14: set(1 << 14); 15: set(1 << 15); \
+    16: set(1 << 16); 17: set(1 << 17); 18: set(1 << 18); 19: set(1 << 19); \
+    20: set(1 << 20); 21: set(1 << 21); 22: set(1 << 22); 23: set(1 << 23); \
+    24: set(1 << 24); 25: set(1 << 25); 26: set(1 << 26); 27: set(1 << 27); \
+    28: set(1 << 28); 29: set(1 << 29); 30: set(1 << 30); 31: set(1 << 31);
+
 // What a slot's tag has if it has one at all.
 @noWarn("unused") const bit<32> TAG_HELD = 0x10000;
 @noWarn("unused") const bit<32> TAG_DTYPE = 0xf000;
@@ -62,6 +87,12 @@ const wish_t WISH_NONE = 0;
 const wish_t WISH_ADD = 1;
 @noWarn("unused") const wish_t WISH_ASK = 2;
 @noWarn("unused") const wish_t WISH_RESTORE = 3;
+#ifdef CANARY
+const wish_t WISH_HEAR = 4;	// RESULT: who has come?
+const wish_t WISH_FAIL = 5;	// BLOCK_FAILED for all
+const wish_t WISH_PASS = 6;
+const wish_t WISH_EVADE = 7;	// to pass, and no switch is to touch it any more
+#endif
 
 // What has become of that.
 typedef bit<8> deed_t;
@@ -84,6 +115,13 @@ const wish_t WISH_WAIT = 10;
 
 // ... and these deeds TAKE, FOLD, LOOK, and
 const deed_t DEED_CLOSE = 9;
+#endif
+#ifdef CANARY
+const deed_t DEED_HEAR = 8;
+const deed_t DEED_FAIL = 9;
+const deed_t DEED_PASS = 10;
+const deed_t DEED_EVADE = 11;
+const deed_t DEED_COLLIDE = 12;
 #endif
 
 // A stateful ALU says by one bit of four which of its two comparisons hold.
@@ -115,6 +153,10 @@ header bridge_h {
     bit<16>  receive_port;
 #endif
     errand_t errand;
+#ifdef CANARY
+    bit<16>  target;		// the one rank that it is for
+    bit<32>  told;		// or the ranks
+#endif
 }
 
 #ifdef AGGREGATORS
@@ -137,8 +179,23 @@ struct frame_t {
     chunk_h    chunk0;
 }
 
-#if __TARGET_TOFINO__ == 2
+#if __TARGET_TOFINO__ == 2 || defined(CANARY)
 @pa_container_size("ingress", "meta.slot_tag", 16)	// what an ALU says is not to be moved within words
+#endif
+#ifdef CANARY
+// What several tables of one stage find out is in containers of its own.
+@pa_solitary("ingress", "meta.is_own")
+@pa_solitary("ingress", "meta.is_forged")
+@pa_solitary("ingress", "meta.is_whole")
+@pa_solitary("ingress", "meta.job_is_known")
+@pa_solitary("ingress", "meta.member_is_known")
+@pa_solitary("ingress", "meta.position_is_known")
+@pa_solitary("ingress", "meta.age")
+@pa_solitary("ingress", "meta.attempt")
+@pa_solitary("ingress", "meta.fit")
+@pa_solitary("ingress", "meta.order")
+@pa_solitary("ingress", "meta.open")
+@pa_solitary("ingress", "meta.lack")
 #endif
 // Of what has to be equal the difference is kept, for the one table that judges all of it.
 struct facts_t {
@@ -214,12 +271,41 @@ struct facts_t {
     path_t   path;
     bool     is_answer;		// of this switch, not only passed on
     bit<8>   reason;		// enum inagg_reason: why it is dropped
+#ifdef CANARY
+    // the block's descriptor, and its leader
+    bit<1>   position_is_known;
+    bit<32>  id;		// of the slot's descriptors
+    bit<16>  descriptor;	// number of the first of the two
+    bit<16>  leader;		// rank
+    bit<16>  leader_off;	// 0: it is the sender
+    bit<16>  speaker;		// rank whose address the packet has
+    bit<16>  position;		// that the block has, ...
+    bit<16>  said_position;	// ... and that the packet says, from where its stream begins
+    bit<32>  turn;		// block and attempt
+    bit<32>  slot_turn;
+    bit<32>  slot_id;
+    bit<1>   is_tick;		// ... of a job that is known
+    bit<32>  patience;		// visits of the clock that a sum waits
+    pair_t   age;		// of the descriptor's block. FIRST_ONLY: it is the packet's; SECOND_ONLY: a later one
+    pair_t   attempt;		// likewise, if the block is
+    pair_t   open;		// BOTH: the sum has not gone on; of a tick: it is to go on now
+    bit<32>  left;		// ranks that are missing once this one has come
+    bit<32>  children;
+    bit<16>  byte0;		// of the ranks of a sum
+    bit<16>  byte1;
+    bit<16>  byte2;
+    bit<16>  byte3;
+#endif
 }
 
 struct egress_facts_t {
     bit<128> address;	// of the copy's rank
 #ifdef AGGREGATORS
     bit<16>  copy;	// row of `copies`
+#endif
+#ifdef CANARY
+    bit<16>  rank;
+    bit<32>  told;
 #endif
 }
 

@@ -27,12 +27,15 @@ namespace {
 constexpr uint16_t flood_group = 0xffff;
 constexpr uint32_t reasons = 64; // of a row of the counters
 constexpr int answer_ms = 60000;
+constexpr uint16_t clock_port = 68;             // of the packet generator
+constexpr uint8_t decides = 2;                  // its application, as in p4/tna/clock.p4
 constexpr size_t byte_columns = 1 + 16 * 3 + 1; // of a line that shows a part of a frame
 
 // Tables whose keys have a name in the program that is not the agent's business.
 struct Table {
     const char *name, *full;
     std::vector<const char *> keys;
+    unsigned first_bit = 0; // of its first key in the field that it is a part of: the harness wants the field
 };
 const Table tables[] = {
     {"settings", "Ingress.findings.settings", {}},
@@ -41,10 +44,13 @@ const Table tables[] = {
     {"own_sources", "Ingress.findings.own_sources", {"meta.source_high", "meta.source_low"}},
     {"jobs", "Ingress.findings.jobs", {"hdr.inagg.job"}},
     {"members", "Ingress.findings.members", {"hdr.inagg.job", "hdr.inagg.source", "is_above"}},
-    {"stations", "Ingress.stations", {"hdr.ethernet.dst"}},
-    {"copies", "Egress.copies", {"hdr.bridge.job", "rid"}},
+    {"stations", "Ingress.leave.stations", {"hdr.ethernet.dst"}},
+    {"copies", "Egress.copies", {"hdr.bridge.job", "rank"}},
     {"uplinks", "Ingress.uplinks", {"hdr.inagg.job"}},
-    {"places", "Ingress.places", {"hdr.inagg.job", "hdr.inagg.source"}},
+    {"positions", "Ingress.position.positions", {"hdr.inagg.job", "hdr.inagg.slot"}},
+    {"speakers", "Ingress.position.speakers", {"hdr.inagg.job", "meta.source_high", "meta.source_low", "port"}},
+    {"places", "Ingress.places", {"hdr.inagg.job", "rank"}},
+    {"rows", "Ingress.rows", {"id", "is_six"}, 16},
 };
 
 // The vectors' elements are little-endian, and those of the chip's packets are not.
@@ -56,6 +62,22 @@ Frame turned(Frame frame) {
     const uint8_t type = frame[header] & 0xf;
     if (type != INAGG_JOIN && type != INAGG_LEAVE)
         inagg_turn_elements(frame.data() + elements, static_cast<uint32_t>(frame.size() - elements));
+    return frame;
+}
+
+// A packet of the generator: its header, and what is in its buffer.
+Frame clock_frame(uint16_t place, int family) {
+    Packet packet;
+    packet.type = INAGG_TICK;
+    packet.family = family;
+    packet.source = packet.target = switch_address(family);
+    packet.source_mac = packet.target_mac = switch_mac();
+    packet.payload.assign(INAGG_CHUNK * sizeof(uint32_t), 0);
+    Frame frame = build(packet);
+    const auto header = frame.begin() + static_cast<long>(header_offset(family));
+    std::fill(header, header + sizeof(inagg_hdr), 0);
+    const uint8_t before[] = {decides, 0, 0, 0, static_cast<uint8_t>(place >> 8), static_cast<uint8_t>(place)};
+    frame.insert(frame.begin(), std::begin(before), std::end(before));
     return frame;
 }
 
@@ -170,6 +192,10 @@ void TofinoPlane::put_job(const JobSpec &spec) {
         for (const inaggd::p4::Entry &own :
              spec.algorithm == INAGG_ATP ? inaggd::p4::tofino_entries(entry, aggregators) : inaggd::p4::tofino_entries(entry))
             put(own);
+    if (spec.algorithm == INAGG_CANARY)
+        for (const inaggd::p4::Entry &entry : inaggd::p4::descriptor_entries(
+                 static_cast<uint16_t>(spec.number), spec.job(), seats, {.count = switch_aggregators, .share = switch_share}, 0))
+            put(entry);
 }
 
 void TofinoPlane::put(const inaggd::p4::Entry &entry) {
@@ -178,8 +204,12 @@ void TofinoPlane::put(const inaggd::p4::Entry &entry) {
         throw std::runtime_error("no table " + entry.table);
     const Table &table = *found;
     std::string line = entry.key.empty() ? fmt::format("setdefault {}", table.full) : fmt::format("add {} 0", table.full);
-    for (size_t i = 0; i < entry.key.size(); i++)
-        line += fmt::format(" {}:{}", table.keys.at(i), entry.key[i]);
+    for (size_t i = 0; i < entry.key.size(); i++) {
+        const bool is_part = !i && table.first_bit;
+        line +=
+            fmt::format(" {}:{}", table.keys.at(i),
+                        is_part ? fmt::format("{:#x}", std::stoull(entry.key[i], nullptr, 16) << table.first_bit) : entry.key[i]);
+    }
     std::vector<std::string> parameters;
     for (const inaggd::p4::Parameter &parameter : entry.parameters)
         parameters.push_back(parameter.name + ":" + parameter.value);
@@ -202,9 +232,18 @@ void TofinoPlane::clear_slots() {
 }
 
 P4Plane::Frames TofinoPlane::exchange(const Frame &frame, uint16_t port) {
-    say(fmt::format("packet {} {}", port, hex(turned(frame))));
+    say(fmt::format("packet {} {}", port, hex(port == clock_port ? frame : turned(frame))));
     say("wait");
     return frames_in(heard_until_now());
+}
+
+// Descriptors' time is up always: one visit to each.
+Answer TofinoPlane::tick() {
+    std::vector<Frame> frames;
+    for (uint16_t place = 0; place < switch_aggregators; place++)
+        for (int family : {4, 6})
+            frames.push_back(clock_frame(place, family));
+    return first_answer(frames, clock_port);
 }
 
 // "packet output on port P:", and lines of an offset, 16 bytes and what they are as text.
@@ -237,14 +276,14 @@ P4Plane::Frames TofinoPlane::frames_in(const std::string &text) const {
 // in the memory that it has, if that was ever used.
 std::vector<inagg_stats> TofinoPlane::counters() {
     for (const auto &[row, reason] : asked_counters())
-        say(fmt::format("check_counter Ingress.drops({})", row * reasons + reason));
+        say(fmt::format("check_counter Ingress.leave.drops({})", row * reasons + reason));
     std::vector<inagg_stats> rows = before_;
     std::istringstream lines(heard_until_now());
     unsigned counter = 0, place = 0;
     unsigned long packets = 0;
     for (std::string line; std::getline(lines, line);) {
-        std::sscanf(line.c_str(), "counter Ingress.drops(virtual %u)", &counter);
-        if (std::sscanf(line.c_str(), "counter Ingress.drops(physical %u): packets=%lu", &place, &packets) == 2)
+        std::sscanf(line.c_str(), "counter Ingress.leave.drops(virtual %u)", &counter);
+        if (std::sscanf(line.c_str(), "counter Ingress.leave.drops(physical %u): packets=%lu", &place, &packets) == 2)
             rows.at(counter / reasons).drops[counter % reasons] += packets;
     }
     return rows;

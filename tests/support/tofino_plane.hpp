@@ -22,7 +22,7 @@ public:
     void clear_slots() override;
     void clear_records() override {}
     void sweep() override {}
-    Answer tick() override { return {}; }
+    Answer tick() override;
 
 private:
     Frames exchange(const Frame &frame, uint16_t port) override;

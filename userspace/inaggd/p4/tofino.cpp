@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "p4/tofino.hpp"
 
+#include <inagg/core/aggregator.h>
+#include <inagg/core/leader.h>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <bit>
 #include <initializer_list>
+#include <span>
+#include <utility>
 
 namespace inaggd::p4 {
 namespace {
@@ -19,13 +25,19 @@ Entry with(const Entry &entry, std::initializer_list<const char *> names) {
 
 uint64_t number(const std::string &text) { return std::stoull(text, nullptr, 16); }
 
-// Tables know the switch's addresses, and who pretends to have them: an address as 12 bytes and 4.
+// An address as 12 bytes and 4.
+std::pair<std::string, std::string> halves(const std::string &address) {
+    const size_t low = address.size() - 8;
+    return {low > 2 ? address.substr(0, low) : "0x0", "0x" + address.substr(low)};
+}
+
+// Tables know the switch's addresses, and who pretends to have them.
 void add_own(const std::string &table, const std::string &address, std::vector<Entry> &entries) {
     if (address.find_first_not_of("0x") == std::string::npos)
         return;
-    const size_t low = address.size() - 8;
+    const auto [high, low] = halves(address);
     entries.push_back({table, {address}, "is_own", {}});
-    entries.push_back({"own_sources", {low > 2 ? address.substr(0, low) : "0x0", "0x" + address.substr(low)}, "is_forged", {}});
+    entries.push_back({"own_sources", {high, low}, "is_forged", {}});
 }
 
 std::vector<Entry> settings(const Entry &entry) {
@@ -35,10 +47,10 @@ std::vector<Entry> settings(const Entry &entry) {
     return entries;
 }
 
-std::string text(uint64_t value) { return fmt::format("{:#x}", value); }
+std::string in_hex(uint64_t value) { return fmt::format("{:#x}", value); }
 
 // A job's slots are those of both streams.
-std::string all_slots(const Entry &entry) { return text(number(entry.value("slots")) + number(entry.value("control_slots"))); }
+std::string all_slots(const Entry &entry) { return in_hex(number(entry.value("slots")) + number(entry.value("control_slots"))); }
 
 Entry job_of(const Entry &entry) {
     Entry job = with(entry, {"index", "generation", "size", "first_slot", "slots", "everyone"});
@@ -53,10 +65,10 @@ Entry job_with(const Entry &entry, const Aggregators &aggregators) {
     Entry job = with(entry, {"index", "generation", "size", "here", "everyone"});
     const uint64_t index = number(entry.value("index"));
     job.parameters.push_back({"slots", all_slots(entry)});
-    job.parameters.push_back({"alone", text(std::has_single_bit(number(entry.value("here"))))});
-    job.parameters.push_back({"base", text(index * aggregators.share & (aggregators.count - 1))});
-    job.parameters.push_back({"last", text(aggregators.share - 1)});
-    job.parameters.push_back({"tenure", text(index << 26 | number(entry.value("generation")) << 10)});
+    job.parameters.push_back({"alone", in_hex(std::has_single_bit(number(entry.value("here"))))});
+    job.parameters.push_back({"base", in_hex(index * aggregators.share & (aggregators.count - 1))});
+    job.parameters.push_back({"last", in_hex(aggregators.share - 1)});
+    job.parameters.push_back({"tenure", in_hex(index << 26 | number(entry.value("generation")) << 10)});
     return job;
 }
 
@@ -65,7 +77,7 @@ constexpr uint64_t most_ranks = 32; // of a job
 // From below, or from above.
 Entry member_of(const Entry &entry, bool is_above) {
     Entry member = with(entry, {"port", "address"});
-    member.key.push_back(text(is_above));
+    member.key.push_back(in_hex(is_above));
     return member;
 }
 
@@ -82,10 +94,35 @@ std::vector<Entry> parent_of(const Entry &entry) {
         Entry member = entry;
         member.table = "members";
         member.action = "set_member";
-        member.key.push_back(text(rank));
+        member.key.push_back(in_hex(rank));
         entries.push_back(member_of(member, true));
     }
     return entries;
+}
+
+std::string in_hex(const Address &address) {
+    return fmt::format("0x{:02x}", fmt::join(std::span(address.bytes).first(address.family == 4 ? 4 : 16), ""));
+}
+
+// What tells a slot's descriptors from all others, but for the slot: rows of the table `rows`.
+uint32_t id_of(const inagg_job &job) { return 0x8000 | (job.generation & 0xffu) << 7 | job.index; }
+
+Entry position_of(uint16_t number, const inagg_job &job, uint32_t slot, const Descriptors &shared) {
+    const bool is_control = slot >= job.slots;
+    const uint32_t window = is_control ? job.control_slots : job.slots;
+    const uint32_t leader = inagg_leader_of(job.size, slot);
+    // The pool version tells the two of a slot apart.
+    const uint32_t descriptor =
+        inagg_shared_entry(job.index, inagg_aggregator_index(number, slot, 0), shared.share, shared.count) & ~1u;
+    return {"positions",
+            {in_hex(number), in_hex(slot)},
+            "set_position",
+            {{"id", in_hex(uint64_t{id_of(job)} << 16 | slot)},
+             {"descriptor", in_hex(descriptor)},
+             {"leader", in_hex(leader)},
+             {"others", in_hex(inagg_all_ranks(job.size) & ~inagg_rank_bit(leader))},
+             {"mask", in_hex(window - 1)},
+             {"place", in_hex(is_control ? slot - job.slots : slot)}}};
 }
 
 } // namespace
@@ -114,6 +151,32 @@ std::vector<Entry> tofino_entries(const Entry &entry, const Aggregators &aggrega
     if (entry.table == "parents")
         return parent_of(entry);
     return tofino_entries(entry);
+}
+
+std::vector<Entry> descriptor_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Descriptors &shared,
+                                      uint32_t patience) {
+    std::vector<Entry> entries;
+    bool is_six = false;
+    for (uint16_t rank = 0; rank < job.size; rank++) {
+        const inagg_member &member = seats[rank].member;
+        if (!member.ifindex)
+            continue;
+        const std::string port = in_hex(member.ifindex);
+        is_six = member.family == 6;
+        const auto [high, low] = halves(in_hex(Address::of(member)));
+        entries.push_back({"places", {in_hex(number), in_hex(rank)}, "set_place", {{"port", port}}});
+        entries.push_back({"speakers", {in_hex(number), high, low, port}, "set_speaker", {{"rank", in_hex(rank)}}});
+    }
+    entries.push_back({"rows",
+                       {in_hex(id_of(job)), in_hex(is_six)},
+                       "set_row",
+                       {{"job", in_hex(number)},
+                        {"generation", in_hex(job.generation)},
+                        {"size", in_hex(job.size)},
+                        {"patience", in_hex(patience)}}});
+    for (uint32_t slot = 0; slot < job.slots + job.control_slots; slot++)
+        entries.push_back(position_of(number, job, slot, shared));
+    return entries;
 }
 
 } // namespace inaggd::p4

@@ -144,3 +144,22 @@ TEST(P4Entries, TofinoHasOthersWithAggregators) {
     EXPECT_EQ(own[1], (Entry{"copies", {"0x7", "0xffff"}, "to_above", {{"own_mac", "0x1"}, {"mac", "0x2"}, {"address", "0x3"}}}));
     EXPECT_EQ(own[33], (Entry{"members", {"0x7", "0x1f", "0x1"}, "set_member", {{"port", "0x5"}, {"address", "0x3"}}}));
 }
+
+TEST(P4Entries, TofinoFindsLeadersBySlot) {
+    const inagg_job job = three_ranks();
+    const std::vector<Entry> entries = descriptor_entries(7, job, all_seats(), {.count = 16, .share = 8}, 2);
+    const uint32_t slots = job.slots + job.control_slots;
+    ASSERT_EQ(entries.size(), 2 * 3 + 1 + slots) << "places and speakers, a row, positions";
+    EXPECT_EQ(entries[6].table, "rows");
+    EXPECT_EQ(entries[6].value("patience"), "0x2");
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        const Entry &position = entries[7 + slot];
+        const bool is_control = slot >= job.slots;
+        EXPECT_EQ(std::stoul(position.value("leader"), nullptr, 16), slot % 3);
+        EXPECT_EQ(std::stoul(position.value("others"), nullptr, 16), 7u & ~(1u << slot % 3));
+        EXPECT_EQ(std::stoul(position.value("id"), nullptr, 16) >> 16, std::stoul(entries[6].key[0], nullptr, 16));
+        EXPECT_EQ(std::stoul(position.value("id"), nullptr, 16) & 0xffff, slot);
+        EXPECT_EQ(std::stoul(position.value("place"), nullptr, 16), is_control ? slot - job.slots : slot);
+        EXPECT_EQ(std::stoul(position.value("descriptor"), nullptr, 16) % 2, 0u);
+    }
+}
