@@ -21,7 +21,7 @@ control Leave(inout frame_t hdr, in facts_t meta, in ingress_intrinsic_metadata_
         key = { hdr.ethernet.dst: exact; }
         actions = { to_station; flood; }
         const default_action = flood;
-        size = 1024;
+        size = 4096;	// ranks of all jobs, and the switch
     }
 
     // To the agent, with the port that it came by.

@@ -163,6 +163,10 @@ void check_options(const CLI::App &app, Options &o) {
     for (const char *name : of_xdp)
         if (app.count(name))
             throw CLI::ValidationError(name, "means nothing to a P4 switch: leave out this option, or " + target);
+    if (!o.bmv2 && app.count("--shares"))
+        throw CLI::ValidationError("--shares", "means nothing to a Tofino's program that inaggd drives: leave it out");
+    if (!o.bmv2 && (o.tofino.find(':') == std::string::npos || o.tofino.back() == ':'))
+        throw CLI::ValidationError("--tofino", o.tofino + ": write it as HOST:PORT, like 127.0.0.1:50052");
     if (o.cpu_port.empty())
         throw CLI::ValidationError(target, "the agent hears of joins through a port: name it with --cpu-port INTERFACE=NUMBER");
     if (!app.count("--slots"))

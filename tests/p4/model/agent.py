@@ -108,7 +108,9 @@ def test(holders, algorithm):
     shown = ctl("job", "show", "9")
     assert shown["big_endian"] and shown["elements"] == 32, shown
     assert ctl("stats", "--job", "9")[0]["packets"] > 0
-    inaggctl("job", "del", "9")
+    inaggctl("reload")
+    until(lambda: not ctl("job", "list"), "the next agent begins anew")
+    allreduce(holders, algorithm, 9, 2, "-b", "256", "-e", "256", "-n", "1", "-d", "int32")
     refused = subprocess.run([BUILD / "bin/inaggctl", "job", "add", f"9:size=33,algorithm={algorithm}"], capture_output=True, text=True)
     assert refused.returncode and "no jobs of more than 32 ranks" in refused.stderr, refused
 

@@ -197,13 +197,17 @@ class Model:
     def count(self, places):
         return {place: packets + self.counted.get(place, 0) for place, packets in self.harness.counters(list(places)).items()}
 
-    def write(self, kind, name, key, said):
+    def write(self, kind, name, key, said, takes_away):
         if name == "$pre.node":
             self.write_row(kind, self.nodes, key["$MULTICAST_NODE_ID"],
                            said and (said[1]["$MULTICAST_RID"], said[1]["$DEV_PORT"]))
         elif name == "$pre.mgid":
             group = key["$MGID"]
-            self.write_row(kind, self.groups, group, said and said[1]["$MULTICAST_NODE_ID"])
+            nodes = said[1]["$MULTICAST_NODE_ID"] if said else []
+            if kind == pb.Update.MODIFY_INC:
+                now = self.groups.get(group, [])
+                nodes = [node for node in now if node not in nodes] if takes_away else now + nodes
+            self.write_row(kind, self.groups, group, nodes)
             if kind == pb.Update.DELETE:
                 self.is_old = True
             elif not self.is_old:
@@ -269,17 +273,27 @@ class Server(bfruntime_pb2_grpc.BfRuntimeServicer):
     def __init__(self, program, schema_text, schema, model, ports, lock):
         self.program, self.schema_text, self.schema, self.model = program, schema_text, schema, model
         self.ports, self.lock = ports, lock
+        self.owner = None  # the client that has bound the program
 
     def StreamChannel(self, requests, context):
         for request in requests:
             if request.WhichOneof("update") == "subscribe":
+                client = request.client_id
+                context.add_callback(lambda: self.forget(client))
                 answer = pb.StreamMessageResponse()
                 answer.subscribe.CopyFrom(request.subscribe)
                 yield answer
 
+    def forget(self, client):
+        """The client's connection has ended."""
+        self.owner = None if self.owner == client else self.owner
+
     def SetForwardingPipelineConfig(self, request, context):
         if [config.p4_name for config in request.config] != [self.program]:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no such program")
+        if self.owner not in (None, request.client_id):
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, f"client {self.owner} has it already")
+        self.owner = request.client_id
         return pb.SetForwardingPipelineConfigResponse()
 
     def GetForwardingPipelineConfig(self, request, context):
@@ -315,11 +329,15 @@ class Server(bfruntime_pb2_grpc.BfRuntimeServicer):
         if entry.is_default_entry:
             self.model.write_default(name, said)
         else:
-            self.model.write(update.type, name, self.schema.key(entry.table_id, entry.key), said)
+            takes_away = entry.table_mod_inc_flag.type == pb.TableModIncFlag.MOD_INC_DELETE
+            self.model.write(update.type, name, self.schema.key(entry.table_id, entry.key), said, takes_away)
 
     def Read(self, request, context):
         answer = pb.ReadResponse()
         entries = [entity.table_entry for entity in request.entities]
+        if self.schema.name(entries[0].table_id) == "$pre.node":
+            yield self.all_nodes(entries[0].table_id)
+            return
         with self.lock:
             self.model.ready()
             counted = self.model.count([place for entry in entries if self.is_counter(entry) for place in self.places(entry)])
@@ -330,6 +348,14 @@ class Server(bfruntime_pb2_grpc.BfRuntimeServicer):
             except Refused as refused:
                 refuse(context, refused)
         yield answer
+
+    def all_nodes(self, table):
+        answer = pb.ReadResponse()
+        for node in self.model.nodes:
+            entry = answer.entities.add().table_entry
+            entry.table_id = table
+            entry.key.fields.add(field_id=1).exact.value = node.to_bytes(4, "big")
+        return answer
 
     def read(self, asked, counted, found):
         name, key = self.schema.name(asked.table_id), self.schema.key(asked.table_id, asked.key)

@@ -118,6 +118,11 @@ void P4Agent::frame(std::span<const uint8_t> frame) {
         counted_[INAGG_STATS_NO_JOB].drops[punted.wrong]++;
         return;
     }
+    const auto ports = std::views::values(around_.ports);
+    if (std::ranges::find(ports, event.ifindex) == ports.end()) { // frames are the switch's business there
+        counted_[INAGG_STATS_NO_JOB].drops[INAGG_R_PORT]++;
+        return;
+    }
     if (!events_by_port_.take(event.ifindex, now, event.type == INAGG_LEAVE)) { // workers repeat
         counted_[INAGG_STATS_NO_JOB].drops[INAGG_R_RATE]++;
         return;

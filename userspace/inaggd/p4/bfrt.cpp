@@ -57,11 +57,14 @@ BfRuntime::BfRuntime(const std::string &address)
                                   .end = "\x1e\n",
                                   .name = fmt::format("BF Runtime at {}", address),
                                   .comes_with = "inagg",
-                                  .answer_ms = 30'000}) {
+                                  .answer_ms = 30'000,
+                                  .hears_errors = false}) {
     const Json program = heard();
     spdlog::debug("BF Runtime at {}: {}", address, program.dump());
     program.at("tables").get_to(sizes_);
-    size_of("slot_newest");
+    if (!sizes_.contains("slot_newest"))
+        throw Error("BF Runtime at {}: inaggd drives switchml and panama of p4/tna, and {} is neither", address,
+                    program.at("program").get<std::string>());
 }
 
 // What Python says beside it, if it does, is in front of it.
@@ -97,9 +100,14 @@ std::map<uint16_t, bool> BfRuntime::links(const std::map<std::string, uint16_t> 
     std::map<uint16_t, bool> links;
     size_t i = 0;
     for (const auto &[name, port] : ports) {
-        if (up.at(i).is_null())
+        const Json &has_link = up.at(i++);
+        if (has_link.is_null() && !ports_.contains(port))
             throw Error("--port {}={}: the switch has no such port; add it (port-add of bf_switchd's pm)", name, port);
-        links[port] = up[i++];
+        if (has_link.is_null() && std::exchange(ports_[port], false))
+            spdlog::warn("port {}={}: has gone from the switch", name, port);
+        if (!has_link.is_null())
+            ports_[port] = true;
+        links[port] = has_link.is_boolean() && has_link.get<bool>();
     }
     return links;
 }

@@ -33,7 +33,7 @@ public:
     explicit BfRuntime(const std::string &address);
 
     Program program() override;
-    // Throws Error for a port that has not been added to the switch.
+    // Throws Error for a port that was never added to the switch; one that goes later has no link.
     std::map<uint16_t, bool> links(const std::map<std::string, uint16_t> &ports) override;
     void put_job(uint16_t number, const JobEntries &wanted) override;
     void remove_job(uint16_t number) override;
@@ -61,6 +61,7 @@ private:
     const std::string address_;
     Dialogue client_;
     std::map<std::string, uint32_t> sizes_; // of the program's tables and registers
+    std::map<uint16_t, bool> ports_;        // that were there: still are
     std::map<uint16_t, uint32_t> rows_;     // of counters, by job: nobody asks for others
 };
 

@@ -117,10 +117,13 @@ void Bmv2::remove_node(uint16_t group, uint64_t node) {
 }
 
 void Bmv2::erase_group(uint16_t group) {
-    for (const auto &[copy, node] : nodes_.at(group))
+    const auto nodes = nodes_.find(group);
+    if (nodes == nodes_.end())
+        return;
+    for (const auto &[copy, node] : nodes->second)
         remove_node(group, node);
     run(fmt::format("mc_mgrp_destroy {}", group));
-    nodes_.erase(group);
+    nodes_.erase(nodes);
 }
 
 Program Bmv2::program() {

@@ -32,18 +32,18 @@ struct NamedPort {
 };
 
 // "INTERFACE=NUMBER"
-NamedPort parse_port(const char *option, const std::string &text) {
+NamedPort parse_port(const char *option, const std::string &text, uint16_t least = 1) {
     const size_t equals = text.find('=');
     NamedPort port{.name = text.substr(0, equals), .number = 0};
     const char *end = text.data() + text.size();
     if (equals != std::string::npos) {
         const auto [rest, error] = std::from_chars(text.data() + equals + 1, end, port.number);
-        if (error == std::errc() && rest == end && port.number >= 1 && port.number <= last_port && !port.name.empty())
+        if (error == std::errc() && rest == end && port.number >= least && port.number <= last_port && !port.name.empty())
             return port;
     }
-    throw Error("{} {}: write it as INTERFACE=NUMBER, with the number from 1 to {} that the switch knows the port by "
+    throw Error("{} {}: write it as INTERFACE=NUMBER, with the number from {} to {} that the switch knows the port by "
                 "(simple_switch's option -i NUMBER@INTERFACE; D_P in the ports of bf_switchd's pm)",
-                option, text, last_port);
+                option, text, least, last_port);
 }
 
 // As many as the program has, or fewer if asked for.
@@ -56,7 +56,7 @@ uint32_t slots_of(const Program &program, const Options &o) {
 
 // What the options come to. Everything that can be wrong with them shows here, before anything changes.
 struct Plan {
-    explicit Plan(const Options &o) : cpu(parse_port("--cpu-port", o.cpu_port)) {
+    explicit Plan(const Options &o) : cpu(parse_port("--cpu-port", o.cpu_port, o.bmv2 ? 1 : 0)) {
         find_ports(o);
         Settings &settings = around.settings;
         if (!if_nametoindex(cpu.name.c_str()))

@@ -40,7 +40,8 @@ Dialogue::Dialogue(Partner partner) : partner_(std::move(partner)) {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in_reader.get(), STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, out_writer.get(), STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out_writer.get(), STDERR_FILENO);
+    if (partner_.hears_errors)
+        posix_spawn_file_actions_adddup2(&actions, out_writer.get(), STDERR_FILENO);
     std::vector<std::string> command = partner_.command;
     std::vector<char *> argv;
     for (std::string &word : command)

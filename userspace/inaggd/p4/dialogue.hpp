@@ -19,6 +19,7 @@ public:
         std::string name;                 // of the switch, as users know it: "BMv2's simple_switch at Thrift port 9090"
         std::string comes_with;           // "BMv2, whose bin directory must be on the PATH"
         int answer_ms;                    // the longest that one answer may take
+        bool hears_errors = true;         // what it says to standard error belongs to answers; else to the log
     };
 
     // Starts the program. Throws Error if there is none.

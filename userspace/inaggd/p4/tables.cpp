@@ -85,16 +85,19 @@ void Tables::put_flood(const std::vector<uint16_t> &ports) {
 }
 
 void Tables::put_group(uint16_t group, const std::vector<Copy> &copies) {
-    const auto [found, is_new] = groups_.try_emplace(group);
-    if (!is_new && found->second == copies)
+    std::optional<std::vector<Copy>> &now = groups_[group];
+    if (now == copies)
         return;
-    found->second = copies; // as with jobs
+    now.reset();
     write_group(group, copies);
+    now = copies;
 }
 
 void Tables::remove_group(uint16_t group) {
-    if (groups_.erase(group))
-        erase_group(group);
+    if (!groups_.contains(group))
+        return;
+    erase_group(group);
+    groups_.erase(group);
 }
 
 } // namespace inaggd::p4

@@ -6,6 +6,7 @@
 #include "p4/driver.hpp"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +43,7 @@ protected:
     virtual void add(const Entry &entry) = 0;
     virtual void modify(const Entry &entry) = 0;
     virtual void erase(const Entry &entry) = 0;
-    // The group, if there is one, becomes this. Whoever stays in it misses nothing.
+    // The group, which may be there, or a part of it, becomes this. Whoever stays in it misses nothing.
     virtual void write_group(uint16_t group, const std::vector<Copy> &copies) = 0;
     virtual void erase_group(uint16_t group) = 0;
     virtual void erase_all() = 0;
@@ -57,7 +58,7 @@ private:
 
     std::map<Key, Entry> installed_;
     std::map<uint16_t, JobEntries> jobs_;
-    std::map<uint16_t, std::vector<Copy>> groups_;
+    std::map<uint16_t, std::optional<std::vector<Copy>>> groups_; // nothing: it could not be written, or not all of it
 };
 
 } // namespace inaggd::p4

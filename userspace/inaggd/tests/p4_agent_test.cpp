@@ -305,6 +305,12 @@ TEST_F(P4AgentTest, ConfiguredJobs) {
     EXPECT_THROW(agent->read("job", 7), Error);
 }
 
+TEST_F(P4AgentTest, NobodyJoinsByAPortThatIsNotServed) {
+    EXPECT_TRUE(hear({.rank = 0, .port = 200}).empty());
+    EXPECT_TRUE(plane.jobs.empty());
+    EXPECT_EQ(drops(INAGG_R_PORT), 1u);
+}
+
 TEST_F(P4AgentTest, JobsAreNoLargerThanTheSwitchHasRanks) {
     policy.limits.ranks = 2;
     start();

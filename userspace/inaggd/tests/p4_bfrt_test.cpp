@@ -144,7 +144,7 @@ TEST_F(BfRuntimeTest, WritesJobsAndTheirGroups) {
     plane.put_job(9, job_with({3, 4}));
     const json both = state()["$pre.mgid"]["[2]"][1]["$MULTICAST_NODE_ID"];
     ASSERT_EQ(both.size(), 2u);
-    EXPECT_EQ(both[0], alone[0]);
+    EXPECT_EQ(both[0], alone[0]) << "the first one stays in it";
     EXPECT_EQ(state()["$pre.node"]["[" + both[1].dump() + "]"][1],
               (json{{"$MULTICAST_RID", 1}, {"$MULTICAST_LAG_ID", json::array()}, {"$DEV_PORT", {4}}}));
     plane.put_job(9, job_with({3, 5}));
@@ -169,10 +169,60 @@ TEST_F(BfRuntimeTest, ClearsSlotsAndCounts) {
     EXPECT_EQ(stats[1].packets, 0u);
 }
 
-TEST_F(BfRuntimeTest, ErrorsOfTheServerAreErrors) {
-    program["jobs"]["actions"]["set_job"] = {"index"};
+TEST_F(BfRuntimeTest, CountersAreByJobAndReason) {
+    const auto counted = [&](uint32_t row, uint32_t reason, int packets) {
+        program["drops"]["entries"]["[" + std::to_string(64 * row + reason) + "]"] = {nullptr, {{"$COUNTER_SPEC_PKTS", packets}}};
+    };
+    counted(1, INAGG_R_NONE, 100);
+    counted(1, INAGG_R_STALE, 3);
+    counted(1, INAGG_R_ADDRESS, 20);
+    counted(2, INAGG_R_STALE, 7);
+    counted(INAGG_STATS_NO_JOB, INAGG_R_JOB, 5);
     BfRuntime plane = connect();
-    EXPECT_THROW(plane.put_job(9, job_with({3})), Error);
+    plane.put_job(9, job_with({3}));
+    const std::vector<inagg_stats> stats = plane.stats();
+    EXPECT_EQ(stats[1].packets, 103u) << "a forged one is not the job's";
+    EXPECT_EQ(stats[1].drops[INAGG_R_STALE], 3u);
+    EXPECT_EQ(stats[1].drops[INAGG_R_ADDRESS], 20u);
+    EXPECT_EQ(stats[2].drops[INAGG_R_STALE], 0u) << "of no job that is here";
+    EXPECT_EQ(stats[INAGG_STATS_NO_JOB].drops[INAGG_R_JOB], 5u);
+}
+
+TEST_F(BfRuntimeTest, WhatAFormerAgentLeftIsGone) {
+    const json node = {nullptr, {{"$MULTICAST_RID", 0}, {"$MULTICAST_LAG_ID", json::array()}, {"$DEV_PORT", {3}}}};
+    const uint32_t orphan = 2u << 16 | 0 << 9 | 3, of_others = 1000u << 16;
+    program["jobs"]["entries"]["[7]"] = {"set_job", json::object()};
+    program["$pre.node"]["entries"] = {{"[" + std::to_string(orphan) + "]", node}, {"[" + std::to_string(of_others) + "]", node}};
+    BfRuntime plane = connect();
+    plane.reset();
+    EXPECT_TRUE(state()["jobs"].empty());
+    EXPECT_EQ(state()["$pre.node"].size(), 1u);
+    plane.put_job(9, job_with({3}));
+    EXPECT_EQ(state()["$pre.node"].size(), 2u);
+}
+
+TEST_F(BfRuntimeTest, AGroupThatWasNotWrittenIsWrittenNextTime) {
+    program["$pre.node"]["size"] = 1;
+    BfRuntime plane = connect();
+    plane.reset();
+    EXPECT_THROW(plane.put_job(9, job_with({3, 4})), Error);
+    EXPECT_THROW(plane.put_job(9, job_with({3, 4})), Error) << "it is not taken for written";
+    plane.put_job(9, job_with({3}));
+    EXPECT_EQ(state()["$pre.mgid"]["[2]"][1]["$MULTICAST_NODE_ID"].size(), 1u);
+    plane.remove_job(9);
+    EXPECT_TRUE(state()["$pre.node"].empty());
+    EXPECT_TRUE(state()["$pre.mgid"].empty());
+}
+
+TEST_F(BfRuntimeTest, ErrorsOfTheServerAreErrors) {
+    program["jobs"]["size"] = 0;
+    BfRuntime plane = connect();
+    try {
+        plane.put_job(9, job_with({3}));
+        FAIL();
+    } catch (const Error &error) {
+        EXPECT_NE(std::string(error.what()).find("no space"), std::string::npos) << error.what();
+    }
     plane.remove_job(9); // what was written of it
     EXPECT_TRUE(state()["members"].empty());
 }

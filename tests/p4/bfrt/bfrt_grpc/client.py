@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Stands in for BF Runtime's Python client: the part of it that inagg-bfrt uses, with a server in memory.
 
-The server's tables are those of the file that BFRT_TABLES names, {name: {"size", "key", "actions", "data"}}; after each change they
+The server's tables are those of the file that BFRT_TABLES names, {name: {"size", "key", "actions", "data", "entries"}}; after each change they
 are written to the file of BFRT_STATE, {name: {key: [action, data]}}.  As with the real server an entry is added once, and only one
 that is there is changed, read or deleted.
 """
@@ -12,15 +12,19 @@ from types import SimpleNamespace
 
 
 class BfruntimeRpcException(Exception):
+    """As the real one, without a text of its own."""
+
     def __init__(self, code):
-        super().__init__({5: "not found", 6: "already exists"}[code])
-        self.code = code
+        super().__init__()
+        text = {NOT_FOUND: "not found", EXISTS: "already exists", FULL: "no space"}[code]
+        self.errors = [(0, SimpleNamespace(canonical_code=code, message=text))]
 
     def sub_errors_get(self):
-        return [(0, SimpleNamespace(canonical_code=self.code))]
+        return self.errors
 
 
-NOT_FOUND, EXISTS = 5, 6
+NOT_FOUND, EXISTS, FULL = 5, 6, 8
+bfruntime_pb2 = SimpleNamespace(TableModIncFlag=SimpleNamespace(MOD_INC_ADD=0, MOD_INC_DELETE=1))
 
 
 class Target:
@@ -50,7 +54,8 @@ class Row:
 class Table:
     def __init__(self, server, name, said):
         self.server, self.name, self.said = server, name, said
-        self.entries, self.default = {}, None
+        self.entries = {tuple(json.loads(key)): row for key, row in said.get("entries", {}).items()}
+        self.default = None
         self.info = SimpleNamespace(size_get=lambda: said["size"], key_field_name_list_get=lambda: list(said["key"]),
                                     data_field_name_list_get=lambda: list(said.get("data", {})))
 
@@ -70,6 +75,7 @@ class Table:
     def entry_add(self, target, keys, rows):
         for key, row in zip(keys, rows, strict=True):
             self.need(key not in self.entries, EXISTS)
+            self.need(len(self.entries) < self.said["size"], FULL)
             self.entries[key] = row
         self.server.save()
 
@@ -79,6 +85,15 @@ class Table:
             self.entries[key] = row
         self.server.save()
 
+    def entry_mod_inc(self, target, keys, rows, kind):
+        for key, (_, change) in zip(keys, rows, strict=True):
+            self.need(key in self.entries, NOT_FOUND)
+            now = self.entries[key][1]
+            place = now["$MULTICAST_NODE_ID"].index(change["$MULTICAST_NODE_ID"][0]) if kind else None
+            for name, values in change.items():
+                now[name] = now[name][:place] + now[name][place + 1:] if kind else now[name] + values
+        self.server.save()
+
     def entry_del(self, target, keys=None):
         for key in self.entries.copy() if keys is None else keys:
             self.need(key in self.entries, NOT_FOUND)
@@ -86,7 +101,7 @@ class Table:
         self.server.save()
 
     def entry_get(self, target, keys, flags, wanted=None):
-        for key in keys:
+        for key in self.entries if keys is None else keys:
             self.need(key in self.entries or self.is_array(), NOT_FOUND)
             row = self.entries.get(key, [None, dict.fromkeys(self.said["data"], 0)])
             yield Row(row[1]), Row({name: {"value": value} for name, value in zip(self.said["key"], key)})
