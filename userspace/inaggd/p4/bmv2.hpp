@@ -41,8 +41,6 @@ public:
     std::vector<uint64_t> read_registers(const std::string &name);
 
 private:
-    using Key = std::pair<std::string, std::vector<std::string>>;
-
     void write_default(const Entry &entry) override;
     void add(const Entry &entry) override;
     void modify(const Entry &entry) override;

@@ -36,6 +36,8 @@ public:
     void put_flood(const std::vector<uint16_t> &ports) override;
 
 protected:
+    using Key = std::pair<std::string, std::vector<std::string>>; // table, and the key in it
+
     // What the switch's program has for this entry of one of p4/v1model.
     virtual std::vector<Entry> own(const Entry &entry) const { return {entry}; }
     // The switch's way to do so. An entry is known by its table and key.
@@ -49,8 +51,6 @@ protected:
     virtual void erase_all() = 0;
 
 private:
-    using Key = std::pair<std::string, std::vector<std::string>>;
-
     void put_own(const Entry &entry);
     void remove_own(const Entry &entry);
     void put_group(uint16_t group, const std::vector<Copy> &copies);
