@@ -20,7 +20,7 @@ import termios
 import time
 from pathlib import Path
 
-from network import BPFFS, BUILD, DIR, ROOT, add_worker, attached, build_network, die_with_parent, enter_namespaces, run
+from network import BPFFS, BUILD, DIR, ROOT, add_worker, attached, build_network, die_with_parent, enter_namespaces, run, until
 
 PORTS = ["p0", "p1", "p2"]
 ELEMENTS = 32
@@ -215,13 +215,6 @@ def ctl_fails(*arguments):
     done = subprocess.run([BUILD / "bin/inaggctl", *arguments], capture_output=True, text=True)
     assert done.returncode != 0, arguments
     return done.stderr
-
-
-def until(true, what):
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
 
 
 def sweep_timers():
@@ -635,7 +628,7 @@ def test_a_port_is_served_whatever_the_agent_has_missed(hosts):
         agent.process.send_signal(signal.SIGSTOP)
         run("ip", "-batch", "-", input="".join(f"link add d{n} type bridge\nlink del d{n}\n" for n in range(300)))  # fill its socket
         run("ip", "link", "del", "p2")
-        hosts[2] = add_worker(2)
+        hosts[2] = add_worker(2, "master", "br0")
         agent.process.send_signal(signal.SIGCONT)
         until(lambda: attached("p2"), "the port made anew is served")
         sums([Worker(hosts[rank], rank - 1).join() for rank in (1, 2)], 0)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,38 +36,51 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def enter_namespaces():
-    """Start this program again, alone with its mounts, its network and its processes."""
+def enter_namespaces(*arguments):
+    """Start this program again, with these and "inside", alone with its mounts, its network and its processes."""
     if os.geteuid() != 0:
         skip("network namespaces and XDP need root")
     for program in ("bpftool", "ip", "ethtool", "unshare", "nsenter"):
         if not shutil.which(program):
             skip(f"{program} is not installed: run `make deps`")
     os.execvp("unshare", ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
-                          sys.executable, "-B", sys.argv[0], "inside"])
+                          sys.executable, "-B", sys.argv[0], *arguments, "inside"])
 
 
 def inside(holder):
     return ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
 
 
-def build_network(ranks):
-    """Bridge br0 with the switch's addresses; port pN leads to worker N's eth0. Returns the namespaces' holders."""
+def mount_all():
     run("mount", "-t", "proc", "proc", "/proc")
     run("mount", "-t", "sysfs", "sysfs", "/sys")
     run("mount", "-t", "bpf", "bpf", BPFFS)
     run("mount", "-t", "tmpfs", "tmpfs", "/run")
+
+
+def build_network(ranks):
+    """Bridge br0 with the switch's addresses; port pN leads to worker N's eth0. Returns the namespaces' holders."""
+    mount_all()
     run("ip", "-batch", "-", input="link set lo up\nlink add br0 type bridge\naddr add 10.77.0.1/24 dev br0\n"
         "addr add fd77::1/64 dev br0 nodad\nlink set br0 up\n")
-    return [add_worker(rank) for rank in range(ranks)]
+    return [add_worker(rank, "master", "br0") for rank in range(ranks)]
 
 
-def add_worker(rank):
+def until(true, what, patience=20):
+    """Waits, so many seconds."""
+    end = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def add_worker(rank, *master):
+    """`master`: where the port belongs to, as ip-link(8) says it."""
     holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"],
                               stdout=subprocess.PIPE, preexec_fn=die_with_parent)
     holder.stdout.readline()
     run("ip", "-batch", "-", input=f"link add p{rank} type veth peer name eth0 netns {holder.pid}\n"
-        f"link set p{rank} master br0 up\n")
+        f"link set p{rank} {' '.join(master)} up\n")
     run(*inside(holder), "ip", "-batch", "-", input=f"link set lo up\naddr add 10.77.0.{10 + rank}/24 dev eth0\n"
         f"addr add fd77::{10 + rank}/64 dev eth0 nodad\nlink set eth0 up\n")
     run(*inside(holder), "ethtool", "-K", "eth0", "gro", "on")

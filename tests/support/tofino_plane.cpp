@@ -186,15 +186,15 @@ void TofinoPlane::put_job(const JobSpec &spec) {
         seats[rank].member = spec.member(rank);
     const inaggd::p4::Above above{.ups = {parent_of(spec)}, .live = spec.has_parent(), .timeout_us = 0};
     const auto job = inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, above);
-    const inaggd::p4::Aggregators aggregators{.share = switch_share, .count = switch_aggregators};
+    const inaggd::p4::Shared shared{.count = switch_aggregators, .share = switch_share};
     put_group(job.group, job.copies);
     for (const inaggd::p4::Entry &entry : job.entries)
         for (const inaggd::p4::Entry &own :
-             spec.algorithm == INAGG_ATP ? inaggd::p4::tofino_entries(entry, aggregators) : inaggd::p4::tofino_entries(entry))
+             spec.algorithm == INAGG_ATP ? inaggd::p4::tofino_entries(entry, shared) : inaggd::p4::tofino_entries(entry))
             put(own);
     if (spec.algorithm == INAGG_CANARY)
-        for (const inaggd::p4::Entry &entry : inaggd::p4::descriptor_entries(
-                 static_cast<uint16_t>(spec.number), spec.job(), seats, {.count = switch_aggregators, .share = switch_share}, 0))
+        for (const inaggd::p4::Entry &entry :
+             inaggd::p4::descriptor_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, shared, 0))
             put(entry);
 }
 

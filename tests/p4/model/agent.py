@@ -12,12 +12,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "agent"))
-from network import BUILD, ROOT, add_worker, die_with_parent, inside, run, skip  # noqa: E402
+from network import (BUILD, ROOT, add_worker, die_with_parent, enter_namespaces, inside, mount_all, run, skip,  # noqa: E402
+                     until)
 
 RANKS = 3
 CPU = 10  # an ordinary one: the harness hears nothing of what leaves by 64
@@ -34,27 +34,16 @@ def need_tools():
         import bfrt_grpc.client  # noqa: F401
     except ImportError as error:
         skip(f"{error}: BF Runtime's Python client is not on PYTHONPATH (docs/P4-tofino.md says how to get it)")
-    if os.geteuid() != 0:
-        skip("network namespaces need root")
-
-
-def enter_namespaces(algorithm):
-    os.execvp("unshare", ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", sys.executable, "-B", sys.argv[0],
-                          algorithm, "inside"])
 
 
 def build_network():
     """Ports p0, p1, ... lead to hosts; the switch's addresses are those of `cpu`, whose other end is its CPU port."""
-    run("mount", "-t", "proc", "proc", "/proc")
-    run("mount", "-t", "sysfs", "sysfs", "/sys")
-    run("mount", "-t", "tmpfs", "tmpfs", "/run")
+    mount_all()
     run("ip", "-batch", "-", input="link set lo up\nlink add cpu address 02:00:0a:4d:00:01 type veth peer name cpu-port\n"
         "link set cpu up\nlink set cpu-port up\naddr add 10.77.0.1/24 dev cpu\n")
     run("ethtool", "-K", "cpu", "tx", "off", stdout=subprocess.DEVNULL)
-    run("ip", "link", "add", "br0", "type", "bridge")  # add_worker() wants one
     holders = [add_worker(rank) for rank in range(RANKS)]
     for port in [*(f"p{rank}" for rank in range(RANKS)), "cpu-port"]:
-        run("ip", "link", "set", port, "nomaster")
         run("sysctl", "-qw", f"net.ipv4.conf.{port}.arp_ignore=8", f"net.ipv4.conf.{port}.rp_filter=1",
             f"net.ipv6.conf.{port}.disable_ipv6=1")
     for holder in holders:
@@ -109,17 +98,10 @@ def test(holders, algorithm):
     assert shown["big_endian"] and shown["elements"] == 32, shown
     assert ctl("stats", "--job", "9")[0]["packets"] > 0
     inaggctl("reload")
-    until(lambda: not ctl("job", "list"), "the next agent begins anew")
+    until(lambda: not ctl("job", "list"), "the next agent begins anew", PATIENCE)
     allreduce(holders, algorithm, 9, 2, "-b", "256", "-e", "256", "-n", "1", "-d", "int32")
     refused = subprocess.run([BUILD / "bin/inaggctl", "job", "add", f"9:size=33,algorithm={algorithm}"], capture_output=True, text=True)
     assert refused.returncode and "no jobs of more than 32 ranks" in refused.stderr, refused
-
-
-def until(happens, what):
-    end = time.monotonic() + PATIENCE
-    while not happens():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
 
 
 def main():
@@ -138,7 +120,7 @@ def main():
                           f"{CPU}=cpu-port", *ports], cwd=folder)
         agent = subprocess.Popen([BUILD / "bin/inaggd", "--tofino", SERVER, "--cpu-port", f"cpu={CPU}",
                                   *(f"--port=p{rank}={rank + 1}" for rank in range(RANKS))], preexec_fn=die_with_parent)
-        until(lambda: subprocess.run([BUILD / "bin/inaggctl", "status"], capture_output=True).returncode == 0, "inaggd is ready")
+        until(lambda: subprocess.run([BUILD / "bin/inaggctl", "status"], capture_output=True).returncode == 0, "inaggd is ready", PATIENCE)
         test(holders, algorithm)
         agent.terminate()
         assert agent.wait(timeout=PATIENCE) == 0

@@ -2,20 +2,19 @@
 #include "p4/bfrt.hpp"
 
 #include "error.hpp"
-#include "p4/tofino.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 namespace inaggd::p4 {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint32_t reasons = 64; // of the counters `drops`, p4/tna/pool.p4
+constexpr uint32_t reasons = 64; // of a row of the counters `drops`, p4/tna/leave.p4
 static_assert(INAGG_R_COUNT <= reasons && reasons <= INAGG_R_CAPACITY);
 // What this agent may have left.
 const Json own_tables = {"settings", "own4",     "own6",   "own_sources", "jobs",
@@ -37,8 +36,7 @@ Json parameters_of(const Entry &entry) {
     return parameters;
 }
 
-// Dropped for one of these, a packet was the job's: it is one that the slots refuse (INAGG_R_NONE: that they
-// do not).
+// Dropped for one of these, a packet was the job's: it is one that the slots refuse (INAGG_R_NONE: that they do not).
 constexpr inagg_reason of_admitted[] = {INAGG_R_NONE, INAGG_R_STALE, INAGG_R_MISMATCH, INAGG_R_UNSOLICITED};
 
 inagg_stats row_of(const Json &counted) {
@@ -77,17 +75,10 @@ Json BfRuntime::heard() {
                 answer.is_object() && answer.contains("error") ? answer["error"].get<std::string>() : said);
 }
 
-uint32_t BfRuntime::size_of(const std::string &table) const {
-    const auto found = sizes_.find(table);
-    if (found == sizes_.end())
-        throw Error("BF Runtime at {}: the program there has no {}; is it one of p4/tna?", address_, table);
-    return found->second;
-}
-
 // A slot has two versions.
 Program BfRuntime::program() {
     return {.name = fmt::format("Tofino at {}", address_),
-            .slots = size_of("slot_newest") / 2,
+            .slots = sizes_.at("slot_newest") / 2,
             .shared_slots = 1,
             .limits = tofino_limits(sizes_.contains("marked_packets") ? INAGG_PANAMA : INAGG_SWITCHML)};
 }
@@ -114,25 +105,16 @@ std::map<uint16_t, bool> BfRuntime::links(const std::map<std::string, uint16_t> 
 
 std::vector<Entry> BfRuntime::own(const Entry &entry) const { return tofino_entries(entry); }
 
-void BfRuntime::put_job(uint16_t number, const JobEntries &wanted) {
-    rows_[number] = wanted.group - 1u;
-    Tables::put_job(number, wanted);
-}
-
-void BfRuntime::remove_job(uint16_t number) {
-    Tables::remove_job(number);
-    rows_.erase(number);
-}
-
 // A slot of no block is one of no generation.
 void BfRuntime::clear_slots(const inagg_job &record) {
     ask("zero", "slot_newest", 2 * record.first_slot, 2 * pool_slots(record));
 }
 
+// A job's row is its group's number, less one; nobody asks for others.
 std::vector<inagg_stats> BfRuntime::stats() {
     std::vector<uint32_t> counting = {INAGG_STATS_NO_JOB}, firsts;
-    for (const auto &[job, row] : rows_)
-        counting.push_back(row);
+    for (const auto &[number, job] : jobs())
+        counting.push_back(job.group - 1u);
     for (uint32_t row : counting)
         firsts.push_back(row * reasons);
     const Json counted = ask("count", "drops", firsts, INAGG_R_COUNT);

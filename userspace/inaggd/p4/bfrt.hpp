@@ -4,6 +4,7 @@
 
 #include "p4/dialogue.hpp"
 #include "p4/tables.hpp"
+#include "p4/tofino.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -13,11 +14,11 @@
 
 namespace inaggd::p4 {
 
-// What the programs in p4/tna can do.
+// What switchml and panama in p4/tna can do.
 constexpr Limits tofino_limits(uint8_t algorithm) {
     return {.algorithm = algorithm,
             .elements = 32,
-            .ranks = 32,
+            .ranks = tofino_ranks,
             .adds_halves = false,
             .adds_floats = false,
             .big_endian = true,
@@ -28,15 +29,13 @@ constexpr Limits tofino_limits(uint8_t algorithm) {
 
 class BfRuntime : public Tables {
 public:
-    // `address`: HOST:PORT. Throws Error if there is no such server, no program of p4/tna in it, or what
-    // inagg-bfrt needs is missing.
+    // `address`: HOST:PORT. Throws Error if there is no such server, none of these programs in it, or what inagg-bfrt needs is
+    // missing.
     explicit BfRuntime(const std::string &address);
 
     Program program() override;
     // Throws Error for a port that was never added to the switch; one that goes later has no link.
     std::map<uint16_t, bool> links(const std::map<std::string, uint16_t> &ports) override;
-    void put_job(uint16_t number, const JobEntries &wanted) override;
-    void remove_job(uint16_t number) override;
     void clear_slots(const inagg_job &record) override;
     std::vector<inagg_stats> stats() override;
     void clear_stats(uint32_t row) override;
@@ -56,13 +55,11 @@ private:
         client_.say(nlohmann::json{method, arguments...}.dump() + "\n");
         return heard();
     }
-    uint32_t size_of(const std::string &table) const;
 
     const std::string address_;
     Dialogue client_;
     std::map<std::string, uint32_t> sizes_; // of the program's tables and registers
     std::map<uint16_t, bool> ports_;        // that were there: still are
-    std::map<uint16_t, uint32_t> rows_;     // of counters, by job: nobody asks for others
 };
 
 } // namespace inaggd::p4

@@ -234,13 +234,14 @@ private:
     void read_links() {
         links_.read([this](bool gone, uint32_t, const std::string &name) {
             const auto port = plan_.around.ports.find(name);
-            if (!gone || !o_.bmv2 || port == plan_.around.ports.end())
+            if (!gone || !o_.bmv2 || port == plan_.around.ports.end()) // a Tofino's ports are no interfaces
                 return;
             const inagg::LogFields about{{"port", name}};
             spdlog::warn("port {}: the interface has gone; its ranks are forgotten", name);
             agent_->port_gone(port->second);
         });
-        look_at_links();
+        if (o_.bmv2)
+            look_at_links();
     }
 
     // As they are, whatever has been told of them: messages of the kernel's may be lost.

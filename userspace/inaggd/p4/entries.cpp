@@ -8,22 +8,9 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <span>
 
 namespace inaggd::p4 {
 namespace {
-
-std::string hex(uint64_t number) { return fmt::format("{:#x}", number); }
-
-std::string hex(std::span<const uint8_t> bytes) {
-    std::string text = "0x";
-    for (uint8_t byte : bytes)
-        text += fmt::format("{:02x}", byte);
-    return text;
-}
-
-// IPv4 addresses stand in the last 4 bytes.
-std::string hex(const Address &address) { return hex(std::span(address.bytes).first(address.family == 4 ? 4 : 16)); }
 
 // Numbers are on the wire, and in the records, big-endian.
 std::string port_number(uint16_t network_order) { return hex(ntohs(network_order)); }
@@ -65,6 +52,18 @@ void add_route(uint16_t number, const Above &above, JobEntries &all) {
 bool is_here(const Seat &seat) { return seat.member.ifindex != 0; }
 
 } // namespace
+
+std::string hex(uint64_t number) { return fmt::format("{:#x}", number); }
+
+std::string hex(std::span<const uint8_t> bytes) {
+    std::string text = "0x";
+    for (uint8_t byte : bytes)
+        text += fmt::format("{:02x}", byte);
+    return text;
+}
+
+// IPv4 addresses stand in the last 4 bytes.
+std::string hex(const Address &address) { return hex(std::span(address.bytes).first(address.family == 4 ? 4 : 16)); }
 
 const std::string &Entry::value(const std::string &name) const {
     const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter &p) { return p.name == name; });

@@ -11,10 +11,16 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace inaggd::p4 {
+
+// As values and keys are written.
+std::string hex(uint64_t number);
+std::string hex(std::span<const uint8_t> bytes);
+std::string hex(const Address &address);
 
 // Of an action, as p4/v1model names it, in its order. The number is hexadecimal.
 struct Parameter {

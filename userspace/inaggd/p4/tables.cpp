@@ -52,10 +52,10 @@ void Tables::remove_own(const Entry &entry) {
 }
 
 void Tables::put_job(uint16_t number, const JobEntries &wanted) {
-    JobEntries &now = jobs_[number];
     std::vector<Entry> entries;
     for (const Entry &entry : wanted.entries)
         std::ranges::copy(own(entry), std::back_inserter(entries));
+    JobEntries &now = jobs_[number];
     for (const Entry &old : now.entries)
         if (std::ranges::none_of(entries, [&](const Entry &entry) { return entry.table == old.table && entry.key == old.key; }))
             remove_own(old);

@@ -17,8 +17,8 @@ namespace inaggd::p4 {
 struct Program {
     std::string name;      // of the switch, as users know it
     uint32_t slots;        // pairs
-    uint32_t shared_slots; // places of blocks that all jobs share, a power of two: canary's descriptors,
-                           // atp's aggregators, trio's buckets
+    uint32_t shared_slots; // places of blocks that all jobs share, a power of two: canary's descriptors, atp's aggregators,
+                           // trio's buckets
     Limits limits;
 };
 
@@ -38,6 +38,8 @@ public:
 protected:
     using Key = std::pair<std::string, std::vector<std::string>>; // table, and the key in it
 
+    // As they are, or were to be, in the tables.
+    const std::map<uint16_t, JobEntries> &jobs() const { return jobs_; }
     // What the switch's program has for this entry of one of p4/v1model.
     virtual std::vector<Entry> own(const Entry &entry) const { return {entry}; }
     // The switch's way to do so. An entry is known by its table and key.

@@ -4,12 +4,8 @@
 #include <inagg/core/aggregator.h>
 #include <inagg/core/leader.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <bit>
 #include <initializer_list>
-#include <span>
 #include <utility>
 
 namespace inaggd::p4 {
@@ -47,10 +43,8 @@ std::vector<Entry> settings(const Entry &entry) {
     return entries;
 }
 
-std::string in_hex(uint64_t value) { return fmt::format("{:#x}", value); }
-
 // A job's slots are those of both streams.
-std::string all_slots(const Entry &entry) { return in_hex(number(entry.value("slots")) + number(entry.value("control_slots"))); }
+std::string all_slots(const Entry &entry) { return hex(number(entry.value("slots")) + number(entry.value("control_slots"))); }
 
 Entry job_of(const Entry &entry) {
     Entry job = with(entry, {"index", "generation", "size", "first_slot", "slots", "everyone"});
@@ -60,24 +54,22 @@ Entry job_of(const Entry &entry) {
     return job;
 }
 
-// Where the job's aggregators are (inagg_shared_entry()), and by what they know whose they are.
-Entry job_with(const Entry &entry, const Aggregators &aggregators) {
+// Where the job's aggregators are, and by what they know whose they are.
+Entry job_with(const Entry &entry, const Shared &aggregators) {
     Entry job = with(entry, {"index", "generation", "size", "here", "everyone"});
-    const uint64_t index = number(entry.value("index"));
+    const auto index = static_cast<uint32_t>(number(entry.value("index")));
     job.parameters.push_back({"slots", all_slots(entry)});
-    job.parameters.push_back({"alone", in_hex(std::has_single_bit(number(entry.value("here"))))});
-    job.parameters.push_back({"base", in_hex(index * aggregators.share & (aggregators.count - 1))});
-    job.parameters.push_back({"last", in_hex(aggregators.share - 1)});
-    job.parameters.push_back({"tenure", in_hex(index << 26 | number(entry.value("generation")) << 10)});
+    job.parameters.push_back({"alone", hex(std::has_single_bit(number(entry.value("here"))))});
+    job.parameters.push_back({"base", hex(inagg_shared_entry(index, 0, aggregators.share, aggregators.count))});
+    job.parameters.push_back({"last", hex(aggregators.share - 1)});
+    job.parameters.push_back({"tenure", hex(uint64_t{index} << 26 | number(entry.value("generation")) << 10)});
     return job;
 }
-
-constexpr uint64_t most_ranks = 32; // of a job
 
 // From below, or from above.
 Entry member_of(const Entry &entry, bool is_above) {
     Entry member = with(entry, {"port", "address"});
-    member.key.push_back(in_hex(is_above));
+    member.key.push_back(hex(is_above));
     return member;
 }
 
@@ -90,39 +82,35 @@ std::vector<Entry> parent_of(const Entry &entry) {
     copy.action = "to_above";
     copy.key.push_back("0xffff");
     std::vector<Entry> entries = {uplink, copy};
-    for (uint64_t rank = 0; rank < most_ranks; rank++) {
+    for (uint64_t rank = 0; rank < tofino_ranks; rank++) {
         Entry member = entry;
         member.table = "members";
         member.action = "set_member";
-        member.key.push_back(in_hex(rank));
+        member.key.push_back(hex(rank));
         entries.push_back(member_of(member, true));
     }
     return entries;
 }
 
-std::string in_hex(const Address &address) {
-    return fmt::format("0x{:02x}", fmt::join(std::span(address.bytes).first(address.family == 4 ? 4 : 16), ""));
-}
-
 // What tells a slot's descriptors from all others, but for the slot: rows of the table `rows`.
 uint32_t id_of(const inagg_job &job) { return 0x8000 | (job.generation & 0xffu) << 7 | job.index; }
 
-Entry position_of(uint16_t number, const inagg_job &job, uint32_t slot, const Descriptors &shared) {
+Entry position_of(uint16_t number, const inagg_job &job, uint32_t slot, const Shared &descriptors) {
     const bool is_control = slot >= job.slots;
     const uint32_t window = is_control ? job.control_slots : job.slots;
     const uint32_t leader = inagg_leader_of(job.size, slot);
     // The pool version tells the two of a slot apart.
     const uint32_t descriptor =
-        inagg_shared_entry(job.index, inagg_aggregator_index(number, slot, 0), shared.share, shared.count) & ~1u;
+        inagg_shared_entry(job.index, inagg_aggregator_index(number, slot, 0), descriptors.share, descriptors.count) & ~1u;
     return {"positions",
-            {in_hex(number), in_hex(slot)},
+            {hex(number), hex(slot)},
             "set_position",
-            {{"id", in_hex(uint64_t{id_of(job)} << 16 | slot)},
-             {"descriptor", in_hex(descriptor)},
-             {"leader", in_hex(leader)},
-             {"others", in_hex(inagg_all_ranks(job.size) & ~inagg_rank_bit(leader))},
-             {"mask", in_hex(window - 1)},
-             {"place", in_hex(is_control ? slot - job.slots : slot)}}};
+            {{"id", hex(uint64_t{id_of(job)} << 16 | slot)},
+             {"descriptor", hex(descriptor)},
+             {"leader", hex(leader)},
+             {"others", hex(inagg_all_ranks(job.size) & ~inagg_rank_bit(leader))},
+             {"mask", hex(window - 1)},
+             {"place", hex(is_control ? slot - job.slots : slot)}}};
 }
 
 } // namespace
@@ -141,7 +129,7 @@ std::vector<Entry> tofino_entries(const Entry &entry) {
     return {};
 }
 
-std::vector<Entry> tofino_entries(const Entry &entry, const Aggregators &aggregators) {
+std::vector<Entry> tofino_entries(const Entry &entry, const Shared &aggregators) {
     if (entry.table == "jobs")
         return {job_with(entry, aggregators)};
     if (entry.table == "members")
@@ -153,7 +141,7 @@ std::vector<Entry> tofino_entries(const Entry &entry, const Aggregators &aggrega
     return tofino_entries(entry);
 }
 
-std::vector<Entry> descriptor_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Descriptors &shared,
+std::vector<Entry> descriptor_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Shared &descriptors,
                                       uint32_t patience) {
     std::vector<Entry> entries;
     bool is_six = false;
@@ -161,21 +149,19 @@ std::vector<Entry> descriptor_entries(uint16_t number, const inagg_job &job, con
         const inagg_member &member = seats[rank].member;
         if (!member.ifindex)
             continue;
-        const std::string port = in_hex(member.ifindex);
+        const std::string port = hex(member.ifindex);
         is_six = member.family == 6;
-        const auto [high, low] = halves(in_hex(Address::of(member)));
-        entries.push_back({"places", {in_hex(number), in_hex(rank)}, "set_place", {{"port", port}}});
-        entries.push_back({"speakers", {in_hex(number), high, low, port}, "set_speaker", {{"rank", in_hex(rank)}}});
+        const auto [high, low] = halves(hex(Address::of(member)));
+        entries.push_back({"places", {hex(number), hex(rank)}, "set_place", {{"port", port}}});
+        entries.push_back({"speakers", {hex(number), high, low, port}, "set_speaker", {{"rank", hex(rank)}}});
     }
-    entries.push_back({"rows",
-                       {in_hex(id_of(job)), in_hex(is_six)},
-                       "set_row",
-                       {{"job", in_hex(number)},
-                        {"generation", in_hex(job.generation)},
-                        {"size", in_hex(job.size)},
-                        {"patience", in_hex(patience)}}});
+    entries.push_back(
+        {"rows",
+         {hex(id_of(job)), hex(is_six)},
+         "set_row",
+         {{"job", hex(number)}, {"generation", hex(job.generation)}, {"size", hex(job.size)}, {"patience", hex(patience)}}});
     for (uint32_t slot = 0; slot < job.slots + job.control_slots; slot++)
-        entries.push_back(position_of(number, job, slot, shared));
+        entries.push_back(position_of(number, job, slot, descriptors));
     return entries;
 }
 

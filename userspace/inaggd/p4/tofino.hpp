@@ -8,22 +8,21 @@
 
 namespace inaggd::p4 {
 
+constexpr uint16_t tofino_ranks = 32; // of a job, at most
+
 // None, if the program has no such table.
 std::vector<Entry> tofino_entries(const Entry &entry);
 
-// Of a switch with atp: how many aggregators a job has, and all of them together; both are powers of two.
-struct Aggregators {
-    uint64_t share, count;
+// Places of blocks that all jobs of atp (aggregators) or canary (descriptors) share, and how many of them a job has; both are
+// powers of two.
+struct Shared {
+    uint32_t count, share;
 };
-std::vector<Entry> tofino_entries(const Entry &entry, const Aggregators &aggregators);
-// Of the descriptors that jobs of canary share.
-struct Descriptors {
-    uint32_t count = 4096; // a power of two, as the program has them at most
-    uint32_t share = 4096; // that a job has; likewise
-};
+// Likewise, of a switch with atp.
+std::vector<Entry> tofino_entries(const Entry &entry, const Shared &aggregators);
 // canary: of each slot its leader and its descriptors, of each rank whose address is whose, and for how many visits of the clock
 // a sum waits.
-std::vector<Entry> descriptor_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Descriptors &shared,
+std::vector<Entry> descriptor_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Shared &descriptors,
                                       uint32_t patience);
 
 } // namespace inaggd::p4

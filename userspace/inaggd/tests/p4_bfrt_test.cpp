@@ -214,6 +214,16 @@ TEST_F(BfRuntimeTest, AGroupThatWasNotWrittenIsWrittenNextTime) {
     EXPECT_TRUE(state()["$pre.mgid"].empty());
 }
 
+TEST_F(BfRuntimeTest, ACopyThatDoesNotFitIsTriedAgain) {
+    program["$pre.mgid"]["members"] = 1;
+    BfRuntime plane = connect();
+    plane.reset();
+    for (int i = 0; i < 2; i++) {
+        EXPECT_THROW(plane.put_job(9, job_with({3, 4})), Error);
+        EXPECT_EQ(state()["$pre.node"].size(), 1u);
+    }
+}
+
 TEST_F(BfRuntimeTest, ErrorsOfTheServerAreErrors) {
     program["jobs"]["size"] = 0;
     BfRuntime plane = connect();

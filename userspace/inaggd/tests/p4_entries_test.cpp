@@ -131,7 +131,7 @@ TEST(P4Entries, TofinoHasOthers) {
 }
 
 TEST(P4Entries, TofinoHasOthersWithAggregators) {
-    constexpr Aggregators aggregators{.share = 8, .count = 16};
+    constexpr Shared aggregators{.count = 16, .share = 8};
     const JobEntries job = job_entries(7, three_ranks(), all_seats());
     const Entry set_job = tofino_entries(job.entries.back(), aggregators).at(0);
     EXPECT_EQ(set_job.value("last"), "0x7");

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Stands in for BF Runtime's Python client: the part of it that inagg-bfrt uses, with a server in memory.
 
-The server's tables are those of the file that BFRT_TABLES names, {name: {"size", "key", "actions", "data", "entries"}}; after each change they
+The server's tables are those of the file that BFRT_TABLES names, {name: {"size", "key", "actions", "data", "entries", "members"}}; after each change they
 are written to the file of BFRT_STATE, {name: {key: [action, data]}}.  As with the real server an entry is added once, and only one
 that is there is changed, read or deleted.
 """
@@ -90,6 +90,7 @@ class Table:
             self.need(key in self.entries, NOT_FOUND)
             now = self.entries[key][1]
             place = now["$MULTICAST_NODE_ID"].index(change["$MULTICAST_NODE_ID"][0]) if kind else None
+            self.need(kind or len(now["$MULTICAST_NODE_ID"]) < self.said.get("members", 1 << 16), FULL)
             for name, values in change.items():
                 now[name] = now[name][:place] + now[name][place + 1:] if kind else now[name] + values
         self.server.save()
