@@ -2,8 +2,8 @@
 // ATP (§3.5, §3.7, Figures 7 and 17), for Tofino: slots that belong to nobody, with a server behind.  The rules, and why they hold, are in
 // inagg/core/aggregator.h; what of them is not here docs/P4-tofino.md says.
 //
-// What a rank sends for the first time is done in one pass.  What it sends again, and what a switch below sends, finds out in a first
-// pass what there is, and does something in a second one, by resubmission, if it is still so.
+// What a rank sends for the first time is done in one pass.  What it sends again finds out in a first pass what there is, and does
+// something in a second one, by resubmission, if it is still so.
 #define AGGREGATORS
 #define MARKS_QUEUES
 
@@ -24,6 +24,7 @@
 #include "elements.p4"
 #define COUNTED meta.path >= PATH_NOWHERE && meta.path != PATH_AGAIN
 #include "leave.p4"
+#include "mark.p4"
 
 // How many ranks a sum has: four bits at a time, in two halves.  (Keys of four bits would cut the sum in pieces, which no ALU joins.)
 #define COUNT1(i, x, n, low) (x) << low &&& 0xf << low: add##i(n);
@@ -413,16 +414,7 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
     action to_address6() {
         hdr.ipv6.dst = meta.address;
     }
-    // A queue of this switch is long, and what this switch sends by it says so, as a router's would (RFC 3168).
-    Counter<bit<32>, bit<1>>(1, CounterType_t.PACKETS) marked_packets;
-    action mark4() {
-        hdr.ipv4.tos = INAGG_TOS | 3;
-        marked_packets.count(0);
-    }
-    action mark6() {
-        hdr.ipv6.tos = INAGG_TOS | 3;
-        marked_packets.count(0);
-    }
+    MarkIfQueued() mark_if_queued;
 
     apply {
         if (hdr.bridge.errand == ERRAND_FLOOD) {
@@ -435,20 +427,14 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
             }
             leave();
             copies.apply();
-            // 64 cells of 80 bytes, which are 16 results, or more: a gateway compares no numbers of 19 bits.
             if (hdr.ipv4.isValid()) {
                 leave4();
                 to_address4();
-                if (intrinsic.enq_qdepth[18:6] != 0) {
-                    mark4();
-                }
             } else {
                 leave6();
                 to_address6();
-                if (intrinsic.enq_qdepth[18:6] != 0) {
-                    mark6();
-                }
             }
+            mark_if_queued.apply(hdr, intrinsic);
         }
     }
 }

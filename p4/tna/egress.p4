@@ -3,6 +3,10 @@
 #ifndef INAGG_P4_TNA_EGRESS
 #define INAGG_P4_TNA_EGRESS
 
+#ifdef MARKS_QUEUES
+#include "mark.p4"
+#endif
+
 control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic_metadata_t intrinsic,
                in egress_intrinsic_metadata_from_parser_t parser_intrinsic,
                inout egress_intrinsic_metadata_for_deparser_t deparser_intrinsic,
@@ -68,16 +72,7 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
         hdr.udp.dst = receive_port;
     }
 #ifdef MARKS_QUEUES
-    // A queue of this switch is long, and what this switch sends by it says so, as a router's would (RFC 3168).
-    Counter<bit<32>, bit<1>>(1, CounterType_t.PACKETS) marked_packets;
-    action mark4() {
-        hdr.ipv4.tos = INAGG_TOS | 3;
-        marked_packets.count(0);
-    }
-    action mark6() {
-        hdr.ipv6.tos = INAGG_TOS | 3;
-        marked_packets.count(0);
-    }
+    MarkIfQueued() mark_if_queued;
 #endif
     action to_address4() {
         hdr.ipv4.dst = meta.address[31:0];
@@ -131,14 +126,7 @@ control Egress(inout frame_t hdr, inout egress_facts_t meta, in egress_intrinsic
         } else if (hdr.bridge.errand != ERRAND_NONE) {
             turns.apply();
 #ifdef MARKS_QUEUES
-            // 64 cells of 80 bytes, which are 16 results, or more: a gateway compares no numbers of 19 bits.
-            if (intrinsic.enq_qdepth[18:6] != 0) {
-                if (hdr.ipv4.isValid()) {
-                    mark4();
-                } else {
-                    mark6();
-                }
-            }
+            mark_if_queued.apply(hdr, intrinsic);
 #endif
 #ifdef CANARY
             ranks.apply();
