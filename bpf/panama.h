@@ -225,7 +225,7 @@ static __always_inline int gives_way(const struct inagg_adding *job, const struc
 	struct inagg_slot_memory *m = bpf_map_lookup_elem(&slots, &key);
 	int gives;
 
-	if (!m || *(volatile __u32 *)&m->holder != row + 1 || !lock_slot(m))
+	if (!m || *(volatile __u32 *)&m->holder != row + 1 || !try_lock_word(&m->busy))
 		return 0;
 	gives = m->holder == row + 1 &&
 		inagg_tree_gives_way(&m->state, &p->block,
@@ -303,12 +303,6 @@ static __always_inline int add_taken(struct xdp_md *ctx, struct inagg_slot_memor
 	return error;
 }
 
-/* What climbs is more than its packet, so it waits longer: if it is lost, all ranks send the block again. */
-__attribute__((noinline)) int lock_patiently(struct inagg_slot_memory *m)
-{
-	return m && lock_word_within(&m->busy, 16 * INAGG_LOCK_TRIES);
-}
-
 /* One step up.  INAGG_CLIMB_ADD: there may be another; else the packet's fate is in *@action. */
 static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, const struct branch *b, struct climb *c, int *action)
 {
@@ -318,7 +312,7 @@ static __always_inline int climb_once(struct xdp_md *ctx, struct packet *p, cons
 	int step;
 
 	*action = XDP_DROP;
-	if (!lock_patiently(m)) {
+	if (!lock_slot(m)) {
 		*(volatile __u32 *)&m->lost = 1;
 		*action = drop(b->count, -INAGG_R_BUSY);
 		return INAGG_CLIMB_WAIT;

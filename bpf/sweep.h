@@ -97,7 +97,7 @@ static long sweep_bucket(__u32 i, void *context)
 
 	if (!m)
 		return 1;
-	if (!lock_word(&m->busy)) {
+	if (!try_lock_word(&m->busy)) {
 		v->busy++;
 		return 0;
 	}
