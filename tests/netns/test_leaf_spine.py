@@ -161,7 +161,7 @@ def test_a_host_is_cut_off(tmp_path):
     (2, (*LEAF_SPINE, "--spines", 9), "Value 9"),
     (2, ("--leaves", 2), "--topology leaf-spine"),
     (2, ("--spine-rate", "1mbit"), "topology star has one switch: give --rate"),
-    (2, (*LEAF_SPINE, "--background", "sctp"), "'sctp' is not tcp or udp"),
+    (2, (*LEAF_SPINE, "--background", "sctp"), "'sctp' is not tcp, dctcp or udp"),
     (2, (*LEAF_SPINE, "--background", "tcp:2"), "no spine 2: give one from 0 to 1"),
     (2, (*LEAF_SPINE, "--background", "tcp:0@fast"), "fast"),
     (2, (*LEAF_SPINE, "--background", "udp"), "needs a rate: write it like udp@100mbit"),

@@ -17,7 +17,7 @@ void complete(Background &flow, const Options &options) {
         flow.spines.resize(options.spines);
         std::iota(flow.spines.begin(), flow.spines.end(), 0);
     }
-    if (flow.udp && flow.rate == 0) {
+    if (flow.is_udp() && flow.rate == 0) {
         flow.rate = options.leaf_spine() ? options.impairments.between_switches() : options.impairments.rate;
     }
 }
@@ -32,24 +32,24 @@ void check_flow(const Background &flow, const Options &options) {
             throw std::invalid_argument(fmt::format("there is no spine {}: give one from 0 to {}", spine, options.spines - 1));
         }
     }
-    if (flow.udp && flow.rate == 0) {
+    if (flow.is_udp() && flow.rate == 0) {
         throw std::invalid_argument("udp on links without a limit needs a rate: write it like udp@100mbit");
     }
     if (options.hosts() < 2) {
-        throw std::invalid_argument(fmt::format("{} needs two hosts: give --workers 2 or more", flow.name()));
+        throw std::invalid_argument(fmt::format("{} needs two hosts: give --workers 2 or more", flow.kind));
     }
 }
 
 } // namespace
 
 Background parse_background(const std::string &text) {
-    static const std::regex pattern("(tcp|udp)(?::([0-9](?:,[0-9])*))?(?:@(.+))?");
+    static const std::regex pattern("(tcp|dctcp|udp)(?::([0-9](?:,[0-9])*))?(?:@(.+))?");
     std::smatch parts;
     if (!std::regex_match(text, parts, pattern)) {
-        throw std::invalid_argument(
-            fmt::format("'{}' is not tcp or udp with spines and a rate: write it like tcp, tcp:1 or udp:0,2@50mbit", text));
+        throw std::invalid_argument(fmt::format(
+            "'{}' is not tcp, dctcp or udp with spines and a rate: write it like tcp, tcp:1 or udp:0,2@50mbit", text));
     }
-    Background flow{.udp = parts[1] == "udp", .spines = {}, .rate = parts[3].matched ? inagg::parse_rate(parts[3]) : 0};
+    Background flow{.kind = parts[1], .spines = {}, .rate = parts[3].matched ? inagg::parse_rate(parts[3]) : 0};
     for (const char digit : parts[2].str()) {
         if (digit != ',') {
             flow.spines.push_back(digit - '0');

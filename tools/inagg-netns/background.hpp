@@ -8,7 +8,7 @@
 
 namespace netns {
 
-// "tcp|udp[:SPINE[,SPINE...]][@RATE]". Throws std::invalid_argument naming the value.
+// "tcp|dctcp|udp[:SPINE[,SPINE...]][@RATE]". Throws std::invalid_argument naming the value.
 Background parse_background(const std::string &text);
 
 // Spines that are not named are all, and datagrams fill the link if they have no rate. Throws std::invalid_argument for

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "flow.hpp"
 
+#include "dctcp.hpp"
+
 #include <array>
 #include <chrono>
 #include <ctime>
@@ -19,7 +21,6 @@ using Clock = std::chrono::steady_clock;
 using Counter = std::atomic<uint64_t>;
 
 constexpr uint16_t first_port = 5201; // iperf's
-constexpr char algorithm[] = "cubic"; // whatever the machine's default is
 constexpr size_t buffer_size = 64 * 1024;
 constexpr auto longest_lag = std::chrono::milliseconds(10);                    // that datagrams make up for
 constexpr unsigned ethernet_header = 14, ipv4_headers = 28, ipv6_headers = 48; // with UDP's
@@ -60,11 +61,32 @@ void connect_to(const Fd &fd, const std::string &host, uint16_t port) {
     }
 }
 
-Fd open_receiver(const Namespace &space, bool udp, uint16_t port) {
+// Whatever the machine's default is.
+void use_cubic(const Fd &fd) {
+    constexpr char name[] = "cubic";
+    if (setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name, sizeof name - 1) != 0) {
+        fail("TCP has no cubic");
+    }
+}
+
+// In that namespace, for one end of such a flow.
+Fd open_end(const Namespace &space, const Background &flow) {
     const Inside inside(space);
-    Fd fd = open_socket(udp ? SOCK_DGRAM : SOCK_STREAM);
+    Fd fd = open_socket(flow.is_udp() ? SOCK_DGRAM : SOCK_STREAM);
+    if (flow.kind == "tcp") {
+        use_cubic(fd);
+    } else if (flow.kind == "dctcp") {
+        use_dctcp(fd);
+    }
+    return fd;
+}
+
+// What it accepts has its congestion control.
+Fd open_receiver(const Namespace &space, const Background &flow, uint16_t port) {
+    Fd fd = open_end(space, flow);
     const sockaddr_in6 address = address_of("::", port);
-    if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0 || (!udp && listen(fd.get(), 1) != 0)) {
+    if (bind(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0 ||
+        (!flow.is_udp() && listen(fd.get(), 1) != 0)) {
         fail("cannot receive a background flow");
     }
     return fd;
@@ -76,29 +98,26 @@ Flow::Flow(const FlowPath &path, const std::string &address, unsigned number, un
     : path_(path), address_(address), port_(first_port + number), mtu_(mtu), received_(map_counter(), unmap_counter) {}
 
 std::vector<pid_t> Flow::start() {
-    const bool udp = path_.flow.udp;
-    const Fd bound = open_receiver(path_.to.space, udp, port_); // before the sender starts
-    return {start_process(path_.to.space, name(), [&] { receive(bound.get()); }),
-            start_process(path_.from.space, name(), [&] { udp ? send_datagrams() : send_stream(); })};
+    const Background &flow = path_.flow;
+    const Fd receiver = open_receiver(path_.to.space, flow, port_); // before the sender starts
+    const Fd sender = open_end(path_.from.space, flow);
+    return {start_process(path_.to.space, name(), [&] { receive(receiver.get()); }),
+            start_process(path_.from.space, name(), [&] { flow.is_udp() ? send_datagrams(sender) : send_stream(sender); })};
 }
 
 void Flow::receive(int bound) const {
-    const Fd stream(path_.flow.udp ? dup(bound) : accept(bound, nullptr, nullptr));
+    const Fd stream(path_.flow.is_udp() ? dup(bound) : accept(bound, nullptr, nullptr));
     std::array<char, buffer_size> buffer;
     for (;;) {
         const ssize_t got = recv(stream.get(), buffer.data(), buffer.size(), MSG_TRUNC); // TCP: not copied
-        if (got < 0 || (got == 0 && !path_.flow.udp)) {
+        if (got < 0 || (got == 0 && !path_.flow.is_udp())) {
             fail("cannot receive");
         }
         *received_ += got;
     }
 }
 
-void Flow::send_stream() const {
-    const Fd fd = open_socket(SOCK_STREAM);
-    if (setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, algorithm, sizeof algorithm - 1) != 0) {
-        fail(std::string("TCP has no ") + algorithm);
-    }
+void Flow::send_stream(const Fd &fd) const {
     if (const uint64_t bytes_per_second = path_.flow.rate / 8; bytes_per_second > 0) {
         setsockopt(fd.get(), SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
     }
@@ -110,9 +129,8 @@ void Flow::send_stream() const {
 }
 
 // The rate is that of frames. Errors are like loss: a datagram that cannot be sent now is not sent later.
-void Flow::send_datagrams() const {
+void Flow::send_datagrams(const Fd &fd) const {
     prctl(PR_SET_TIMERSLACK, 1);
-    const Fd fd = open_socket(SOCK_DGRAM);
     connect_to(fd, address_, port_);
     const std::vector<char> payload(mtu_ - (address_.find(':') == std::string::npos ? ipv4_headers : ipv6_headers));
     const Nanoseconds interval(8'000'000'000 * (mtu_ + ethernet_header) / path_.flow.rate);

@@ -35,8 +35,8 @@ public:
 
 private:
     [[noreturn]] void receive(int bound) const;
-    [[noreturn]] void send_stream() const;
-    [[noreturn]] void send_datagrams() const;
+    [[noreturn]] void send_stream(const Fd &socket) const;
+    [[noreturn]] void send_datagrams(const Fd &socket) const;
 
     FlowPath path_;
     std::string address_;

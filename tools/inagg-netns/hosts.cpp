@@ -73,9 +73,13 @@ void Network::set_offloads(const Namespace &space) {
         run_checked(space, {"ethtool", "-K", "eth0", "tx", "off"}); // nobody would fill in the checksums
     }
     if (options_.impairments.needs_relay()) {
-        // Frames as a wire would carry them, so that each one can be overtaken.
-        run_checked(space, {"ethtool", "-K", "eth0", "tso", "off", "gso", "off"});
+        send_single_frames(space, "eth0"); // so that each one can be overtaken
     }
+}
+
+// As a wire would carry them, also those of TCP that GRO put together.
+void Network::send_single_frames(const Namespace &space, const std::string &device) {
+    run_checked(space, {"ethtool", "-K", device, "tso", "off", "gso", "off"});
 }
 
 } // namespace netns

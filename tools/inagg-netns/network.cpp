@@ -239,6 +239,10 @@ void Network::link(const Namespace &here, const std::string &device, const Names
     connect(here, device, links_->space(), ends.near);
     connect(links_->space(), ends.far, there, peer);
     links_->join(name, quality);
+    if (quality.rate > 0 && options_.impairments.ecn.count() > 0) {
+        send_single_frames(here, device); // each waits, and is marked, by itself
+        send_single_frames(there, peer);
+    }
     accept_xdp_tx(links_->space(), ends.far);
     accept_xdp_tx(links_->space(), ends.near);
 }

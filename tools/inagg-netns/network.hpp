@@ -147,6 +147,7 @@ private:
     void prepare_host(const Node &host);
     static void give_addresses(const Node &node);
     void set_offloads(const Namespace &space);
+    static void send_single_frames(const Namespace &space, const std::string &device);
 
     const Options &options_;
     std::vector<Switch> switches_;

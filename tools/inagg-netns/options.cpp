@@ -188,9 +188,8 @@ void add_run(CLI::App &run, Options &options) {
                    "Shell command that runs beside the ranks in the switch's namespace")
         ->allow_extra_args(false);
     add_units(run, "--background", options.background, parse_background,
-              "tcp|udp[:SPINE,...][@RATE]: a flow beside the ranks, of Cubic or of datagrams (at the links' rate "
-              "if none "
-              "is given), over each of these spines, else all; without leaf-spine from the first host to the last");
+              "tcp|dctcp|udp[:SPINE,...][@RATE]: a flow beside the ranks, of Cubic, of DCTCP or of datagrams (at the links' "
+              "rate if none is given), over each of these spines, else all; without leaf-spine from the first host to the last");
     add_failures(run, options);
     add_unit(run, "--timeout", options.timeout, parse_duration, "End the run after this time, with status 124");
     add_unit(run, "--grace", options.grace, parse_duration, "How long the others may go on after a rank has failed (10 s)");

@@ -35,11 +35,11 @@ struct Impairments {
 
 // What other hosts, or two of the ranks', send meanwhile.
 struct Background {
-    bool udp;
+    std::string kind;             // tcp (Cubic), dctcp or udp
     std::vector<unsigned> spines; // one flow over each; empty: from the first host to the last
     uint64_t rate;                // bits per second, 0: as much as TCP gets
 
-    const char *name() const { return udp ? "udp" : "tcp"; }
+    bool is_udp() const { return kind == "udp"; }
 };
 
 // What starts the ranks, if it is not inagg-netns.

@@ -144,11 +144,11 @@ std::vector<FlowPath> Network::flow_paths() const {
     for (const Background &flow : options_.background) {
         if (!options_.leaf_spine()) {
             paths.push_back(
-                {flow, fmt::format("{} from host0 to host{}", flow.name(), hosts_.size() - 1), hosts_.front(), hosts_.back()});
+                {flow, fmt::format("{} from host0 to host{}", flow.kind, hosts_.size() - 1), hosts_.front(), hosts_.back()});
         }
         for (const unsigned spine : flow.spines) {
             const size_t guest = 2 * paths.size();
-            paths.push_back({flow, fmt::format("{} over spine{}", flow.name(), spine), guests_[guest], guests_[guest + 1]});
+            paths.push_back({flow, fmt::format("{} over spine{}", flow.kind, spine), guests_[guest], guests_[guest + 1]});
         }
     }
     return paths;
