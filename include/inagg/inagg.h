@@ -43,6 +43,14 @@ typedef enum inagg_error {
 	INAGG_EVERIFY = -9,   /* a result is not the sum of what the ranks have sent: inagg_options.key */
 } inagg_error;
 
+/* What a rank does when queues on the way are long: it has fewer blocks in flight.  In fairness to the flows that it shares links with. */
+enum inagg_congestion_control {
+	INAGG_CONGESTION_NONE = 0,  /* nothing: a full window always */
+	INAGG_CONGESTION_OWN = 1,   /* as the algorithm's paper says: atp AIMD, panama DCTCP; with the others nothing */
+	INAGG_CONGESTION_AIMD = 2,  /* half as many: as TCP's Cubic and Reno, about */
+	INAGG_CONGESTION_DCTCP = 3, /* fewer by half the share of blocks that are marked: as DCTCP (RFC 8257) */
+};
+
 /** How to join.  Fill it with inagg_options_init() or inagg_options_from_env(), then change fields. */
 typedef struct inagg_options {
 	size_t struct_size;     /* sizeof(inagg_options): later versions append fields */
@@ -59,7 +67,7 @@ typedef struct inagg_options {
 	uint16_t quorum;        /* trio: ranks that decide a block at once, 1 .. size; 0: all */
 	uint32_t history_mib;   /* trio: MiB of results kept for and from stragglers; default 64 */
 	uint32_t exclude_ms;    /* trio: milliseconds of a rank's silence, from 1000, after which the others go on without; 0: never */
-	int congestion_control; /* atp, panama: 1, the default: send less when queues on the way are long; 0: a full window always */
+	int congestion_control; /* atp, panama: enum inagg_congestion_control, alike on all ranks; default INAGG_CONGESTION_OWN */
 	uint16_t trees;         /* 1 .. 64: jobs, each with a switch or server of its own, that share each tensor; default 1 */
 	uint64_t aggregate_from;/* smaller tensors, in bytes, go by a ring of the ranks' hosts; alike on all ranks; 0, the default: none */
 	char key[33];           /* 32 hexadecimal digits that all ranks know, and nobody else: results are verified; "": they are not */
@@ -109,7 +117,7 @@ void inagg_options_init(inagg_options *options);
  * inagg_options_init(), then INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE, INAGG_ALGORITHM,
  * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_JOIN_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
- * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0 or 1), INAGG_TREES,
+ * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0, 1, "aimd", "dctcp"), INAGG_TREES,
  * INAGG_AGGREGATE_FROM (bytes, "64K", "40M"), INAGG_KEY and INAGG_JOIN_KEY, or INAGG_KEY_FILE and
  * INAGG_JOIN_KEY_FILE, files with them.
  * Rank and size come from torchrun, Open MPI or Slurm when those two are absent.

@@ -20,11 +20,29 @@ uint64_t monotonic_ns() {
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+namespace {
+
+// The reaction, INAGG_AIMD for example, that an enum inagg_congestion_control means.
+uint8_t reaction(int control, uint8_t algorithm) {
+    switch (control) {
+    case INAGG_CONGESTION_NONE:
+        return INAGG_UNCONTROLLED;
+    case INAGG_CONGESTION_AIMD:
+        return INAGG_AIMD;
+    case INAGG_CONGESTION_DCTCP:
+        return INAGG_DCTCP;
+    default:
+        return inagg_reaction_of(algorithm);
+    }
+}
+
+} // namespace
+
 Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership &membership, BlockClient &client,
                const inagg_options &options, Owned owned)
     : name_(std::move(name)), io_(std::move(io)), membership_(membership),
       client_(client), boots_{membership.config.boot, 0, 0, 0}, history_mib_(options.history_mib),
-      controls_congestion_(options.congestion_control) {
+      reaction_(reaction(options.congestion_control, membership.config.algorithm)) {
     const unsigned owners[stream_count] = {own_data, own_control};
     for (int i = 0; i < stream_count; i++)
         streams_[i].owned = owned & owners[i];
@@ -51,9 +69,7 @@ void Engine::start_streams() {
             s.payload_bytes = std::size_t{job.elements} * 4;
         first_slot += counts[i];
         inagg_worker_init(&s.worker, counts[i], 0);
-        const bool controlled = controls_congestion_ && s.stream == Stream::data;
-        inagg_congestion_init(&s.congestion, controlled ? inagg_reaction_of(job.algorithm) : uint8_t{INAGG_UNCONTROLLED},
-                              counts[i]);
+        inagg_congestion_init(&s.congestion, s.stream == Stream::data ? reaction_ : uint8_t{INAGG_UNCONTROLLED}, counts[i]);
         if (!s.owned)
             continue;
         s.slots.resize(counts[i]);
@@ -328,7 +344,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, 
         if (atp())
             s.records[index].aggregator = inagg_swap16(header.window_cap);
         if (controlled(s))
-            inagg_congestion_result(&s.congestion, block, congested_ || flags & INAGG_F_CONGESTION,
+            inagg_congestion_result(&s.congestion, congested_ || flags & INAGG_F_CONGESTION,
                                     inagg_result_cap(&membership_.config, &header));
         deliver(s, *s.history.keep(block, meta, body));
         break;
@@ -461,9 +477,10 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 // Answers came: what was sent before what they answer may be lost.
 void Engine::detect_overtaken(StreamState &s) {
     for (inagg_wslot &other : s.slots) {
+        const bool first = !other.resent; // later losses are of what timers sent, which say nothing about the network
         const bool lost = inagg_worker_overtaken(&s.worker, &other, now_);
-        if (lost && controlled(s))
-            inagg_congestion_cut(&s.congestion, other.block);
+        if (lost && first && controlled(s))
+            inagg_congestion_lost(&s.congestion, other.block);
         if (lost)
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
         else if (other.overtaken)

@@ -145,7 +145,7 @@ private:
     uint64_t packets_ = 0;
     inagg_stats_t stats_{};
     const uint32_t history_mib_;
-    const bool controls_congestion_;
+    const uint8_t reaction_; // enum inagg_reaction, of the data stream
     bool renewed_ = false;
     std::optional<Error> ended_; // by a REFUSED
     std::optional<Error> wrong_; // a result that is no sum of the ranks' blocks, however often it is asked for

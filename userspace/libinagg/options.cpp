@@ -7,6 +7,7 @@
 #include "error.hpp"
 #include "linear_check.hpp"
 
+#include <inagg/core/congestion.h>
 #include <inagg/core/fixed.h>
 #include <inagg/core/membership.h>
 #include <inagg/wire.h>
@@ -136,6 +137,30 @@ void validate_scale(const inagg_options &options) {
     if (options.scale < low || options.scale > high)
         throw Error(INAGG_EINVAL, "scale {}: with {} ranks it must be {} to {}, or 'auto'", options.scale, options.size, low,
                     high);
+}
+
+// AIMD and DCTCP stand for what an algorithm has of its own.
+void validate_congestion_control(const inagg_options &options) {
+    const int chosen = options.congestion_control;
+    if (chosen < INAGG_CONGESTION_NONE || chosen > INAGG_CONGESTION_DCTCP)
+        throw Error(INAGG_EINVAL, "congestion control {}: it is 0 to {}, as enum inagg_congestion_control says", chosen,
+                    int{INAGG_CONGESTION_DCTCP});
+    if (chosen > INAGG_CONGESTION_OWN && inagg_reaction_of(algorithm_number(options.algorithm)) == INAGG_UNCONTROLLED)
+        throw Error(INAGG_EINVAL,
+                    "congestion control '{}' with algorithm '{}', which has none: set INAGG_ALGORITHM to atp or panama, or "
+                    "INAGG_CONGESTION_CONTROL=1",
+                    chosen == INAGG_CONGESTION_AIMD ? "aimd" : "dctcp", options.algorithm);
+}
+
+// 0, 1 or the name of one.
+int parse_congestion_control(const Variable &variable) {
+    if (variable.value == "aimd")
+        return INAGG_CONGESTION_AIMD;
+    if (variable.value == "dctcp")
+        return INAGG_CONGESTION_DCTCP;
+    if (variable.value == "0" || variable.value == "1")
+        return variable.value == "1" ? INAGG_CONGESTION_OWN : INAGG_CONGESTION_NONE;
+    throw Error(INAGG_EINVAL, "{}='{}': it must be 0, 1, aimd or dctcp", variable.name, variable.value);
 }
 
 void need_secret(const char *name, const char *key) {
@@ -281,7 +306,7 @@ inagg_options default_options() {
     options.timeout_ms = 30000;
     options.scale = INAGG_SCALE_AUTO;
     options.history_mib = 64;
-    options.congestion_control = 1;
+    options.congestion_control = INAGG_CONGESTION_OWN;
     options.trees = 1;
     return options;
 }
@@ -308,7 +333,8 @@ void read_environment(inagg_options &options) {
     if (const auto quorum = first_set({"INAGG_QUORUM"}))
         options.quorum = parse_quorum(*quorum, options.size);
     read_number({"INAGG_HISTORY"}, options.history_mib, 1, 1 << 20);
-    read_number({"INAGG_CONGESTION_CONTROL"}, options.congestion_control, 0, 1);
+    if (const auto control = first_set({"INAGG_CONGESTION_CONTROL"}))
+        options.congestion_control = parse_congestion_control(*control);
     read_number({"INAGG_TREES"}, options.trees, 1, max_trees);
     if (const auto aggregate_from = first_set({"INAGG_AGGREGATE_FROM"}))
         options.aggregate_from = parse_bytes(*aggregate_from);
@@ -366,6 +392,7 @@ void validate(const inagg_options &options) {
     if (std::find(transports.begin(), transports.end(), transport) == transports.end())
         throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));
     validate_scale(options);
+    validate_congestion_control(options);
     validate_keys(options);
 }
 

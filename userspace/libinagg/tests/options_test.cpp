@@ -107,7 +107,8 @@ TEST(Environment, NamesWhatIsWrong) {
     with("INAGG_SCALE", "1e3");
     with("INAGG_CHECKED", "yes");
     with("INAGG_HISTORY", "0");
-    with("INAGG_CONGESTION_CONTROL", "2");
+    for (const char *value : {"2", "01", "cubic", "aimd", "dctcp"}) // of switchml, which has none
+        with("INAGG_CONGESTION_CONTROL", value);
     for (const char *value : {"soon", "-1ms", "10min", "1e3", "ms", "5000s"})
         with("INAGG_EXPIRY", value);
     for (const char *value : {"2", "-1", "1.5", "0.0", "0.5x", "half"})
@@ -129,8 +130,21 @@ TEST(Environment, TimesAndQuorums) {
     EXPECT_EQ(with("INAGG_EXCLUDE_AFTER", "0").exclude_ms, 0U);
     EXPECT_EQ(with("INAGG_HISTORY", "5").history_mib, 5U);
     EXPECT_EQ(with("INAGG_JOB", "5").history_mib, 64U);
-    EXPECT_EQ(with("INAGG_CONGESTION_CONTROL", "0").congestion_control, 0);
-    EXPECT_EQ(with("INAGG_JOB", "5").congestion_control, 1);
+}
+
+TEST(Environment, CongestionControl) {
+    const auto with = [](const char *algorithm, const char *value) {
+        return from({{"INAGG_ALGORITHM", algorithm},
+                     {"INAGG_RANK", "0"},
+                     {"INAGG_SIZE", "2"},
+                     {"INAGG_CONGESTION_CONTROL", value}})
+            .congestion_control;
+    };
+    EXPECT_EQ(with("switchml", ""), INAGG_CONGESTION_OWN);
+    EXPECT_EQ(with("switchml", "0"), INAGG_CONGESTION_NONE);
+    EXPECT_EQ(with("switchml", "1"), INAGG_CONGESTION_OWN);
+    EXPECT_EQ(with("panama", "aimd"), INAGG_CONGESTION_AIMD);
+    EXPECT_EQ(with("atp", "dctcp"), INAGG_CONGESTION_DCTCP);
 }
 
 TEST(Environment, Bytes) {
