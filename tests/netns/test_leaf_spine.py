@@ -2,6 +2,7 @@
 """Leaf-spine: a tree on each spine, background flows over chosen links, links that are cut."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +111,20 @@ def test_links_between_switches_have_a_rate_of_their_own(tmp_path):
 
 def test_a_flow_between_ranks_hosts(tmp_path):
     assert flows(tmp_path, "--background", "tcp") == {"tcp from host0 to host1": [FULL]}
+
+
+def test_a_flow_of_dctcp_heeds_marks(tmp_path):
+    """It has the link, in a queue that is hardly longer than marks allow; its congestion control goes with it."""
+    run = netns(tmp_path, "--workers", 2, "--switch", "none", "--rate", "40mbit", "--ecn", "4ms", "--background", "dctcp", "--",
+                "sh", "-c", "sleep 5; test $INAGG_RANK = 1 || ss -tin dport = 5201")
+    if "takes Linux 6.4" in run.error:
+        pytest.skip(f"the kernel has no DCTCP and takes none: {run.error}")
+    assert run.status == 0
+    socket = "\n".join(run.lines(0))
+    name = re.search(r"\b(inagg_)?dctcp\b", socket)[0]
+    assert float(re.search(r"\brtt:([\d.]+)/", socket)[1]) < 10 and int(re.search(r"delivered_ce:(\d+)", socket)[1]) > 0
+    assert [flow["mbit_per_s"] for flow in run.links["background"]] == [FULL]
+    assert name == "dctcp" or name not in Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 
 
 # Links that are cut

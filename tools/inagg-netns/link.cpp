@@ -26,6 +26,10 @@ unsigned index_of(const std::string &device) {
     return index;
 }
 
+// That a limited link queues: 10 ms' worth, at least a window of 128 of the largest frames twice: only impairments that were
+// asked for lose frames.
+uint64_t queue_bytes(uint64_t rate) { return std::max<uint64_t>(rate / 800, 1024 * 1024); }
+
 uint64_t threshold(double probability) { return std::llround(probability * static_cast<double>(IMPAIR_ALWAYS)); }
 
 void attach(impair_bpf *program, unsigned interface) {
@@ -105,6 +109,7 @@ void LinkSpace::connect(const std::string &from, const std::string &to, LinkQual
     if (quality.rate > 0 && impairments_.ecn.count() > 0) {
         link.queue.unit_ns = inagg_queue_unit(quality.rate);
         link.queue.mark_ns = static_cast<uint32_t>(impairments_.ecn.count());
+        link.longest_ns = queue_bytes(quality.rate) * 8'000'000'000 / quality.rate;
     }
     if (bpf_map__update_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link, BPF_ANY) != 0) {
         fail("cannot describe a link to the program that impairs it");
@@ -126,14 +131,12 @@ unsigned LinkSpace::through_relay(unsigned to) {
     return index_of(out);
 }
 
-// A token bucket that never lets more than 1 ms worth of frames out at once and queues 10 ms, at least a
-// window of 128 of the largest frames twice: only impairments that were asked for lose frames.
+// A token bucket that never lets more than 1 ms worth of frames out at once.
 void LinkSpace::limit_rate(const std::string &device, uint64_t rate) {
     const uint64_t bytes_per_second = rate / 8;
     const uint64_t burst = std::max<uint64_t>(bytes_per_second / 1000, 16 * 1024);
-    const uint64_t queue = std::max<uint64_t>(bytes_per_second / 100, 1024 * 1024);
     run_checked(space_, {"tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", fmt::format("{}bit", rate), "burst",
-                         std::to_string(burst), "limit", std::to_string(queue)});
+                         std::to_string(burst), "limit", std::to_string(queue_bytes(rate))});
 }
 
 pid_t LinkSpace::start_relay() { return impairments_.needs_relay() ? relay_.start(space_) : 0; }

@@ -243,8 +243,12 @@ void Network::link(const Namespace &here, const std::string &device, const Names
         send_single_frames(here, device); // each waits, and is marked, by itself
         send_single_frames(there, peer);
     }
-    accept_xdp_tx(links_->space(), ends.far);
-    accept_xdp_tx(links_->space(), ends.near);
+    for (const std::string &end : {ends.far, ends.near}) {
+        accept_xdp_tx(links_->space(), end);
+        if (quality.rate > 0 && options_.impairments.ecn.count() > 0) {
+            run_checked(links_->space(), {"ethtool", "-K", end, "gro", "off"}); // nor is it put together again
+        }
+    }
 }
 
 LinkQuality Network::between_switches() const {

@@ -39,7 +39,7 @@ protected:
     void send(uint32_t block, inagg_type type, bool everyone, bool repeated);
     void transmit(const Message &message);
     // The block's result is here and taken: checks it, and sends what is next.
-    void accepted(inagg_wslot &slot, const Message &message);
+    void accepted(inagg_wslot &slot, uint32_t block, const Message &message);
     void arm(const inagg_wslot &slot);
     // Is it the sum of those that it names?
     void check(const Message &result) const;

@@ -328,7 +328,7 @@ private:
             place_of(block.block) = {block.block, true, message};
             counters_.latency_ns += now_ns() - sent_ns;
             counters_.latency_most_ns = std::max(counters_.latency_most_ns, now_ns() - sent_ns);
-            accepted(slot, message);
+            accepted(slot, block.block, message);
             open_capped();
         } else if (block.block - slot.block < job_.slots && !find(block.block)) {
             place_of(block.block) = {block.block, true, message}; // ahead

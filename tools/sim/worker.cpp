@@ -135,11 +135,11 @@ void Worker::put(Message message) {
     host_.send_to(host_.leaf(), Kind::inagg, message.packet(), anyone, urgent);
 }
 
-void Worker::accepted(inagg_wslot &slot, const Message &message) {
+void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message) {
     check(message);
     if (controlled()) {
         const uint32_t cuts = congestion_.cuts;
-        inagg_congestion_result(&congestion_, message.has(INAGG_F_CONGESTION),
+        inagg_congestion_result(&congestion_, block, message.has(INAGG_F_CONGESTION),
                                 job_.algorithm == INAGG_PANAMA ? message.cap() : 0);
         counters_.cuts += congestion_.cuts - cuts;
     }
@@ -148,8 +148,8 @@ void Worker::accepted(inagg_wslot &slot, const Message &message) {
         since_scan_ = 0;
         for (inagg_wslot &other : slots_)
             if (const bool first = !other.resent; inagg_worker_overtaken(&worker_, &other, now_ns())) {
-                if (first && controlled()) // as libinagg's
-                    inagg_congestion_lost(&congestion_, other.block);
+                if (first && controlled()) // as libinagg
+                    inagg_congestion_cut(&congestion_, other.block);
                 act(other, expire(other));
             }
     }
@@ -194,7 +194,7 @@ public:
             return;
         held_[inagg_slot_index(&worker_, block.block)] = message.elements;
         aggregators_[inagg_slot_index(&worker_, block.block)] = message.cap();
-        accepted(slot, message);
+        accepted(slot, block.block, message);
     }
 
 private:
@@ -264,7 +264,7 @@ private:
         inagg_wslot &slot = slot_of(block.block);
         if (inagg_wslot_believes(&slot, block.block, block.epoch) &&
             inagg_worker_result(&worker_, &slot, block.block, message.has(INAGG_F_RESEND), now_ns()) == INAGG_W_ACCEPT)
-            accepted(slot, message);
+            accepted(slot, block.block, message);
     }
 
     void add(const Message &message) {

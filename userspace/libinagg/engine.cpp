@@ -344,7 +344,7 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, 
         if (atp())
             s.records[index].aggregator = inagg_swap16(header.window_cap);
         if (controlled(s))
-            inagg_congestion_result(&s.congestion, congested_ || flags & INAGG_F_CONGESTION,
+            inagg_congestion_result(&s.congestion, block, congested_ || flags & INAGG_F_CONGESTION,
                                     inagg_result_cap(&membership_.config, &header));
         deliver(s, *s.history.keep(block, meta, body));
         break;
@@ -480,7 +480,7 @@ void Engine::detect_overtaken(StreamState &s) {
         const bool first = !other.resent; // later losses are of what timers sent, which say nothing about the network
         const bool lost = inagg_worker_overtaken(&s.worker, &other, now_);
         if (lost && first && controlled(s))
-            inagg_congestion_lost(&s.congestion, other.block);
+            inagg_congestion_cut(&s.congestion, other.block);
         if (lost)
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
         else if (other.overtaken)

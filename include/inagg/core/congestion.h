@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Congestion control of a rank: a window of blocks in flight, and how it reacts to marks, which say that a queue on the way of
- * somebody's elements was long.  All ranks see the same marks, and count in results rather than in what they have sent, so their
- * windows are about the same: the smallest of them is the job's.
+ * somebody's elements was long.  All ranks see the same marks, so their windows are about the same.
  *
- * The window grows by a block for each result, above a threshold by one for each window of them.  A mark makes it smaller, once for
- * all that was in flight:
+ * AIMD (ATP §3.7): the window grows by a block for each result, above a threshold by one for each window of them.  A mark halves
+ * it.
  *
- * AIMD (ATP §3.7) by half.  So does TCP's Cubic, about.
- *
- * DCTCP (PANAMA §4.2.2) by half of alpha, the moving average of the fraction of results that is marked.  PANAMA's Figure 5 does so
- * at the end of each window of results; this is RFC 8257's way, which docs/ARCHITECTURE.md says why.  The window keeps to the
- * cap that results bring.
+ * DCTCP (PANAMA §4.2.2, Figure 5): with each window of results it doubles, above a threshold grows by one, or, if some were
+ * marked, shrinks by half of alpha, the moving average of the fraction that is.  It keeps to the cap that results bring.
  *
  * The rest is common to both:
  *
@@ -54,18 +50,15 @@ struct inagg_congestion {
 	__u32	window;		/* blocks that may be in flight */
 	__u32	most;		/* of the pool */
 	__u32	threshold;	/* a smaller window grows fast */
-	__u32	deaf;		/* so many results more were in flight at the last cut: their marks tell nothing new */
-	__u32	unmarked;	/* results since it last changed */
-	__u32	observed;	/* results that alpha is to learn from next: a window of them */
-	__u32	results;	/* of them, those that are here */
-	__u32	marked;		/* and those with a mark */
-	__u32	alpha;		/* 0 .. INAGG_DCTCP_ONE */
+	__u32	results;	/* AIMD: since the window last grew by one.  DCTCP: of this window */
+	__u32	marked;		/* DCTCP: of them, with a mark */
+	__u32	alpha;		/* DCTCP: 0 .. INAGG_DCTCP_ONE */
 	__u32	flying;		/* blocks in flight */
 	__u32	next;		/* the first block that was never sent */
-	__u32	recovered;	/* a loss before this block tells nothing new either */
+	__u32	recovered;	/* a loss before this block tells nothing new: it was sent after the last cut */
 	__u32	cuts;
 	__u8	reaction;	/* enum inagg_reaction */
-	__u8	filled;		/* while these results came, the window had no room */
+	__u8	filled;		/* DCTCP: while these results came, the window had no room */
 };
 
 INAGG_INLINE __u32 inagg_smaller(__u32 a, __u32 b)
@@ -80,18 +73,15 @@ INAGG_INLINE void inagg_congestion_init(struct inagg_congestion *c, __u8 reactio
 	c->window = inagg_smaller(dctcp ? INAGG_DCTCP_FIRST_WINDOW : INAGG_AIMD_FIRST_WINDOW, most);
 	c->most = most;
 	c->threshold = dctcp ? INAGG_DCTCP_FIRST_THRESHOLD : most;
-	c->deaf = 0;
-	c->unmarked = 0;
-	c->observed = c->window;
 	c->results = 0;
 	c->marked = 0;
-	c->filled = 0;
 	c->alpha = INAGG_DCTCP_ONE;
 	c->flying = 0;
 	c->next = 0;
 	c->recovered = 0;
 	c->cuts = 0;
 	c->reaction = reaction;
+	c->filled = 0;
 }
 
 /** May c->next be sent, as far as the network is concerned? */
@@ -110,80 +100,89 @@ INAGG_INLINE void inagg_congestion_sent(struct inagg_congestion *c)
 		c->recovered = c->next - 2 * c->most;
 }
 
-/* Takes @blocks from the window, as far as the least one goes.  What is in flight tells nothing new. */
-INAGG_INLINE void inagg_congestion_shrink(struct inagg_congestion *c, __u32 blocks)
+/* What was counted belongs to another window. */
+INAGG_INLINE void inagg_congestion_recount(struct inagg_congestion *c)
 {
-	__u32 least = inagg_smaller(c->window, INAGG_LEAST_WINDOW);
-
-	c->deaf = c->window - 1;
-	c->recovered = c->next;
-	c->window = c->window - blocks > least ? c->window - blocks : least;
-	c->threshold = c->window;
-	c->unmarked = 0;
-	c->cuts++;
-}
-
-INAGG_INLINE void inagg_congestion_halve(struct inagg_congestion *c)
-{
-	inagg_congestion_shrink(c, c->window - c->window / 2);
-}
-
-/** The result of @block was overtaken: it is lost. */
-INAGG_INLINE void inagg_congestion_lost(struct inagg_congestion *c, __u32 block)
-{
-	if (!inagg_before(block, c->recovered))
-		inagg_congestion_halve(c);
-}
-
-INAGG_INLINE void inagg_congestion_marked(struct inagg_congestion *c)
-{
-	if (c->reaction == INAGG_DCTCP)
-		inagg_congestion_shrink(c, c->window * c->alpha / (2 * INAGG_DCTCP_ONE));
-	else
-		inagg_congestion_halve(c);
-}
-
-/* Below the threshold by one for each result, so it doubles with each window of them; above it by one for each window. */
-INAGG_INLINE void inagg_congestion_grow(struct inagg_congestion *c)
-{
-	if (c->window >= c->most || (c->window >= c->threshold && ++c->unmarked < c->window))
-		return;
-	c->unmarked = 0;
-	c->window++;
-}
-
-/* Alpha, with each window of results.  As Linux: what is too small for a sixteenth to be taken from it goes to 0. */
-INAGG_INLINE void inagg_congestion_observe(struct inagg_congestion *c, int marked)
-{
-	__u32 decay = c->alpha >> INAGG_DCTCP_G_SHIFT;
-
-	c->marked += marked != 0;
-	if (++c->results < c->observed)
-		return;
-	c->alpha -= decay ? decay : c->alpha;
-	c->alpha += (c->marked * (INAGG_DCTCP_ONE >> INAGG_DCTCP_G_SHIFT)) / c->results;
-	c->alpha = inagg_smaller(c->alpha, INAGG_DCTCP_ONE);
-	c->observed = c->window;
 	c->results = 0;
 	c->marked = 0;
 	c->filled = 0;
 }
 
+/* Takes @blocks from the window, as far as the least one goes. */
+INAGG_INLINE void inagg_congestion_shrink(struct inagg_congestion *c, __u32 blocks)
+{
+	__u32 least = inagg_smaller(c->window, INAGG_LEAST_WINDOW);
+
+	c->window = c->window - blocks > least ? c->window - blocks : least;
+	c->threshold = c->window;
+	c->cuts++;
+	inagg_congestion_recount(c);
+}
+
+/** @block tells of congestion: its result was overtaken, or, with AIMD, is marked.  Once for all that was in flight. */
+INAGG_INLINE void inagg_congestion_cut(struct inagg_congestion *c, __u32 block)
+{
+	if (inagg_before(block, c->recovered))
+		return;
+	inagg_congestion_shrink(c, c->window - c->window / 2);
+	c->recovered = c->next;
+}
+
+INAGG_INLINE void inagg_aimd_result(struct inagg_congestion *c, __u32 block, int marked, int filled)
+{
+	if (marked) {
+		inagg_congestion_cut(c, block);
+		return;
+	}
+	if (!filled || c->window >= c->most)
+		return;
+	if (c->window >= c->threshold && ++c->results < c->window)
+		return;
+	c->results = 0;
+	c->window++;
+}
+
+/* As Linux: what is too small for a sixteenth to be taken from it goes to 0. */
+INAGG_INLINE void inagg_dctcp_average(struct inagg_congestion *c)
+{
+	__u32 decay = c->alpha >> INAGG_DCTCP_G_SHIFT;
+
+	c->alpha -= decay ? decay : c->alpha;
+	c->alpha += (c->marked * (INAGG_DCTCP_ONE >> INAGG_DCTCP_G_SHIFT)) / c->results;
+	c->alpha = inagg_smaller(c->alpha, INAGG_DCTCP_ONE);
+}
+
+INAGG_INLINE void inagg_dctcp_result(struct inagg_congestion *c, int marked, int filled)
+{
+	__u32 larger = c->window < c->threshold ? 2 * c->window : c->window + 1;
+
+	c->marked += marked != 0;
+	c->filled |= filled;
+	if (++c->results < c->window)
+		return;
+	inagg_dctcp_average(c);
+	if (c->marked) {
+		inagg_congestion_shrink(c, c->window * c->alpha / (2 * INAGG_DCTCP_ONE));
+		return;
+	}
+	if (c->filled)
+		c->window = inagg_smaller(larger, c->most);
+	inagg_congestion_recount(c);
+}
+
 /**
- * The result of a block that was in flight is here; @marked: with INAGG_F_CONGESTION; @cap: the switches have no memory for
+ * The result of @block, which was in flight, is here; @marked: with INAGG_F_CONGESTION; @cap: the switches have no memory for
  * more blocks in flight; 0: they have enough.
  */
-INAGG_INLINE void inagg_congestion_result(struct inagg_congestion *c, int marked, __u32 cap)
+INAGG_INLINE void inagg_congestion_result(struct inagg_congestion *c, __u32 block, int marked, __u32 cap)
 {
-	c->filled |= !inagg_congestion_has_room(c);
+	int filled = !inagg_congestion_has_room(c);
+
 	c->flying--;
-	if (c->deaf)
-		c->deaf--;
-	else if (marked)
-		inagg_congestion_marked(c);
-	else if (c->filled)
-		inagg_congestion_grow(c);
-	inagg_congestion_observe(c, marked);
+	if (c->reaction == INAGG_DCTCP)
+		inagg_dctcp_result(c, marked, filled);
+	else
+		inagg_aimd_result(c, block, marked, filled);
 	if (cap)
 		c->window = inagg_smaller(c->window, cap);
 }

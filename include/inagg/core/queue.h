@@ -38,17 +38,26 @@ INAGG_INLINE __u64 inagg_queue_wait(const struct inagg_queue *q, __u64 now)
 	return (__s64)(empty - now) < 0 ? 0 : empty - now;
 }
 
-/** A frame of @bytes is given to the link at @now (ns).  Is it to be marked, because it has to wait for long? */
-INAGG_INLINE int inagg_queue_add(struct inagg_queue *q, __u32 bytes, __u64 now)
+/**
+ * A frame of @bytes is given to the link, which drops what would have to wait longer than @longest_ns, at @now (ns).  Is it to be
+ * marked, because it has to wait for long?
+ */
+INAGG_INLINE int inagg_queue_add_within(struct inagg_queue *q, __u32 bytes, __u64 now, __u64 longest_ns)
 {
 	__u64 wait = inagg_queue_wait(q, now);
 
-	if (wait < (__u64)q->mark_ns * INAGG_QUEUE_BOUND)
+	if (wait < longest_ns)
 		q->empty_ns = now + wait + ((__u64)bytes * q->unit_ns >> INAGG_QUEUE_SHIFT);
 	if (wait <= q->mark_ns)
 		return 0;
 	q->marked++;
 	return 1;
+}
+
+/** The same for a link of which nobody knows how much it queues. */
+INAGG_INLINE int inagg_queue_add(struct inagg_queue *q, __u32 bytes, __u64 now)
+{
+	return inagg_queue_add_within(q, bytes, now, (__u64)q->mark_ns * INAGG_QUEUE_BOUND);
 }
 
 /** A quota is a link's rate that one sender may use.  May it send a frame of @bytes at @now (ns)?  What it may not costs it nothing. */

@@ -285,7 +285,7 @@ uint32_t window_after(SoftwareSwitchOptions options, std::size_t warm_up, int co
     return 0;
 }
 
-TEST(PanamaWindow, DoublesThenGrowsByOne) {
+TEST(PanamaWindow, GrowsAsInFigure5) {
     EXPECT_EQ(window_after({.slots = 128}, 2), 4U);
     EXPECT_EQ(window_after({.slots = 128}, 2 + 4 + 8), 16U);
     EXPECT_EQ(window_after({.slots = 128}, 2 + 4 + 8 + 16 + 32), 64U);
@@ -303,7 +303,7 @@ TEST(PanamaWindow, ShrinksWithMarks) {
     const auto always = [](uint32_t) { return true; };
     EXPECT_EQ(window_after({.slots = 128, .congested = always}, 200), 2U);
     const auto late = [](uint32_t block) { return block >= 62; };
-    // alpha is 743: 64 * 743 / 2048 = 23 go
+    // 64 marked results: alpha is 743 - 46 + 64 = 761, and 64 * 761 / 2048 = 23 go
     EXPECT_EQ(window_after({.slots = 128, .congested = late}, 62 + 64), 41U);
 }
 
