@@ -4,17 +4,13 @@
  * none. PANAMA's windows are made to share links with such flows.
  */
 #include <linux/bpf.h>
-#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
+#include <inagg/core/congestion.h>
 
 #pragma clang diagnostic ignored "-Wunused-parameter" /* BPF_PROG's ctx */
 
 char LICENSE[] SEC("license") = "GPL";
-
-#define WHOLE		1024	/* of alpha */
-#define GAIN_SHIFT	4	/* RFC 8257, 3.3: g = 1/16 */
-#define LEAST_WINDOW	2
 
 /* Of the kernel, whose names these are: what is used here. */
 enum { TCP_CA_Recovery = 3, TCP_CA_Loss = 4 };
@@ -61,7 +57,7 @@ struct dctcp {
 	__u32	window;		/* segments in flight */
 	__u32	threshold;	/* a smaller window grows fast */
 	__u32	unmarked;	/* segments since it last changed */
-	__u32	alpha;		/* share of segments that are marked, of WHOLE */
+	__u32	alpha;		/* share of segments that are marked, of INAGG_DCTCP_ONE */
 	__u32	delivered;	/* segments until now */
 	__u32	delivered_ce;
 	__u32	observed_until;	/* alpha learns next when this is acknowledged */
@@ -101,7 +97,7 @@ void BPF_PROG(init, struct sock *sk)
 	d->window = tp->snd_cwnd;
 	d->threshold = ~0U;
 	d->unmarked = 0;
-	d->alpha = WHOLE;
+	d->alpha = INAGG_DCTCP_ONE;
 	d->delivered = tp->delivered;
 	d->delivered_ce = tp->delivered_ce;
 	d->observed_until = tp->snd_nxt;
@@ -114,7 +110,7 @@ void BPF_PROG(init, struct sock *sk)
 
 static __always_inline void shrink(const struct tcp_sock *tp, struct dctcp *d, __u32 segments)
 {
-	d->window = at_least(LEAST_WINDOW, d->window - segments);
+	d->window = at_least(INAGG_LEAST_WINDOW, d->window - segments);
 	d->threshold = d->window;
 	d->unmarked = 0;
 	d->cut_until = tp->snd_nxt;
@@ -141,13 +137,7 @@ static __always_inline void observe(const struct tcp_sock *tp, struct dctcp *d, 
 	d->marked += marked;
 	if (!is_acknowledged(tp, d->observed_until))
 		return;
-	d->alpha -= at_least(1, d->alpha >> GAIN_SHIFT);
-	if (d->segments)
-		d->alpha += d->marked * (WHOLE >> GAIN_SHIFT) / d->segments;
-	if ((__s32)d->alpha < 0)
-		d->alpha = 0;
-	if (d->alpha > WHOLE)
-		d->alpha = WHOLE;
+	d->alpha = inagg_dctcp_average(d->alpha, d->marked, at_least(1, d->segments));
 	d->observed_until = tp->snd_nxt;
 	d->segments = 0;
 	d->marked = 0;
@@ -169,7 +159,7 @@ void BPF_PROG(cong_control, struct sock *sk)
 	observe(tp, d, segments, marked);
 	if (is_acknowledged(tp, d->cut_until)) {
 		if (marked)
-			shrink(tp, d, d->window * d->alpha / (2 * WHOLE));
+			shrink(tp, d, d->window * d->alpha / (2 * INAGG_DCTCP_ONE));
 		else
 			grow(d, segments);
 	}

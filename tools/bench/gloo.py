@@ -22,7 +22,7 @@ def environment(build, folder):
 
 
 class Gloo:
-    """A ring, which others of the same ranks have other names than; nobody is done before all are."""
+    """A ring, one of each name; nobody is done before all are."""
 
     def __init__(self, name="all"):
         self.rank, self.size = int(os.environ["INAGG_RANK"]), int(os.environ["INAGG_SIZE"])

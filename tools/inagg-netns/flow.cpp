@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "flow.hpp"
 
-#include "dctcp.hpp"
+#include "congestion_control.hpp"
 
 #include <array>
 #include <chrono>
@@ -9,7 +9,6 @@
 #include <thread>
 
 #include <arpa/inet.h>
-#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -58,14 +57,6 @@ void connect_to(const Fd &fd, const std::string &host, uint16_t port) {
     const sockaddr_in6 address = address_of(host, port);
     if (connect(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0) {
         fail("connect");
-    }
-}
-
-// Whatever the machine's default is.
-void use_cubic(const Fd &fd) {
-    constexpr char name[] = "cubic";
-    if (setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name, sizeof name - 1) != 0) {
-        fail("TCP has no cubic");
     }
 }
 

@@ -106,7 +106,7 @@ void LinkSpace::connect(const std::string &from, const std::string &to, LinkQual
         link.corrupt = threshold(impairments_.corrupt);
     }
     link.random = seeds_();
-    if (quality.rate > 0 && impairments_.ecn.count() > 0) {
+    if (impairments_.marks(quality.rate)) {
         link.queue.unit_ns = inagg_queue_unit(quality.rate);
         link.queue.mark_ns = static_cast<uint32_t>(impairments_.ecn.count());
         link.longest_ns = queue_bytes(quality.rate) * 8'000'000'000 / quality.rate;

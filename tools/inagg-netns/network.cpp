@@ -239,14 +239,13 @@ void Network::link(const Namespace &here, const std::string &device, const Names
     connect(here, device, links_->space(), ends.near);
     connect(links_->space(), ends.far, there, peer);
     links_->join(name, quality);
-    if (quality.rate > 0 && options_.impairments.ecn.count() > 0) {
-        send_single_frames(here, device); // each waits, and is marked, by itself
+    accept_xdp_tx(links_->space(), ends.far);
+    accept_xdp_tx(links_->space(), ends.near);
+    if (options_.impairments.marks(quality.rate)) { // each frame waits, and is marked, by itself
+        send_single_frames(here, device);
         send_single_frames(there, peer);
-    }
-    for (const std::string &end : {ends.far, ends.near}) {
-        accept_xdp_tx(links_->space(), end);
-        if (quality.rate > 0 && options_.impairments.ecn.count() > 0) {
-            run_checked(links_->space(), {"ethtool", "-K", end, "gro", "off"}); // nor is it put together again
+        for (const std::string &end : {ends.far, ends.near}) { // XDP has switched this on
+            run_checked(links_->space(), {"ethtool", "-K", end, "gro", "off"});
         }
     }
 }

@@ -28,6 +28,7 @@ struct Impairments {
     uint64_t seed = 1;
 
     uint64_t between_switches() const { return spine_rate.value_or(rate); }
+    bool marks(uint64_t link_rate) const { return link_rate > 0 && ecn.count() > 0; }
     bool limits_rate() const { return rate > 0 || spine_rate; }
     bool any() const { return limits_rate() || loss > 0 || duplicate > 0 || corrupt > 0 || needs_relay(); }
     bool needs_relay() const { return reorder > 0 || delay.count() > 0; }

@@ -147,8 +147,8 @@ void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message)
     if (detects_overtaken() && ++since_scan_ >= job_.slots / 8) {
         since_scan_ = 0;
         for (inagg_wslot &other : slots_)
-            if (const bool first = !other.resent; inagg_worker_overtaken(&worker_, &other, now_ns())) {
-                if (first && controlled()) // as libinagg
+            if (inagg_worker_overtaken(&worker_, &other, now_ns())) {
+                if (!other.resent && controlled()) // as libinagg
                     inagg_congestion_cut(&congestion_, other.block);
                 act(other, expire(other));
             }

@@ -477,9 +477,8 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 // Answers came: what was sent before what they answer may be lost.
 void Engine::detect_overtaken(StreamState &s) {
     for (inagg_wslot &other : s.slots) {
-        const bool first = !other.resent; // later losses are of what timers sent, which say nothing about the network
         const bool lost = inagg_worker_overtaken(&s.worker, &other, now_);
-        if (lost && first && controlled(s))
+        if (lost && !other.resent && controlled(s)) // what timers sent says nothing about the network
             inagg_congestion_cut(&s.congestion, other.block);
         if (lost)
             act(s, other, inagg_worker_timeout(&s.worker, &other, now_));

@@ -139,6 +139,9 @@ void validate_scale(const inagg_options &options) {
                     high);
 }
 
+// What INAGG_CONGESTION_CONTROL may be, by enum inagg_congestion_control.
+constexpr std::array<std::string_view, 4> congestion_controls = {"0", "1", "aimd", "dctcp"};
+
 // AIMD and DCTCP stand for what an algorithm has of its own.
 void validate_congestion_control(const inagg_options &options) {
     const int chosen = options.congestion_control;
@@ -149,18 +152,14 @@ void validate_congestion_control(const inagg_options &options) {
         throw Error(INAGG_EINVAL,
                     "congestion control '{}' with algorithm '{}', which has none: set INAGG_ALGORITHM to atp or panama, or "
                     "INAGG_CONGESTION_CONTROL=1",
-                    chosen == INAGG_CONGESTION_AIMD ? "aimd" : "dctcp", options.algorithm);
+                    congestion_controls[chosen], options.algorithm);
 }
 
-// 0, 1 or the name of one.
 int parse_congestion_control(const Variable &variable) {
-    if (variable.value == "aimd")
-        return INAGG_CONGESTION_AIMD;
-    if (variable.value == "dctcp")
-        return INAGG_CONGESTION_DCTCP;
-    if (variable.value == "0" || variable.value == "1")
-        return variable.value == "1" ? INAGG_CONGESTION_OWN : INAGG_CONGESTION_NONE;
-    throw Error(INAGG_EINVAL, "{}='{}': it must be 0, 1, aimd or dctcp", variable.name, variable.value);
+    const auto found = std::find(congestion_controls.begin(), congestion_controls.end(), variable.value);
+    if (found == congestion_controls.end())
+        throw Error(INAGG_EINVAL, "{}='{}': set one of {}", variable.name, variable.value, fmt::join(congestion_controls, ", "));
+    return static_cast<int>(found - congestion_controls.begin());
 }
 
 void need_secret(const char *name, const char *key) {

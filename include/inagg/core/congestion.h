@@ -142,14 +142,17 @@ INAGG_INLINE void inagg_aimd_result(struct inagg_congestion *c, __u32 block, int
 	c->window++;
 }
 
-/* As Linux: what is too small for a sixteenth to be taken from it goes to 0. */
-INAGG_INLINE void inagg_dctcp_average(struct inagg_congestion *c)
+/**
+ * @alpha after a window of which @marked of @all, not 0, were marked.  As Linux: what is too small for a sixteenth to be taken from
+ * it goes to 0.
+ */
+INAGG_INLINE __u32 inagg_dctcp_average(__u32 alpha, __u32 marked, __u32 all)
 {
-	__u32 decay = c->alpha >> INAGG_DCTCP_G_SHIFT;
+	__u32 decay = alpha >> INAGG_DCTCP_G_SHIFT;
 
-	c->alpha -= decay ? decay : c->alpha;
-	c->alpha += (c->marked * (INAGG_DCTCP_ONE >> INAGG_DCTCP_G_SHIFT)) / c->results;
-	c->alpha = inagg_smaller(c->alpha, INAGG_DCTCP_ONE);
+	alpha -= decay ? decay : alpha;
+	alpha += (marked * (INAGG_DCTCP_ONE >> INAGG_DCTCP_G_SHIFT)) / all;
+	return inagg_smaller(alpha, INAGG_DCTCP_ONE);
 }
 
 INAGG_INLINE void inagg_dctcp_result(struct inagg_congestion *c, int marked, int filled)
@@ -160,7 +163,7 @@ INAGG_INLINE void inagg_dctcp_result(struct inagg_congestion *c, int marked, int
 	c->filled |= filled;
 	if (++c->results < c->window)
 		return;
-	inagg_dctcp_average(c);
+	c->alpha = inagg_dctcp_average(c->alpha, c->marked, c->results);
 	if (c->marked) {
 		inagg_congestion_shrink(c, c->window * c->alpha / (2 * INAGG_DCTCP_ONE));
 		return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "dctcp.hpp"
+#include "congestion_control.hpp"
 
 #include <cstring>
 #include <memory>
@@ -16,8 +16,6 @@ namespace {
 // Debian 12's headers are those of Linux 6.1 and do not know these, of 6.4.
 constexpr uint32_t map_has_link = 1 << 13;                         // BPF_F_LINK
 constexpr auto struct_ops_link = static_cast<bpf_attach_type>(44); // BPF_STRUCT_OPS
-
-constexpr char kernels[] = "dctcp", ours[] = "inagg_dctcp";
 
 bool choose(const Fd &socket, const char *name) {
     return setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name, static_cast<socklen_t>(strlen(name))) == 0;
@@ -53,12 +51,18 @@ private:
 
 } // namespace
 
+void use_cubic(const Fd &socket) {
+    if (!choose(socket, "cubic")) {
+        fail("TCP has no cubic");
+    }
+}
+
 void use_dctcp(const Fd &socket) {
-    if (choose(socket, kernels)) {
+    if (choose(socket, "dctcp")) {
         return;
     }
     static const OwnDctcp registered;
-    if (!choose(socket, ours)) {
+    if (!choose(socket, "inagg_dctcp")) {
         fail("cannot use DCTCP");
     }
 }
