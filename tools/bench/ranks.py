@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Python scripts as ranks of inagg-netns, and what they print."""
 
+import collections
 import json
 import os
 import shlex
@@ -37,21 +38,23 @@ def run_beside_flows(build, options, script, **environment):
         return reports, [flow["samples"] for flow in json.loads(summary.read_text()).get("background", [])]
 
 
-def repeat(allreduce, rank, size, count, seconds, compute=0):
-    """As a rank: call allreduce with `count` floats for so long, and compute after each. When each call was over, after the
-    time of the start, by a clock that all processes share."""
+def repeat(comm, count, seconds, compute=0, ahead=1):
+    """As a rank: allreduce `count` floats for so long, and compute after each; `ahead` calls are under way, as buckets of gradients
+    are. When each call was over, after the time of the start, by a clock that all processes share."""
     import numpy
 
-    tensor = numpy.full(count, 1 + rank, numpy.float32)
-    ends, over = [time.monotonic()], False
-    while not over:
-        # All ranks make as many calls: the first says in the last element when it is time to end.
-        tensor[-1] = rank == 0 and ends[-1] - ends[0] > seconds
-        result = allreduce(tensor)
-        time.sleep(compute)
+    under_way, ends, over = collections.deque(), [time.monotonic()], False
+    while under_way or not over:
+        while len(under_way) < ahead and not over:
+            tensor = numpy.full(count, 1 + comm.rank, numpy.float32)
+            # All ranks make as many calls: the first says in the last element when it is time to end.
+            tensor[-1] = comm.rank == 0 and ends[-1] - ends[0] > seconds
+            under_way.append(comm.iallreduce(tensor))
+        result = under_way.popleft().wait()
         ends.append(time.monotonic())
-        over = result[-1] != 0
-        assert (result[:-1] == size * (size + 1) / 2).all(), "a wrong sum"
+        time.sleep(compute)
+        over = over or result[-1] != 0
+        assert (result[:-1] == comm.size * (comm.size + 1) / 2).all(), "a wrong sum"
     return ends
 
 
