@@ -11,6 +11,7 @@
 /* Aggregators of this switch, a power of two: as bucket_count; and how many of them a job has. */
 const volatile __u32 aggregator_count = INAGG_DEFAULT_AGGREGATORS;
 const volatile __u32 aggregator_share = INAGG_DEFAULT_AGGREGATORS;
+const volatile __u32 aggregator_ways = INAGG_AGGREGATOR_WAYS;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -19,17 +20,53 @@ struct {
 	__type(value, struct inagg_aggregator_memory);
 } aggregators SEC(".maps");
 
-static __always_inline struct inagg_aggregator_memory *find_aggregator(const struct packet *p, const struct inagg_job *job)
-{
-	__u32 key = inagg_shared_entry(job->index, p->block.epoch, aggregator_share, aggregator_count);
-
-	return bpf_map_lookup_elem(&aggregators, &key);
-}
-
 /* The clock of inagg_aggregator.touched. */
 static __always_inline __u32 atp_tick(void)
 {
 	return bpf_ktime_get_coarse_ns() >> INAGG_AGGREGATOR_TICK_SHIFT;
+}
+
+/* Of the set in which the packet's block may have an aggregator, that of number @way. */
+static __always_inline struct inagg_aggregator_memory *aggregator_of(const struct packet *p, const struct inagg_job *job, __u32 way)
+{
+	__u32 key = inagg_shared_entry(job->index, p->block.epoch, aggregator_share, aggregator_count) ^ way;
+
+	return bpf_map_lookup_elem(&aggregators, &key);
+}
+
+/* The block's, or one that it may have, or the packet's own, which is taken. */
+static __always_inline struct inagg_aggregator_memory *find_aggregator(const struct packet *p, const struct inagg_job *job, __u32 now)
+{
+	struct inagg_aggregator_memory *best = NULL, *m;
+	int fit, best_fit = -1;
+
+	for (__u32 way = 0; way < INAGG_AGGREGATOR_WAYS && way < aggregator_ways; way++) {
+		m = aggregator_of(p, job, way);
+		if (!m)
+			return NULL;
+		fit = inagg_aggregator_fit(&m->state, job, &p->block, now);
+		if (fit > best_fit) {
+			best = m;
+			best_fit = fit;
+		}
+	}
+	return best;
+}
+
+/* Two CPUs that take one at the same moment may take two. */
+static __always_inline int free_aggregators(const struct packet *p, const struct inagg_job *job, __u32 now)
+{
+	for (__u32 way = 0; way < INAGG_AGGREGATOR_WAYS && way < aggregator_ways; way++) {
+		struct inagg_aggregator_memory *m = aggregator_of(p, job, way);
+
+		if (!m || !inagg_aggregator_ends(&m->state, job, &p->block, now))
+			continue;
+		if (!lock_word(&m->busy))
+			return 0;
+		inagg_aggregator_result(&m->state, job, &p->block, now);
+		unlock_word(&m->busy);
+	}
+	return 1;
 }
 
 /* The packet itself goes on to the server, which will move its position to another aggregator. */
@@ -60,7 +97,8 @@ static __always_inline void atp_move(struct xdp_md *ctx, const struct place *at,
 
 static __always_inline int atp_contribute(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
-	struct inagg_aggregator_memory *m = find_aggregator(p, b->job);
+	__u32 now = atp_tick();
+	struct inagg_aggregator_memory *m = find_aggregator(p, b->job, now);
 	__u64 ranks = ranks_of(p, b->job);
 	struct report r = {};
 	struct inagg_hdr *h;
@@ -78,7 +116,7 @@ static __always_inline int atp_contribute(struct xdp_md *ctx, struct packet *p, 
 		return XDP_ABORTED;
 	if (!lock_word(&m->busy))
 		return drop(b->count, -INAGG_R_BUSY);
-	verdict = inagg_aggregator_contribute(&m->state, b->job, ranks, &p->block, p->flags, atp_tick());
+	verdict = inagg_aggregator_contribute(&m->state, b->job, ranks, &p->block, p->flags, now);
 	if (verdict > 0 && INAGG_VERDICT(verdict) != INAGG_PASS_UP && INAGG_VERDICT(verdict) != INAGG_COLLIDES)
 		atp_move(ctx, &at, p, h + 1, end, verdict);
 	r.state = m->state.slot;
@@ -154,21 +192,18 @@ int inagg_atp(struct xdp_md *ctx)
 static __always_inline int atp_from_parent(struct xdp_md *ctx, struct packet *p, const struct branch *b)
 {
 	struct report r = { .flags = p->flags, .epoch = p->block.epoch, .state.seen = p->block.contributors };
-	struct inagg_aggregator_memory *m = find_aggregator(p, b->job);
 	struct inagg_hdr *h;
 	__u32 payload;
 	void *end;
 
-	if (!m || note_congestion(ctx, p))
+	if (note_congestion(ctx, p))
 		return XDP_ABORTED;
 	if (p->type == INAGG_WAIT)
 		return send_wait_down(ctx, p, b, &r);
 	if (p->block.contributors != b->tree.everyone)
 		return drop(b->count, -INAGG_R_RANK);
-	if (!lock_word(&m->busy))
+	if (!free_aggregators(p, b->job, atp_tick()))
 		return drop(b->count, -INAGG_R_BUSY);
-	inagg_aggregator_result(&m->state, b->job, &p->block, atp_tick());
-	unlock_word(&m->busy);
 	h = header_of(ctx, &end);
 	if (!h)
 		return XDP_ABORTED;

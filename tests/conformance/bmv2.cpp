@@ -18,6 +18,8 @@ using conformance::algorithm_of, nlohmann::json;
 std::string difference(const json &one) {
     if (one.value("job", json::object()).value("checked", false))
         return "no payload checksums";
+    if (one.at("name") == "WhoComesAfterACollisionGoesOnToo")
+        return "aggregators remember no collisions";
     if (algorithm_of(one) == INAGG_TRIO && one.value("job", json::object()).contains("here"))
         return "no trees with trio";
     for (const json &step : one.at("steps")) {

@@ -51,7 +51,8 @@ public:
         case INAGG_REQUEST:
             return tree.send_up(n, packet);
         case INAGG_RESULT:
-            inagg_aggregator_result(&aggregator_of(n, packet.block.block).state, &nodes[n].job, &arrived.block, tick());
+            for (Aggregator *a : set_of(n, packet.block.block))
+                inagg_aggregator_result(&a->state, &nodes[n].job, &arrived.block, tick());
             return pass_down(n, packet);
         case INAGG_WAIT:
             return pass_down(n, packet);
@@ -86,10 +87,22 @@ private:
     uint32_t tick() const { return static_cast<uint32_t>(world.now >> INAGG_AGGREGATOR_TICK_SHIFT); }
 
     // Mostly what all ranks would choose, but nothing may depend on that.
-    Aggregator &aggregator_of(uint32_t n, uint32_t block) {
+    std::vector<Aggregator *> set_of(uint32_t n, uint32_t block) {
         std::vector<Aggregator> &all = nodes[n].aggregators;
         const uint32_t index = world.random.chance(0.02) ? static_cast<uint32_t>(world.random.next()) : block % sc.slots;
-        return all[index % all.size()];
+        std::vector<Aggregator *> set;
+        for (uint32_t way = 0; way < std::min<size_t>(INAGG_AGGREGATOR_WAYS, all.size()); way++)
+            set.push_back(&all[(index ^ way) % all.size()]);
+        return set;
+    }
+
+    // The best one. But what CPUs see of them at one moment may differ.
+    Aggregator &aggregator_of(uint32_t n, const inagg_block &block) {
+        const std::vector<Aggregator *> set = set_of(n, block.block);
+        if (world.random.chance(0.02))
+            return *set[world.random.below(set.size())];
+        return **std::ranges::max_element(
+            set, {}, [&](const Aggregator *a) { return inagg_aggregator_fit(&a->state, &nodes[n].job, &block, tick()); });
     }
 
     Packet from(uint32_t n, Packet packet) const {
@@ -102,7 +115,7 @@ private:
     }
 
     void aggregate(uint32_t n, const Packet &packet) {
-        Aggregator &a = aggregator_of(n, packet.block.block);
+        Aggregator &a = aggregator_of(n, packet.block);
         const uint64_t ranks = ranks_in(packet);
         const bool repeated = packet.repeated && !world.broken(Mutation::keep_repeats);
         if (world.broken(Mutation::merge_overlaps)) {

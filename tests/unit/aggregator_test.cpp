@@ -60,14 +60,42 @@ TEST_F(Aggregator, SumsWhoIsHereAndKeepsItsPlaceUntilTheResultPasses) {
     EXPECT_FALSE(result(job));
 }
 
-TEST_F(Aggregator, ACollisionGoesOnAndChangesNothing) {
+TEST_F(Aggregator, ACollisionGoesOnAndChangesNoSum) {
     contribute(1);
-    const inagg_aggregator before = a;
+    const inagg_slot before = a.slot;
     EXPECT_EQ(contribute(other, block(0)), INAGG_COLLIDES);
     EXPECT_EQ(contribute(job, block(1)), INAGG_COLLIDES) << "another position";
     EXPECT_EQ(contribute(job, block(0, 1)), INAGG_COLLIDES) << "another stream";
-    EXPECT_EQ(std::memcmp(&a, &before, sizeof a), 0);
+    EXPECT_EQ(std::memcmp(&a.slot, &before, sizeof before), 0);
     EXPECT_FALSE(result(other)) << "whose result it is not";
+}
+
+TEST_F(Aggregator, WhoComesAfterACollisionGoesOnToo) {
+    contribute(1);
+    EXPECT_EQ(contribute(1, 0, 1), INAGG_COLLIDES);
+    EXPECT_TRUE(result(job));
+    EXPECT_EQ(contribute(2, 0, 1), INAGG_COLLIDES) << "here it would wait for the first one, in vain";
+    EXPECT_FALSE(in_use());
+    EXPECT_EQ(contribute(2, again, 1), INAGG_PASS_UP);
+    EXPECT_EQ(contribute(other, block(1)), INAGG_STORE) << "another job's";
+    EXPECT_EQ(contribute(4, 0, 1), INAGG_COLLIDES);
+}
+
+TEST_F(Aggregator, TheBestOfASetIsTheBlocks) {
+    const inagg_block b = block(0);
+    const auto fit = [&](const inagg_job &of) { return inagg_aggregator_fit(&a, &of, &b, now); };
+    EXPECT_EQ(fit(job), INAGG_FREE);
+    contribute(1);
+    EXPECT_EQ(fit(job), INAGG_ITS);
+    EXPECT_EQ(fit(other), INAGG_TAKEN);
+    contribute(other, b);
+    EXPECT_EQ(fit(other), INAGG_REFUSED_IT);
+    result(job);
+    EXPECT_EQ(fit(other), INAGG_REFUSED_IT);
+    EXPECT_EQ(fit(job), INAGG_FREE);
+    EXPECT_GT(INAGG_REFUSED_IT, INAGG_ITS);
+    EXPECT_GT(INAGG_ITS, INAGG_FREE);
+    EXPECT_GT(INAGG_FREE, INAGG_TAKEN);
 }
 
 TEST_F(Aggregator, ALaterBlockOfThePositionTakesItsPlace) {
@@ -88,7 +116,7 @@ TEST_F(Aggregator, WhatIsAbandonedIsTaken) {
     EXPECT_TRUE(result(other)) << "any result frees it";
     contribute(1);
     now += stale;
-    EXPECT_EQ(contribute(other, block(0)), INAGG_STORE);
+    EXPECT_EQ(contribute(other, block(1)), INAGG_STORE);
 }
 
 TEST_F(Aggregator, WhatIsSentAgainTakesAlongAllThatIsHere) {

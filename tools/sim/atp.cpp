@@ -7,6 +7,9 @@
 
 #include <inagg/core/raw.h>
 
+#include <algorithm>
+#include <bit>
+
 namespace sim {
 namespace {
 
@@ -26,7 +29,8 @@ public:
         case INAGG_PARTIAL:
             return contribute(message, block);
         case INAGG_RESULT:
-            inagg_aggregator_result(&aggregator_of(message).state, &core_, &block, tick());
+            for (uint32_t way = 0; way < ways(); way++)
+                inagg_aggregator_result(&aggregator_of(message, way).state, &core_, &block, tick());
             return send_down(message);
         case INAGG_WAIT:
             return send_down(message);
@@ -40,13 +44,28 @@ private:
     Counters &counters_;
     inagg_job core_;
 
-    Aggregator &aggregator_of(const Message &message) {
+    uint32_t ways() const { return std::min<uint32_t>(INAGG_AGGREGATOR_WAYS, std::bit_floor(switch_.aggregators().size())); }
+
+    // Of the set in which the message's block may have one.
+    Aggregator &aggregator_of(const Message &message, uint32_t way) {
         std::vector<Aggregator> &all = switch_.aggregators();
-        return all[message.block().epoch % all.size()];
+        return all[(message.block().epoch ^ way) % all.size()];
+    }
+
+    Aggregator &best_aggregator(const Message &message, const inagg_block &block) {
+        Aggregator *best = nullptr;
+        int best_fit = -1;
+        for (uint32_t way = 0; way < ways(); way++) {
+            Aggregator &a = aggregator_of(message, way);
+            const int fit = inagg_aggregator_fit(&a.state, &core_, &block, tick());
+            if (fit > best_fit)
+                best = &a, best_fit = fit;
+        }
+        return *best;
     }
 
     void contribute(Message &message, const inagg_block &block) {
-        Aggregator &a = aggregator_of(message);
+        Aggregator &a = best_aggregator(message, block);
         const int verdict = inagg_aggregator_contribute(&a.state, &core_, message.ranks(), &block, message.flags(), tick());
         if (verdict < 0)
             return;

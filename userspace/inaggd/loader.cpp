@@ -295,6 +295,7 @@ void Loader::reuse_or_create(const SwitchSizes &sizes) {
     skeleton_->rodata->bucket_count = bpf_map__max_entries(skeleton_->maps.buckets);
     skeleton_->rodata->aggregator_count = bpf_map__max_entries(skeleton_->maps.aggregators);
     skeleton_->rodata->aggregator_share = share_of(skeleton_->rodata->aggregator_count, "aggregators", sizes.shares);
+    skeleton_->rodata->aggregator_ways = std::min<uint32_t>(INAGG_AGGREGATOR_WAYS, skeleton_->rodata->aggregator_share);
     skeleton_->rodata->descriptor_count = bpf_map__max_entries(skeleton_->maps.descriptors);
     skeleton_->rodata->descriptor_share = share_of(skeleton_->rodata->descriptor_count, "descriptors", sizes.shares);
     skeleton_->rodata->buffer_count = bpf_map__max_entries(skeleton_->maps.float_buffers);

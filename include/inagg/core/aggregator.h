@@ -17,6 +17,10 @@
  * Nor does the paper keep a job from taking all: whoever names another aggregator in each packet has one for each.  Here the
  * table may be divided into shares, and a job finds its aggregators in one of them, whatever its packets name.
  *
+ * In the paper a block may have one aggregator, and if it is taken, collides.  Here it may have any of a set, so few collide
+ * before most are in use.  And what comes of a block after a collision does not wait where others of it have not: it goes on, too.
+ * (In the paper it waits until the ranks repeat.)
+ *
  * A block to which some ranks bring no elements (INAGG_F_WHOLE: broadcasts and barriers) goes to the server directly: a
  * packet without elements has no room for what it would complete.
  *
@@ -31,6 +35,8 @@
 /* Its clock has ticks of 2^20 ns.  What was not touched for so many is abandoned: ranks never wait so long for a try. */
 #define INAGG_AGGREGATOR_TICK_SHIFT	20
 #define INAGG_AGGREGATOR_STALE		2048
+/* Aggregators of a set, of which a block may have any; a power of two. */
+#define INAGG_AGGREGATOR_WAYS		4
 
 struct inagg_aggregator {
 	struct inagg_slot slot;
@@ -39,12 +45,17 @@ struct inagg_aggregator {
 	__u8	stream;
 	__u16	marks;		/* INAGG_AGGREGATED_FLAGS of what was folded in */
 	__u64	gone;		/* ranks whose elements have gone on; slot.seen are those of the sum that is here, or was last */
+	/* The last block that found no room here.  What comes of it later goes to the server, too: here it would wait in vain. */
+	__u32	refused_block;
+	__u16	refused_generation;
+	__u8	refused_job;	/* row, from 1; 0: there was none */
+	__u8	refused_stream;
 };
 
 /* What a sum has if one of its packets had it. */
 #define INAGG_AGGREGATED_FLAGS	(INAGG_F_RESEND | INAGG_F_COLLISION | INAGG_F_CONGESTION)
 
-INAGG_ASSERT(sizeof(struct inagg_aggregator) == 40);
+INAGG_ASSERT(sizeof(struct inagg_aggregator) == 48);
 
 /* Beside those of slot.h and tree.h. */
 enum inagg_aggregator_verdict {
@@ -100,6 +111,40 @@ INAGG_INLINE int inagg_aggregator_is_free(const struct inagg_aggregator *a, cons
 	return inagg_aggregator_is_jobs(a, job, b) &&
 	       (a->slot.generation != b->generation ||
 		(inagg_before(a->slot.block, b->block) && !((a->slot.block ^ b->block) & (window - 1))));
+}
+
+/* What an aggregator is to a block.  Of a set the block has the one with the greatest, the first of them. */
+enum inagg_aggregator_fit {
+	INAGG_TAKEN		= 0,	/* by another */
+	INAGG_FREE		= 1,
+	INAGG_ITS		= 2,
+	INAGG_REFUSED_IT	= 3,
+};
+
+INAGG_INLINE void inagg_aggregator_refuse(struct inagg_aggregator *a, const struct inagg_job *job, const struct inagg_block *b)
+{
+	a->refused_block = b->block;
+	a->refused_generation = b->generation;
+	a->refused_job = (__u8)(job->index + 1);
+	a->refused_stream = b->stream;
+}
+
+INAGG_INLINE int inagg_aggregator_has_refused(const struct inagg_aggregator *a, const struct inagg_job *job,
+					      const struct inagg_block *b)
+{
+	return a->refused_block == b->block && a->refused_generation == b->generation && a->refused_job == job->index + 1 &&
+	       a->refused_stream == b->stream;
+}
+
+/** What @a is to @b.  A guess without the aggregator's lock: inagg_aggregator_contribute() looks again. */
+INAGG_INLINE int inagg_aggregator_fit(const struct inagg_aggregator *a, const struct inagg_job *job,
+				      const struct inagg_block *b, __u32 now)
+{
+	if (inagg_aggregator_has_refused(a, job, b))
+		return INAGG_REFUSED_IT;
+	if (inagg_aggregator_holds(a, job, b))
+		return INAGG_ITS;
+	return inagg_aggregator_is_free(a, job, b, now) ? INAGG_FREE : INAGG_TAKEN;
 }
 
 INAGG_INLINE void inagg_aggregator_take(struct inagg_aggregator *a, const struct inagg_job *job,
@@ -183,8 +228,12 @@ INAGG_INLINE int inagg_aggregator_contribute(struct inagg_aggregator *a, const s
 	if (!inagg_aggregator_holds(a, job, b)) {
 		if (resend || ranks == job->all)
 			return INAGG_PASS_UP;	/* nobody else is to come here */
-		if (!inagg_aggregator_is_free(a, job, b, now))
+		if (inagg_aggregator_has_refused(a, job, b))
 			return INAGG_COLLIDES;
+		if (!inagg_aggregator_is_free(a, job, b, now)) {
+			inagg_aggregator_refuse(a, job, b);
+			return INAGG_COLLIDES;
+		}
 		inagg_aggregator_take(a, job, b);
 	}
 	if (!inagg_slot_agrees(&a->slot, b))
@@ -200,15 +249,19 @@ INAGG_INLINE int inagg_aggregator_contribute(struct inagg_aggregator *a, const s
 	return verdict;
 }
 
-/**
- * The server's RESULT of @b passes: its aggregator is free, and so is one that was abandoned.  Returns 1 if it was
- * in use.
- */
+/** The server's RESULT of @b passes.  Is @a in use, for @b or since long ago?  A guess without the lock, likewise. */
+INAGG_INLINE int inagg_aggregator_ends(const struct inagg_aggregator *a, const struct inagg_job *job, const struct inagg_block *b,
+				       __u32 now)
+{
+	return (a->slot.flags & INAGG_SLOT_LIVE) &&
+	       (inagg_aggregator_holds(a, job, b) || now - a->touched >= INAGG_AGGREGATOR_STALE);
+}
+
+/** Likewise: an aggregator that is in use for @b, or was abandoned, is free.  Returns 1 if it was in use. */
 INAGG_INLINE int inagg_aggregator_result(struct inagg_aggregator *a, const struct inagg_job *job,
 					 const struct inagg_block *b, __u32 now)
 {
-	if (!(a->slot.flags & INAGG_SLOT_LIVE) ||
-	    (!inagg_aggregator_holds(a, job, b) && now - a->touched < INAGG_AGGREGATOR_STALE))
+	if (!inagg_aggregator_ends(a, job, b, now))
 		return 0;
 	a->slot.flags &= ~INAGG_SLOT_LIVE;
 	return 1;
