@@ -45,6 +45,8 @@ static __always_inline struct inagg_aggregator_memory *find_aggregator(const str
 		if (!m)
 			return NULL;
 		fit = inagg_aggregator_fit(&m->state, job, &p->block, now);
+		if (fit >= INAGG_ITS)
+			return m;
 		if (fit > best_fit) {
 			best = m;
 			best_fit = fit;

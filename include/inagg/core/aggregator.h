@@ -36,7 +36,7 @@
 #define INAGG_AGGREGATOR_TICK_SHIFT	20
 #define INAGG_AGGREGATOR_STALE		2048
 /* Aggregators of a set, of which a block may have any; a power of two. */
-#define INAGG_AGGREGATOR_WAYS		4
+#define INAGG_AGGREGATOR_WAYS		8
 
 struct inagg_aggregator {
 	struct inagg_slot slot;
@@ -113,7 +113,7 @@ INAGG_INLINE int inagg_aggregator_is_free(const struct inagg_aggregator *a, cons
 		(inagg_before(a->slot.block, b->block) && !((a->slot.block ^ b->block) & (window - 1))));
 }
 
-/* What an aggregator is to a block.  Of a set the block has the one with the greatest, the first of them. */
+/* What an aggregator is to a block.  Of a set it has the first that is its or has refused it, or else is free, or else the first. */
 enum inagg_aggregator_fit {
 	INAGG_TAKEN		= 0,	/* by another */
 	INAGG_FREE		= 1,
