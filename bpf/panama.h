@@ -112,6 +112,32 @@ __attribute__((noinline)) int give_back_buffer(__u32 number)
 	return 1;
 }
 
+/* As many as a block may need: it has them until end_merge().  0: there are not so many. */
+static __always_inline int promise_buffers(struct inagg_slot_memory *m, __u32 count)
+{
+	__u32 zero = 0;
+	struct inagg_buffer_pool *pool = bpf_map_lookup_elem(&buffer_pool, &zero);
+
+	if (!pool)
+		return 0;
+	if (__sync_fetch_and_add(&pool->promised, count) + count > buffer_count) {
+		__sync_fetch_and_sub(&pool->promised, count);
+		return 0;
+	}
+	m->promised = count;
+	return 1;
+}
+
+static __always_inline void take_back_promise(struct inagg_slot_memory *m)
+{
+	__u32 zero = 0;
+	struct inagg_buffer_pool *pool = bpf_map_lookup_elem(&buffer_pool, &zero);
+
+	if (pool)
+		__sync_fetch_and_sub(&pool->promised, m->promised);
+	m->promised = 0;
+}
+
 /* Nothing is added to the block of the slot, whose lock is held, any more; what waits there waits in vain. */
 __attribute__((noinline)) int end_merge(struct inagg_slot_memory *m)
 {
@@ -130,6 +156,7 @@ __attribute__((noinline)) int end_merge(struct inagg_slot_memory *m)
 			give_back_buffer(m->buffers[i]);
 			m->buffers[i] = 0;
 		}
+	take_back_promise(m);
 	m->merge.waiting = 0;
 	m->lost = 0;
 	m->turn++;
@@ -199,7 +226,7 @@ struct climb {
 	struct inagg_climber at;
 	__u32	turn;
 	__u32	children;
-	__u32	spare;		/* a buffer that is the packet's; it has one where it may have to wait outside the lanes */
+	__u32	spare;		/* a buffer that is the packet's; it has one where it has to wait outside the lanes */
 	__u32	taken;		/* the buffer that it adds next; 0: the slot's lanes */
 };
 
@@ -218,7 +245,7 @@ static __always_inline __u64 ranks_of_leaf(const struct packet *p, const struct 
 	return p->type == INAGG_PARTIAL && p->block.contributors == *behind ? *behind : 0;
 }
 
-/* The job may begin no other block.  Does the one that it began last give way to the packet's?  A lock is held: not that one's. */
+/* The job may begin no other block, or has no buffers for it.  Does the one that it began last give way to the packet's?  A lock is held: not that one's. */
 static __always_inline int gives_way(const struct inagg_adding *job, const struct packet *p, __u32 row)
 {
 	__u32 key = job->newest;
@@ -236,37 +263,115 @@ static __always_inline int gives_way(const struct inagg_adding *job, const struc
 	return gives;
 }
 
+/* Ends what waits in vain in the other copy of the packet's slot.  Was there anything?  A lock is held: not that one's. */
+static __always_inline int reclaim_other(const struct packet *p)
+{
+	__u32 key = p->slot_key ^ 1;
+	struct inagg_slot_memory *m = bpf_map_lookup_elem(&slots, &key);
+	int vain;
+
+	if (!m || !*(volatile __u32 *)&m->promised || !try_lock_word(&m->busy))
+		return 0;
+	vain = inagg_tree_overtaken(&m->state, &p->block);
+	if (vain)
+		end_merge(m);
+	unlock_slot(m);
+	return vain;
+}
+
+static __always_inline int is_forsaken(const struct inagg_slot_memory *m)
+{
+	return *(volatile __u32 *)&m->promised &&
+	       bpf_ktime_get_coarse_ns() - *(volatile __u64 *)&m->touched_ns > INAGG_MERGE_IDLE_NS;
+}
+
+/*
+ * Ends blocks, of whatever job, that nobody has sent or asked for since long ago: of ranks that died, perhaps.  A few slots are looked
+ * at, and by the next call others.  A lock is held: not one of theirs, or it is left out.
+ */
+#define FORSAKEN_LOOKS	16
+
+__attribute__((noinline)) int reclaim_forsaken(void)
+{
+	__u32 zero = 0, key;
+	struct inagg_buffer_pool *pool = bpf_map_lookup_elem(&buffer_pool, &zero);
+	struct inagg_slot_memory *m;
+	int ended = 0;
+
+	if (!pool)
+		return 0;
+	for (int i = 0; i < FORSAKEN_LOOKS; i++) {
+		key = __sync_fetch_and_add(&pool->hand, 1);
+		m = bpf_map_lookup_elem(&slots, &key);
+		if (!m) {
+			*(volatile __u32 *)&pool->hand = 0;
+			break;
+		}
+		if (!is_forsaken(m) || !try_lock_word(&m->busy))
+			continue;
+		if (is_forsaken(m) && inagg_tree_lose(&m->state)) {
+			end_merge(m);
+			ended++;
+		}
+		unlock_slot(m);
+	}
+	return ended;
+}
+
 /* The packet's block begins in the slot, whose lock is held.  0, or -INAGG_R_FULL. */
 static __always_inline int begin_merge(struct inagg_slot_memory *m, const struct packet *p, __u32 row)
 {
 	struct inagg_share *share = bpf_map_lookup_elem(&shares, &row);
 	struct inagg_adding *job = bpf_map_lookup_elem(&adding, &row);
 
+	__u32 count;
+
 	if (!share || !job)
 		return -INAGG_R_JOB;
+	count = inagg_merge_buffers(share->children) - 1;	/* the first is the slot's */
 	if (!m->holder && !inagg_merge_allows(share->cap, *(volatile __u32 *)&job->blocks) && !gives_way(job, p, row))
 		return -INAGG_R_FULL;
 	end_merge(m);
+	if (!promise_buffers(m, count) && !(reclaim_other(p) && promise_buffers(m, count)) &&
+	    !(gives_way(job, p, row) && promise_buffers(m, count)) && !(reclaim_forsaken() && promise_buffers(m, count)))
+		return -INAGG_R_FULL;
 	__sync_fetch_and_add(&job->blocks, 1);
 	job->newest = p->slot_key;
 	m->holder = row + 1;
-	m->ready = 0;
+	m->touched_ns = bpf_ktime_get_coarse_ns();
 	return 0;
 }
 
-/* inagg_tree_admit() for the packet, in the slot whose lock is held.  A block whose sum was lost begins anew. */
+/*
+ * inagg_tree_admit() for the packet, in the slot whose lock is held.  A block whose sum was lost begins anew.  Whoever has nowhere to
+ * wait is not in: what others that add at this moment give back will do for the next try.
+ */
 static __always_inline int panama_admit(struct inagg_slot_memory *m, const struct packet *p, __u64 ranks, __u32 row,
 					struct climb *c)
 {
-	int verdict;
+	struct inagg_slot state;
+	int verdict, begins;
 
 	forget_lost(m);
-	if (p->block.elements && inagg_slot_is_new(&m->state, &p->block)) {
+	begins = p->block.elements && inagg_slot_is_new(&m->state, &p->block);
+	if (begins) {
 		verdict = begin_merge(m, p, row);
 		if (verdict)
 			return verdict;
 	}
-	verdict = inagg_tree_admit(&m->state, ranks, &p->block);
+	state = m->state;
+	verdict = inagg_tree_admit(&state, ranks, &p->block);
+	if (verdict >= 0 && verdict <= INAGG_COUNT && inagg_merge_waits(&m->merge, c->at.first, c->children)) {
+		c->spare = take_buffer();
+		if (!c->spare) {
+			if (begins)
+				end_merge(m);
+			return -INAGG_R_FULL;
+		}
+	}
+	m->state = state;
+	if (begins)
+		m->ready = 0;
 	touch_merge(m, p);
 	c->turn = m->turn;
 	return verdict;
@@ -282,7 +387,7 @@ static __always_inline int is_awaited(const struct inagg_slot_memory *m, const s
 static __always_inline int leave_sum(struct xdp_md *ctx, struct inagg_slot_memory *m, const struct packet *p, struct climb *c,
 				     __u32 index)
 {
-	if (copy_packet(ctx, find_buffer(m, index ? c->spare : 0), p->block.elements / INAGG_CHUNK))
+	if ((index && !c->spare) || copy_packet(ctx, find_buffer(m, index ? c->spare : 0), p->block.elements / INAGG_CHUNK))
 		return -1;
 	if (index) {
 		exchange_buffer(m, index, c->spare);
@@ -386,22 +491,6 @@ static __always_inline int panama_contribute(struct xdp_md *ctx, struct packet *
 	return action;
 }
 
-/* Frees what waits in vain in the other copy of the packet's slot.  Was there anything? */
-static __always_inline int reclaim(const struct packet *p)
-{
-	__u32 key = p->slot_key ^ 1;
-	struct inagg_slot_memory *m = bpf_map_lookup_elem(&slots, &key);
-	int vain;
-
-	if (!m || !m->merge.waiting || !lock_slot(m))
-		return 0;
-	vain = inagg_tree_overtaken(&m->state, &p->block);
-	if (vain)
-		end_merge(m);
-	unlock_slot(m);
-	return vain;
-}
-
 /* Floats from a rank, or from a switch below. */
 SEC("xdp.frags")
 int inagg_panama(struct xdp_md *ctx)
@@ -422,13 +511,6 @@ int inagg_panama(struct xdp_md *ctx)
 	c.children = share->children;
 	c.at.first = p->leaf;
 	p->block.cap = inagg_smaller_cap(p->block.cap, share->cap);
-	if (p->leaf > 1) {
-		c.spare = take_buffer();
-		if (!c.spare && reclaim(p))
-			c.spare = take_buffer();
-		if (!c.spare)
-			return drop(b.count, -INAGG_R_FULL);
-	}
 	action = panama_contribute(ctx, p, &b, &c);
 	give_back_buffer(c.spare);
 	return action;

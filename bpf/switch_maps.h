@@ -182,7 +182,7 @@ struct inagg_slot_memory {
 	__u32	turn;			/* counts the blocks that `merge` was begun for */
 	__u32	lost;			/* a climber could not go on: what it carried is gone */
 	__u32	holder;			/* job.index + 1, while its block is one of those in `adding`; 0: it is not */
-	__u32	reserved;
+	__u32	promised;		/* of `buffer_pool`: to that block */
 	__u64	touched_ns;		/* when that block was last heard of, on the coarse clock */
 	/* Until the block completes: 32-bit accumulators, two in a word.  Then: the result's payload. */
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
@@ -199,6 +199,8 @@ struct inagg_float_buffer {
 struct inagg_buffer_pool {
 	__u64	free;		/* the first of them, and how often that changed in the upper half */
 	__u32	used;		/* those above have never been */
+	__u32	promised;	/* to blocks that have begun: all that they may need at once, or they would wait for each other's */
+	__u32	hand;		/* index in `slots`, where to look next for a block that nobody waits for any more */
 	__u32	reserved;
 };
 

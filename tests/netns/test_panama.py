@@ -66,6 +66,21 @@ def test_caps_keep_memory_in_bounds(tmp_path):
     assert refused({"INAGG_CONGESTION_CONTROL": "0"}) > 0
 
 
+def test_few_buffers_slow_a_job_down_and_stop_none(tmp_path):
+    """Two for each block of six ranks, which all send 128 at once, and four in all: blocks begin only if they can end."""
+    panama(tmp_path, 6, "-b", "64K", "-e", "64K", *QUICK, options=("--inaggd-arg=--buffers=4",), restarts=True,
+           environment={"INAGG_CONGESTION_CONTROL": "0"})
+
+
+def test_what_the_dead_waited_for_is_free_after_a_while(tmp_path):
+    """Job after job loses a rank in mid-block, and its others give up. Then there is one that needs their buffers."""
+    perf = "inagg-perf allreduce -b 1M -e 1M -n 10000 >&2"
+    lost = "; ".join(f"export INAGG_JOB={job} INAGG_CONGESTION_CONTROL=0; if test $INAGG_RANK = 2; then timeout -s KILL 2 {perf}; sleep 3.5; "
+                     f"else INAGG_TIMEOUT_MS=2500 {perf}; sleep 1; fi" for job in (2, 3, 4))
+    panama(tmp_path, 6, "-b", "256K", "-e", "256K", *QUICK, restarts=True, command=f"({lost}); {{}}",
+           options=("--inaggd-arg=--buffers=100",))
+
+
 def test_a_job_that_fills_the_buffers_takes_none_of_anothers(tmp_path):
     """Two jobs of 3 ranks, one buffer for each of their blocks, and 60: the switch has memory for 20 of either. Ranks 1 and 2 of the
     second ignore that, and send 128 blocks each time before rank 0 comes: no more than 40 begin."""

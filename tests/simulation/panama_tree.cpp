@@ -15,7 +15,7 @@ struct Merging {
     inagg_merge merge;
     uint32_t turn = 0;
     bool lost = false;
-    bool held = false; // its block is one of those that its switch adds
+    bool held = false; // its block is one of those that its switch adds, and the buffers that it may need are promised to it
     Time touched = 0;  // when that was last heard of
     std::map<uint32_t, Payload> buffers;
 };
@@ -90,10 +90,18 @@ private:
         return children;
     }
 
-    // One part for the job, and one that is left for the next job (docs/PROTOCOL.md 14.4).
-    uint32_t all_buffers(uint32_t n) const {
+    uint32_t buffers_of_a_block(uint32_t n) const {
         const auto children = static_cast<uint32_t>(adders[n].children.size());
-        return children ? 2 * sc.slots * (inagg_merge_buffers(children) - 1) : 0;
+        return children ? inagg_merge_buffers(children) - 1 : 0;
+    }
+
+    // So few that blocks which wait in vain are in the way of others (docs/PROTOCOL.md 14.4).
+    uint32_t all_buffers(uint32_t n) const { return sc.slots * buffers_of_a_block(n); }
+
+    // Is there memory for another block, if those end that wait in vain or can wait?
+    bool has_room(uint32_t n, const Packet &packet) {
+        const auto room = [&] { return (blocks_of(n) + 1) * buffers_of_a_block(n) <= all_buffers(n); };
+        return room() || (reclaim(n, packet) && room()) || (gives_way(n, packet) && room());
     }
 
     Merging &merging_of(uint32_t n, const Packet &packet) { return adders[n].memory[key_of(packet)]; }
@@ -114,7 +122,7 @@ private:
     bool reclaim(uint32_t n, const Packet &packet) {
         const uint32_t key = key_of(packet) ^ 1;
         Merging &other = adders[n].memory[key];
-        if (other.buffers.empty() || world.broken(Mutation::keep_buffers) ||
+        if (!other.held || world.broken(Mutation::keep_buffers) ||
             !inagg_tree_overtaken(&nodes[n].memory[key].state, &packet.block))
             return false;
         end_merge(n, other);
@@ -165,6 +173,10 @@ private:
             return false;
         }
         end_merge(n, merging);
+        if (!has_room(n, packet)) {
+            refuse(n, packet, sc.panama.cap);
+            return false;
+        }
         merging.held = true;
         adders[n].newest = key_of(packet);
         world.require(!sc.panama.cap || blocks_of(n) <= 2u * sc.panama.cap, "switch {}: {} blocks, and memory for {}", n,
@@ -223,11 +235,7 @@ private:
         const uint64_t ranks = ranks_in(packet);
         const auto leaf = static_cast<uint32_t>(std::find(children.begin(), children.end(), ranks) - children.begin());
         world.require(leaf < children.size(), "switch {}: {:#x} are no child's ranks", n, ranks);
-        if (leaf > 1 && !take_buffer(n) && !(reclaim(n, packet) && take_buffer(n))) {
-            world.outcome.full++;
-            return;
-        }
-        Climber c{.n = n, .packet = packet, .at = {leaf, 0}, .turn = 0, .has_buffer = leaf > 1, .takes_lanes = false};
+        Climber c{.n = n, .packet = packet, .at = {leaf, 0}, .turn = 0, .has_buffer = false, .takes_lanes = false};
         const int verdict = admit(c, ranks);
         world.trace("switch {}: {:#x} contribute block {:#x}: verdict {}", n, ranks, packet.block.block, verdict);
         world.require(verdict != -INAGG_R_MISMATCH, "block {:#x} of {:#x} disagrees with the others", packet.block.block, ranks);
@@ -243,7 +251,19 @@ private:
         forget_lost(c.n, c.packet);
         if (inagg_slot_is_new(&copy.state, &c.packet.block) && !begin_merge(c.n, c.packet))
             return -INAGG_R_FULL;
-        const int verdict = inagg_tree_admit(&copy.state, ranks, &c.packet.block);
+        inagg_slot state = copy.state;
+        const int verdict = inagg_tree_admit(&state, ranks, &c.packet.block);
+        if (verdict >= 0 && verdict <= INAGG_COUNT &&
+            inagg_merge_waits(&merging.merge, c.at.first, static_cast<uint32_t>(adders[c.n].children.size()))) {
+            c.has_buffer = take_buffer(c.n);
+            if (!c.has_buffer) {
+                if (inagg_slot_is_new(&copy.state, &c.packet.block))
+                    end_merge(c.n, merging);
+                world.outcome.full++;
+                return -INAGG_R_FULL;
+            }
+        }
+        copy.state = state;
         touch(c.n, c.packet);
         c.turn = merging.turn;
         return verdict;

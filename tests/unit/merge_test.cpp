@@ -95,6 +95,26 @@ TEST(Merge, ThoseOfOddNumberWaitInAsManyBuffersAsThereAre) {
     EXPECT_EQ(block.buffers.size(), inagg_merge_buffers(8));
 }
 
+TEST(Merge, WhoseSiblingWaitsNeedsNoBuffer) {
+    inagg_merge merge{};
+    const auto waits = [&](uint32_t leaf) { return inagg_merge_waits(&merge, leaf, 7) != 0; };
+    const auto arrive = [&](uint32_t leaf) {
+        inagg_climber c{leaf, 0};
+        uint32_t buffer;
+        while (inagg_merge_climb(&merge, &c, 7, &buffer) == INAGG_CLIMB_ADD) {
+        }
+    };
+    EXPECT_FALSE(waits(0)) << "in the slot itself";
+    EXPECT_FALSE(waits(1));
+    EXPECT_TRUE(waits(4));
+    EXPECT_TRUE(waits(6)) << "for the sum of 4 and 5";
+    arrive(4);
+    EXPECT_FALSE(waits(5));
+    EXPECT_TRUE(waits(6));
+    arrive(5);
+    EXPECT_FALSE(waits(6));
+}
+
 TEST(Merge, AJobAddsTwiceAsManyBlocksAsItsCap) {
     EXPECT_TRUE(inagg_merge_allows(1, 1));
     EXPECT_FALSE(inagg_merge_allows(1, 2));

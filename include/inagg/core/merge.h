@@ -91,4 +91,14 @@ INAGG_INLINE int inagg_merge_climb(struct inagg_merge *m, struct inagg_climber *
 	return INAGG_CLIMB_DONE;
 }
 
+/** Would the elements of leaf @first, if they came now, have to wait outside the slot itself, in a buffer? */
+INAGG_INLINE int inagg_merge_waits(const struct inagg_merge *m, __u32 first, __u32 children)
+{
+	struct inagg_merge after = *m;
+	struct inagg_climber c = { first, 0 };
+	__u32 buffer = 0;
+
+	return inagg_merge_climb(&after, &c, children, &buffer) == INAGG_CLIMB_WAIT && buffer;
+}
+
 #endif /* INAGG_CORE_MERGE_H */
