@@ -79,7 +79,7 @@ XdpPlane::XdpPlane(uint32_t slot_count) : skeleton(switch_bpf__open()), slots(sl
     skeleton->rodata->aggregator_count = switch_aggregators;
     skeleton->rodata->aggregator_share = switch_share;
     skeleton->rodata->aggregator_ways = 1; // as in the other planes
-    skeleton->rodata->ask_ns = 0; // all that a test sends comes by one port
+    skeleton->rodata->ask_ns = 0;          // all that a test sends comes by one port
     bpf_map__set_max_entries(skeleton->maps.descriptors, switch_descriptors);
     skeleton->rodata->descriptor_count = switch_descriptors;
     skeleton->rodata->descriptor_share = switch_share;

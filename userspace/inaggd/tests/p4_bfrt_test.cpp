@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 namespace inaggd::p4 {
@@ -61,6 +62,10 @@ protected:
         setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
         setenv("BFRT_TABLES", (name + "-tables").c_str(), 1);
         setenv("BFRT_STATE", (name + "-state").c_str(), 1);
+    }
+    ~BfRuntimeTest() override {
+        for (const char *file : {"-tables", "-state"})
+            std::filesystem::remove(name + file);
     }
     BfRuntime connect() const {
         std::ofstream(name + "-tables") << program;
