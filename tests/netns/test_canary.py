@@ -28,12 +28,12 @@ class Result:
 
 
 def canary(tmp_path, workers, *perf, options=(), switches=("inagg",), transport="udp"):
-    """A checked allreduce of job 1, and the counters of these switches at its end."""
+    """A checked allreduce of job 1, and the counters of these switches at its end, when it has been renewed: between, it is not there."""
     kept = ("--root-arg", f"--job=1:size={workers},algorithm=canary{',checked' if '--corrupt' in options else ''}")
     stats = "; ".join(f"inaggctl --bpffs /sys/fs/bpf/{name} --json stats" for name in switches)
     command = " ".join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
     run = netns(tmp_path, "--workers", workers, "--algorithm", "canary", "--transport", transport, *kept, *options, "--",
-                "sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || {{ {stats}; }}")
+                "sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || {{ sleep 0.5; {stats}; }}")
     assert run.status == 0
     return Result(run, workers, operations(perf))
 
