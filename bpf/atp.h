@@ -11,6 +11,7 @@
 /* Aggregators of this switch, a power of two: as bucket_count; and how many of them a job has. */
 const volatile __u32 aggregator_count = INAGG_DEFAULT_AGGREGATORS;
 const volatile __u32 aggregator_share = INAGG_DEFAULT_AGGREGATORS;
+/* Those of a set: fewer than INAGG_AGGREGATOR_WAYS if a job has fewer, or in tests. */
 const volatile __u32 aggregator_ways = INAGG_AGGREGATOR_WAYS;
 
 struct {
@@ -45,7 +46,7 @@ static __always_inline struct inagg_aggregator_memory *find_aggregator(const str
 		if (!m)
 			return NULL;
 		fit = inagg_aggregator_fit(&m->state, job, &p->block, now);
-		if (fit >= INAGG_ITS)
+		if (fit == INAGG_ITS)
 			return m;
 		if (fit > best_fit) {
 			best = m;
@@ -55,7 +56,7 @@ static __always_inline struct inagg_aggregator_memory *find_aggregator(const str
 	return best;
 }
 
-/* Two CPUs that take one at the same moment may take two. */
+/* The block's result passes.  0: somebody keeps one of the set.  It may have two, if CPUs took one each at the same moment. */
 static __always_inline int free_aggregators(const struct packet *p, const struct inagg_job *job, __u32 now)
 {
 	for (__u32 way = 0; way < INAGG_AGGREGATOR_WAYS && way < aggregator_ways; way++) {

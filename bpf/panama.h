@@ -133,7 +133,7 @@ static __always_inline void take_back_promise(struct inagg_slot_memory *m)
 	__u32 zero = 0;
 	struct inagg_buffer_pool *pool = bpf_map_lookup_elem(&buffer_pool, &zero);
 
-	if (pool)
+	if (pool && m->promised)
 		__sync_fetch_and_sub(&pool->promised, m->promised);
 	m->promised = 0;
 }
@@ -245,7 +245,10 @@ static __always_inline __u64 ranks_of_leaf(const struct packet *p, const struct 
 	return p->type == INAGG_PARTIAL && p->block.contributors == *behind ? *behind : 0;
 }
 
-/* The job may begin no other block, or has no buffers for it.  Does the one that it began last give way to the packet's?  A lock is held: not that one's. */
+/*
+ * The job may begin no other block, or has no buffers for it.  Does the one that it began last give way to the packet's?  A lock is held:
+ * not that one's.
+ */
 static __always_inline int gives_way(const struct inagg_adding *job, const struct packet *p, __u32 row)
 {
 	__u32 key = job->newest;
@@ -323,7 +326,6 @@ static __always_inline int begin_merge(struct inagg_slot_memory *m, const struct
 {
 	struct inagg_share *share = bpf_map_lookup_elem(&shares, &row);
 	struct inagg_adding *job = bpf_map_lookup_elem(&adding, &row);
-
 	__u32 count;
 
 	if (!share || !job)
@@ -338,7 +340,6 @@ static __always_inline int begin_merge(struct inagg_slot_memory *m, const struct
 	__sync_fetch_and_add(&job->blocks, 1);
 	job->newest = p->slot_key;
 	m->holder = row + 1;
-	m->touched_ns = bpf_ktime_get_coarse_ns();
 	return 0;
 }
 

@@ -90,10 +90,9 @@ private:
         return children;
     }
 
-    uint32_t buffers_of_a_block(uint32_t n) const {
-        const auto children = static_cast<uint32_t>(adders[n].children.size());
-        return children ? inagg_merge_buffers(children) - 1 : 0;
-    }
+    uint32_t leaves(uint32_t n) const { return static_cast<uint32_t>(adders[n].children.size()); }
+
+    uint32_t buffers_of_a_block(uint32_t n) const { return leaves(n) ? inagg_merge_buffers(leaves(n)) - 1 : 0; }
 
     // So few that blocks which wait in vain are in the way of others (docs/PROTOCOL.md 14.4).
     uint32_t all_buffers(uint32_t n) const { return sc.slots * buffers_of_a_block(n); }
@@ -253,8 +252,7 @@ private:
             return -INAGG_R_FULL;
         inagg_slot state = copy.state;
         const int verdict = inagg_tree_admit(&state, ranks, &c.packet.block);
-        if (verdict >= 0 && verdict <= INAGG_COUNT &&
-            inagg_merge_waits(&merging.merge, c.at.first, static_cast<uint32_t>(adders[c.n].children.size()))) {
+        if (verdict >= 0 && verdict <= INAGG_COUNT && inagg_merge_waits(&merging.merge, c.at.first, leaves(c.n))) {
             c.has_buffer = take_buffer(c.n);
             if (!c.has_buffer) {
                 if (inagg_slot_is_new(&copy.state, &c.packet.block))
@@ -298,7 +296,7 @@ private:
         if (!is_awaited(c, copy, merging))
             return false;
         uint32_t index = 0;
-        switch (inagg_merge_climb(&merging.merge, &c.at, static_cast<uint32_t>(adders[c.n].children.size()), &index)) {
+        switch (inagg_merge_climb(&merging.merge, &c.at, leaves(c.n), &index)) {
         case INAGG_CLIMB_DONE:
             complete(c, copy, merging);
             return false;

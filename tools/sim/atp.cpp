@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ranges>
 
 namespace sim {
 namespace {
@@ -53,15 +54,10 @@ private:
     }
 
     Aggregator &best_aggregator(const Message &message, const inagg_block &block) {
-        Aggregator *best = nullptr;
-        int best_fit = -1;
-        for (uint32_t way = 0; way < ways(); way++) {
-            Aggregator &a = aggregator_of(message, way);
-            const int fit = inagg_aggregator_fit(&a.state, &core_, &block, tick());
-            if (fit > best_fit)
-                best = &a, best_fit = fit;
-        }
-        return *best;
+        const auto fit = [&](uint32_t way) {
+            return inagg_aggregator_fit(&aggregator_of(message, way).state, &core_, &block, tick());
+        };
+        return aggregator_of(message, *std::ranges::max_element(std::views::iota(0u, ways()), {}, fit));
     }
 
     void contribute(Message &message, const inagg_block &block) {

@@ -113,12 +113,11 @@ INAGG_INLINE int inagg_aggregator_is_free(const struct inagg_aggregator *a, cons
 		(inagg_before(a->slot.block, b->block) && !((a->slot.block ^ b->block) & (window - 1))));
 }
 
-/* What an aggregator is to a block.  Of a set it has the first that is its or has refused it, or else is free, or else the first. */
+/* What an aggregator is to a block.  Of a set it has the first with the greatest. */
 enum inagg_aggregator_fit {
-	INAGG_TAKEN		= 0,	/* by another */
-	INAGG_FREE		= 1,
-	INAGG_ITS		= 2,
-	INAGG_REFUSED_IT	= 3,
+	INAGG_TAKEN	= 0,	/* by another */
+	INAGG_FREE	= 1,
+	INAGG_ITS	= 2,	/* or has refused it */
 };
 
 INAGG_INLINE void inagg_aggregator_refuse(struct inagg_aggregator *a, const struct inagg_job *job, const struct inagg_block *b)
@@ -140,9 +139,7 @@ INAGG_INLINE int inagg_aggregator_has_refused(const struct inagg_aggregator *a, 
 INAGG_INLINE int inagg_aggregator_fit(const struct inagg_aggregator *a, const struct inagg_job *job,
 				      const struct inagg_block *b, __u32 now)
 {
-	if (inagg_aggregator_has_refused(a, job, b))
-		return INAGG_REFUSED_IT;
-	if (inagg_aggregator_holds(a, job, b))
+	if (inagg_aggregator_has_refused(a, job, b) || inagg_aggregator_holds(a, job, b))
 		return INAGG_ITS;
 	return inagg_aggregator_is_free(a, job, b, now) ? INAGG_FREE : INAGG_TAKEN;
 }
