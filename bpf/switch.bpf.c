@@ -596,6 +596,9 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 				m->receive_port = join->receive_port;
 				__builtin_memcpy(m->mac, data + ETH_ALEN, 6);
 			}
+			/* Only the agent knows the job's position, and may know that the job cannot be here. */
+			if ((m->flags & INAGG_MEMBER_SWITCH) && (join->flags & INAGG_JOIN_MOVED))
+				ask_agent(ctx, data, d, join);
 			ranks = ranks_for(job, m, row);
 			if (!ranks)
 				return XDP_DROP;	/* it asks again */

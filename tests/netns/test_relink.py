@@ -108,6 +108,11 @@ def test_the_old_spines_agent_is_dead(tmp_path):
     assert len(moves(run)) == 2
 
 
+def test_an_outage_of_all_common_spines_is_waited_for(tmp_path):
+    run = cut_run(tmp_path, "--cut", "leaf0/uplink0@5s", "--cut", "leaf1/uplink1@5500ms", "--mend", "leaf0/uplink0@7500ms")
+    assert_exact(run)
+
+
 def test_without_a_common_spine_the_ranks_are_told(tmp_path):
     run = cut_run(tmp_path, "--cut", "leaf0/uplink0@5s", "--cut", "leaf1/uplink1@5s", iterations=1000)
     assert run.status != 0

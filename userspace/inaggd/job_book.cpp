@@ -306,6 +306,7 @@ void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers strag
                  .seated = now,
                  .uplink = uplink,
                  .answered = now,
+                 .round = uplink.position,
                  .up = up,
                  .changed = now,
                  .runs = is_spread(record.algorithm),
@@ -558,7 +559,7 @@ void JobBook::point_uplink(JobState &job, const inagg_event &event) {
     inagg_uplink &up = job.uplink;
     up.ifindex = event.ifindex;
     up.family = event.family;
-    up.position = position_of(event.job);
+    up.position = job.round = position_of(event.job);
     std::copy_n(event.mac, sizeof up.mac, up.mac);
     std::copy_n(event.own_mac, sizeof up.own_mac, up.own_mac);
     std::copy_n(event.address, sizeof up.address, up.address);
@@ -634,8 +635,10 @@ Outcome JobBook::adopt(const inagg_event &event, Time now) {
     const inagg_member &member = job->members[event.rank];
     if (has_joined(member) && member.nonce != join.nonce && !(spread && same_place(member, event)))
         return refused(INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()));
-    if (has_joined(member) && member.nonce == join.nonce && same_place(member, event))
+    if (has_joined(member) && member.nonce == join.nonce && same_place(member, event)) {
+        go_forward(*job, event); // it has been around the list
         return ignored("has joined already");
+    }
     if (!spread && cut_off_since(*job))
         return ignored("waits: there is no link to other ranks of the job");
     outcome.detail = fmt::format("taken over, generation {}", event.generation);
@@ -949,13 +952,18 @@ Outcome JobBook::restart_for(JobState &job, const inagg_event &event, Outcome so
     return seat(job, event, std::move(so_far), now);
 }
 
+// At a root: it is what the job's ranks know at this position.
+void JobBook::go_forward(JobState &job, const inagg_event &event) const {
+    if (!policy_.has_parent() && from_switch(event))
+        job.uplink.position = std::max(job.uplink.position, be16toh(event.join.position));
+}
+
 void JobBook::seat_member(JobState &job, const inagg_event &event, Time now) {
     inagg_member &member = job.members[event.rank];
     uint8_t reserved = member.flags & INAGG_MEMBER_RESERVED;
     member = member_of(event);
     member.flags |= reserved;
-    if (!policy_.has_parent())
-        job.uplink.position = std::max(job.uplink.position, from_switch(event) ? be16toh(event.join.position) : uint16_t{0});
+    go_forward(job, event);
     job.heard = job.seated = job.announced = now;
     job.runs |= is_spread(job.record.algorithm) && !missing_count(job);
     waiters_[event.ifindex].erase(waiter_of(event));
@@ -998,10 +1006,12 @@ Outcome JobBook::leave(const inagg_event &event, Time now) {
         if (!is_spread(job.record.algorithm)) // all parents are told as the rank goes
             outcome.messages.push_back(passed_on(event));
     }
-    if (moves)
+    if (moves) {
+        job.seated = now; // the others have time to follow it
         desert(event.job, job, event.rank, outcome);
-    else
+    } else {
         vacate(event.job, job, event.rank, outcome);
+    }
     return outcome;
 }
 

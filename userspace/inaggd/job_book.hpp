@@ -97,9 +97,11 @@ struct JobState {
     Stragglers stragglers{};
     Members members{};
     Time heard{};
-    Time seated{};         // when the last rank joined
+    Time seated{};         // when the last rank joined, or went on to another root
     inagg_uplink uplink{}; // with a parent: how it is reached; and its position, or at a root that of this one
     Time answered{};       // on the move: when the next parent was last heard, or first asked
+    Time left{};           // likewise: when the job began to move
+    uint16_t round = 0;    // with a parent: the position from which on it tries each parent once
     uint16_t gone_to = 0;  // at a root: the latest position that a switch has gone on at
     // With canary; below:
     std::array<Above, INAGG_MAX_UPS> above{};
@@ -265,6 +267,7 @@ private:
     uint16_t position_of(uint16_t number) const;
     const Neighbour &parent_of(uint16_t number) const { return policy_.parent_of(number, position_of(number)); }
     bool is_moving(uint16_t number, const JobState &job) const;
+    Time left_at(uint16_t number, const JobState &job, Time now) const;
     std::optional<uint16_t> linked_position(uint16_t number, unsigned first) const;
     bool go_on_from(uint16_t number, JobState &job, unsigned position, const std::string &why, Outcome &outcome, Time now);
     void ask_for_adoption(uint16_t number, const JobState &job, Outcome &outcome) const;
@@ -319,6 +322,7 @@ private:
     bool all_come(const JobState &job) const;
     Outcome go_on(uint16_t number, JobState &job, Time now);
     void announce_returning(uint16_t number, JobState &job, Outcome &outcome);
+    void go_forward(JobState &job, const inagg_event &event) const;
     void seat_member(JobState &job, const inagg_event &event, Time now);
     Outcome restart_for(JobState &job, const inagg_event &event, Outcome so_far, Time now);
     Outcome seat(JobState &job, const inagg_event &event, Outcome so_far, Time now);

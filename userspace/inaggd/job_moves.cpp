@@ -29,6 +29,9 @@ bool is_gathering(const JobState &job) { return latest_position(job) && missing_
 
 Outcome JobBook::link(uint32_t ifindex, bool up, Time now) {
     const bool changed = up ? down_.erase(ifindex) : down_.try_emplace(ifindex, now).second;
+    if (changed && up) // they may look at all parents once more
+        for (auto &[number, job] : jobs_)
+            job.round = position_of(number);
     return changed ? tend(now) : Outcome{};
 }
 
@@ -102,19 +105,23 @@ bool JobBook::is_moving(uint16_t number, const JobState &job) const {
            !std::equal(next.address.bytes.begin(), next.address.bytes.end(), job.uplink.address);
 }
 
+// When it left the root that it had.
+Time JobBook::left_at(uint16_t number, const JobState &job, Time now) const { return is_moving(number, job) ? job.left : now; }
+
 bool JobBook::adopts(const inagg_event &config, const JobState &job) const {
     return is_moving(config.job, job) && job.record.generation == config.generation && config.rank < job.record.size &&
            has_joined(job.members[config.rank]) && job.members[config.rank].nonce == config.join.nonce;
 }
 
 // The ranks here go to the first root from that position on that there is a link to, and leave where they were. False:
-// there is none but those that have been tried since the job last had a root.
+// there is none but those that have been tried in this round.
 bool JobBook::go_on_from(uint16_t number, JobState &job, unsigned position, const std::string &why, Outcome &outcome, Time now) {
     const auto next = linked_position(number, position);
-    if (!next || *next > job.uplink.position + policy_.parents.size() ||
+    if (!next || *next > job.round + policy_.parents.size() ||
         policy_.parent_of(number, *next).address.family != job.uplink.family)
         return false;
     const Neighbour from = parent_of(number);
+    job.left = left_at(number, job, now);
     positions_[number] = *next;
     const Neighbour &to = parent_of(number);
     if (from != to)
@@ -218,6 +225,9 @@ Outcome JobBook::told_where(const inagg_event &event, Time now) {
     if (is_here && sender == parent_of(event.job))
         job->second.answered = now;
     if (position > position_of(event.job)) {
+        // A link may have returned since. Switches without a common root would send each other around for ever.
+        if (is_here && now - left_at(event.job, job->second, now) < outage)
+            job->second.round = linked_position(event.job, position).value_or(position);
         if (is_here && go_on_from(event.job, job->second, position, sender.address.text() + " says so", outcome, now))
             return outcome;
         if (const auto next = linked_position(event.job, position); next && !is_here && is_asked_for(event.job)) {

@@ -203,7 +203,8 @@ protected:
             if (member.nonce == event.join.nonce && member.ifindex == event.ifindex) {
                 if (const uint64_t ranks = subtree_of(s, event.rank))
                     configure(leaf, root, s, event, ranks);
-                return;
+                if (!(event.join.flags & INAGG_JOIN_MOVED))
+                    return;
             }
         }
         see(here, [=, this, &here](JobBook &book) {

@@ -157,6 +157,20 @@ TEST_F(Fabric, ARackThatIsOffDisturbsNoOther) {
     EXPECT_TRUE(told.empty());
 }
 
+// Each leaf has another root until one of the links returns.
+TEST_F(Fabric, AJobWithoutACommonRootWaitsForOne) {
+    build(2, 2);
+    join(2);
+    cut(0, 0);
+    pass(500ms);
+    cut(1, 1);
+    pass(3s);
+    mend(0, 0);
+    pass(1s);
+    expect_all_at(0, 2);
+    EXPECT_TRUE(told.empty()) << said();
+}
+
 TEST_F(Fabric, WithoutACommonRootTheRanksAreTold) {
     build(2, 2);
     join(2);
@@ -262,12 +276,15 @@ TEST_F(Fabric, OldCallsDoNotPartAJob) {
     cut(0, 0);
     pass(1s);
     mend(0, 0);
+    set_busy(roots[0], true);
     pass(outage);
     EXPECT_EQ(state(leaves[0]).uplink.position, 2);
     loses = [](const Message &) { return false; };
     set_busy(leaves[1], false);
     EXPECT_EQ(state(roots[0]).uplink.position, 0);
     set_busy(roots[1], false);
+    pass(100ms);
+    set_busy(roots[0], false);
     pass(5s);
     expect_all_at(0, 2);
 }
@@ -462,6 +479,35 @@ TEST_P(Weather, OneGoodRootIsEnough) {
     }
     EXPECT_EQ(joined_count(state(roots[root]).members), leaf_count) << said();
     EXPECT_EQ(missing_count(state(roots[root])), 0) << said();
+}
+
+// Nor does it end a job that there is no such root for a while.
+TEST_P(Weather, AShortOutageOfAllRootsEndsNothing) {
+    std::minstd_rand random(GetParam());
+    const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
+    const size_t leaf_count = 2 + below(3), root_count = 2 + below(3);
+    build(leaf_count, root_count);
+    join(static_cast<uint16_t>(leaf_count));
+    loses = [&](const Message &) { return below(10) == 0; };
+    for (int outages = 0; outages < 5; outages++) {
+        const size_t good = below(root_count);
+        for (size_t root = 0; root < root_count; root++)
+            cut(below(leaf_count), root);
+        for (int i = 0; i < 10; i++) {
+            pass(std::chrono::milliseconds(below(300)));
+            const size_t leaf = below(leaf_count), root = below(root_count);
+            set_link(leaf, root, down.contains({leaf, root}));
+        }
+        for (size_t leaf = 0; leaf < leaf_count; leaf++)
+            mend(leaf, good);
+        pass(10s);
+        const size_t root = root_of(0);
+        ASSERT_TRUE(told.empty()) << said();
+        for (size_t leaf = 0; leaf < leaf_count; leaf++) {
+            ASSERT_EQ(root_of(leaf), root) << said();
+            ASSERT_FALSE(down.contains({leaf, root})) << said();
+        }
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Weather, ::testing::Range(1u, 41u));
