@@ -6,6 +6,7 @@
 #include "error.hpp"
 #include "job_spec.hpp"
 #include "maps.hpp"
+#include "plan.hpp"
 #include "report.hpp"
 #include "sockets.hpp"
 #include "top.hpp"
@@ -46,6 +47,7 @@ public:
         auto *reload = app.add_subcommand("reload", "let inaggd start again, with its configuration as it is now");
         reload->callback([this] { run_ = [this] { this->reload(); }; });
         describe_doctor();
+        describe_plan();
     }
 
     int run() const {
@@ -183,6 +185,23 @@ private:
         });
     }
 
+    void describe_plan() {
+        CLI::App *planned =
+            app_.add_subcommand("plan", "trees for the jobs of a fabric, and what its switches and ranks are to be told");
+        planned->fallthrough();
+        planned->add_option("FILE", fabric_, "the fabric's leaves, spines, hosts and jobs, as TOML")->required();
+        planned->add_option("--into", directory_,
+                            "write inaggd's configuration of each switch and the environment of each host's ranks there");
+        planned->callback([this] {
+            run_ = [this] {
+                const json found = plan(read_fabric(fabric_));
+                if (!directory_.empty())
+                    write_files(found, directory_);
+                show(found, print_plan);
+            };
+        });
+    }
+
     CLI::App &app_;
     Where where_{inaggd::default_bpffs, inaggd::default_run_dir};
     bool json_ = false, keep_boot_ = false, once_ = false;
@@ -190,7 +209,7 @@ private:
     std::optional<uint16_t> job_;
     std::optional<uint32_t> block_;
     std::vector<std::string> also_;
-    std::string spec_, key_file_;
+    std::string spec_, key_file_, fabric_, directory_;
     std::vector<std::string> interfaces_;
     std::function<void()> run_;
     int failed_ = 0;
