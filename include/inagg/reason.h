@@ -30,7 +30,7 @@
 	X(20, SIZE, "job has another number of ranks")                                                \
 	X(21, TAKEN, "rank is held by another host")                                                  \
 	X(22, MTU, "MTU is smaller than the job's packets")                                           \
-	X(23, FULL, "no slots or job numbers left on this switch")                                    \
+	X(23, FULL, "no slots, memory or job numbers left on this switch")                                    \
 	X(24, POLICY, "the switch does not create jobs on request")                                   \
 	X(25, REPLACED, "the job was restarted by another run")                                       \
 	X(26, PARSE, "headers cannot be parsed")                                                      \
