@@ -194,6 +194,8 @@ def _fit(name, value, kind):
 
 
 def _op(op):
+    if not hasattr(op, "__index__"):
+        raise TypeError(f"operator {op!r}: it must be inagg.SUM, MIN, MAX or AVG")
     return _fit("operator", op, ctypes.c_int)
 
 

@@ -207,6 +207,8 @@ class Ranks(unittest.TestCase):
                     call(data, root=-65536)
             with self.assertRaisesRegex(ValueError, "operator 4294967296"):
                 comm.allreduce(data, op=2**32)
+            with self.assertRaisesRegex(TypeError, "operator 'sum': it must be inagg.SUM"):
+                comm.allreduce(data, op="sum")
 
         self.run_ranks(1, body)
 
