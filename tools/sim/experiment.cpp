@@ -119,6 +119,8 @@ private:
                 first_job_.assign(from, to);
             make_job(job, {from, to});
         }
+        for (uint32_t rank = 0; options_.loss > 0 && rank < std::min<size_t>(options_.lossy, first_job_.size()); rank++)
+            network_.lose(first_job_[rank], options_.loss, options_.seed + rank);
     }
 
     void make_job(uint32_t number, const std::vector<uint32_t> &hosts) {
@@ -149,6 +151,7 @@ private:
             job->root = roots[tree % roots.size()];
             job->patience_ns = options_.patience_ns;
             job->rto_floor_ns = options_.rto_floor_ns;
+            job->timers_only = options_.timers_only;
             job->controlled = options_.controlled;
             job->noise = options_.noise;
             job->seed = options_.seed;
@@ -357,6 +360,7 @@ private:
         all.counters = counters_;
         all.drops = network_.drops();
         all.marks = network_.marks();
+        all.lost = network_.lost();
         if (load_)
             all.flows = load_->flows();
         all.samples = samples_;

@@ -25,6 +25,9 @@ struct Options {
     uint64_t bytes = 4 << 20;
     uint32_t elements = 256, slots = 128, descriptors = 32768;
     uint64_t patience_ns = 1000, rto_floor_ns = 0, jitter_ns = 1000;
+    bool timers_only = false; // nothing but a timer tells ranks of a loss
+    double loss = 0;          // the share of packets that links of `lossy` ranks lose, the first ones of the first job
+    uint32_t lossy = 1;
     bool controlled = true;        // panama, atp: ranks heed marks
     double noise = 0;              // the share of a rank's packets that are a microsecond late
     bool results_overtake = false; // canary: in the hosts' queues
@@ -66,7 +69,7 @@ struct Results {
     std::vector<Allreduce> jobs;
     std::vector<double> links; // utilisation of each, while the jobs ran
     Counters counters;
-    uint64_t drops = 0, marks = 0, events = 0;
+    uint64_t drops = 0, marks = 0, lost = 0, events = 0;
     std::vector<Finished> flows; // those that count
     std::vector<Sample> samples;
     double simulated_s = 0;

@@ -26,6 +26,7 @@ struct Job {
     uint32_t root = 0;             // switchml: the number of the spine
     uint64_t patience_ns = 0;      // canary: how long a sum waits for more; 0: as learnt (struct inagg_patience)
     uint64_t rto_floor_ns = 0;     // 0: the core's
+    bool timers_only = false;      // nothing but a timer tells of a loss, as in SwitchML's paper
     bool controlled = true;        // panama, atp: ranks heed marks
     double noise = 0;              // the share of its packets that a rank sends a microsecond late (Canary §5.2.5)
     uint64_t seed = 1;             // of which

@@ -84,6 +84,11 @@ void add_options(CLI::App &app, Arguments &a) {
         ->check(CLI::Range(0.0, 1.0));
     app.add_flag("--overtake", o.results_overtake, "canary: results do not wait in hosts' queues for elements before them");
     app.add_option("--rto-floor", a.rto_floor, "Least time before a rank takes a block for lost");
+    app.add_flag("--timers-only", o.timers_only,
+                 "Ranks do not conclude from later results that a block is lost; not canary's and trio's");
+    app.add_option("--loss", o.loss, "Of the packets on the links of the first ranks of the first job, so many are lost")
+        ->check(CLI::Range(0.0, 0.5));
+    app.add_option("--lossy", o.lossy, "So many ranks")->check(CLI::Range(1, 64));
     app.add_option("--background", o.background,
                    "What hosts without a job send: none, permutation, uniform, or rank: to one of the first job, without end")
         ->transform(inagg::one_of(patterns));
@@ -156,6 +161,8 @@ void finish(Arguments &a) {
         refuse(fmt::format("--jobs {}: {} ranks are fewer than 2 each", o.jobs, ranks));
     if (o.shape.buffer_bytes && o.shape.buffer_bytes < least_buffer)
         refuse(fmt::format("--buffer {}: at least {}, or else large packets never fit", o.shape.buffer_bytes, least_buffer));
+    if (o.shape.buffer_bytes && o.loss > 0)
+        refuse(fmt::format("--loss {}: with --buffer nothing is lost", o.loss));
     if (o.elements % INAGG_CHUNK)
         refuse(fmt::format("--elements {}: must be a multiple of {}", o.elements, INAGG_CHUNK));
     if (!is_power_of_two(o.slots))
@@ -276,6 +283,7 @@ Row row_of(const Options &o, const Results &r, const Cost &cost) {
             {"idle_links", decimal(idle / static_cast<double>(r.links.size()))},
             {"drops", text(r.drops)},
             {"marks", text(r.marks)},
+            {"lost", text(r.lost)},
             {"aggregators", text(o.aggregators)},
             {"degraded", text(r.counters.degraded)},
             {"refused", text(r.counters.refused)},

@@ -68,7 +68,16 @@ void Port::finish() {
     pump();
 }
 
+void Port::lose(double chance, uint64_t seed) {
+    is_lost_ = std::bernoulli_distribution(chance);
+    random_.seed(seed);
+}
+
 void Port::deliver(ns3::Ptr<ns3::Packet> packet) {
+    if (is_lost_(random_)) {
+        lost_++;
+        return;
+    }
     receiver->receive(packet, lossless_ ? std::make_shared<Room>(*this, packet->GetSize()) : Held{});
 }
 
@@ -132,6 +141,11 @@ uint32_t Network::port_to(uint32_t node, uint32_t to, uint32_t preferred) {
     return is_host(to) || is_leaf(to) ? up_port(node, preferred) : up_port_of(to - spine(0));
 }
 
+void Network::lose(uint32_t host, double chance, uint64_t seed) {
+    port(host, 0).lose(chance, 2 * seed);
+    port(leaf(leaf_index(host)), port_to(leaf(leaf_index(host)), host, 0)).lose(chance, 2 * seed + 1);
+}
+
 void Network::start_measuring() {
     measured_from_ = ns3::Simulator::Now().GetSeconds();
     sent_before_.clear();
@@ -151,20 +165,16 @@ std::vector<double> Network::utilisations() const {
     return links;
 }
 
-uint64_t Network::drops() const {
+uint64_t Network::of_all(uint64_t (Port::*count)() const) const {
     uint64_t packets = 0;
     for (const auto &all : ports_)
         for (const auto &port : all)
-            packets += port->dropped();
+            packets += (*port.*count)();
     return packets;
 }
 
-uint64_t Network::marks() const {
-    uint64_t packets = 0;
-    for (const auto &all : ports_)
-        for (const auto &port : all)
-            packets += port->marked();
-    return packets;
-}
+uint64_t Network::drops() const { return of_all(&Port::dropped); }
+uint64_t Network::marks() const { return of_all(&Port::marked); }
+uint64_t Network::lost() const { return of_all(&Port::lost); }
 
 } // namespace sim

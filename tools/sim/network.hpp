@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <vector>
 
 namespace sim {
@@ -77,6 +78,8 @@ public:
     // `room`: what is free once the packet has left. Urgent packets overtake others, not one another.
     void send(const ns3::Ptr<ns3::Packet> &packet, const Held &room, bool urgent = false);
     void give_back(uint32_t bytes);
+    // From now on each packet is lost on the way by that chance.
+    void lose(double chance, uint64_t seed);
     // The run is over: whatever becomes free starts nothing any more.
     void close() { closed_ = true; }
     void clear() { queue_.clear(); }
@@ -84,6 +87,7 @@ public:
     uint32_t queued() const { return queued_; }
     uint64_t sent() const { return sent_; } // bytes
     uint64_t dropped() const { return dropped_; }
+    uint64_t lost() const { return lost_; }
     uint64_t marked() const { return marked_; }
 
 private:
@@ -104,7 +108,9 @@ private:
     uint32_t urgent_ = 0; // packets, at the head of the queue
     bool busy_ = false, closed_ = false;
     std::deque<Item> queue_;
-    uint64_t sent_ = 0, dropped_ = 0, marked_ = 0;
+    uint64_t sent_ = 0, dropped_ = 0, marked_ = 0, lost_ = 0;
+    std::bernoulli_distribution is_lost_{0};
+    std::mt19937_64 random_;
 };
 
 class Network {
@@ -136,14 +142,19 @@ public:
     uint32_t up_port(uint32_t leaf, uint32_t preferred);
     uint32_t up_port_of(uint32_t spine_index) const { return shape.hosts + spine_index; }
 
+    // Each packet from and to the host is lost by that chance.
+    void lose(uint32_t host, double chance, uint64_t seed);
+
     // Utilisation from here on.
     void start_measuring();
     // Of each link between switches and to hosts, each direction for itself: 0 to 1.
     std::vector<double> utilisations() const;
     uint64_t drops() const;
     uint64_t marks() const;
+    uint64_t lost() const;
 
 private:
+    uint64_t of_all(uint64_t (Port::*count)() const) const;
     void connect(uint32_t a, uint32_t b, uint64_t rate);
     void attach(uint32_t node, const ns3::Ptr<Station> &station);
 

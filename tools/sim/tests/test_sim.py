@@ -52,6 +52,22 @@ def test_what_is_dropped_is_sent_again(contender):
     assert int(row["blocks"]) == 14 * 79
 
 
+LOSSY = ["--hosts", "7", "--ranks", "6", "--size", "4M", "--uncontrolled", "--loss", "0.01"]
+
+
+@pytest.mark.parametrize("algorithm", ["switchml", "panama", "canary", "atp", "trio"])
+def test_what_links_lose_is_sent_again(algorithm):
+    row = simulate(*LOSSY, "--algorithm", algorithm)
+    assert int(row["blocks"]) == 6 * 4096
+    assert row["drops"] == "0" and 50 < int(row["lost"]) < 200  # 1 % of two packets a block
+    assert int(row["resends"]) + int(row["requests"]) > 0
+
+
+def test_without_later_results_a_loss_costs_a_timer():
+    row, other = (simulate(*LOSSY, "--algorithm", "switchml", *more) for more in ([], ["--timers-only"]))
+    assert float(other["gbps_mean"]) < float(row["gbps_mean"]) / 2
+
+
 def test_with_credits_nothing_is_lost():
     row = simulate(*FABRIC, "--algorithm", "canary", "--ranks", "8", "--background", "uniform", "--queue", "16K", "--buffer", "16K",
                    "--size", "512K")
