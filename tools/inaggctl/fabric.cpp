@@ -8,8 +8,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <map>
-#include <regex>
+#include <charconv>
 #include <set>
 
 namespace inaggctl {
@@ -110,6 +109,17 @@ private:
     std::set<std::string> known_;
 };
 
+constexpr std::string_view name_letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+
+// As INAGG_AGGREGATE_FROM is read: bytes, with K, M or G behind.
+bool is_size(const std::string &text) {
+    double value = 0;
+    const char *end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+    return error == std::errc() && value >= 0 &&
+           (rest == end || (rest + 1 == end && std::string_view("KMG").find(*rest) != std::string_view::npos));
+}
+
 template <typename Named> std::optional<size_t> index_of(const std::vector<Named> &all, const std::string &name) {
     const auto found = std::find_if(all.begin(), all.end(), [&](const Named &one) { return one.name == name; });
     return found == all.end() ? std::nullopt : std::optional<size_t>(found - all.begin());
@@ -158,11 +168,10 @@ private:
 
     // Names end in names of files.
     std::string name_of(Section &section, const char *like) {
-        static const std::regex good("[A-Za-z0-9][A-Za-z0-9_.-]*");
         const toml::node &node = section.need("name", like);
         const std::string name = section.text(node, "name");
-        if (!std::regex_match(name, good))
-            section.fail(node, "a name has letters, digits, '.', '-' and '_' only");
+        if (name.front() == '.' || name.find_first_not_of(name_letters) != name.npos)
+            section.fail(node, "a name has letters, digits, '.', '-' and '_' only, and begins with no '.'");
         if (!names_.insert(name).second)
             section.fail(node, "the name is taken");
         return name;
@@ -268,10 +277,9 @@ private:
 
     // PANAMA aggregates tensors of 40 MB and more (§3); the others' papers all.
     void read_threshold(Section &section, Work &work) {
-        static const std::regex good(R"([0-9]+(\.[0-9]+)?[KMG]?)");
         const toml::node *node = section.find("aggregate-from");
         work.aggregate_from = node ? section.text(*node, "aggregate-from") : work.algorithm == INAGG_PANAMA ? "40M" : "0";
-        if (!std::regex_match(work.aggregate_from, good))
+        if (!is_size(work.aggregate_from))
             section.fail(*node, "aggregate-from '{}': write bytes, like \"64K\" or \"40M\", or \"0\"", work.aggregate_from);
     }
 
