@@ -66,6 +66,15 @@ def places():
     assert plan["warnings"] == ["spine2 carries no trees: it has no link to leaf1"]
     assert [tree["job"] for tree in plan["jobs"][0]["trees"]] == [0, 1] and "spine2.toml" not in plan["files"]
     assert "spine2" not in plan["files"]["leaf0.toml"] and "10.1.0.3" not in plan["files"]["leaf0.toml"]
+    # Links are level, not spines: jobs within racks.
+    racks = spines(2) + leaf(0, range(2)) + leaf(1, range(2))
+    within = "".join(job(f"a{i}", trees=1, hosts=[f"10.1.{i % 2 + 1}.11", f"10.1.{i % 2 + 1}.12"]) for i in range(4))
+    done, _ = planned(racks + within)
+    assert [link["tensors"] for link in json.loads(done.stdout)["links"]] == [1, 1, 1, 1]
+    # Enough slots for all jobs of a switch.
+    done, _ = planned(racks + "".join(job(f"b{i}") for i in range(16)))
+    files = json.loads(done.stdout)["files"]
+    assert "slots = 4352\n" in files["leaf0.toml"] and "slots" not in files["spine0.toml"]
     # Who has no ranks behind a leaf puts nothing on its links.
     done, _ = planned(four + job("a", trees=2, hosts=["10.1.1.11"]))
     assert [link["tensors"] for link in json.loads(done.stdout)["links"]] == [0.5, 0.5, 0, 0, 0, 0, 0, 0]
@@ -77,7 +86,10 @@ def complaints():
             (good.replace("spine1 =", "spine9 ="), "leaf leaf0: there is no spine spine9"),
             (good.replace('"down1"', '"down0"'), "leaf leaf1: port down0 of spine0 leads elsewhere, too"),
             (good.replace("10.1.2.11", "10.1.1.11"), "leaf leaf1: address 10.1.1.11 is somebody else's, too"),
-            (good.replace("10.1.0.1", "10.1.0"), "spine spine0: address '10.1.0' is no address of a host"),
+            (good.replace("10.1.0.1", "10.1.0"), "spine spine0: address '10.1.0' is no address that others reach"),
+            (good.replace("10.1.0.1", "fe80::1"), "spine spine0: address 'fe80::1' is no address that others reach"),
+            (good.replace("10.1.1.1\"", "fd77::1\""), "leaf leaf0: address fd77::1: all addresses must be IPv4, or all IPv6"),
+            (good.replace('"down1"', '"a/b"'), "port 'a/b' of spine0 is no name of an interface"),
             (good.replace('name = "leaf1"', 'name = "leaf0"'), "leaf leaf0: the name is taken"),
             (good.replace('name = "leaf1"', 'name = "../leaf1"'), "a name has letters, digits"),
             (good + "size = 4\n", "job a: unknown key 'size'; known are aggregate-from, algorithm"),
@@ -85,18 +97,29 @@ def complaints():
             (good + "trees = 0\n", "job a: trees must be a number, 1 to 64"),
             (good + "ranks-per-host = 17\n", "4 hosts with 17 ranks each are 68 ranks; a job has 64 at most"),
             (good + 'hosts = ["10.9.9.9"]\n', "job a: no leaf has a host 10.9.9.9"),
+            (good + "hosts = []\n", "job a: it has no hosts"),
+            ("only-planned = true\n" + good + "numbers = 4\n", "numbers = 4: with only-planned spines admit none but"),
+            (good + "".join(job(f"b{i}") for i in range(32)), "leaf0 has 66 trees, and a switch 64 jobs at most"),
             (good + 'algorithm = "atp"\n', "atp has a server above its switches"),
             (good + 'algorithm = "canary"\ntrees = 2\n', "canary uses all spines, by one job: leave out trees and spines"),
             (good + 'aggregate-from = "40MB"\n', "aggregate-from '40MB': write bytes"),
+            (good + 'aggregate-from = "99999999999999999999G"\n', "write bytes"),
             ("first-job = 65535\n" + good, "no 2 job numbers left after 65534"),
             ('uplink-rate = "fast"\n' + good, "uplink-rate: 'fast' is not a rate"),
             (spines(4) + leaf(0, range(4)) + job("a", spines=["spine0", "spine2"]), "spines that follow each other"),
             (spines(2) + leaf(0, [0]) + leaf(1, [1]) + job("a"), "no spine has links to all leaves"),
-            (spines(2) + job("a"), "it has no leaf: write leaf = "),
+            (spines(2) + job("a"), "leaf is missing: write at least one table [[leaf]]"),
             ("spine = 3\n", "write each spine as a table [[spine]]"),
             ("[[spine]\n", "FILE:1: Error while parsing")):
         done, error = planned(text)
         assert done.returncode == 1 and expected in error and not done.stdout, (text, expected, error)
+    for file, expected in (("/", "/: it is a directory"), ("/none", "File could not be opened")):
+        done = subprocess.run([INAGGCTL, "plan", file], capture_output=True, text=True)
+        assert done.returncode == 1 and expected in done.stderr, done.stderr
+    with open("/dev/full", "w") as full, tempfile.NamedTemporaryFile("w") as file:
+        file.write(good)
+        file.flush()
+        assert subprocess.run([INAGGCTL, "plan", file.name], stdout=full, stderr=subprocess.PIPE).returncode == 1
     done, error = planned(good, "--into", "/proc/none")
     assert done.returncode == 1 and "--into /proc/none:" in error, error
 

@@ -5,10 +5,12 @@
 #include "error.hpp"
 #include "inagg/core/job.h"
 
+#include <net/if.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <set>
 
 namespace inaggctl {
@@ -39,7 +41,7 @@ public:
     const toml::node &need(const char *key, const char *like) {
         const toml::node *node = find(key);
         if (!node)
-            fail("it has no {}: write {} = {}", key, key, like);
+            fail("{} is missing: write {}", key, like);
         return *node;
     }
     std::string text(const toml::node &node, const char *key) const {
@@ -51,8 +53,9 @@ public:
     Address address(const toml::node &node, const char *key) const {
         const std::string value = text(node, key);
         const auto address = Address::parse(value);
-        if (!address || !address->is_host())
-            fail(node, "{} '{}' is no address of a host; write one like 10.0.0.1", key, value);
+        const bool is_local = address && address->family == 6 && address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80;
+        if (!address || !address->is_host() || is_local)
+            fail(node, "{} '{}' is no address that others reach; write one like 10.0.0.1", key, value);
         return *address;
     }
     unsigned number(const char *key, unsigned otherwise, unsigned least, unsigned most) {
@@ -111,12 +114,14 @@ private:
 
 constexpr std::string_view name_letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
 
+constexpr double most_units = 0x1p23; // of G: as many bytes as ranks take
+
 // As INAGG_AGGREGATE_FROM is read: bytes, with K, M or G behind.
 bool is_size(const std::string &text) {
     double value = 0;
     const char *end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
-    return error == std::errc() && value >= 0 &&
+    return error == std::errc() && value >= 0 && value <= most_units &&
            (rest == end || (rest + 1 == end && std::string_view("KMG").find(*rest) != std::string_view::npos));
 }
 
@@ -145,6 +150,8 @@ public:
 
 private:
     toml::table parse() const {
+        if (std::filesystem::is_directory(path_))
+            throw Error("{}: it is a directory", path_);
         try {
             return toml::parse_file(path_);
         } catch (const toml::parse_error &error) {
@@ -154,7 +161,7 @@ private:
     }
 
     template <typename Read> void each(Section &top, const char *key, Read read) {
-        const toml::node &node = top.need(key, fmt::format("… in at least one table [[{}]]", key).c_str());
+        const toml::node &node = top.need(key, fmt::format("at least one table [[{}]]", key).c_str());
         const toml::array *tables = node.as_array();
         if (!tables || !tables->is_array_of_tables())
             top.fail(node, "write each {} as a table [[{}]]", key, key);
@@ -176,31 +183,35 @@ private:
             section.fail(node, "the name is taken");
         return name;
     }
-    Address address_of(Section &section) { return unique(section, section.need("address", "\"10.0.0.1\""), "address"); }
+    Address address_of(Section &section) { return unique(section, section.need("address", "address = \"10.0.0.1\""), "address"); }
     Address unique(Section &section, const toml::node &node, const char *key) {
         const Address address = section.address(node, key);
+        if (address.family != (addresses_.empty() ? address : *addresses_.begin()).family)
+            section.fail(node, "{} {}: all addresses must be IPv4, or all IPv6", key, address.text());
         if (!addresses_.insert(address).second)
             section.fail(node, "{} {} is somebody else's, too", key, address.text());
         return address;
     }
     void take_port(Section &section, const toml::node &node, const std::string &owner, const std::string &port) {
+        if (port.size() >= IF_NAMESIZE || port.find_first_of("\"\\/=:, \t\r\n") != port.npos)
+            section.fail(node, "port '{}' of {} is no name of an interface", port, owner);
         if (!ports_.insert({owner, port}).second)
             section.fail(node, "port {} of {} leads elsewhere, too", port, owner);
     }
 
     void read_spine(Section &section) {
-        const std::string name = name_of(section, "\"spine0\"");
+        const std::string name = name_of(section, "name = \"spine0\"");
         fabric_.spines.push_back({name, address_of(section)});
     }
 
     void read_leaf(Section &section) {
-        const std::string name = name_of(section, "\"leaf0\"");
+        const std::string name = name_of(section, "name = \"leaf0\"");
         Leaf leaf{.name = name, .address = address_of(section), .uplinks = {}};
-        const char *like_up = R"({ spine0 = ["swp49", "swp1"] }: the leaf's port, and the spine's)";
+        const char *like_up = R"(up = { spine0 = ["swp49", "swp1"] }: the leaf's port, and the spine's)";
         const toml::node &up = section.need("up", like_up);
         for (const auto &[spine, ports] : section.table(up, "up", like_up))
             leaf.uplinks.push_back(uplink(section, leaf, std::string(spine.str()), ports));
-        const char *like_hosts = R"({ swp1 = "10.0.1.11" })";
+        const char *like_hosts = R"(hosts = { swp1 = "10.0.1.11" })";
         const toml::node &hosts = section.need("hosts", like_hosts);
         for (const auto &[port, addresses] : section.table(hosts, "hosts", like_hosts)) {
             take_port(section, addresses, leaf.name, std::string(port.str()));
@@ -228,15 +239,19 @@ private:
     }
 
     void read_work(Section &section) {
-        Work work{.name = name_of(section, "\"train\""), .hosts = {}, .spines = {}, .aggregate_from = {}};
+        Work work{.name = name_of(section, "name = \"train\""), .hosts = {}, .spines = {}, .aggregate_from = {}};
         read_hosts(section, work);
         work.ranks_per_host = section.number("ranks-per-host", 1, 1, INAGG_MAX_RANKS);
+        if (work.hosts.empty())
+            section.fail("it has no hosts");
         if (work.size() > INAGG_MAX_RANKS)
             section.fail("{} hosts with {} ranks each are {} ranks; a job has {} at most", work.hosts.size(), work.ranks_per_host,
                          work.size(), INAGG_MAX_RANKS);
         read_algorithm(section, work);
         work.trees = section.number("trees", 0, 1, 64);
         work.numbers = section.number("numbers", 1, 1, 1 << 15);
+        if (work.numbers > 1 && fabric_.only_planned)
+            section.fail("numbers = {}: with only-planned spines admit none but those of the trees", work.numbers);
         if (const toml::node *node = section.find("spines")) {
             for (const auto &[at, name] : section.texts(*node, "spines"))
                 work.spines.push_back(spine_of(section, *at, name));

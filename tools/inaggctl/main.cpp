@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -190,8 +191,12 @@ private:
             app_.add_subcommand("plan", "trees for the jobs of a fabric, and what its switches and ranks are to be told");
         planned->fallthrough();
         planned->add_option("FILE", fabric_, "the fabric's leaves, spines, hosts and jobs, as TOML")->required();
-        planned->add_option("--into", directory_,
-                            "write inaggd's configuration of each switch and the environment of each host's ranks there");
+        planned
+            ->add_option("--into", directory_,
+                         "write inaggd's configuration of each switch and the environment of each host's ranks there")
+            ->check([](const std::string &text) {
+                return text.empty() ? std::string("it is empty: name a directory") : std::string();
+            });
         planned->callback([this] {
             run_ = [this] {
                 const json found = plan(read_fabric(fabric_));
@@ -234,7 +239,10 @@ int main(int argc, char **argv) {
         return complain(app, error);
     }
     try {
-        return command.run();
+        const int status = command.run();
+        if (std::fflush(stdout) || std::ferror(stdout))
+            throw inaggd::Error("standard output: {}", inaggd::system_text(errno));
+        return status;
     } catch (const std::exception &error) {
         fmt::print(stderr, "inaggctl: {}\n", error.what());
         return 1;

@@ -2,6 +2,8 @@
 #include "plan.hpp"
 
 #include "error.hpp"
+#include "job_book.hpp"
+#include "switch_maps.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
 namespace inaggctl {
 namespace {
@@ -27,7 +30,8 @@ class Planner {
     using Load = std::pair<double, double>;
 
 public:
-    explicit Planner(const Fabric &fabric) : fabric_(fabric), load_(fabric.spines.size()) {
+    explicit Planner(const Fabric &fabric)
+        : fabric_(fabric), load_(fabric.leaves.size(), std::vector<double>(fabric.spines.size())) {
         leave_out_spines();
         for (const Work &work : fabric_.works)
             placements_.push_back(place(work));
@@ -75,8 +79,8 @@ private:
         return work.spines.empty() || std::binary_search(work.spines.begin(), work.spines.end(), spine);
     }
 
-    // Trees of a job are at spines that follow each other in the list, from one on that makes the largest load smallest, and then
-    // all of theirs.
+    // Trees of a job are at spines that follow each other in the list, from one on that makes the largest load of a link
+    // smallest, and then all of theirs.
     Placement place(const Work &work) {
         if (is_spread(work) && (work.trees > 1 || !work.spines.empty()))
             throw Error("plan: job {}: canary uses all spines, by one job: leave out trees and spines", work.name);
@@ -96,7 +100,8 @@ private:
         Placement placement{.first = take_numbers(work, *best, is_spread(work) ? 1 : trees), .spines = {}};
         for (size_t tree = 0; tree < trees; tree++) {
             placement.spines.push_back(spine_at(*best + tree));
-            load_[placement.spines.back()] += 1.0 / trees;
+            for (size_t leaf : leaves_of(work))
+                load_[leaf][placement.spines.back()] += 1.0 / trees;
         }
         return placement;
     }
@@ -110,24 +115,37 @@ private:
                         fmt::join(names(work.spines.empty() ? parents_ : work.spines), ", "));
         if (!usable)
             throw Error("plan: job {}: none of {} has links to all leaves", work.name, fmt::join(names(work.spines), ", "));
-        return work.trees ? work.trees : usable;
+        return work.trees ? work.trees : std::min<unsigned>(usable, INAGG_MAX_RANKS);
     }
 
-    // The largest load of a spine, and the sum, if the job's trees begin there, if they may.
+    // That have ranks of the job.
+    std::set<size_t> leaves_of(const Work &work) const {
+        std::set<size_t> leaves;
+        for (size_t host : work.hosts)
+            leaves.insert(fabric_.hosts[host].leaf);
+        return leaves;
+    }
+
+    // Of the links between the job's leaves and spines the largest load, and the sum, if its trees begin there, if they may.
     std::optional<Load> load_with(const Work &work, size_t start, unsigned trees) const {
         Load load{0, 0};
         for (unsigned tree = 0; tree < trees; tree++) {
             const size_t spine = spine_at(start + tree);
             if (!may_have(work, spine))
                 return std::nullopt;
-            load = {std::max(load.first, load_[spine] + 1.0 / trees), load.second + load_[spine]};
+            for (size_t leaf : leaves_of(work))
+                load = {std::max(load.first, load_[leaf][spine] + 1.0 / trees), load.second + load_[leaf][spine]};
         }
         return load;
     }
 
+    static unsigned numbers_of(const Work &work, size_t trees) {
+        return std::max(is_spread(work) ? 1 : static_cast<unsigned>(trees), work.numbers);
+    }
+
     // A job's number modulo the parents is its tree's place in the list.
     unsigned take_numbers(const Work &work, size_t start, unsigned trees) {
-        const unsigned count = std::max(trees, work.numbers);
+        const unsigned count = numbers_of(work, trees);
         const auto step = static_cast<unsigned>(parents_.size());
         unsigned first = next_number_;
         while (first % step != start)
@@ -184,6 +202,7 @@ private:
             fmt::format("INAGG_SWITCH={}\nINAGG_JOB={}\nINAGG_ALGORITHM={}\nINAGG_TREES={}\nINAGG_AGGREGATE_FROM={}\n",
                         fabric_.leaves[host.leaf].address.text(), placement.first, inaggd::algorithm_name(work.algorithm),
                         is_spread(work) ? 1 : placement.spines.size(), work.aggregate_from);
+        text += fmt::format("INAGG_MPI_JOBS={}\n", numbers_of(work, placement.spines.size()));
         if (work.ranks_per_host == 1)
             text += fmt::format("INAGG_RANK={}\nINAGG_SIZE={}\n", first_rank, work.size());
         else
@@ -214,7 +233,7 @@ private:
                 if (at == spine)
                     jobs.push_back(fmt::format("{}:size={},algorithm={}", number, fabric_.works[i].size(),
                                                inaggd::algorithm_name(fabric_.works[i].algorithm)));
-        return options(ports, rates, fabric_.spines[spine].address) + "child = " + list(children) + "\n" +
+        return options(ports, rates, fabric_.spines[spine], jobs.size()) + "child = " + list(children) + "\n" +
                (jobs.empty() ? "" : "job = " + list(jobs) + "\n") + (fabric_.only_planned ? "no-auto-jobs = true\n" : "");
     }
 
@@ -236,39 +255,44 @@ private:
             add(uplink.leaf_port, fabric_.uplink_rate);
             parents.push_back(fmt::format("{}/{}", uplink.leaf_port, fabric_.spines[spine].address.text()));
         }
-        return options(ports, rates, leaf.address) + "parent = " + list(parents) + "\n";
+        return options(ports, rates, leaf, jobs_at(index)) + "parent = " + list(parents) + "\n";
     }
 
-    static std::string options(const std::vector<std::string> &ports, const std::vector<std::string> &rates,
-                               const inaggd::Address &address) {
-        return own_address(address) + "port = " + list(ports) + "\n" + (rates.empty() ? "" : "port-rate = " + list(rates) + "\n");
+    size_t jobs_at(size_t leaf) const {
+        size_t jobs = 0;
+        for (size_t i = 0; i < placements_.size(); i++)
+            if (leaves_of(fabric_.works[i]).contains(leaf))
+                jobs += is_spread(fabric_.works[i]) ? 1 : placements_[i].spines.size();
+        return jobs;
+    }
+
+    // Of a switch that has so many jobs.
+    template <typename Switch>
+    static std::string options(const std::vector<std::string> &ports, const std::vector<std::string> &rates, const Switch &at,
+                               size_t jobs) {
+        if (jobs > INAGG_MAX_JOBS)
+            throw Error("plan: {} has {} trees, and a switch {} jobs at most: give jobs fewer trees", at.name, jobs,
+                        INAGG_MAX_JOBS);
+        const inaggd::Policy usual;
+        const size_t slots = jobs * (usual.job_slots + usual.job_control);
+        return own_address(at.address) + (slots > INAGG_DEFAULT_SLOTS ? fmt::format("slots = {}\n", slots) : "") +
+               "port = " + list(ports) + "\n" + (rates.empty() ? "" : "port-rate = " + list(rates) + "\n");
     }
 
     // A tree takes its part of a tensor over the links of all leaves that have ranks of the job.
     json links() const {
         json links = json::array();
         for (size_t leaf = 0; leaf < fabric_.leaves.size(); leaf++)
-            for (size_t spine : parents_) {
-                double share = 0;
-                for (size_t i = 0; i < placements_.size(); i++)
-                    share += share_of(i, leaf, spine);
-                links.push_back({{"leaf", fabric_.leaves[leaf].name}, {"spine", fabric_.spines[spine].name}, {"tensors", share}});
-            }
+            for (size_t spine : parents_)
+                links.push_back({{"leaf", fabric_.leaves[leaf].name},
+                                 {"spine", fabric_.spines[spine].name},
+                                 {"tensors", load_[leaf][spine]}});
         return links;
     }
 
-    double share_of(size_t index, size_t leaf, size_t spine) const {
-        const Work &work = fabric_.works[index];
-        const std::vector<size_t> &spines = placements_[index].spines;
-        const bool is_here =
-            std::any_of(work.hosts.begin(), work.hosts.end(), [&](size_t host) { return fabric_.hosts[host].leaf == leaf; });
-        return is_here ? static_cast<double>(std::count(spines.begin(), spines.end(), spine)) / static_cast<double>(spines.size())
-                       : 0;
-    }
-
     const Fabric &fabric_;
-    std::vector<size_t> parents_; // of all leaves, in the order of the file
-    std::vector<double> load_;    // by spine: how many tensors go there
+    std::vector<size_t> parents_;           // of all leaves, in the order of the file
+    std::vector<std::vector<double>> load_; // by leaf and spine: how many tensors go over their link
     std::vector<Placement> placements_;
     std::vector<std::string> warnings_;
     unsigned next_number_ = fabric_.first_job;
