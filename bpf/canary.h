@@ -13,6 +13,7 @@
 
 #define CANARY_RETRY_NS	2000000	/* until a sum that was to be sent on is looked at again */
 #define CANARY_BUSY_NS	50000
+#define CANARY_RUN	256	/* sums that a timer looks at in one go */
 #define CANARY_LATE	0x40	/* set on INAGG_PASS_UP: a straggler */
 
 /* Descriptors of this switch, a power of two: as bucket_count; and how many of them a job has. */
@@ -183,7 +184,7 @@ static __always_inline int send_below(struct xdp_md *ctx, const struct packet *p
 	if (write_headers(data, end, family, p->payload, destination_of(data, family), to, m->receive_port))
 		return XDP_ABORTED;
 	is_queue_long(m->ifindex, end - data);
-	return bpf_redirect(m->ifindex, 0);
+	return leave_by(m->ifindex);
 }
 
 static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p, const struct passage *c)
@@ -201,7 +202,7 @@ static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p
 	if (write_headers(data, end, up->family, p->payload, own_end(up), far_end(up), bpf_htons(INAGG_PORT)))
 		return XDP_ABORTED;
 	is_queue_long(up->ifindex, end - data);
-	return bpf_redirect(up->ifindex, 0);
+	return leave_by(up->ifindex);
 }
 
 /* The packet that was handed over goes on to where @rank is, with @flags more. */
@@ -270,43 +271,131 @@ static __always_inline int is_stale(const struct inagg_descriptor_memory *m)
 }
 
 /*
- * The timer of a descriptor.  It cannot send: it queues the block for inagg_expire and wakes the agent (sweep.h), and looks
- * again, since ticks may be lost.  What was sent and never had a result is free in the end.
+ * Sums that wait have one timer a job, not one each: the kernel often has no memory for a timer in an interrupt (since Linux 6.18 it
+ * takes no lock for it), and a sum without one would keep its block until ranks ask.  A job's sums wait equally long, but for what
+ * it learns meanwhile, so the first that began to is the first that is due.
+ *
+ * A timer cannot send: it queues the block for inagg_expire and wakes the agent (sweep.h).  Ticks may be lost, so that is
+ * looked at again.
  */
-static int descriptor_due(void *map __attribute__((unused)), __u32 *key __attribute__((unused)),
-			  struct inagg_descriptor_memory *m)
-{
-	struct inagg_expired e = {};
-	__u64 again = 0, age;
-	int waits = 0;
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_alarm);
+} alarms SEC(".maps");
 
-	if (!lock_word(&m->busy)) {
-		bpf_timer_start(&m->timer, CANARY_BUSY_NS, 0);
+static __always_inline struct inagg_waiting *waiting_at(struct inagg_alarm *a, __u32 place)
+{
+	return &a->sums[place & (INAGG_ALARM_SUMS - 1)];
+}
+
+static __always_inline int still_waits(const struct inagg_descriptor *d, const struct inagg_waiting *w)
+{
+	return (d->slot.flags & (INAGG_SLOT_LIVE | INAGG_SLOT_SENT)) == INAGG_SLOT_LIVE && d->opened_ns == w->opened_ns;
+}
+
+/* Sums at the head that have gone on make room; without their locks, since who misses it keeps its place. */
+static __always_inline void forget_done(struct inagg_alarm *a)
+{
+	for (int i = 0; i < 4 && a->first != a->end; i++) {
+		struct inagg_waiting *w = waiting_at(a, a->first);
+		struct inagg_descriptor_memory *m = bpf_map_lookup_elem(&descriptors, &w->descriptor);
+
+		if (m && still_waits(&m->state, w))
+			return;
+		a->first++;
+	}
+}
+
+/* The sum waits so long, in this alarm.  0: it cannot, as there is no room, or no timer. */
+static __always_inline int wait_in(__u32 key, const struct inagg_waiting *w, __u64 wait_ns)
+{
+	struct inagg_alarm *a = bpf_map_lookup_elem(&alarms, &key);
+	int fits;
+
+	if (!a || !lock_word(&a->busy))
 		return 0;
-	}
-	age = bpf_ktime_get_ns() - m->state.opened_ns;
-	if (m->state.slot.flags & INAGG_SLOT_LIVE) {
-		if (age >= INAGG_DESCRIPTOR_STALE_NS) {
-			free_descriptor(m);
-		} else if (m->state.slot.flags & INAGG_SLOT_SENT) {
-			again = INAGG_DESCRIPTOR_STALE_NS - age;
-		} else {
-			e.block = m->state.slot.block;
-			e.generation = m->state.slot.generation;
-			e.job = m->job;
-			e.stream = m->state.stream;
-			e.attempt = m->state.attempt;
-			waits = 1;
-			again = CANARY_RETRY_NS;
-		}
-	}
-	if (again)	/* before another block may have the descriptor, and its own time */
-		bpf_timer_start(&m->timer, again, 0);
+	if (a->end - a->first == INAGG_ALARM_SUMS)
+		forget_done(a);
+	fits = a->end - a->first < INAGG_ALARM_SUMS && (a->end != a->first || !bpf_timer_start(&a->timer, wait_ns, 0));
+	if (fits)
+		*waiting_at(a, a->end++) = *w;
+	unlock_word(&a->busy);
+	return fits;
+}
+
+#define CANARY_BUSY	2
+
+/* For the agent, who makes as many frames.  1; 0: it does not wait any more; or CANARY_BUSY. */
+static __always_inline int queue_sum(const struct inagg_waiting *w)
+{
+	struct inagg_descriptor_memory *m = bpf_map_lookup_elem(&descriptors, &w->descriptor);
+	struct inagg_expired e = {};
+	int waits;
+
+	if (!m)
+		return 0;
+	if (!lock_word(&m->busy))
+		return CANARY_BUSY;
+	waits = still_waits(&m->state, w);
+	e.block = m->state.slot.block;
+	e.generation = m->state.slot.generation;
+	e.job = m->job;
+	e.stream = m->state.stream;
+	e.attempt = m->state.attempt;
 	unlock_word(&m->busy);
-	if (waits) {	/* the agent is to make room, too */
+	if (waits)
 		bpf_map_push_elem(&expired, &e, 0);
-		ring(1);
+	return waits;
+}
+
+struct alarm_run {
+	struct inagg_alarm *alarm;
+	__u32	again;		/* the alarm of those that are looked at again */
+	__u32	queued;
+	__u32	ended;
+};
+
+static long alarm_step(__u32 i __attribute__((unused)), void *context)
+{
+	struct alarm_run *run = context;
+	struct inagg_alarm *a = run->alarm;
+	struct inagg_waiting w = {};
+	__u64 now = bpf_ktime_get_ns();
+	int queued;
+
+	if (!lock_word(&a->busy))
+		return 1;
+	if (a->first == a->end) {
+		run->ended = 1;
+	} else {
+		w = *waiting_at(a, a->first);
+		if (w.due_ns > now)
+			run->ended = !bpf_timer_start(&a->timer, w.due_ns - now, 0);
+		else
+			a->first++;
 	}
+	unlock_word(&a->busy);
+	if (run->ended || w.due_ns > now)
+		return 1;
+	w.due_ns = now + CANARY_RETRY_NS;
+	queued = queue_sum(&w);
+	run->queued += queued == 1;
+	if (queued)
+		wait_in(run->again, &w, CANARY_RETRY_NS);
+	return 0;
+}
+
+static int alarm_due(void *map __attribute__((unused)), __u32 *key, struct inagg_alarm *a)
+{
+	struct alarm_run run = { .alarm = a, .again = (*key & (INAGG_MAX_JOBS - 1)) + INAGG_MAX_JOBS };
+
+	bpf_loop(CANARY_RUN, alarm_step, &run, 0);
+	if (!run.ended)
+		bpf_timer_start(&a->timer, CANARY_BUSY_NS, 0);
+	if (run.queued)
+		ring(run.queued);
 	return 0;
 }
 
@@ -321,16 +410,35 @@ static __always_inline __u64 timeout_of(const struct passage *c)
 	return learnt ? inagg_patience_ns(learnt) : INAGG_PATIENCE_START_NS;
 }
 
-/* Without memory for a timer the block's ranks, which wait in vain, begin it anew. */
-static __always_inline void start_timer(const struct packet *p, const struct passage *c)
+static __always_inline void prepare_alarm(__u32 key)
 {
-	struct inagg_descriptor_memory *m = find_descriptor(p, c->job, p->block.epoch);
+	struct inagg_alarm *a = bpf_map_lookup_elem(&alarms, &key);
 
+	if (!a)
+		return;
+	bpf_timer_init(&a->timer, &alarms, CLOCK_MONOTONIC);	/* if there is none yet */
+	bpf_timer_set_callback(&a->timer, alarm_due);
+}
+
+/* The sum that has been opened waits for more.  What cannot goes on as soon as the agent can. */
+static __always_inline void wait_for_more(const struct packet *p, const struct passage *c)
+{
+	__u64 wait_ns = timeout_of(c);
+	struct inagg_descriptor_memory *m;
+	struct inagg_waiting w = {};
+
+	w.descriptor = inagg_descriptor_index(c->job, p->job, p->slot_key, &p->block, p->block.epoch, descriptor_share, descriptor_count);
+	m = bpf_map_lookup_elem(&descriptors, &w.descriptor);
 	if (!m)
 		return;
-	bpf_timer_init(&m->timer, &descriptors, CLOCK_MONOTONIC);	/* if there is none yet */
-	bpf_timer_set_callback(&m->timer, descriptor_due);
-	bpf_timer_start(&m->timer, timeout_of(c), 0);
+	w.opened_ns = m->state.opened_ns;
+	w.due_ns = bpf_ktime_get_ns() + wait_ns;
+	if (wait_in(c->job->index, &w, wait_ns))
+		return;
+	prepare_alarm(c->job->index);	/* the job's first sum, most often */
+	prepare_alarm(c->job->index + INAGG_MAX_JOBS);
+	if (!wait_in(c->job->index, &w, wait_ns) && queue_sum(&w) == 1)
+		ring(1);
 }
 
 /* Ranks whose sum the packet is; 0: its sender may not speak for them. */
@@ -436,7 +544,7 @@ static __always_inline int canary_contribute(struct xdp_md *ctx, struct packet *
 	c->count->additions++;
 	c->count->elements += p->block.elements;
 	if (verdict & INAGG_OPENS)
-		start_timer(p, c);
+		wait_for_more(p, c);
 	sum = bpf_map_lookup_elem(&canary_sum, &zero);
 	if (!(verdict & INAGG_COMPLETES) || !sum)
 		return XDP_DROP;

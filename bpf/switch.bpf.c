@@ -77,6 +77,18 @@ struct {
 	__array(values, struct ports_of_job);
 } ports SEC(".maps");
 
+/*
+ * By ifindex: where frames for one receiver leave, with the egress program that copies for several have.  The kernel gives all that
+ * one run of a driver's poll has for a port to the program of the first of it (struct xdp_dev_bulk_queue).  So copies behind a frame
+ * without a program would leave without a receiver's address, and frames behind copies would be taken for such.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, 1024);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct bpf_devmap_val));
+} exits SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, INAGG_MAX_JOBS *INAGG_MAX_RANKS);
@@ -236,13 +248,21 @@ static __always_inline int pass(void *data, void *end, const struct inagg_switch
 	return XDP_PASS;
 }
 
+/* The frame, whose receiver is in it, leaves by this port. */
+static __always_inline int leave_by(__u32 ifindex)
+{
+	int action = bpf_redirect_map(&exits, ifindex, XDP_DROP);
+
+	return action == XDP_REDIRECT ? action : bpf_redirect(ifindex, 0);	/* no agent: nor have copies a program */
+}
+
 /*
  * Out through the port it came in.  Not XDP_TX: a veth delivers those only to a peer with an XDP program
  * of its own, redirected frames also to one with GRO, which is all that an unprivileged worker has.
  */
 static __always_inline int send_back(const struct xdp_md *ctx)
 {
-	return bpf_redirect(ctx->ingress_ifindex, 0);
+	return leave_by(ctx->ingress_ifindex);
 }
 
 /* The frame came from a rank and goes to it: this switch is where it went. */
@@ -812,6 +832,8 @@ int inagg_egress(struct xdp_md *ctx)
 	job = get_job(h);
 	if (!job)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_JOB);
+	if (data + INAGG_HDR6 > end || !same_address(destination_of(data, family).address, job->group, family))
+		return XDP_PASS;	/* it has its receiver's: leave_by() */
 	key.job = job->index;
 	key.ifindex = ctx->egress_ifindex;
 	behind = bpf_map_lookup_elem(&port_ranks, &key);

@@ -247,13 +247,35 @@ struct inagg_aggregator_memory {
 
 /* `descriptors`: index inagg_descriptor_index(). */
 struct inagg_descriptor_memory {
-	struct bpf_timer timer;	/* sends the sum on, or frees what was abandoned */
 	__u32	busy;
 	__u32	ready;			/* unused: a sum leaves when it is complete */
 	__u32	job;			/* number */
 	__u32	reserved;
 	struct inagg_descriptor state;
 	__u64	lanes[INAGG_MAX_ELEMENTS / 2];
+};
+
+#define INAGG_ALARM_SUMS	1024	/* a power of two */
+
+/* A sum that waits for more. */
+struct inagg_waiting {
+	__u64	due_ns;
+	__u64	opened_ns;	/* the descriptor's, when it began to: else it has another block now */
+	__u32	descriptor;
+	__u32	reserved;
+};
+
+/*
+ * `alarms`: index job.index; of jobs with INAGG_CANARY, their sums that wait, in the order in which they began to.  And INAGG_MAX_JOBS
+ * further, of those that were to be sent on, until they are looked at again.
+ */
+struct inagg_alarm {
+	struct bpf_timer timer;	/* runs while any wait: for the first */
+	__u32	busy;
+	__u32	first;		/* modulo INAGG_ALARM_SUMS */
+	__u32	end;		/* behind the last */
+	__u32	reserved;
+	struct inagg_waiting sums[INAGG_ALARM_SUMS];
 };
 
 /* `occupancy`[0]: how many of `descriptors`, of all jobs, hold a block. */

@@ -86,7 +86,7 @@ static __always_inline int send_up(struct xdp_md *ctx, const struct packet *p, c
 	}
 	if (write_headers(data, end, b->uplink->family, p->payload, own_end(b->uplink), far_end(b->uplink), bpf_htons(INAGG_PORT)))
 		return XDP_ABORTED;
-	return bpf_redirect(b->uplink->ifindex, 0);
+	return leave_by(b->uplink->ifindex);
 }
 
 /* The packet itself goes to the parent. */
@@ -318,7 +318,7 @@ static __always_inline int send_down(struct xdp_md *ctx, const struct packet *p,
 	if (m->family != family ||
 	    write_headers(data, end, family, p->payload, destination_of(data, family), to, m->receive_port))
 		return drop(b->count, -INAGG_R_ADDRESS);
-	return bpf_redirect(m->ifindex, 0);
+	return leave_by(m->ifindex);
 }
 
 /*

@@ -93,6 +93,14 @@ def test_no_descriptor_is_left(tmp_path):
     assert any(row["most"] > 0 for row in rows)
 
 
+def test_nothing_is_lost_between_switches(tmp_path):
+    """Sums for one leader and results for several ranks leave by the same ports, in the same runs of a driver's poll."""
+    fabric = ("--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--rate", "100mbit")
+    counters = canary(tmp_path, 8, "-b", "1M", "-e", "1M", "-n", 10, options=fabric).counters
+    assert counters["blocks"] > 8 * 7450
+    assert counters["requests"] < counters["blocks"] / 50 and counters["reissues"] < counters["blocks"] / 200
+
+
 def test_leaves_and_spines(tmp_path):
     result = canary(tmp_path, 16, "-b", "4K", "-e", "256K", "-f", 64, *QUICK, options=(*FABRIC, "--loss", 0.01), switches=SPINES)
     assert all(row["additions"] > 0 for row in result.switches), "blocks go by all of them"

@@ -34,12 +34,12 @@ namespace fs = std::filesystem;
 
 // The switch's state. The other maps (scratch space, the table of algorithms) belong to one set of
 // programs, so that an old and a new set never meet while ports change over.
-constexpr std::array state_maps = {"settings",     "jobs",        "members",    "slots",          "ports",     "port_ranks",
-                                   "stats",        "events",      "buckets",    "record_lanes",   "floors",    "policies",
-                                   "open_records", "expired",     "sweepers",   "sweep_settings", "due",       "uplinks",
-                                   "subtrees",     "attendance",  "stragglers", "aggregators",    "queues",    "float_buffers",
-                                   "free_buffers", "buffer_pool", "shares",     "adding",         "up_ports",  "routes",
-                                   "descriptors",  "patience",    "keys",       "quotas",         "occupancy", "uplink_quotas"};
+constexpr std::array state_maps = {
+    "settings",     "jobs",         "members",   "slots",         "ports",        "port_ranks",  "stats",       "events",
+    "buckets",      "record_lanes", "floors",    "policies",      "open_records", "expired",     "sweepers",    "sweep_settings",
+    "due",          "uplinks",      "subtrees",  "attendance",    "stragglers",   "aggregators", "queues",      "float_buffers",
+    "free_buffers", "buffer_pool",  "shares",    "adding",        "up_ports",     "routes",      "descriptors", "patience",
+    "keys",         "quotas",       "occupancy", "uplink_quotas", "alarms"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch",     "inagg_egress", "inagg_clear",
                                  "inagg_forget_job", "inagg_sweep",  "inagg_sweep_once"};
@@ -346,8 +346,16 @@ void Loader::attach_new(const std::vector<std::string> &ports) {
     }
 }
 
+// Frames can leave by this port, whatever ports it is attached to later.
+void Loader::open_exit(const std::string &port, uint32_t ifindex) {
+    const bpf_devmap_val exit{.ifindex = ifindex, .bpf_prog = {.fd = bpf_program__fd(skeleton_->progs.inagg_egress)}};
+    if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.exits), &ifindex, &exit, BPF_ANY))
+        throw Error("port {}: cannot redirect to it: {}", port, system_text(errno));
+}
+
 uint32_t Loader::attach(const std::string &port) {
     uint32_t ifindex = index_of(port);
+    open_exit(port, ifindex);
     std::string pin = port_pin(dir_, port);
     int program = bpf_program__fd(skeleton_->progs.inagg_switch);
     for (const AttachedPort &old : attached_ports(dir_)) {

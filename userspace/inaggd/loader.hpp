@@ -77,6 +77,7 @@ private:
     void pin_new_maps();
     void pin_programs() const;
     void replace_pin(const char *name, int fd) const;
+    void open_exit(const std::string &port, uint32_t ifindex);
 
     std::string dir_;
     bool made_directory_;
