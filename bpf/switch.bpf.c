@@ -832,8 +832,9 @@ int inagg_egress(struct xdp_md *ctx)
 	job = get_job(h);
 	if (!job)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_JOB);
-	if (data + INAGG_HDR6 > end || !same_address(destination_of(data, family).address, job->group, family))
-		return XDP_PASS;	/* it has its receiver's: leave_by() */
+	/* it has its receiver's, by leave_by(), or is for a group: whoever has filled that job's devmap wants none to be named */
+	if (data + INAGG_HDR6 > end || job->group_port || !same_address(destination_of(data, family).address, job->group, family))
+		return XDP_PASS;
 	key.job = job->index;
 	key.ifindex = ctx->egress_ifindex;
 	behind = bpf_map_lookup_elem(&port_ranks, &key);
