@@ -222,10 +222,15 @@ __attribute__((noinline)) int canary_forward(struct xdp_md *ctx, __u32 rank, __u
 
 /* On the way to the leader. */
 
+static __always_inline __u32 descriptor_key(const struct packet *p, const struct inagg_job *job, __u16 attempt)
+{
+	return inagg_descriptor_index(job, p->job, p->slot_key, &p->block, attempt, descriptor_share, descriptor_count);
+}
+
 static __always_inline struct inagg_descriptor_memory *find_descriptor(const struct packet *p, const struct inagg_job *job,
 								       __u16 attempt)
 {
-	__u32 key = inagg_descriptor_index(job, p->job, p->slot_key, &p->block, attempt, descriptor_share, descriptor_count);
+	__u32 key = descriptor_key(p, job, attempt);
 
 	return bpf_map_lookup_elem(&descriptors, &key);
 }
@@ -427,7 +432,7 @@ static __always_inline void wait_for_more(const struct packet *p, const struct p
 	struct inagg_descriptor_memory *m;
 	struct inagg_waiting w = {};
 
-	w.descriptor = inagg_descriptor_index(c->job, p->job, p->slot_key, &p->block, p->block.epoch, descriptor_share, descriptor_count);
+	w.descriptor = descriptor_key(p, c->job, p->block.epoch);
 	m = bpf_map_lookup_elem(&descriptors, &w.descriptor);
 	if (!m)
 		return;

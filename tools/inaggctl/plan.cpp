@@ -24,7 +24,10 @@ struct Placement {
     std::vector<size_t> spines;
 };
 
-bool is_spread(const Work &work) { return work.algorithm == INAGG_CANARY; }
+bool is_spread(const Work &work) { return inaggd::is_spread(work.algorithm); }
+
+// Of the switches, for so many spines.
+unsigned job_count(const Work &work, size_t spines) { return is_spread(work) ? 1 : static_cast<unsigned>(spines); }
 
 class Planner {
     using Load = std::pair<double, double>;
@@ -97,7 +100,7 @@ private:
         if (!best)
             throw Error("plan: job {}: its {} trees need as many spines that follow each other in the file, and it may have {}",
                         work.name, trees, fmt::join(names(work.spines), ", "));
-        Placement placement{.first = take_numbers(work, *best, is_spread(work) ? 1 : trees), .spines = {}};
+        Placement placement{.first = take_numbers(work, *best, trees), .spines = {}};
         for (size_t tree = 0; tree < trees; tree++) {
             placement.spines.push_back(spine_at(*best + tree));
             for (size_t leaf : leaves_of(work))
@@ -139,9 +142,7 @@ private:
         return load;
     }
 
-    static unsigned numbers_of(const Work &work, size_t trees) {
-        return std::max(is_spread(work) ? 1 : static_cast<unsigned>(trees), work.numbers);
-    }
+    static unsigned numbers_of(const Work &work, size_t trees) { return std::max(job_count(work, trees), work.numbers); }
 
     // A job's number modulo the parents is its tree's place in the list.
     unsigned take_numbers(const Work &work, size_t start, unsigned trees) {
@@ -201,7 +202,7 @@ private:
         std::string text =
             fmt::format("INAGG_SWITCH={}\nINAGG_JOB={}\nINAGG_ALGORITHM={}\nINAGG_TREES={}\nINAGG_AGGREGATE_FROM={}\n",
                         fabric_.leaves[host.leaf].address.text(), placement.first, inaggd::algorithm_name(work.algorithm),
-                        is_spread(work) ? 1 : placement.spines.size(), work.aggregate_from);
+                        job_count(work, placement.spines.size()), work.aggregate_from);
         text += fmt::format("INAGG_MPI_JOBS={}\n", numbers_of(work, placement.spines.size()));
         if (work.ranks_per_host == 1)
             text += fmt::format("INAGG_RANK={}\nINAGG_SIZE={}\n", first_rank, work.size());
@@ -262,7 +263,7 @@ private:
         size_t jobs = 0;
         for (size_t i = 0; i < placements_.size(); i++)
             if (leaves_of(fabric_.works[i]).contains(leaf))
-                jobs += is_spread(fabric_.works[i]) ? 1 : placements_[i].spines.size();
+                jobs += job_count(fabric_.works[i], placements_[i].spines.size());
         return jobs;
     }
 
