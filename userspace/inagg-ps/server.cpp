@@ -221,8 +221,8 @@ uint16_t Server::next_aggregator(const Job &job, uint32_t position) const {
     switch (indices_) {
     case Indices::linear:
         return static_cast<uint16_t>(position);
-    case Indices::partitioned:
-        return static_cast<uint16_t>(job.record.first_slot + position);
+    case Indices::partitioned: // by the job's number: other servers' jobs have aggregators of the same switches
+        return static_cast<uint16_t>(job.number * std::bit_ceil(job.record.slots + job.record.control_slots) + position);
     default:
         return inagg_aggregator_index(job.number, position, job.moves[position]);
     }
