@@ -13,6 +13,7 @@ from netns import HERE, RUN_LIMIT, Run, netns
 DTYPES = "int32,float32,float16,bfloat16"
 TRANSPORTS = ("udp", "afxdp", "xdp")
 QUICK = ("-n", 3, "-w", 1)
+THREE_A_JOB = "export INAGG_JOB=$((INAGG_RANK / 3 + 1)) INAGG_RANK=$((INAGG_RANK % 3)) INAGG_SIZE=3; "  # shell: ranks are shared out
 
 
 @dataclass
@@ -112,6 +113,14 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
         assert 0 <= passed_on <= (blocks // 10 if sources and algorithm == "trio" else 0)
         assert 0 <= switch["completions"] - blocks <= workers + 2
     return Result(run, sizes, counters, switch)
+
+
+def assert_exact(run, jobs):
+    """Of that many jobs of THREE_A_JOB each has summed one size, and every element is right."""
+    assert run.status == 0
+    for leader in range(0, 3 * jobs, 3):
+        entry = next(value for value in objects("\n".join(run.lines(leader)) + "\n") if "size" in value)
+        assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == 3
 
 
 def assert_lossy(result):

@@ -3,7 +3,8 @@
 
 import pytest
 
-from allreduce import DTYPES, QUICK, allreduce, assert_lossy, server_stats
+from allreduce import DTYPES, QUICK, THREE_A_JOB, allreduce, assert_exact, assert_lossy, server_options, server_stats
+from netns import netns
 
 LEAF0 = "--bpffs /sys/fs/bpf/inagg-leaf0"
 
@@ -57,6 +58,19 @@ def test_positions_that_meet_move_apart(tmp_path):
     perf = ("-b", "256K", "-e", "256K", "-n", 40, "-w", 1)
     result = atp(tmp_path, 4, *perf, options=("--inaggd-arg=--aggregators=256",))
     assert additions_a_block(result) < 2.3
+
+
+@pytest.mark.parametrize("loss", [0, 0.01])
+def test_eight_jobs_on_slots_for_two(tmp_path, loss):
+    """Of three ranks each, in one rack: windows of 128 blocks, and 256 aggregators for all."""
+    jobs = [word for job in range(1, 9) for word in ("--root-arg", "--job", "--root-arg", f"{job}:size=3,algorithm=atp")]
+    run = netns(tmp_path, "--workers", 24, "--topology", "rack", "--algorithm", "atp", "--transport", "udp", *server_options(tmp_path), *jobs,
+                "--inaggd-arg=--aggregators=256", "--loss", loss, "--",
+                "sh", "-c", THREE_A_JOB + "exec inagg-perf allreduce -b 256K -e 256K -n 10 -w 1 --check --json")
+    assert_exact(run, jobs=8)
+    rows = [row for row in server_stats(tmp_path) if row["completions"]]
+    assert len(rows) == 8
+    assert sum(row["additions"] for row in rows) > sum(row["completions"] for row in rows), "some meet at the server only"
 
 
 @pytest.mark.parametrize("pause, shares, free", [(0, 1, False), (3, 1, True), (0, 2, True)])

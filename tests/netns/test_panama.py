@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from allreduce import DTYPES, QUICK, TRANSPORTS, allreduce, assert_lossy, objects
+from allreduce import DTYPES, QUICK, THREE_A_JOB, TRANSPORTS, allreduce, assert_lossy, objects
 from netns import HERE, PYTHON, netns
 
 
@@ -56,7 +56,7 @@ def test_caps_keep_memory_in_bounds(tmp_path):
 
     def refused(environment):
         run = netns(tmp_path, "--workers", 24, "--algorithm", "panama", "--transport", "udp", "--inaggd-arg=--buffers=72", *jobs, "--",
-                    "sh", "-c", "export INAGG_JOB=$((INAGG_RANK / 3 + 1)) INAGG_RANK=$((INAGG_RANK % 3)) INAGG_SIZE=3; "
+                    "sh", "-c", THREE_A_JOB +
                     "inagg-perf allreduce -b 128K -e 128K -n 5 -w 1 --straggle 0:20ms --check && "
                     "{ test $INAGG_JOB$INAGG_RANK != 10 || { sleep 1; inaggctl --json drops; }; }", environment=environment)
         assert run.status == 0
@@ -88,8 +88,7 @@ def test_a_job_that_fills_the_buffers_takes_none_of_anothers(tmp_path):
     heedful = "inagg-perf allreduce -b 512K -e 512K -n 30 -w 1 --check && { test $INAGG_RANK != 0 || inaggctl --json drops; }"
     greedy = "INAGG_CONGESTION_CONTROL=0 inagg-perf allreduce -b 256K -e 256K -n 5 -w 1 --straggle 0:20ms --check"
     run = netns(tmp_path, "--workers", 6, "--algorithm", "panama", "--transport", "udp", "--inaggd-arg=--buffers=60", *jobs, "--",
-                "sh", "-c", "export INAGG_JOB=$((INAGG_RANK / 3 + 1)) INAGG_RANK=$((INAGG_RANK % 3)) INAGG_SIZE=3; "
-                f"if test $INAGG_JOB = 1; then {heedful}; else {greedy}; fi")
+                "sh", "-c", THREE_A_JOB + f"if test $INAGG_JOB = 1; then {heedful}; else {greedy}; fi")
     assert run.status == 0
     rows = next(value for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list))
     full = {row["job"]: row["packets"] for row in rows if row["reason"] == "FULL"}
