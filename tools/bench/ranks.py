@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Python scripts as ranks of inagg-netns, and what they print."""
 
+import argparse
 import collections
 import json
 import os
@@ -68,6 +69,12 @@ def bytes_until(samples, when):
 def mbit_per_s(samples, start, end):
     """Mean rate between two times."""
     return (bytes_until(samples, end) - bytes_until(samples, start)) * 8 / (end - start) / 1e6
+
+
+def completed(arguments, defaults):
+    """What was said on the command line, and what an experiment takes if nothing was."""
+    said = {name: value for name, value in vars(arguments).items() if value is not None}
+    return argparse.Namespace(**{**vars(arguments), **defaults, **said})
 
 
 def rounds(count, cases, measure, arguments):
