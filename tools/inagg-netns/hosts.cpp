@@ -23,7 +23,7 @@ void Network::build_host(unsigned leaf) {
     const std::string port = switches_[leaf].next_port();
     leaf_of_.push_back(leaf);
     build_host_behind(switches_[leaf].space, port);
-    add_port(switches_[leaf], port, "br0");
+    add_port(switches_[leaf], port);
 }
 
 // The other end of `port`, which its caller connects.
@@ -38,14 +38,14 @@ void Network::build_host_behind(const Namespace &fabric, const std::string &port
 }
 
 // Its own link has no limit, so that the flow meets that of the uplink.
-void Network::build_guest(const Switch &leaf, const std::string &bridge) {
+void Network::build_guest(unsigned leaf, unsigned spine) {
     const auto index = static_cast<unsigned>(guests_.size());
-    guests_.push_back({.space = Namespace::create(), .number = first_guest + index, .device = "eth0"});
-    const Node &guest = guests_.back();
+    guests_.push_back({{.space = Namespace::create(), .number = first_guest + index, .device = "eth0"}, leaf, spine});
+    const Guest &guest = guests_.back();
     const std::string port = fmt::format("guest{}", index);
-    connect(leaf.space, port, guest.space, guest.device);
-    enable_gro(leaf.space, port);
-    join_bridge(leaf.space, port, bridge);
+    connect(switches_[leaf].space, port, guest.space, guest.device);
+    enable_gro(switches_[leaf].space, port);
+    join_bridge(switches_[leaf].space, port, "br0");
     prepare_host(guest);
 }
 

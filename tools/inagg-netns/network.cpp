@@ -38,7 +38,7 @@ Network::Network(const Options &options) : options_(options) {
         pass_.emplace();
     }
     build_topology();
-    if (links_) {
+    if (links_ || options_.leaf_spine()) {
         introduce_neighbours();
     }
     check_names();
@@ -131,7 +131,7 @@ unsigned Network::add_bmv2_root() {
 unsigned Network::add_bmv2_below(unsigned parent, const std::string &name) {
     const auto number = static_cast<unsigned>(first_switch + switches_.size());
     const unsigned index = add_bmv2({.space = Namespace::create(), .number = number, .device = cpu_device}, name);
-    connect_up(index, parent, "uplink", "");
+    connect_up(index, parent, "uplink");
     return index;
 }
 
@@ -160,28 +160,27 @@ unsigned Network::add_bridge(Node node, const std::string &name) {
 
 unsigned Network::add_switch_below(unsigned parent, const std::string &name) {
     const unsigned index = add_switch(name);
-    connect_up(index, parent, "uplink", "br0");
+    connect_up(index, parent, "uplink");
     return index;
 }
 
-// `bridge`: the one below that the link is in.
-void Network::connect_up(unsigned below, unsigned above, const std::string &port, const std::string &bridge) {
+void Network::connect_up(unsigned below, unsigned above, const std::string &port) {
     Switch &lower = switches_[below], &upper = switches_[above];
     const std::string port_there = upper.next_port();
     link(upper.space, port_there, lower.space, port, lower.name + "/" + port, between_switches());
-    add_port(upper, port_there, "br0");
-    add_port(lower, port, bridge);
+    add_port(upper, port_there);
+    add_port(lower, port);
     lower.uplinks.push_back({port, above, port_there});
 }
 
-// Frames that are not for the switch go on by `bridge`, or as BMv2 says.
-void Network::add_port(Switch &node, const std::string &port, const std::string &bridge) {
+// Frames that are not for the switch go on by its bridge, or as BMv2 says.
+void Network::add_port(Switch &node, const std::string &port) {
     node.ports.push_back(port);
     if (is_bmv2(node)) {
         leave_to_bmv2(node.space, port);
         return;
     }
-    join_bridge(node.space, port, bridge);
+    join_bridge(node.space, port, "br0");
     if (!runs_xdp(node)) {
         enable_gro(node.space, port);
     }
@@ -194,7 +193,7 @@ unsigned Network::add_server(unsigned tree, unsigned at) {
     switches_.push_back({{.space = Namespace::create(), .number = first_root + tree, .device = "eth0"}, name, {}, {}});
     const Switch &added = switches_.back();
     link(switches_[at].space, name, added.space, added.device, name, between_switches());
-    add_port(switches_[at], name, "br0");
+    add_port(switches_[at], name);
     enable_gro(added.space, added.device);
     give_addresses(added);
     set_offloads(added.space);
@@ -208,13 +207,12 @@ void Network::build_bridge(const Namespace &space, const std::string &name) {
                                 name, options_.mtu));
 }
 
-// Beside br0: the leaf reaches the spine there, and is reached, by its own address.
-void Network::build_uplink_bridge(const Switch &leaf, const Switch &spine, const std::string &name) {
-    build_bridge(leaf.space, name);
-    ip_batch(leaf.space, fmt::format("link set {0} address {1}\naddr add {2}/32 dev {0}\naddr add {3}/128 dev {0} nodad\n"
-                                     "route add {4}/32 dev {0}\nroute add {5}/128 dev {0}\n",
-                                     name, leaf.mac(), leaf.address4(), leaf.address6(), spine.address4(), spine.address6()) +
-                             neighbour(spine, name));
+// A port by whose frames the bridge does not learn who is where; `quiet`: nothing goes there but what is known to be there.
+// So of several ways there is no loop: only one carries broadcasts.
+void Network::teach_nothing(const Namespace &space, const std::string &port, bool quiet) {
+    const char *flood = quiet ? "off" : "on";
+    bridge_batch(space,
+                 fmt::format("link set dev {} learning off flood {} mcast_flood {} bcast_flood {}\n", port, flood, flood, flood));
 }
 
 void Network::join_bridge(const Namespace &space, const std::string &port, const std::string &bridge) {
@@ -256,7 +254,8 @@ LinkQuality Network::between_switches() const {
 }
 
 // On bad links everybody knows everybody's hardware address from the start: a lost ARP request costs a second
-// and would hide what the loss does to the traffic itself.
+// and would hide what the loss does to the traffic itself. With several spines, too, most of which no broadcast of a leaf
+// reaches.
 void Network::introduce_neighbours() {
     std::vector<const Node *> nodes;
     for (const Switch &node : switches_) {

@@ -45,6 +45,11 @@ struct Switch : Node {
     std::string next_port() const;
 };
 
+// An end of a background flow that loads `spine`.
+struct Guest : Node {
+    unsigned leaf, spine;
+};
+
 // Where a background flow runs.
 struct FlowPath {
     const Background &flow;
@@ -67,10 +72,10 @@ struct FlowPath {
 //   leaf-spine   host 0: eth0 -- p0 \               / uplink0 -- p0 \                                      .
 //                host 1: eth0 -- p1 -- br0 (leaf0) --                 br0 (spine0)                         .
 //                host 2: eth0 -- p0 -- br0 (leaf1) -- uplink0 -- p1 /                                      .
-//                each leaf: br1 -- uplink1 -- its port of br0 (spine1); and so on
+//                each leaf: br0 -- uplink1 -- its port of br0 (spine1); and so on
 //
-// In leaf-spine each spine is a root, spine0 in the place of switch. Each has a bridge of its own on each
-// leaf, so that there are no loops: what hosts send each other goes by spine0.
+// In leaf-spine each spine is a root, spine0 in the place of switch. What hosts send each other goes by the spine that the
+// receiver's number says; broadcasts by spine0 alone, so that there are no loops.
 //
 // A root in BMv2 has cpu in the place of br0, whose other end is a port of it, too.
 //
@@ -113,6 +118,7 @@ private:
     void build_tree(unsigned at, unsigned levels, unsigned hosts);
     void build_racks(unsigned at, unsigned hosts);
     void build_leaf_spine();
+    std::string ways_up(unsigned leaf) const;
     void add_servers();
     void add_guests();
 
@@ -123,13 +129,13 @@ private:
     unsigned add_bmv2_root();
     unsigned add_bmv2_below(unsigned parent, const std::string &name);
     void leave_to_bmv2(const Namespace &space, const std::string &port);
-    void add_port(Switch &node, const std::string &port, const std::string &bridge);
+    void add_port(Switch &node, const std::string &port);
     unsigned add_bridge(Node node, const std::string &name);
     unsigned add_switch_below(unsigned parent, const std::string &name);
-    void connect_up(unsigned below, unsigned above, const std::string &port, const std::string &bridge);
+    void connect_up(unsigned below, unsigned above, const std::string &port);
     unsigned add_server(unsigned tree, unsigned at);
     void build_bridge(const Namespace &space, const std::string &name);
-    void build_uplink_bridge(const Switch &leaf, const Switch &spine, const std::string &name);
+    static void teach_nothing(const Namespace &space, const std::string &port, bool quiet);
     static void join_bridge(const Namespace &space, const std::string &port, const std::string &bridge);
     void link(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer,
               const std::string &name, LinkQuality quality);
@@ -143,7 +149,7 @@ private:
     // hosts.cpp
     void build_host(unsigned leaf);
     void build_host_behind(const Namespace &fabric, const std::string &port);
-    void build_guest(const Switch &leaf, const std::string &bridge);
+    void build_guest(unsigned leaf, unsigned spine);
     void prepare_host(const Node &host);
     static void give_addresses(const Node &node);
     void set_offloads(const Namespace &space);
@@ -152,7 +158,7 @@ private:
     const Options &options_;
     std::vector<Switch> switches_;
     std::vector<Node> hosts_;
-    std::vector<Node> guests_;       // ends of background flows: two for each
+    std::vector<Guest> guests_;      // ends of background flows: two for each
     std::vector<unsigned> leaf_of_;  // by host: index of its switch
     std::vector<Namespace> between_; // the rack of topology bridge
     std::optional<LinkSpace> links_;

@@ -166,4 +166,8 @@ void run_checked(const Namespace &space, const std::vector<std::string> &command
 
 void ip_batch(const Namespace &space, const std::string &commands) { run_checked(space, {"ip", "-batch", "-"}, commands); }
 
+void bridge_batch(const Namespace &space, const std::string &commands) {
+    run_checked(space, {"bridge", "-batch", "-"}, commands);
+}
+
 } // namespace netns

@@ -87,4 +87,7 @@ void run_checked(const Namespace &space, const std::vector<std::string> &command
 // Runs ip's `commands`, one a line.
 void ip_batch(const Namespace &space, const std::string &commands);
 
+// The same for bridge's.
+void bridge_batch(const Namespace &space, const std::string &commands);
+
 } // namespace netns

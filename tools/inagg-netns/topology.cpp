@@ -17,8 +17,8 @@ unsigned fan_out(unsigned hosts, unsigned levels) {
     return static_cast<unsigned>(std::lround(std::ceil(std::pow(hosts, 1.0 / levels) - 1e-9)));
 }
 
-// A leaf's, for the uplink to that spine.
-std::string bridge_to(unsigned spine) { return fmt::format("br{}", spine); }
+// A leaf's port to that spine.
+std::string uplink_to(unsigned spine) { return fmt::format("uplink{}", spine); }
 
 } // namespace
 
@@ -47,7 +47,7 @@ void Network::build_plain_bridge() {
     between_.push_back(Namespace::create());
     build_bridge(between_[0], "rack0");
     connect(switches_[0].space, "p0", between_[0], "uplink");
-    add_port(switches_[0], "p0", "br0");
+    add_port(switches_[0], "p0");
     join_bridge(between_[0], "uplink", "rack0");
     accept_xdp_tx(between_[0], "uplink");
     for (unsigned host = 0; host < options_.hosts(); ++host) {
@@ -100,14 +100,40 @@ void Network::build_leaf_spine() {
     for (unsigned leaf = 0; leaf < options_.leaves; ++leaf) {
         const unsigned at = add_switch(fmt::format("leaf{}", leaf));
         for (unsigned spine = 0; spine < options_.spines; ++spine) {
-            if (spine > 0) {
-                build_uplink_bridge(switches_[at], switches_[spine], bridge_to(spine));
-            }
-            connect_up(at, spine, fmt::format("uplink{}", spine), bridge_to(spine));
+            connect_up(at, spine, uplink_to(spine));
+            teach_nothing(switches_[at].space, uplink_to(spine), spine > 0);
         }
         build_tree(at, 1, options_.hosts() / options_.leaves);
     }
     add_guests();
+    for (unsigned leaf = options_.spines; leaf < switches_.size(); ++leaf) {
+        bridge_batch(switches_[leaf].space, ways_up(leaf));
+    }
+}
+
+// What the bridge of a leaf is told of others, as it learns nothing from its uplinks: frames for a host go by the spine that its
+// number says, as equal-cost paths by the receiver would have it.
+std::string Network::ways_up(unsigned leaf) const {
+    std::string ways;
+    const auto add = [&](const Node &to, unsigned spine) {
+        ways += fmt::format("fdb replace {} dev {} master static\n", to.mac(), uplink_to(spine));
+    };
+    for (unsigned other = 0; other < switches_.size(); ++other) {
+        if (other != leaf) {
+            add(switches_[other], other < options_.spines ? other : 0);
+        }
+    }
+    for (unsigned host = 0; host < hosts_.size(); ++host) {
+        if (leaf_of_[host] != leaf) {
+            add(hosts_[host], host % options_.spines);
+        }
+    }
+    for (const Guest &guest : guests_) {
+        if (guest.leaf != leaf) {
+            add(guest, guest.spine);
+        }
+    }
+    return ways;
 }
 
 // One for each further tree, at the root's only child, or else at the root: ranks and switches reach it as
@@ -128,12 +154,12 @@ void Network::add_servers() {
     }
 }
 
-// The ends of the background flows, at the first two leaves' bridges to the spine that the flow loads.
+// The ends of the background flows, at the first two leaves: two for each spine that a flow loads.
 void Network::add_guests() {
     for (const Background &flow : options_.background) {
         for (const unsigned spine : flow.spines) {
             for (const unsigned leaf : {options_.spines, options_.spines + 1}) {
-                build_guest(switches_[leaf], bridge_to(spine));
+                build_guest(leaf, spine);
             }
         }
     }
