@@ -66,8 +66,9 @@ action find_descriptor(in inagg_h h, in metadata_t meta, in bit<32> window, in b
     x = x ^ x >> 13;
     x = x * 0xc2b2ae35;
     x = x ^ x >> 16;
-    bit<16> version = h.block & window != 0 ? 16w1 : 0;
-    find_shared(meta, x[15:0] ^ version, key);
+    bit<16> moved = attempt == 0 ? 16w0 : x[15:0];
+    bit<32> copy = (meta.first_slot + h.slot) << 1 | (h.block & window != 0 ? 32w1 : 0);
+    find_shared(meta, copy[15:0] ^ moved, key);
 }
 
 #define REMAINDER_STEP(k) rest = rest >= divisor << k ? rest - (divisor << k) : rest;

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
+#include <set>
 
 namespace {
 
@@ -123,6 +125,32 @@ TEST_F(Descriptor, TheTwoBlocksOfASlotHaveTwoPlaces) {
                 EXPECT_NE(index(b), index(next));
                 EXPECT_EQ(index(b), index(after));
             }
+}
+
+TEST_F(Descriptor, BlocksMeetOnlyWhereAllPoolsAreLargerThanTheTable) {
+    std::set<__u32> taken;
+    inagg_job next = job;
+    next.index = job.index + 1;
+    next.first_slot = job.first_slot + job.slots + job.control_slots;
+    const uint32_t places = 4 * (job.slots + job.control_slots), count = std::bit_ceil(places);
+    for (const inagg_job &of : {job, next})
+        for (uint32_t position = 0; position < of.slots + of.control_slots; position++)
+            for (const uint32_t round : {0, 1}) {
+                inagg_block b = block(0);
+                b.stream = position >= of.slots;
+                b.block = round * (b.stream ? of.control_slots : of.slots);
+                taken.insert(inagg_descriptor_index(&of, 7, position, &b, 0, count, count));
+            }
+    EXPECT_EQ(taken.size(), places);
+}
+
+TEST_F(Descriptor, AFailedAttemptIsRepeatedElsewhere) {
+    constexpr uint32_t count = 4096;
+    const inagg_block b = block(3);
+    std::set<__u32> places;
+    for (const __u16 attempt : {0, 1, 2})
+        places.insert(inagg_descriptor_index(&job, 7, 3, &b, attempt, count, count));
+    EXPECT_EQ(places.size(), 3U);
 }
 
 TEST_F(Descriptor, TheBlockAfterTheNextTakesItsPlace) {

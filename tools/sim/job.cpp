@@ -19,6 +19,7 @@ uint64_t now_ns() { return static_cast<uint64_t>(ns3::Simulator::Now().GetNanoSe
 
 void Job::prepare() {
     core.index = number;
+    core.first_slot = number * (slots + control_slots);
     core.slots = slots;
     core.control_slots = control_slots;
     core.generation = generation;

@@ -60,14 +60,16 @@ enum inagg_descriptor_verdict {
 
 /**
  * Which of @count descriptors, of which a job has a @share of two or more, is that of @b, in slot @position of job number @number,
- * in @attempt.
+ * in @attempt.  At first that of its place in the pool: blocks under way meet only if all pools together are larger than @count.
+ * What failed there is tried elsewhere.
  */
 INAGG_INLINE __u32 inagg_descriptor_index(const struct inagg_job *job, __u32 number, __u32 position,
 					  const struct inagg_block *b, __u16 attempt, __u32 share, __u32 count)
 {
-	__u32 version = inagg_version_of(job, b->stream, b->block);
+	__u32 copy = 2 * (job->first_slot + position) + inagg_version_of(job, b->stream, b->block);
+	__u32 moved = attempt ? inagg_aggregator_index(number, position, attempt) : 0;
 
-	return inagg_shared_entry(job->index, inagg_aggregator_index(number, position, attempt) ^ version, share, count);
+	return inagg_shared_entry(job->index, copy ^ moved, share, count);
 }
 
 INAGG_INLINE int inagg_descriptor_is_jobs(const struct inagg_descriptor *d, const struct inagg_job *job,
