@@ -654,7 +654,11 @@ static __always_inline __u32 any_up(const struct packet *p, const struct passage
 	return up < INAGG_MAX_UPS ? 1 << up : 0;
 }
 
-/* A result for all: to those who have come, and to those whom the packet names because nobody has noticed them. */
+/*
+ * A result for all: to those who have come, and to those whom the packet names because nobody has noticed them.  Congestion has a
+ * direction, so the ways by which the children came may be bad ones back: then by another one, which the switches above need not
+ * remember, because all of them are named.
+ */
 static __always_inline int spread_result(struct xdp_md *ctx, struct packet *p, const struct passage *c)
 {
 	__u64 named = p->block.contributors & inagg_all_ranks(c->job->size), here = c->job->all;
@@ -666,8 +670,13 @@ static __always_inline int spread_result(struct xdp_md *ctx, struct packet *p, c
 	if (p->up) {
 		named &= here;
 		all.ups = 0;
-	} else if ((named & ~here) && !all.ups) {
-		all.ups = any_up(p, c);
+	} else {
+		if (is_blocked(c->job->index, all.ups)) {
+			named |= all.ranks & ~here;
+			all.ups = 0;
+		}
+		if ((named & ~here) && !all.ups)
+			all.ups = any_up(p, c);
 	}
 	all.ranks = (all.ranks & here) | named;
 	if (!all.ranks && !all.ups)

@@ -132,4 +132,24 @@ __attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position)
 	return least_loaded(live, preferred, now);
 }
 
+/* Is some of the up ports in @ups one that a packet of the job in @row had better avoid? */
+__attribute__((noinline)) int is_blocked(__u32 row, __u32 ups)
+{
+	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!route)
+		return 0;
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
+		int is_long;
+
+		if (!(ups >> i & 1))
+			continue;
+		up_wait(i, now, &is_long);
+		if (is_long || !(route->up >> i & 1))
+			return 1;
+	}
+	return 0;
+}
+
 #endif /* INAGG_UPLINK_H */

@@ -304,8 +304,13 @@ private:
         if (fabric.from_above(n, packet)) {
             named &= here;
             to.ups = 0;
-        } else if ((named & ~here) && !to.ups) {
-            to.ups = any_up(n, packet);
+        } else {
+            if (world.random.chance(sc.canary.wanders)) { // the ways by which they have come are bad
+                named |= to.ranks & ~here;
+                to.ups = 0;
+            }
+            if ((named & ~here) && !to.ups)
+                to.ups = any_up(n, packet);
         }
         Packet word = from(n, packet);
         word.contributors = (to.ranks & here) | named;

@@ -169,14 +169,26 @@ private:
         return 1u << (network_.up_port(switch_.number(), message.slot()) - network_.up_port_of(0));
     }
 
+    bool is_blocked(uint32_t ups) {
+        for (uint32_t spine = 0; spine < network_.shape.spines; spine++)
+            if (ups >> spine & 1 && network_.is_long(switch_.number(), network_.up_port_of(spine)))
+                return true;
+        return false;
+    }
+
     void spread_result(bool above, Message message, const inagg_block &block) {
         uint64_t named = message.contributors();
         Children to = collect(message, block);
         if (above) {
             named &= here_;
             to.ups = 0;
-        } else if ((named & ~here_) && !to.ups) {
-            to.ups = any_up(message);
+        } else {
+            if (is_blocked(to.ups)) {
+                named |= to.ranks & ~here_;
+                to.ups = 0;
+            }
+            if ((named & ~here_) && !to.ups)
+                to.ups = any_up(message);
         }
         message.set_contributors((to.ranks & here_) | named);
         spread_up(message, to.ups);

@@ -117,10 +117,12 @@ void Network::attach(uint32_t node, const ns3::Ptr<Station> &station) {
                 back->receiver = ns3::PeekPointer(station);
 }
 
+bool Network::is_long(uint32_t node, uint32_t number) { return port(node, number).queued() > shape.long_queue_bytes; }
+
 uint32_t Network::up_port(uint32_t leaf_node, uint32_t preferred) {
     const uint32_t first = preferred % shape.spines;
     const auto queued = [&](uint32_t index) { return port(leaf_node, up_port_of(index)).queued(); };
-    if (queued(first) <= shape.long_queue_bytes)
+    if (!is_long(leaf_node, up_port_of(first)))
         return up_port_of(first);
     uint32_t best = first;
     for (uint32_t i = 1; i < shape.spines; i++) {

@@ -136,6 +136,8 @@ public:
     }
 
     Port &port(uint32_t node, uint32_t number) { return *ports_[node][number]; }
+    // Is a port's queue one that packets avoid, where there are others?
+    bool is_long(uint32_t node, uint32_t number);
     // The port of `node` that leads to `to`. Where several do, the one that `preferred` says unless its queue is long.
     uint32_t port_to(uint32_t node, uint32_t to, uint32_t preferred);
     // A leaf's port to a spine: the preferred one, or if its queue is long the one with the shortest (Canary §5.2).
