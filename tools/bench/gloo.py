@@ -42,5 +42,17 @@ class Gloo:
             sys.exit(1)
         return vector
 
+    def iallreduce(self, vector):
+        """The same, in the way of inagg.Communicator; it is done at once."""
+        return Done(self.allreduce(vector))
+
     def leave(self):
         self.library.gloo_c_leave(self.group)
+
+
+class Done:
+    def __init__(self, result):
+        self.result = result
+
+    def wait(self):
+        return self.result
