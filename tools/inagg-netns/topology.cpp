@@ -102,36 +102,54 @@ void Network::build_leaf_spine() {
         for (unsigned spine = 0; spine < options_.spines; ++spine) {
             connect_up(at, spine, uplink_to(spine));
             teach_nothing(switches_[at].space, uplink_to(spine), spine > 0);
+            teach_nothing(switches_[spine].space, switches_[at].uplinks[spine].port_there, false);
         }
         build_tree(at, 1, options_.hosts() / options_.leaves);
     }
     add_guests();
-    for (unsigned leaf = options_.spines; leaf < switches_.size(); ++leaf) {
-        bridge_batch(switches_[leaf].space, ways_up(leaf));
+    for (unsigned place = 0; place < switches_.size(); ++place) {
+        bridge_batch(switches_[place].space, place < options_.spines ? ways_down(place) : ways_up(place));
     }
+}
+
+std::string Network::way(const Node &to, const std::string &port) {
+    return fmt::format("fdb replace {} dev {} master static\n", to.mac(), port);
 }
 
 // What the bridge of a leaf is told of others, as it learns nothing from its uplinks: frames for a host go by the spine that its
 // number says, as equal-cost paths by the receiver would have it.
 std::string Network::ways_up(unsigned leaf) const {
     std::string ways;
-    const auto add = [&](const Node &to, unsigned spine) {
-        ways += fmt::format("fdb replace {} dev {} master static\n", to.mac(), uplink_to(spine));
-    };
     for (unsigned other = 0; other < switches_.size(); ++other) {
         if (other != leaf) {
-            add(switches_[other], other < options_.spines ? other : 0);
+            ways += way(switches_[other], uplink_to(other < options_.spines ? other : 0));
         }
     }
     for (unsigned host = 0; host < hosts_.size(); ++host) {
         if (leaf_of_[host] != leaf) {
-            add(hosts_[host], host % options_.spines);
+            ways += way(hosts_[host], uplink_to(host % options_.spines));
         }
     }
     for (const Guest &guest : guests_) {
         if (guest.leaf != leaf) {
-            add(guest, guest.spine);
+            ways += way(guest, uplink_to(guest.spine));
         }
+    }
+    return ways;
+}
+
+// Likewise that of a spine: what a leaf has broadcast may come by another one.
+std::string Network::ways_down(unsigned spine) const {
+    const auto port_to = [&](unsigned leaf) { return switches_[leaf].uplinks[spine].port_there; };
+    std::string ways;
+    for (unsigned leaf = options_.spines; leaf < switches_.size(); ++leaf) {
+        ways += way(switches_[leaf], port_to(leaf));
+    }
+    for (unsigned host = 0; host < hosts_.size(); ++host) {
+        ways += way(hosts_[host], port_to(leaf_of_[host]));
+    }
+    for (const Guest &guest : guests_) {
+        ways += way(guest, port_to(guest.leaf));
     }
     return ways;
 }
