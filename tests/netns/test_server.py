@@ -62,7 +62,7 @@ def test_a_rack_forgets_many_times(tmp_path):
 @pytest.mark.parametrize("topology, transport, complaint", [
     ("star", "udp", "the switch at 10.77.0.1 has restarted and lost job 1"),
     ("star", "xdp", "the switch at 10.77.0.1 has restarted and lost job 1"),
-    ("two-level", "udp", "the switch ended job 1: no such job"),  # says the rack's
+    ("two-level", "udp", "the switch ended job 1: no such job: it, or the server or switch above it, has restarted"),  # says the rack's
 ])
 def test_restarted_server(tmp_path, topology, transport, complaint):
     """Its jobs are gone: calls end with an error that says so, long before their deadline."""

@@ -47,7 +47,13 @@ Error no_proof(const inagg_options &options, int reason) {
             reason ? reason_text(reason) : ""};
 }
 
-Error job_ended(uint16_t job, int reason) { return {INAGG_ECLOSED, "the switch ended job {}: {}", job, reason_text(reason)}; }
+Error job_ended(uint16_t job, int reason) {
+    return {INAGG_ECLOSED, "the switch ended job {}: {}{}", job, reason_text(reason),
+            reason == INAGG_R_JOB
+                ? ": it, or the server or switch above it, has restarted, or the job was removed, as its log says: "
+                  "start all ranks of the job again"
+                : ""};
+}
 
 Error switch_restarted(const std::string &address, uint16_t job) {
     return {INAGG_ECLOSED, "the switch at {} has restarted and lost job {}: start all its ranks again", address, job};
