@@ -118,9 +118,7 @@ private:
     void build_tree(unsigned at, unsigned levels, unsigned hosts);
     void build_racks(unsigned at, unsigned hosts);
     void build_leaf_spine();
-    static std::string way(const Node &to, const std::string &port);
-    std::string ways_up(unsigned leaf) const;
-    std::string ways_down(unsigned spine) const;
+    std::string ways_from(unsigned place) const;
     void add_servers();
     void add_guests();
 

@@ -108,48 +108,35 @@ void Network::build_leaf_spine() {
     }
     add_guests();
     for (unsigned place = 0; place < switches_.size(); ++place) {
-        bridge_batch(switches_[place].space, place < options_.spines ? ways_down(place) : ways_up(place));
+        bridge_batch(switches_[place].space, ways_from(place));
     }
 }
 
-std::string Network::way(const Node &to, const std::string &port) {
-    return fmt::format("fdb replace {} dev {} master static\n", to.mac(), port);
-}
-
-// What the bridge of a leaf is told of others, as it learns nothing from its uplinks: frames for a host go by the spine that its
-// number says, as equal-cost paths by the receiver would have it.
-std::string Network::ways_up(unsigned leaf) const {
+// What the bridge of a leaf or spine is told of all others, as it learns nothing from the links between these: what a leaf
+// broadcasts may come by another one. From a leaf, frames for a host go by the spine that its number says, as equal-cost paths by
+// the receiver would have it.
+std::string Network::ways_from(unsigned place) const {
+    const bool is_spine = place < options_.spines;
     std::string ways;
-    for (unsigned other = 0; other < switches_.size(); ++other) {
-        if (other != leaf) {
-            ways += way(switches_[other], uplink_to(other < options_.spines ? other : 0));
+    const auto add = [&](const Node &to, const std::string &port) {
+        ways += fmt::format("fdb replace {} dev {} master static\n", to.mac(), port);
+    };
+    const auto add_behind = [&](unsigned leaf, const Node &to, unsigned spine) {
+        if (leaf != place) {
+            add(to, is_spine ? switches_[leaf].uplinks[place].port_there : uplink_to(spine));
         }
+    };
+    for (unsigned spine = 0; !is_spine && spine < options_.spines; ++spine) {
+        add(switches_[spine], uplink_to(spine));
     }
-    for (unsigned host = 0; host < hosts_.size(); ++host) {
-        if (leaf_of_[host] != leaf) {
-            ways += way(hosts_[host], uplink_to(host % options_.spines));
-        }
-    }
-    for (const Guest &guest : guests_) {
-        if (guest.leaf != leaf) {
-            ways += way(guest, uplink_to(guest.spine));
-        }
-    }
-    return ways;
-}
-
-// Likewise that of a spine: what a leaf has broadcast may come by another one.
-std::string Network::ways_down(unsigned spine) const {
-    const auto port_to = [&](unsigned leaf) { return switches_[leaf].uplinks[spine].port_there; };
-    std::string ways;
     for (unsigned leaf = options_.spines; leaf < switches_.size(); ++leaf) {
-        ways += way(switches_[leaf], port_to(leaf));
+        add_behind(leaf, switches_[leaf], 0);
     }
     for (unsigned host = 0; host < hosts_.size(); ++host) {
-        ways += way(hosts_[host], port_to(leaf_of_[host]));
+        add_behind(leaf_of_[host], hosts_[host], host % options_.spines);
     }
     for (const Guest &guest : guests_) {
-        ways += way(guest, port_to(guest.leaf));
+        add_behind(guest.leaf, guest, guest.spine);
     }
     return ways;
 }
