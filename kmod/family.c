@@ -86,11 +86,14 @@ static void fail(struct inagg_sock *isk, const struct inagg_fault *fault)
  * @isk: the socket, locked
  * @error: errno value that the next call gets
  * @reason: enum inagg_reason from the switch, or 0
+ * @above: address of the server or switch above that gave it, or NULL
  */
-void inagg_fail(struct inagg_sock *isk, int error, int reason)
+void inagg_fail(struct inagg_sock *isk, int error, int reason, const u8 *above)
 {
-	struct inagg_fault fault = { .error = error, .reason = reason, .job = isk->job.job };
+	struct inagg_fault fault = { .error = error, .reason = reason, .job = isk->job.job, .tree = isk->job.tree };
 
+	if (above)
+		memcpy(fault.above, above, sizeof(fault.above));
 	inagg_describe_stall(isk, &fault);
 	fail(isk, &fault);
 }
@@ -702,7 +705,7 @@ static bool abort_join(struct inagg_sock *isk)
 	joining = isk->sk.sk_state == TCP_SYN_SENT;
 	if (joining) {
 		inagg_send_membership(isk, INAGG_LEAVE, &burst);	/* a JOIN may have been heard */
-		inagg_fail(isk, ECONNRESET, 0);
+		inagg_fail(isk, ECONNRESET, 0, NULL);
 	}
 	spin_unlock_bh(&isk->lock);
 	inagg_transmit(isk, &burst);
@@ -715,7 +718,7 @@ static void stop_sending(struct inagg_sock *isk)
 	spin_lock_bh(&isk->lock);
 	isk->sk.sk_shutdown |= SEND_SHUTDOWN;
 	if (READ_ONCE(isk->sending))
-		inagg_fail(isk, ECONNABORTED, 0);
+		inagg_fail(isk, ECONNABORTED, 0, NULL);
 	spin_unlock_bh(&isk->lock);
 }
 

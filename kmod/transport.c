@@ -354,7 +354,7 @@ static void on_accepted(struct inagg_sock *isk, const struct inagg_hdr *h, const
 
 	trace_inagg_join(&job, reason);
 	if (reason) {
-		inagg_fail(isk, errno_of(reason), reason);
+		inagg_fail(isk, errno_of(reason), reason, NULL);
 		return;
 	}
 	inagg_membership_begin(&isk->member, job.size, h, config, now);
@@ -382,7 +382,8 @@ static void on_challenge(struct inagg_sock *isk, u64 challenge, struct inagg_bur
 	inagg_send_membership(isk, INAGG_JOIN, burst);
 }
 
-static void on_join_refused(struct inagg_sock *isk, const struct inagg_hdr *h, struct inagg_burst *burst)
+static void on_join_refused(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_refusal *r,
+			    struct inagg_burst *burst)
 {
 	u32 reason = inagg_swap32(h->slot);
 
@@ -392,18 +393,18 @@ static void on_join_refused(struct inagg_sock *isk, const struct inagg_hdr *h, s
 	else if (inagg_refusal_may_pass(reason))
 		isk->not_yet = reason;	/* the join is repeated */
 	else
-		inagg_fail(isk, errno_of(reason), reason);
+		inagg_fail(isk, errno_of(reason), reason, inagg_refused_above(h, r));
 }
 
-static void on_member_refused(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_join *asked, u64 now)
+static void on_member_refused(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_refusal *r, u64 now)
 {
-	switch (inagg_membership_refused(&isk->member, &isk->job, h, asked)) {
+	switch (inagg_membership_refused(&isk->member, &isk->job, h, r)) {
 	case INAGG_CHALLENGED:
 		inagg_timer_arm(isk, now);
 		break;
 	case INAGG_ENDED:
 		trace_inagg_join(&isk->job, inagg_swap32(h->slot));
-		inagg_fail(isk, ECONNRESET, inagg_swap32(h->slot));
+		inagg_fail(isk, ECONNRESET, inagg_swap32(h->slot), inagg_refused_above(h, r));
 		break;
 	default:	/* a doubt, perhaps */
 		inagg_timer_arm(isk, inagg_membership_due(&isk->member));
@@ -416,7 +417,7 @@ static void on_membership(struct inagg_sock *isk, const struct inagg_hdr *h, con
 	bool refused = inagg_hdr_type(h) == INAGG_REFUSED;
 
 	if (isk->sk.sk_state == TCP_SYN_SENT && refused)
-		on_join_refused(isk, h, burst);
+		on_join_refused(isk, h, body, burst);
 	else if (isk->sk.sk_state == TCP_SYN_SENT)
 		on_accepted(isk, h, body, burst->now);
 	else if (isk->sk.sk_state == TCP_ESTABLISHED && refused)

@@ -121,6 +121,9 @@ struct inagg_fault {
 	__u16	job;
 	__u8	control;	/* 1: `block` is a control block: scales, barriers, small float sums */
 	__u8	heard;		/* 1: the switch said who is missing; EKEYREJECTED: its answers were all alike */
+	__u8	above[16];	/* address of the server or switch above that gave `reason`, IPv4 as ::ffff:a.b.c.d; else 0 */
+	__u8	tree;		/* 1: there are switches or servers above this rank's */
+	__u8	reserved[7];
 };
 
 struct inagg_info {

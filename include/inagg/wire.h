@@ -84,6 +84,12 @@ enum inagg_flag {
 #define INAGG_FLAGS_MASK	0x0fff
 #define INAGG_LEVEL_SHIFT	12
 
+/* Upper 4 bits of `level_flags` of a REFUSED: who refuses. */
+enum inagg_level {
+	INAGG_LEVEL_SENDER	= 0,
+	INAGG_LEVEL_ABOVE	= 1,	/* `above` in struct inagg_refusal, which the sender passes on */
+};
+
 /*
  * The one fixed header.  64 bytes, so that 352 elements fill an IPv4 packet of 1,500 bytes exactly.
  * Offsets are multiples of each field's size.
@@ -91,7 +97,7 @@ enum inagg_flag {
 struct inagg_hdr {
 	__u8	version_type;	/*  0: version << 4 | enum inagg_type */
 	__u8	dtype_op;	/*  1: enum inagg_wire_dtype << 4 | enum inagg_wire_op */
-	__be16	level_flags;	/*  2: level << 12 (0) | enum inagg_flag */
+	__be16	level_flags;	/*  2: level << 12 | enum inagg_flag; the level is 0, but in REFUSED: enum inagg_level */
 	__be16	job;		/*  4 */
 	__be16	generation;	/*  6: the job's incarnation; another one's packets change nothing */
 	__be32	block;		/*  8: sequence number of the block in its stream; CONFIG to a switch: its expiry in us */
@@ -155,6 +161,13 @@ struct inagg_config {
 	__u8	group[16];	/* 24: zero: results come to the worker's own address */
 };
 
+/* INAGG_REFUSED: the JOIN that it answers, echoed; where one above refuses, with its address. */
+struct inagg_refusal {
+	__be64	nonce;		/*  0: of the JOIN; 0: of none */
+	__u8	asked[16];	/*  8: as in the JOIN */
+	__u8	above[16];	/* 24: at INAGG_LEVEL_ABOVE: a server's or switch's; IPv4 as ::ffff:a.b.c.d */
+};
+
 /* Algorithms: `--algorithm` names in this order. */
 enum inagg_algorithm {
 	INAGG_SWITCHML	= 0,
@@ -200,10 +213,13 @@ INAGG_AT(inagg_join, position, 22);
 INAGG_AT(inagg_join, exclude_ms, 24);
 INAGG_AT(inagg_join, slots, 28);
 INAGG_AT(inagg_config, group, 24);
+INAGG_ASSERT(sizeof(struct inagg_refusal) == sizeof(struct inagg_join));
+INAGG_AT(inagg_refusal, above, 24);
 INAGG_ASSERT(INAGG_MAX_ELEMENTS % INAGG_CHUNK == 0);
 
 static inline __u8 inagg_hdr_version(const struct inagg_hdr *h) { return h->version_type >> 4; }
 static inline __u8 inagg_hdr_type(const struct inagg_hdr *h) { return h->version_type & 0xf; }
+static inline __u8 inagg_hdr_level(const struct inagg_hdr *h) { return ((const __u8 *)&h->level_flags)[0] >> 4; }
 static inline __u8 inagg_hdr_dtype(const struct inagg_hdr *h) { return h->dtype_op >> 4; }
 static inline __u8 inagg_hdr_op(const struct inagg_hdr *h) { return h->dtype_op & 0xf; }
 

@@ -43,8 +43,8 @@ def explains(scenario, error):
     if "no switch answers" in error:  # not all had joined yet
         return "all ranks have been started" in error
     if fault.kind.startswith("server"):
-        return re.search(r"the switch (at|ended)|waits for", error) is not None
-    if fault.kind == "worker-restarted" and re.search("restarted by another run|the switch ended", error):
+        return re.search("the (server or )?switch at|waits for", error) is not None
+    if fault.kind == "worker-restarted" and re.search("restarted by another run|ended job", error):
         return True  # the latter where the former was lost
     # canary: a rank may wait for one that waits for the killed one
     named = r"\d+" if scenario.algorithm == "canary" else rf"(\d+, )*{fault.where}\b"

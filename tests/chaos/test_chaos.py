@@ -91,13 +91,13 @@ def test_who_loses_a_rank_is_told_so_in_time(entry, fine):
 
 
 def test_after_a_restart_all_must_be_exact():
-    told = error("the switch ended job 10: the job was restarted by another run")
+    told = error("the switch at 10.77.0.1 ended job 10: the job was restarted by another run")
     assert judged(scenario("worker-restarted"), [told, FINE], [FINE]) == []
     assert judged(scenario("worker-restarted"), [told], [FINE])
 
 
 def test_a_server_may_take_some_jobs_with_it():
-    lost = error("the switch ended job 10: no such job")
+    lost = error("the server or switch at 10.77.0.1, which the switch at 10.77.0.2 is behind, ended job 10: no such job")
     assert judged(scenario("server-restarted"), [lost], [FINE]) == []
     assert judged(scenario("server-restarted"), [lost], [])
     assert judged(scenario("server-restarted"), [lost], [{**FINE, "wrong": 2}])

@@ -8,6 +8,7 @@
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -707,7 +708,24 @@ TEST_F(JoinTest, EndedJobsResetTheSocket) {
     EXPECT_EQ(ranks[0].recv(got), -ENOTCONN);
     EXPECT_EQ(ranks[0].send(got), -ENOTCONN);
     EXPECT_EQ(ranks[0].connect(2), -EISCONN) << "a socket joins one job in its life";
-    EXPECT_EQ(ranks[0].fault().value_or(inagg_fault{}).reason, static_cast<unsigned>(INAGG_R_REPLACED));
+    const inagg_fault fault = ranks[0].fault().value_or(inagg_fault{});
+    EXPECT_EQ(fault.reason, static_cast<unsigned>(INAGG_R_REPLACED));
+    EXPECT_EQ(std::ranges::count(fault.above, 0), 16);
+}
+
+TEST_F(JoinTest, WhoEndsAJobAboveItsSwitchIsNamed) {
+    answer_with([](auto &) {});
+    ASSERT_EQ(ranks[0].connect(2), 0);
+    inagg_hdr h = answer(INAGG_REFUSED);
+    h.slot = inagg_swap32(INAGG_R_JOB);
+    inagg_refusal refusal{};
+    refusal.nonce = asked.nonce;
+    const uint8_t above[16] = {0xfd, 0x77, 9};
+    inagg_refuse_for(&h, &refusal, above);
+    world->deliver(with(h, refusal), ranks[0].port);
+    Bytes got(64);
+    EXPECT_EQ(ranks[0].recv(got), -ECONNRESET);
+    EXPECT_TRUE(std::ranges::equal(ranks[0].fault().value_or(inagg_fault{}).above, above));
 }
 
 static std::function<void()> reset;

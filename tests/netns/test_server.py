@@ -62,7 +62,8 @@ def test_a_rack_forgets_many_times(tmp_path):
 @pytest.mark.parametrize("topology, transport, complaint", [
     ("star", "udp", "the switch at 10.77.0.1 has restarted and lost job 1"),
     ("star", "xdp", "the switch at 10.77.0.1 has restarted and lost job 1"),
-    ("two-level", "udp", "the switch ended job 1: no such job: it, or the server or switch above it, has restarted"),  # says the rack's
+    ("two-level", "udp", r"the server or switch at 10.77.0.1, which the switch at 10.77.0.\d+ is behind, ended job 1: no such job: it has restarted"),
+    ("two-level", "xdp", r"the server or switch at 10.77.0.1, which the switch at 10.77.0.\d+ is behind, ended job 1: no such job: it has restarted"),
 ])
 def test_restarted_server(tmp_path, topology, transport, complaint):
     """Its jobs are gone: calls end with an error that says so, long before their deadline."""
@@ -77,6 +78,18 @@ def test_restarted_server(tmp_path, topology, transport, complaint):
     assert lost["joins"] >= 3 or topology != "star"
 
 
+@pytest.mark.parametrize("topology", ["star", "two-level"])
+def test_killed_server(tmp_path, topology):
+    """It comes back no more: calls end at their deadline."""
+    run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--topology", topology, *server_options(tmp_path),
+                "--kill-inaggd", "3s", "--",
+                "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000,
+                environment={"INAGG_TIMEOUT_MS": "2000"})
+    assert run.status not in (0, 124)
+    for rank in range(3):
+        assert re.search(rf"\[{rank}\] .*no progress for 2000 ms: .* the switch at 10.77.0.\d+, or one above it, has been silent", run.error)
+
+
 def test_ended_server(tmp_path):
     """Asked to end it tells the ranks; asked for its counters it writes them and goes on. It holds no capability, though root started it."""
     side = f"sleep 1; grep ^Cap /proc/$(pidof inagg-ps)/status; kill -USR1 $(pidof inagg-ps); sleep 0.5; cat {tmp_path}/switch.json; kill $(pidof inagg-ps)"
@@ -84,7 +97,7 @@ def test_ended_server(tmp_path):
                 "--", "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
     assert run.status not in (0, 124)
     for rank in range(2):
-        assert re.search(rf"\[{rank}\] .*the switch ended job 1", run.error)
+        assert re.search(rf"\[{rank}\] .*the switch at 10.77.0.1 ended job 1", run.error)
     held = [line for line in run.lines("switch") if line.startswith("Cap")]
     assert len(held) == 5 and all(int(line.split()[1], 16) == 0 for line in held), held
     meanwhile = json.loads("".join(line for line in run.lines("switch") if line not in held))

@@ -220,6 +220,16 @@ def test_a_refusal_says_why(tmp_path):
     assert refused and all("REFUSED job 1" in line and "job has another number of ranks" in line for line in refused)
 
 
+def test_a_refusal_says_who_refuses_above(tmp_path):
+    """Both racks' switches pass on what the root says of a job of two sizes."""
+    command = f'exec "{BIN}/inagg-perf" barrier -n 1 --size $((2 + RANK)) --timeout 4000'
+    run = netns(tmp_path, "--workers", 2, "--topology", "two-level", "--transport", "udp", "--", HERE / "captured", tmp_path, "sh", "-c", command)
+    assert run.status != 0
+    refused = "".join(tshark(tmp_path / f"{rank}.pcap", "-Y", "inagg.reason == 20", "-O", "inagg") for rank in range(2))
+    assert "REFUSED job 1" in refused and "job has another number of ranks" in refused
+    assert "(10.77.0.1)" in refused and refused.count(" = level: 1") == refused.count("Refusal") > 0
+
+
 # Packets that are not as they should be
 
 

@@ -13,7 +13,7 @@ struct Membership : testing::Test {
     inagg_job_config job{};
     inagg_hdr header{};
     inagg_config answer{};
-    struct inagg_join echo {};
+    inagg_refusal echo{};
 
     Membership() {
         job.size = 3;

@@ -128,6 +128,12 @@ local config = {
 	{ "group", 24, 16 },
 }
 
+local refusal = {
+	{ "nonce", 0, 8 },
+	{ "asked", 8, 16 },
+	{ "above", 24, 16 },
+}
+
 -- Fields
 
 local all_fields = {}
@@ -172,6 +178,7 @@ end
 local header_fields = struct_fields(header, "")
 local join_fields = struct_fields(join, "join.")
 local config_fields = struct_fields(config, "config.")
+local refusal_fields = struct_fields(refusal, "refusal.")
 local flag_bits = flag_fields(flags, "flags.", 16)
 local join_flag_bits = flag_fields(join_flags, "join.flags.", 8)
 local config_flag_bits = flag_fields(join_flags, "config.flags.", 8)
@@ -470,6 +477,8 @@ local function add_elements(tree, buffer, h)
 	end
 end
 
+local LEVEL_ABOVE = 1
+
 local function add_group(item, range)
 	if range(4, 12):bytes() ~= ByteArray.new("000000000000000000000000") then
 		item:append_text(" (" .. tostring(range:ipv6()) .. ")")
@@ -478,15 +487,25 @@ local function add_group(item, range)
 	end
 end
 
+local function add_mapped(item, range)
+	local ipv4 = range(0, 12):bytes() == ByteArray.new("00000000000000000000ffff")
+	item:append_text(" (" .. tostring(ipv4 and range(12, 4):ipv4() or range:ipv6()) .. ")")
+end
+
 local body_of = {
 	JOIN = { "Join", join, join_fields, { flags = add_flags(join_flags, join_flag_bits) } },
 	CONFIG = { "Configuration", config, config_fields, { flags = add_flags(join_flags, config_flag_bits), group = add_group } },
 }
 body_of.LEAVE, body_of.REFUSED = body_of.JOIN, body_of.JOIN
+local refusal_from_above = { "Refusal", refusal, refusal_fields, { above = add_mapped } }
+
+local function body_for(h)
+	return h.name == "REFUSED" and h.level == LEVEL_ABOVE and refusal_from_above or body_of[h.name]
+end
 
 -- Bytes behind the header, as its fields tell.
 local function payload_bytes(h)
-	local body = body_of[h.name]
+	local body = body_for(h)
 	if body then
 		return struct_bytes(body[2])
 	elseif h.name == "REQUEST" or h.name == "WAIT" or h.name == "BLOCK_FAILED" then
@@ -496,7 +515,7 @@ local function payload_bytes(h)
 end
 
 local function add_payload(tree, buffer, h)
-	local body = body_of[h.name]
+	local body = body_for(h)
 	if buffer:reported_len() - HEADER_BYTES ~= payload_bytes(h) then
 		tree:add_proto_expert_info(expert.length)
 	end
@@ -514,7 +533,7 @@ local function read_header(buffer)
 	local h = {
 		version = buffer(0, 1):bitfield(0, 4), type = buffer(0, 1):bitfield(4, 4),
 		dtype = buffer(1, 1):bitfield(0, 4), op = buffer(1, 1):bitfield(4, 4),
-		checked = math.floor(level_flags / 16) % 2 == 1, flags = names_of_bits(level_flags % 0x1000, flags),
+		level = buffer(2, 1):bitfield(0, 4), checked = math.floor(level_flags / 16) % 2 == 1, flags = names_of_bits(level_flags % 0x1000, flags),
 	}
 	for _, member in ipairs(header) do
 		if member[3] == 2 or member[3] == 4 or member[1] == "scale" then

@@ -450,7 +450,9 @@ inagg_hdr Agent::refusal(uint16_t job, uint16_t rank, uint16_t generation, inagg
 // Who is out of its job, which may be gone, and its key with it, when this is repeated.
 void Agent::tell(const Displaced &gone) {
     const Address to = Address::of(gone.member);
-    const Words words = worded(to, refusal(gone.job, gone.rank, gone.generation, gone.reason), join_of(gone.member));
+    inagg_hdr header = refusal(gone.job, gone.rank, gone.generation, gone.reason);
+    const inagg_join body = farewell(gone, header);
+    const Words words = worded(to, header, body);
     const auto say = [=, this, port = gone.member.receive_port] { say_to(to, port, words); };
     say();
     if (gone.reason != INAGG_R_FORMING) // after which the rank may be let in

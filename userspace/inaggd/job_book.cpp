@@ -232,6 +232,11 @@ Address sender_of(const inagg_event &event) {
     return address;
 }
 
+Address refuser_of(const inagg_event &event) {
+    const auto refusal = std::bit_cast<inagg_refusal>(event.join);
+    return inagg_refused_above(&event.hdr, &refusal) ? Address::of_mapped(refusal.above) : sender_of(event);
+}
+
 bool is_at(const inagg_member &member, const inagg_event &event) {
     return same_place(member, event) && member.receive_port == event.join.receive_port &&
            std::ranges::equal(member.mac, event.mac);
@@ -578,7 +583,7 @@ Outcome JobBook::refused_by_next(const inagg_event &event, JobState &job, Time n
     Outcome outcome{.verdict = Verdict::done, .detail = reason_name(reason)};
     if (has_ended || !go_on_from(event.job, job, position_of(event.job) + 1u,
                                  fmt::format("{} refuses it: {}", sender_of(event).text(), reason_name(reason)), outcome, now))
-        erase(event.job, outcome, reason);
+        erase(event.job, outcome, reason, refuser_of(event));
     return outcome;
 }
 
@@ -594,7 +599,8 @@ Outcome JobBook::refused_above(const inagg_event &event, Time now) {
     auto asked = asked_.find({event.job, event.rank});
     if (asked != asked_.end() && asked->second.event.join.nonce == event.join.nonce) {
         Outcome outcome{.verdict = Verdict::done, .detail = "refused by the parent: " + reason_name(reason)};
-        outcome.displaced.push_back({event.job, event.rank, event.generation, member_of(asked->second.event), reason});
+        outcome.displaced.push_back(
+            {event.job, event.rank, event.generation, member_of(asked->second.event), reason, refuser_of(event)});
         asked_.erase(asked);
         return outcome;
     }
@@ -606,7 +612,7 @@ Outcome JobBook::refused_above(const inagg_event &event, Time now) {
     if (is_moving(event.job, job->second))
         return refused_by_next(event, job->second, now);
     Outcome outcome{.verdict = Verdict::done, .detail = lost ? "the parent has lost the job" : "the parent has ended the job"};
-    erase(event.job, outcome, reason);
+    erase(event.job, outcome, reason, refuser_of(event));
     return outcome;
 }
 
@@ -1264,14 +1270,14 @@ bool JobBook::erase_idle(const std::function<bool(const JobState &)> &may_go, Ou
     return true;
 }
 
-void JobBook::erase(uint16_t number, Outcome &outcome, inagg_reason reason) {
+void JobBook::erase(uint16_t number, Outcome &outcome, inagg_reason reason, const Address &above) {
     auto job = jobs_.find(number);
     const inagg_job &record = job->second.record;
     for (uint16_t rank = 0; rank < INAGG_MAX_RANKS; rank++)
         if (const inagg_member &member = job->second.members[rank]; has_joined(member)) {
             take_leave(number, job->second, rank, outcome);
             retire(member.nonce);
-            outcome.displaced.push_back({number, rank, record.generation, member, reason});
+            outcome.displaced.push_back({number, rank, record.generation, member, reason, above});
         }
     outcome.changes.push_back({Kind::remove, number, record});
     jobs_.erase(job);

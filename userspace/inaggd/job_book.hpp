@@ -123,6 +123,7 @@ struct Displaced {
     uint16_t job, rank, generation;
     inagg_member member;
     inagg_reason reason;
+    Address above{}; // where that was decided, if not here
 };
 
 // To another switch's agent.
@@ -335,7 +336,8 @@ private:
     size_t forming_behind(const inagg_event &event) const;
     bool is_alone_behind(uint32_t ifindex, const JobState &job) const;
     bool has_asked_enough(const inagg_event &event) const;
-    void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB);
+    // `above` is who has decided it, if not this switch.
+    void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB, const Address &above = {});
     void renew(uint16_t number, JobState &job, Outcome &outcome, inagg_reason reason = INAGG_R_REPLACED);
     void vacate(uint16_t number, JobState &job, uint32_t rank, Outcome &outcome);
     void close_if_empty(uint16_t number, JobState &job, Outcome &outcome);
@@ -376,6 +378,8 @@ private:
 // A member is a rank that has joined; the others' rows are empty or only reserved.
 inline bool has_joined(const inagg_member &member) { return member.ifindex && member.nonce; }
 Address sender_of(const inagg_event &event);
+// Who refuses in a REFUSED: the sender, or one above it.
+Address refuser_of(const inagg_event &event);
 // Does what is sent to the member arrive where this JOIN came from? No checksum covers a MAC address: the frame that seated
 // the rank may have been damaged there.
 bool is_at(const inagg_member &member, const inagg_event &event);

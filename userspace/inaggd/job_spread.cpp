@@ -169,7 +169,7 @@ Outcome JobBook::refused_by_one(unsigned up, const inagg_event &event, JobState 
     if (reason == INAGG_R_REPLACED || reason == INAGG_R_JOB) {
         outcome.verdict = Verdict::done;
         outcome.detail = "the parent has ended the job: " + reason_name(reason);
-        erase(event.job, outcome, reason);
+        erase(event.job, outcome, reason, refuser_of(event));
         return outcome;
     }
     if (std::exchange(job.above[up].refusal, reason) != reason)

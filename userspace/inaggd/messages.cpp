@@ -9,6 +9,8 @@
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 
+#include <bit>
+
 namespace inaggd {
 namespace {
 
@@ -45,11 +47,15 @@ inagg_hdr header_of(const Message &message, uint16_t boot) {
     return header;
 }
 
-inagg_join join_of(const inagg_member &member) {
+inagg_join farewell(const Displaced &gone, inagg_hdr &header) {
     inagg_join join{};
-    join.nonce = member.nonce;
-    join.receive_port = member.receive_port;
-    return join;
+    join.nonce = gone.member.nonce;
+    join.receive_port = gone.member.receive_port;
+    auto refusal = std::bit_cast<inagg_refusal>(join);
+    header.slot = htonl(gone.reason);
+    if (gone.above.family)
+        inagg_refuse_for(&header, &refusal, gone.above.mapped().data());
+    return std::bit_cast<inagg_join>(refusal);
 }
 
 void log_event(const inagg_event &event, const Outcome &outcome, const std::string &port) {

@@ -18,6 +18,9 @@ constexpr ReasonName reason_table[] = {
 
 constexpr std::string_view algorithm_table[INAGG_ALGORITHMS] = {"switchml", "trio", "atp", "panama", "canary"};
 
+// RFC 4291, 2.5.5.2.
+constexpr std::array<uint8_t, 12> ipv4_mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
 const ReasonName *find_reason(int number) {
     auto row =
         std::find_if(std::begin(reason_table), std::end(reason_table), [&](const ReasonName &r) { return r.number == number; });
@@ -68,6 +71,21 @@ Address Address::of(const inagg_member &member) {
     Address address{.family = member.family};
     std::memcpy(address.bytes.data(), member.address, sizeof member.address);
     return address;
+}
+
+Address Address::of_mapped(const uint8_t (&mapped)[16]) {
+    const bool is_ipv4 = std::equal(ipv4_mapped.begin(), ipv4_mapped.end(), mapped);
+    Address address{.family = static_cast<uint8_t>(is_ipv4 ? 4 : 6)};
+    std::copy(mapped + (is_ipv4 ? ipv4_mapped.size() : 0), std::end(mapped), address.bytes.begin());
+    return address;
+}
+
+std::array<uint8_t, 16> Address::mapped() const {
+    if (family != 4)
+        return bytes;
+    std::array<uint8_t, 16> mapped{};
+    std::copy_n(bytes.begin(), 4, std::copy(ipv4_mapped.begin(), ipv4_mapped.end(), mapped.begin()));
+    return mapped;
 }
 
 std::string Address::text() const {

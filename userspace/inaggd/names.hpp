@@ -40,6 +40,9 @@ struct Address {
 
     static std::optional<Address> parse(const std::string &text);
     static Address of(const inagg_member &member);
+    // An IPv6 address, or an IPv4 address mapped into one: ::ffff:a.b.c.d.
+    static Address of_mapped(const uint8_t (&mapped)[16]);
+    std::array<uint8_t, 16> mapped() const;
     std::string text() const;
     // Not the unspecified, loopback, multicast or broadcast address.
     bool is_host() const;

@@ -183,6 +183,7 @@ bool Engine::stalled(Stalled &out) const {
         out = {s.stream,
                oldest->block,
                heard,
+               membership_.config.tree != 0,
                heard ? record.contributors : 0,
                trio() && behind > s.history.blocks() && behind < INT32_MAX ? s.history.blocks() : 0,
                leader_ ? static_cast<int>(inagg_leader_of(membership_.config.size, position)) : -1};
@@ -464,13 +465,13 @@ void Engine::on_config(const inagg_hdr &header, std::span<const std::byte> body)
 }
 
 void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body) {
-    struct inagg_join asked;
-    if (body.size() != sizeof(asked) || !is_believed(membership_, header, body)) {
+    inagg_refusal refusal;
+    if (body.size() != sizeof(refusal) || !is_believed(membership_, header, body)) {
         stats_.rejected++;
         return;
     }
-    std::memcpy(&asked, body.data(), sizeof(asked));
-    if (const auto error = ended_by(membership_, header, asked))
+    std::memcpy(&refusal, body.data(), sizeof(refusal));
+    if (const auto error = ended_by(membership_, header, refusal))
         ended_ = error;
 }
 

@@ -4,12 +4,25 @@
 #include "options.hpp"
 #include "reasons.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/ranges.h>
+#include <inagg/core/packet.h>
 
+#include <cstring>
 #include <new>
 #include <vector>
 
 namespace inagg {
+
+namespace {
+
+std::string who_refuses(const std::string &address, const Refusal &refusal) {
+    return refusal.above.empty()
+               ? fmt::format("the switch at {}", address)
+               : fmt::format("the server or switch at {}, which the switch at {} is behind,", refusal.above, address);
+}
+
+} // namespace
 
 Error no_switch(const inagg_options &options) {
     return {INAGG_ENOSWITCH,
@@ -25,14 +38,27 @@ Error no_route(const inagg_options &options, int error) {
     return {INAGG_ENOSWITCH, "no route to the switch at {}: {}", options.switch_address, std::strerror(error)};
 }
 
-Error join_refused(const inagg_options &options, int reason) {
+Refusal refusal_of(const inagg_hdr &header, const inagg_refusal &refusal) {
+    return {static_cast<int>(inagg_swap32(header.slot)),
+            inagg_refused_above(&header, &refusal) ? address_text(refusal.above) : ""};
+}
+
+std::string address_text(const uint8_t (&mapped)[16]) {
+    in6_addr address;
+    std::memcpy(&address, mapped, sizeof(address));
+    char text[INET6_ADDRSTRLEN];
+    return IN6_IS_ADDR_V4MAPPED(&address) ? inet_ntop(AF_INET, &mapped[12], text, sizeof(text))
+                                          : inet_ntop(AF_INET6, &address, text, sizeof(text));
+}
+
+Error join_refused(const inagg_options &options, const Refusal &refusal) {
     return {INAGG_EREFUSED,
-            "the switch at {} refuses rank {} of job {} (size {}): {}",
-            options.switch_address,
+            "{} refuses rank {} of job {} (size {}): {}",
+            who_refuses(options.switch_address, refusal),
             options.rank,
             options.job,
             options.size,
-            reason_text(reason)};
+            reason_text(refusal.reason)};
 }
 
 Error no_proof(const inagg_options &options, int reason) {
@@ -47,11 +73,14 @@ Error no_proof(const inagg_options &options, int reason) {
             reason ? reason_text(reason) : ""};
 }
 
-Error job_ended(uint16_t job, int reason) {
-    return {INAGG_ECLOSED, "the switch ended job {}: {}{}", job, reason_text(reason),
-            reason == INAGG_R_JOB
-                ? ": it, or the server or switch above it, has restarted, or the job was removed, as its log says: "
-                  "start all ranks of the job again"
+Error job_ended(uint16_t job, const std::string &address, const Refusal &refusal) {
+    return {INAGG_ECLOSED,
+            "{} ended job {}: {}{}",
+            who_refuses(address, refusal),
+            job,
+            reason_text(refusal.reason),
+            refusal.reason == INAGG_R_JOB
+                ? ": it has restarted, or the job was removed there, as its log says: start all ranks of the job again"
                 : ""};
 }
 
@@ -115,7 +144,8 @@ std::string describe(const Stalled &stalled, const inagg_options &options) {
     if (!stalled.heard && stalled.leader >= 0)
         return fmt::format("{} is unanswered, rank {}, which leads it, has been silent", block, stalled.leader);
     if (!stalled.heard)
-        return fmt::format("{} is unanswered, the switch at {} has been silent", block, options.switch_address);
+        return fmt::format("{} is unanswered, the switch at {}{} has been silent", block, options.switch_address,
+                           stalled.tree ? ", or one above it," : "");
     const uint64_t missing = inagg_all_ranks(options.size) & ~stalled.contributors;
     if (!missing)
         return fmt::format("{} has all ranks' contributions, but its result does not arrive", block);

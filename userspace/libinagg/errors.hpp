@@ -13,11 +13,19 @@ namespace inagg {
 
 Error no_switch(const inagg_options &options);
 Error no_route(const inagg_options &options, int error);
-// `reason` is an enum inagg_reason.
-Error join_refused(const inagg_options &options, int reason);
+// What a switch's REFUSED says.
+struct Refusal {
+    int reason = INAGG_R_NONE; // enum inagg_reason
+    std::string above{};       // address of who refuses, if that is a server or switch above it; else empty
+};
+Refusal refusal_of(const inagg_hdr &header, const inagg_refusal &refusal);
+// An IPv6 address, or an IPv4 address mapped into one, as people write it.
+std::string address_text(const uint8_t (&mapped)[16]);
+Error join_refused(const inagg_options &options, const Refusal &refusal);
 // Who answers does not know the job's key; `reason`: it refuses, or 0.
 Error no_proof(const inagg_options &options, int reason);
-Error job_ended(uint16_t job, int reason);
+// `address` is the switch's.
+Error job_ended(uint16_t job, const std::string &address, const Refusal &refusal);
 Error switch_restarted(const std::string &address, uint16_t job);
 // Of a rank that was excluded before, and that the others have not taken back.
 Error not_taken_back(const inagg_options &options);

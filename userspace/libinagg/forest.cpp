@@ -94,8 +94,13 @@ bool Forest::progress(std::chrono::nanoseconds wait) {
 
 bool Forest::move_trees() {
     bool came = false;
-    for (const auto &tree : trees_)
-        came |= tree->progress(0ns);
+    for (std::size_t tree = 0; tree < trees_.size(); tree++) {
+        try {
+            came |= trees_[tree]->progress(0ns);
+        } catch (const Error &error) {
+            throw of_tree(tree, error);
+        }
+    }
     finish_done();
     return came;
 }
@@ -120,12 +125,12 @@ void Forest::finish_done() {
     std::erase_if(operations_, [](const auto &operation) { return operation->done(); });
 }
 
-void Forest::finish(SharedOperation &operation) {
+void Forest::finish(SharedOperation &operation) const {
     for (const auto &[tree, share] : operation.shares) {
         try {
             share->check();
         } catch (const Error &error) {
-            operation.set_error(error);
+            operation.set_error(of_tree(tree, error));
         }
         operation.blocks += share->blocks;
         operation.block_elements = std::max(operation.block_elements, share->block_elements);
@@ -149,9 +154,15 @@ std::optional<std::string> Forest::stall() const {
     for (const auto &[tree, share] : operations_.front()->shares)
         if (!share->done())
             if (const std::optional<std::string> why = trees_[tree]->stall())
-                return fmt::format("tree {} (job {}): {}", tree, options_.job + tree, *why);
+                return of_tree(tree, *why);
     return std::nullopt;
 }
+
+std::string Forest::of_tree(std::size_t tree, const std::string &what) const {
+    return fmt::format("tree {} (job {}): {}", tree, options_.job + tree, what);
+}
+
+Error Forest::of_tree(std::size_t tree, const Error &error) const { return {error.code(), of_tree(tree, error.what())}; }
 
 inagg_stats_t Forest::stats() const {
     constexpr std::size_t counters = sizeof(inagg_stats_t) / sizeof(uint64_t);

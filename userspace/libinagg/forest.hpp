@@ -34,8 +34,11 @@ private:
     void share_out(SharedOperation &operation);
     bool move_trees();
     void finish_done();
-    static void finish(SharedOperation &operation);
+    void finish(SharedOperation &operation) const;
     void sleep(std::chrono::nanoseconds wait) const;
+    // What happens to a tree, by its name: its job's number is not the one that the caller has given.
+    std::string of_tree(std::size_t tree, const std::string &what) const;
+    Error of_tree(std::size_t tree, const Error &error) const;
 
     const inagg_options options_;
     std::vector<std::unique_ptr<Carrier>> trees_;

@@ -44,7 +44,7 @@ public:
 
     inagg_hdr config_header;
     std::optional<inagg_config> config;
-    std::optional<int> refused;
+    std::optional<Refusal> refused;
     std::optional<uint64_t> challenge;
     std::optional<int> unproven; // the reason of a REFUSED, or 0, of somebody who may not be the switch
 
@@ -59,14 +59,14 @@ private:
     }
 
     void on_refused(const inagg_hdr &h, std::span<const std::byte> body) {
-        struct inagg_join asked;
-        std::memcpy(&asked, body.data(), sizeof(asked));
-        if (inagg_swap64(asked.nonce) != asked_.nonce)
+        inagg_refusal refusal;
+        std::memcpy(&refusal, body.data(), sizeof(refusal));
+        if (inagg_swap64(refusal.nonce) != asked_.nonce)
             return;
         if (inagg_swap32(h.slot) == INAGG_R_CHALLENGE)
             challenge = inagg_hdr_challenge(&h);
         else
-            refused = static_cast<int>(inagg_swap32(h.slot));
+            refused = refusal_of(h, refusal);
     }
 
     const Membership asked_;
@@ -116,8 +116,8 @@ void accept(const inagg_hdr &header, const inagg_config &answer, JobConfig &job)
     }
 }
 
-Error still_refused(const inagg_options &options, int reason) {
-    return reason == INAGG_R_EXCLUDED ? not_taken_back(options) : join_refused(options, reason);
+Error still_refused(const inagg_options &options, const Refusal &refusal) {
+    return refusal.reason == INAGG_R_EXCLUDED ? not_taken_back(options) : join_refused(options, refusal);
 }
 
 Error not_joined(const inagg_options &options, const JoinReceiver &heard) {
@@ -152,16 +152,16 @@ void say_present(PacketIo &io, Membership &membership, uint64_t now) {
         join_next(io, membership);
 }
 
-std::optional<Error> ended_by(Membership &membership, const inagg_hdr &header, const struct inagg_join &asked) {
+std::optional<Error> ended_by(Membership &membership, const inagg_hdr &header, const inagg_refusal &refusal) {
     const JobConfig &job = membership.config;
-    if (inagg_membership_refused(&membership, &job, &header, &asked) != INAGG_ENDED)
+    if (inagg_membership_refused(&membership, &job, &header, &refusal) != INAGG_ENDED)
         return std::nullopt;
-    const auto reason = static_cast<int>(inagg_swap32(header.slot));
-    if (reason == INAGG_R_EXCLUDED)
+    const Refusal said = refusal_of(header, refusal);
+    if (said.reason == INAGG_R_EXCLUDED)
         return excluded(job.rank, job.job);
-    if (reason == INAGG_R_JOB && inagg_swap16(header.boot) != job.boot)
+    if (said.reason == INAGG_R_JOB && said.above.empty() && inagg_swap16(header.boot) != job.boot)
         return switch_restarted(membership.switch_address, job.job);
-    return job_ended(job.job, reason);
+    return job_ended(job.job, membership.switch_address, said);
 }
 
 void need_auto(PacketIo &io, const Membership &membership, const inagg_options &options) {
@@ -230,7 +230,7 @@ Membership join(PacketIo &io, const inagg_options &options) {
         const uint64_t repeat = monotonic_ns() + static_cast<uint64_t>(pause.count());
         for (uint64_t now = monotonic_ns(); now < repeat; now = monotonic_ns()) {
             io.receive(receiver, std::chrono::nanoseconds(repeat - now));
-            if (receiver.refused && !inagg_refusal_may_pass(*receiver.refused))
+            if (receiver.refused && !inagg_refusal_may_pass(static_cast<__u32>(receiver.refused->reason)))
                 throw join_refused(options, *receiver.refused);
             if (receiver.challenge && *receiver.challenge != asked.challenge)
                 break; // to be answered at once

@@ -37,7 +37,7 @@ void say_present(PacketIo &io, Membership &membership, uint64_t now);
 void leave(PacketIo &io, const Membership &membership);
 
 // What calls end with, if a REFUSED that is believed ends the membership.
-std::optional<Error> ended_by(Membership &membership, const inagg_hdr &header, const struct inagg_join &asked);
+std::optional<Error> ended_by(Membership &membership, const inagg_hdr &header, const inagg_refusal &refusal);
 
 // In a handler of what failed after the join. If the transport is `auto` this returns, and the rank goes on as this member in
 // another way, since to join once more would look like a restart to the switch. Else the rank leaves, for the others would wait

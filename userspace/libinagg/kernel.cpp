@@ -85,6 +85,12 @@ std::optional<inagg_fault> last_fault(int fd) {
     return fault;
 }
 
+Refusal refusal_of(const inagg_fault &fault) {
+    constexpr uint8_t none[sizeof(fault.above)] = {};
+    const bool is_above = std::memcmp(fault.above, none, sizeof(none)) != 0;
+    return {static_cast<int>(fault.reason), is_above ? address_text(fault.above) : ""};
+}
+
 // Memory that reads as zeros, however much: all of it is one page.
 class Zeros {
 public:
@@ -223,7 +229,7 @@ Error KernelCarrier::join_failure(int error) const {
     if (fault && fault->reason == INAGG_R_EXCLUDED)
         return not_taken_back(options_);
     if (fault && fault->reason)
-        return join_refused(options_, static_cast<int>(fault->reason));
+        return join_refused(options_, refusal_of(*fault));
     if (error == ETIMEDOUT)
         return no_switch(options_);
     if (error == EMSGSIZE)
@@ -242,14 +248,14 @@ Error KernelCarrier::failure(const char *what, int error) const {
         if (!tensors_.empty() && tensors_.front()->call.kind == Call::Kind::renewal && !fault.control)
             return deadline_passed(options_, "the next generation does not begin");
         const uint64_t contributors = inagg_all_ranks(options_.size) & ~uint64_t{fault.missing};
-        return deadline_passed(
-            options_,
-            describe({fault.control ? Stream::control : Stream::data, fault.block, fault.heard != 0, contributors, 0}, options_));
+        return deadline_passed(options_, describe({fault.control ? Stream::control : Stream::data, fault.block, fault.heard != 0,
+                                                   fault.tree != 0, contributors, 0},
+                                                  options_));
     }
     case ECONNRESET:
         if (fault.reason == INAGG_R_EXCLUDED)
             return inagg::excluded(options_.rank, options_.job);
-        return job_ended(options_.job, static_cast<int>(fault.reason));
+        return job_ended(options_.job, options_.switch_address, refusal_of(fault));
     case EKEYREJECTED:
         return no_sum(options_.job, options_.switch_address, fault.control ? Stream::control : Stream::data, fault.block,
                       fault.heard != 0);

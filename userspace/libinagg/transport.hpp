@@ -48,6 +48,7 @@ struct Stalled {
     Stream stream;
     uint32_t block;
     bool heard;            // a WAIT came: `contributors` is what the switch knows
+    bool tree;             // there are switches or servers above it
     uint64_t contributors; // bitmap of ranks
     uint32_t given_up;     // not 0: no rank keeps the result of a block that so many others have followed
     int leader = -1;       // canary: the rank that completes the block

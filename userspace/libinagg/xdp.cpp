@@ -524,17 +524,17 @@ void XdpTransport::hear() {
 
 void XdpTransport::packet(std::span<const std::byte> payload, bool) noexcept {
     inagg_hdr header;
-    struct inagg_join asked;
-    if (payload.size() != sizeof(header) + sizeof(asked))
+    inagg_refusal refusal;
+    if (payload.size() != sizeof(header) + sizeof(refusal))
         return;
     std::memcpy(&header, payload.data(), sizeof(header));
     const auto body = payload.subspan(sizeof(header));
-    std::memcpy(&asked, body.data(), sizeof(asked));
+    std::memcpy(&refusal, body.data(), sizeof(refusal));
     if (inagg_answer_admits(&membership_.config, &header) || inagg_hdr_type(&header) != INAGG_REFUSED ||
         !is_believed(membership_, header, body))
         return;
     membership_.config.boot = inagg_swap16(shared_word(shared_->boots.latest).load());
-    if (const auto error = ended_by(membership_, header, asked))
+    if (const auto error = ended_by(membership_, header, refusal))
         ended_ = error;
 }
 
@@ -574,7 +574,7 @@ bool XdpTransport::stalled(Stalled &out) const {
         if (ring.tail == ring.loaded)
             continue;
         const inagg_cell &at = cell(ring, ring.tail);
-        out = {ring.stream, ring.tail, at.heard != 0, at.heard ? at.contributors : 0, 0};
+        out = {ring.stream, ring.tail, at.heard != 0, membership_.config.tree != 0, at.heard ? at.contributors : 0, 0};
         return true;
     }
     return false;

@@ -128,9 +128,9 @@ INAGG_INLINE int inagg_membership_config(struct inagg_membership *m, struct inag
 
 /** A REFUSED of @job, @h its header: CHALLENGED, ENDED or NO_NEWS. */
 INAGG_INLINE int inagg_membership_refused(struct inagg_membership *m, const struct inagg_job_config *job,
-					  const struct inagg_hdr *h, const struct inagg_join *asked)
+					  const struct inagg_hdr *h, const struct inagg_refusal *r)
 {
-	__u64 nonce = inagg_swap64(asked->nonce), challenge = inagg_hdr_challenge(h);
+	__u64 nonce = inagg_swap64(r->nonce), challenge = inagg_hdr_challenge(h);
 	__u32 reason = inagg_swap32(h->slot);
 
 	if (reason == INAGG_R_CHALLENGE) {

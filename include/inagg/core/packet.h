@@ -220,6 +220,19 @@ INAGG_INLINE int inagg_refusal_may_pass(__u32 reason)
 	return reason == INAGG_R_EXCLUDED || reason == INAGG_R_FORMING;
 }
 
+/** Who refuses, if it is not who sends @h and @r: address of a server or switch above, IPv4 as ::ffff:a.b.c.d; else null. */
+INAGG_INLINE const __u8 *inagg_refused_above(const struct inagg_hdr *h, const struct inagg_refusal *r)
+{
+	return inagg_hdr_level(h) == INAGG_LEVEL_ABOVE ? r->above : (const __u8 *)0;
+}
+
+/** Say in a REFUSED that @above does, in that form. */
+INAGG_INLINE void inagg_refuse_for(struct inagg_hdr *h, struct inagg_refusal *r, const __u8 above[16])
+{
+	h->level_flags |= inagg_swap16(INAGG_LEVEL_ABOVE << INAGG_LEVEL_SHIFT);
+	__builtin_memcpy(r->above, above, sizeof(r->above));
+}
+
 /* Does a RESULT name the ranks that it may: all, or, if stragglers are left out, some? */
 INAGG_INLINE int inagg_contributors_admitted(const struct inagg_job_config *job, const struct inagg_hdr *h)
 {

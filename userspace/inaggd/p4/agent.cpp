@@ -208,9 +208,9 @@ void P4Agent::refuse(const inagg_event &event, inagg_reason reason, uint64_t cha
 
 void P4Agent::tell(const Displaced &gone) {
     inagg_hdr header = own_header(INAGG_REFUSED, gone.job, gone.rank, gone.generation);
-    header.slot = htonl(gone.reason);
-    const auto frame = worded(gone.member.ifindex, mac_at(gone.member.mac), Address::of(gone.member), gone.member.receive_port,
-                              header, join_of(gone.member));
+    const inagg_join body = farewell(gone, header);
+    const auto frame =
+        worded(gone.member.ifindex, mac_at(gone.member.mac), Address::of(gone.member), gone.member.receive_port, header, body);
     if (!frame)
         return;
     send_(*frame);

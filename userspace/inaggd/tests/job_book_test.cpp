@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "error.hpp"
 #include "job_book.hpp"
+#include "messages.hpp"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -1395,7 +1396,22 @@ TEST_F(Leaf, PassesRefusalsOn) {
     ASSERT_EQ(outcome.displaced.size(), 1u);
     EXPECT_EQ(outcome.displaced[0].reason, INAGG_R_SIZE);
     EXPECT_EQ(outcome.displaced[0].member.nonce, zero.nonce);
+    EXPECT_EQ(outcome.displaced[0].above.text(), "10.77.0.1");
     expect_ignored(refuse(zero, 0, INAGG_R_SIZE));
+}
+
+TEST_F(Leaf, SaysWhoRefusesAboveItsParent) {
+    const Worker zero = Worker::of(0, 4);
+    expect_asked(join(zero));
+    configure(zero, 500, 0b0001);
+    const Displaced by_parent{
+        .job = 7, .rank = 0, .generation = 500, .member = {}, .reason = INAGG_R_JOB, .above = *Address::parse("10.77.0.9")};
+    inagg_event event = answer(zero, INAGG_REFUSED, 500, 0, INAGG_R_JOB);
+    event.join = farewell(by_parent, event.hdr);
+    event.join.nonce = zero.nonce;
+    const Outcome outcome = book.refused_above(event, now);
+    ASSERT_EQ(outcome.displaced.size(), 1u);
+    EXPECT_EQ(outcome.displaced[0].above.text(), "10.77.0.9");
 }
 
 TEST_F(Leaf, ItsJobsEndWithTheParents) {
@@ -1420,6 +1436,7 @@ TEST_F(Leaf, ItsJobsEndWhenTheParentHasLostThem) {
     Outcome outcome = refuse(nobody, 500, INAGG_R_JOB);
     ASSERT_EQ(outcome.displaced.size(), 1u);
     EXPECT_EQ(outcome.displaced[0].member.nonce, zero.nonce);
+    EXPECT_EQ(outcome.displaced[0].above.text(), "10.77.0.1");
     EXPECT_FALSE(has(7));
 }
 

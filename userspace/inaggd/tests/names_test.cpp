@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 using namespace inaggd;
@@ -40,6 +41,16 @@ TEST(Addresses, ReadAndWriteBothFamilies) {
     }
     EXPECT_FALSE(Address::parse("10.77.0"));
     EXPECT_FALSE(Address::parse("p0"));
+}
+
+TEST(Addresses, BothFamiliesFitIntoOne) {
+    for (const char *text : {"10.77.0.10", "fd77::10", "::1"}) {
+        const auto mapped = Address::parse(text)->mapped();
+        uint8_t bytes[16];
+        std::ranges::copy(mapped, bytes);
+        EXPECT_EQ(Address::of_mapped(bytes), *Address::parse(text)) << text;
+    }
+    EXPECT_EQ((Address{.family = 6, .bytes = Address::parse("10.77.0.10")->mapped()}.text()), "::ffff:10.77.0.10");
 }
 
 TEST(Addresses, OnlyHostsAreHosts) {

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -550,7 +551,25 @@ TEST(Join, AnEndedJobClosesTheCommunicator) {
     Communicator communicator(options_for(software_switch, 0, 2));
     const auto handle = communicator.barrier();
     software_switch.end_job(7, INAGG_R_REPLACED);
-    EXPECT_EQ(code_of([&] { communicator.wait(*handle); }), INAGG_ECLOSED);
+    std::string message;
+    EXPECT_EQ(code_of([&] { communicator.wait(*handle); }, &message), INAGG_ECLOSED);
+    EXPECT_EQ(message, "the switch at " + software_switch.address() + " ended job 7: the job was restarted by another run");
+}
+
+TEST(Join, WhoEndsAJobAboveItsSwitchIsNamed) {
+    constexpr std::array<uint8_t, 16> ipv4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 9}, ipv6 = {0xfd, 0x77};
+    for (const auto &[above, name] : {std::pair(ipv4, "10.77.0.9"), std::pair(ipv6, "fd77::")}) {
+        SoftwareSwitch software_switch;
+        Communicator communicator(options_for(software_switch, 0, 2));
+        const auto handle = communicator.barrier();
+        software_switch.end_job(7, INAGG_R_JOB, above);
+        std::string message;
+        EXPECT_EQ(code_of([&] { communicator.wait(*handle); }, &message), INAGG_ECLOSED);
+        EXPECT_EQ(message, fmt::format("the server or switch at {}, which the switch at {} is behind, ended job 7: "
+                                       "no such job: it has restarted, or the job was removed there, as its log says: "
+                                       "start all ranks of the job again",
+                                       name, software_switch.address()));
+    }
 }
 
 TEST(Join, WhoMissedTheEndAsks) {

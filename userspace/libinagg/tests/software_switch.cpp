@@ -191,7 +191,7 @@ void SoftwareSwitch::silence() {
     silent_ = true;
 }
 
-void SoftwareSwitch::end_job(uint16_t number, inagg_reason reason) {
+void SoftwareSwitch::end_job(uint16_t number, inagg_reason reason, std::optional<std::array<uint8_t, 16>> above) {
     const std::lock_guard lock(mutex_);
     const Job &job = jobs_.at(number);
     for (const Member &member : job.members) {
@@ -199,9 +199,11 @@ void SoftwareSwitch::end_job(uint16_t number, inagg_reason reason) {
         header.version_type = INAGG_WIRE_VERSION << 4 | INAGG_REFUSED;
         header.job = inagg_swap16(number);
         header.slot = inagg_swap32(static_cast<uint32_t>(reason));
-        struct inagg_join echo {};
-        echo.nonce = inagg_swap64(member.nonce);
-        transmit(header, std::as_bytes(std::span(&echo, 1)), member.endpoint);
+        inagg_refusal refusal{};
+        refusal.nonce = inagg_swap64(member.nonce);
+        if (above)
+            inagg_refuse_for(&header, &refusal, above->data());
+        transmit(header, std::as_bytes(std::span(&refusal, 1)), member.endpoint);
     }
 }
 

@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -94,7 +95,8 @@ public:
     // Neither hear nor say anything any more.
     void silence();
     // Tell the members of `job` that it ended.
-    void end_job(uint16_t job, inagg_reason reason);
+    // `above`: a server or switch that has said so, as in struct inagg_refusal.
+    void end_job(uint16_t job, inagg_reason reason, std::optional<std::array<uint8_t, 16>> above = {});
     // The other ranks of `job` go on without this one.
     void exclude(uint16_t job, uint16_t rank);
     SoftwareSwitchCounters counters();
