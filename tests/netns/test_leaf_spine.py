@@ -45,6 +45,15 @@ def test_one_tree_is_on_the_first_spine(tmp_path):
     assert result.switch["additions"] > 0
 
 
+@pytest.mark.parametrize("leaves, spines", [(4, 3), (8, 8)])
+def test_all_hosts_reach_all(tmp_path, leaves, spines):
+    """By spines of their numbers, whatever else a bridge has seen: each leaf and spine knows who is where."""
+    addresses = [f"10.77.0.{10 + host}" for host in range(24)]
+    run = netns(tmp_path, "--workers", 24, *IDLE, "--leaves", leaves, "--spines", spines,
+                "--", "/usr/bin/python3", HERE / "pairs.py", *addresses)
+    assert run.status == 0, run.error
+
+
 def test_servers_as_spines(tmp_path):
     run = netns(tmp_path, "--workers", 4, *LEAF_SPINE, "--trees", 2, "--algorithm", "atp", "--transport", "udp", "--switch",
                 "inagg-ps", "--root-arg", "--stats", "--root-arg", tmp_path / "{}.json", "--",

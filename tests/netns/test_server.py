@@ -113,7 +113,13 @@ def test_ended_server(tmp_path):
     (("--memory", "512KiB"), "--memory 524288: a job"),
     (("--job-slots", "100"), "power of two up to 8192, not 100"),
     (("--job", "7:size=2,algorithm=trio"), "trio does not work"),
+    (("--job", "7:size=2", "--job", "7:size=3"), "--job 7:size=3: job 7 is configured twice"),
+    (("--no-auto-jobs",), "--no-auto-jobs: then no job can be joined"),
     (("--child", "p0/10.77.0.2"), "--child p0/10.77.0.2: not"),
+    (("--child", "10.77.0.2", "--child", "10.77.0.2"), "--child 10.77.0.2: given twice"),
+    (("--child", "127.0.0.1"), "--child 127.0.0.1: that is this server's --address"),
+    (("--child", "fd77::2"), "--child fd77::2: an IPv6 address, and the server has none"),
+    (("--child", "fe80::2"), "--child fe80::2: link-local"),
     (("--stats", "/no/such/file"), "--stats /no/such/file"),
 ])
 def test_complaints(tmp_path, arguments, complaint):

@@ -205,6 +205,18 @@ def test_launchers_that_cannot_work_are_refused(tmp_path, arguments, message):
     assert message in run.error
 
 
+@pytest.mark.parametrize("arguments, message", [
+    (("--cut", "host9@1s"), "there is no link host9: there are "),
+    (("--kill-inaggd", "leaf7@1s"), "there is no switch leaf7: there are switch"),
+    (("--inaggd-arg=--verbose", "--switch", "inagg-ps"), "no inaggd"),
+    (("--inaggd-arg=--verbose", *NO_SWITCH), "no inaggd"),
+])
+def test_what_is_not_there_is_named(tmp_path, arguments, message):
+    run = netns(tmp_path, "--workers", 2, *arguments, "--", "true")
+    assert run.status == 2
+    assert message in run.error
+
+
 @pytest.mark.parametrize("topology", ["star", "bridge"])
 @pytest.mark.parametrize("family", [(), ("--ipv6",)])
 def test_ranks_reach_each_other(tmp_path, topology, family):

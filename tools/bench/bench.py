@@ -417,6 +417,8 @@ class Bench:
             other = goodput.get((row["jobs"], row["fraction"], "partitioned"))
             return (f"{kind}_{row['scheme']}_n{row['jobs']}_{row['fraction']:g}", row["goodput_mbit"],
                     f"Mbit/s, Jain {row['jain']}", f"partitioned: {other} Mbit/s", row["goodput_mbit"] / other if other else None)
+        if kind == "tenants_equals":
+            return f"{kind}_n{row['jobs']}_{row['loss']:g}", row["jain"], "Jain, on a quarter of the slots", "", None
         if kind == "tenants_racks":
             return kind, row["ratio"], "of rack-only packets", "the paper's: 0.333", row["ratio"] * 3
         if kind == "tenants_loss":

@@ -254,6 +254,9 @@ void check_topology(const CLI::App &run, const Options &options) {
                 name, fmt::format("topology {} has none to count: give --topology leaf-spine", options.topology));
         }
     }
+    if (!options.inaggd_arguments.empty() && (!options.with_switch() || (options.with_server() && options.topology == "star"))) {
+        throw CLI::ValidationError("--inaggd-arg", "there is no inaggd that would take it: --root-arg is for inagg-ps");
+    }
     if (options.impairments.spine_rate && (options.topology == "star" || options.topology == "bridge")) {
         throw CLI::ValidationError("--spine-rate", fmt::format("topology {} has one switch: give --rate", options.topology));
     }

@@ -66,6 +66,9 @@ void private_mounts() {
         setsid(); // a terminal's Ctrl-C reaches the launcher only, which passes it on
         private_mounts();
         result = body();
+    } catch (const std::invalid_argument &error) { // what the command line names is not in the network
+        fmt::print(stderr, "inagg-netns: {}\n", error.what());
+        result = 2;
     } catch (const std::exception &error) {
         fmt::print(stderr, "inagg-netns: {}\n", error.what());
     }

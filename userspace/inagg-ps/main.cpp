@@ -20,6 +20,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <iostream>
@@ -96,6 +97,9 @@ Address parse_address(const char *option, const std::string &text) {
     const auto address = Address::parse(text);
     if (!address || !(address->is_host() || address->is_loopback()))
         throw Error("{} {}: not the IPv4 or IPv6 address of a host", option, text);
+    if (address->family == 6 && address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80)
+        throw Error("{} {}: link-local, which says nothing without an interface; give an address that is valid beyond the link",
+                    option, text);
     return *address;
 }
 
@@ -135,6 +139,34 @@ uint32_t mtu_near(const Address &address) {
     throw Error("--address {}: no interface of this machine has it (ip address)", address.text());
 }
 
+// Each once, and not this server; of a family that it has an address of, or their ranks could not be answered.
+std::vector<Address> children_of(const Options &o, std::span<const Address> own) {
+    std::vector<Address> children;
+    for (const std::string &text : o.children) {
+        const Address child = parse_address("--child", text);
+        if (std::ranges::find(children, child) != children.end())
+            throw Error("--child {}: given twice", text);
+        if (std::ranges::find(own, child) != own.end())
+            throw Error("--child {}: that is this server's --address; give those of the switches below it", text);
+        if (std::ranges::find(own, child.family, &Address::family) == own.end())
+            throw Error("--child {}: an IPv{} address, and the server has none (--address)", text, child.family);
+        children.push_back(child);
+    }
+    return children;
+}
+
+std::vector<JobSpec> jobs_of(const Options &o) {
+    std::vector<JobSpec> jobs;
+    for (const std::string &text : o.jobs) {
+        jobs.push_back(parse_job_spec(text));
+        if (std::ranges::count(jobs, jobs.back().number, &JobSpec::number) > 1)
+            throw Error("--job {}: job {} is configured twice", text, jobs.back().number);
+    }
+    if (o.no_auto_jobs && jobs.empty())
+        throw Error("--no-auto-jobs: then no job can be joined; configure some (--job)");
+    return jobs;
+}
+
 Policy policy_of(const Options &o, std::span<const Address> addresses) {
     const uint64_t slots = o.memory / slot_bytes, least = uint64_t{o.job_slots} + o.control_slots;
     if (slots < least)
@@ -153,8 +185,8 @@ Policy policy_of(const Options &o, std::span<const Address> addresses) {
                   .port_forming = INAGG_MAX_JOBS,
                   .port_jobs = INAGG_MAX_JOBS,
                   .server = true};
-    for (const std::string &child : o.children)
-        policy.children.insert({.port = Server::only_port, .address = parse_address("--child", child)});
+    for (const Address &child : children_of(o, addresses))
+        policy.children.insert({.port = Server::only_port, .address = child});
     return policy;
 }
 
@@ -184,8 +216,8 @@ public:
           server_(
               policy_of(o_, addresses_), boot_, [] { return static_cast<uint16_t>(std::random_device{}()); }, io_, o_.indices,
               keys_of(o_)) {
-        for (const std::string &job : o_.jobs)
-            server_.add_job(parse_job_spec(job), Clock::now());
+        for (const JobSpec &job : jobs_of(o_))
+            server_.add_job(job, Clock::now());
         inagg::keep_capabilities({}); // which had a use for the sockets' buffers, and for jobs' keys
         inagg::set_log_field({"switch", addresses_.front().text()});
         if (!o_.stats.empty())

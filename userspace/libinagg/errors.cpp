@@ -147,6 +147,9 @@ std::string describe(const Stalled &stalled, const inagg_options &options) {
         return fmt::format("{} is unanswered, the switch at {}{} has been silent", block, options.switch_address,
                            stalled.tree ? ", or one above it," : "");
     const uint64_t missing = inagg_all_ranks(options.size) & ~stalled.contributors;
+    if (missing & inagg_rank_bit(options.rank) && stalled.leader < 0)
+        return waits_for(block, missing) + ", one of which is this one: what it sends is lost, or its calls differ from others' "
+                                           "in count, type, operator or INAGG_SCALE";
     if (!missing)
         return fmt::format("{} has all ranks' contributions, but its result does not arrive", block);
     return waits_for(block, missing);

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <mutex>
 #include <random>
 #include <set>
 #include <span>
@@ -471,6 +473,34 @@ TEST(FixedScale, SaturationIsAnErrorOnAllRanks) {
             c.wait(*c.barrier()); // the communicator still works
         },
         [](inagg_options &options) { options.scale = 16; });
+}
+
+TEST(Deadline, WhoseOwnCallDiffersIsToldSo) {
+    SoftwareSwitch software_switch;
+    std::mutex mutex;
+    std::set<std::string> messages;
+    EXPECT_EQ(code_of([&] {
+                  run_ranks(
+                      software_switch, 2,
+                      [&](Communicator &c) {
+                          int32_t data = 1;
+                          std::string message;
+                          const auto call = [&] {
+                              c.wait(*c.allreduce(&data, &data, 1, INAGG_INT32, c.rank() ? INAGG_MIN : INAGG_SUM));
+                          };
+                          EXPECT_EQ(code_of(call, &message), INAGG_EDEADLINE);
+                          const std::lock_guard lock(mutex);
+                          messages.insert(message.substr(message.find("data block")));
+                      },
+                      [](inagg_options &options) { options.timeout_ms = 2000; });
+              }),
+              INAGG_EDEADLINE);
+    ASSERT_EQ(messages.size(), 2U);
+    const auto other = std::ranges::find_if(messages, [](const auto &text) { return text.find("differ") == std::string::npos; });
+    ASSERT_NE(other, messages.end());
+    const std::string own = *messages.begin() == *other ? *messages.rbegin() : *messages.begin();
+    EXPECT_EQ(own, *other + ", one of which is this one: what it sends is lost, or its calls differ from others' in count, type, "
+                            "operator or INAGG_SCALE");
 }
 
 TEST(Deadline, NamesJobBlockAndMissingRanks) {
