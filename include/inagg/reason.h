@@ -40,7 +40,7 @@
 	X(30, EXCLUDED, "rank was excluded as a permanent straggler: join again")                      \
 	X(31, MOVED, "the job is at another root")                                                    \
 	X(32, UNLINKED, "no root that all ranks of the job have a link to: check the links between the switches") \
-	X(33, FORMING, "too many jobs behind this port of the switch wait for ranks")                       \
+	X(33, FORMING, "too many jobs of this host, or behind this port of the switch, wait for ranks")                       \
 	X(34, KEY, "ranks and switches need the same join key: INAGG_JOIN_KEY, inaggd --key-file") \
 	X(35, CHALLENGE, "prove that with this challenge")                                            \
 	X(36, QUOTA, "the job sends more than this switch has for one job: inaggd --job-rate, --job-uplink-rate") \

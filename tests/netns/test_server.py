@@ -61,21 +61,46 @@ def test_a_rack_forgets_many_times(tmp_path):
 
 @pytest.mark.parametrize("topology, transport, complaint", [
     ("star", "udp", "the switch at 10.77.0.1 has restarted and lost job 1"),
+    ("star-configured", "udp", "the switch at 10.77.0.1 has restarted and lost job 1"),
     ("star", "xdp", "the switch at 10.77.0.1 has restarted and lost job 1"),
     ("two-level", "udp", r"the server or switch at 10.77.0.1, which the switch at 10.77.0.\d+ is behind, ended job 1: no such job: it has restarted"),
     ("two-level", "xdp", r"the server or switch at 10.77.0.1, which the switch at 10.77.0.\d+ is behind, ended job 1: no such job: it has restarted"),
 ])
 def test_restarted_server(tmp_path, topology, transport, complaint):
     """Its jobs are gone: calls end with an error that says so, long before their deadline."""
-    run = netns(tmp_path, "--workers", 3, "--transport", transport, "--topology", topology, *server_options(tmp_path),
+    topology, *is_configured = topology.split("-configured")
+    job = ("--root-arg=--job", "--root-arg=1:size=3") if is_configured else ()
+    run = netns(tmp_path, "--workers", 3, "--transport", transport, "--topology", topology, *server_options(tmp_path), *job,
                 "--kill-inaggd", "3s", "--restart-inaggd", "3100ms", "--",  # on a busy machine joins take two; later ranks ask by themselves
                 "inagg-perf", "allreduce", "-b", "4M", "-e", "4M", "-n", 100000)
     assert run.status not in (0, 124)
     for rank in range(3):
         assert re.search(rf"\[{rank}\] .*{complaint}", run.error)
     lost = next(row for row in server_stats(tmp_path) if row["job"] is None)
-    assert lost["reasons"]["JOB"] > 0
+    assert is_configured or lost["reasons"]["JOB"] > 0
     assert lost["joins"] >= 3 or topology != "star"
+
+
+@pytest.mark.parametrize("switch", ["inagg-ps", "inaggd"])
+def test_all_ranks_come_back_on_other_hosts(tmp_path, switch):
+    """Killed, they cannot say that they leave; their scheduler deals the ranks out anew."""
+    rank = ("timeout -s KILL 1.5 inagg-perf allreduce -b 1M -e 1M -n 100000 > /dev/null; "
+            "INAGG_RANK=$(((INAGG_RANK + 1) % INAGG_SIZE)) exec inagg-perf allreduce -b 64K -e 64K -n 2 --check --json")
+    run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--switch", switch, "--", "sh", "-c", rank)
+    assert run.status == 0
+    sums = [row for rank in range(3) for row in run.json(rank) if "size" in row]
+    assert sums and all(row["wrong"] == 0 for row in sums)
+
+
+def test_one_host_cannot_shut_others_out(tmp_path):
+    """It has ranks of as many jobs as it may that wait for others."""
+    many = "for job in $(seq 100 120); do INAGG_JOB=$job INAGG_RANK=0 INAGG_SIZE=2 inagg-perf barrier -n 1 --timeout 3000 & done; wait"
+    one = "sleep 1; INAGG_JOB=7 INAGG_RANK=0 INAGG_SIZE=1 exec inagg-perf allreduce -b 64K -e 64K -n 2 --check --json"
+    run = netns(tmp_path, "--workers", 2, "--transport", "udp", *server_options(tmp_path), "--", "sh", "-c",
+                f"if test $INAGG_RANK = 0; then {many}; else {one}; fi")
+    sums = [row for row in run.json(1) if "size" in row]
+    assert sums and all(row["wrong"] == 0 for row in sums)
+    assert "too many jobs of this host" in run.error
 
 
 @pytest.mark.parametrize("topology", ["star", "two-level"])

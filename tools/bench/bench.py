@@ -411,8 +411,8 @@ class Bench:
 
     @staticmethod
     def tenants_figure(row, goodput):
-        """Name, value, unit, peer (the paper's figure, where it gives one) and ratio."""
-        kind = row["name"]
+        """Name, value, unit, peer (or what the paper says) and ratio."""
+        kind, paper = row["name"], f"the paper: {row.get('paper')}"
         if kind == "tenants_slots":
             other = goodput.get((row["jobs"], row["fraction"], "partitioned"))
             return (f"{kind}_{row['scheme']}_n{row['jobs']}_{row['fraction']:g}", row["goodput_mbit"],
@@ -420,16 +420,16 @@ class Bench:
         if kind == "tenants_equals":
             return f"{kind}_n{row['jobs']}_{row['loss']:g}", row["jain"], "Jain, on a quarter of the slots", "", None
         if kind == "tenants_racks":
-            return kind, row["ratio"], "of rack-only packets", "the paper's: 0.333", row["ratio"] * 3
+            return kind, row["ratio"], "of rack-only packets", paper, row["ratio"] * 3
         if kind == "tenants_loss":
-            return f"{kind}_{row['algorithm']}_{row['loss']:g}", row["normalized"], "of the rate without loss", "", None
+            return f"{kind}_{row['algorithm']}_{row['loss']:g}", row["normalized"], "of the rate without loss", paper, None
         if kind == "tenants_windows":
             control = "with" if row["control"] else "without"
-            return f"{kind}_{control}_control", row["goodput_mbit"], "Mbit/s", "the paper's: 2.9 times as fast with", None
+            return f"{kind}_{control}_control", row["goodput_mbit"], "Mbit/s", paper, None
         if kind == "tenants_greedy":
             return (f"{kind}_{row['algorithm']}", row["beside_greedy_mbit"], "Mbit/s beside a greedy job",
                     f"beside a heedful one: {row['beside_heedful_mbit']} Mbit/s", row["ratio"])
-        return f"{kind}_{row['ecn']}", row["tcp_share"], f"TCP's share of {row['link_mbit']} Mbit/s", "the paper's: about half", None
+        return f"{kind}_{row['ecn']}", row["tcp_share"], f"TCP's share of {row['link_mbit']} Mbit/s", paper, None
 
     def verify(self):
         """What it costs that results are verified."""

@@ -40,7 +40,7 @@ struct Options {
     std::vector<std::string> addresses, children, jobs, key_files;
     uint32_t job_slots = 128, control_slots = 8;
     uint64_t memory = uint64_t{256} << 20;
-    uint32_t idle_seconds = 600, join_seconds = 60;
+    uint32_t idle_seconds = 600, join_seconds = 60, host_forming = 8, host_jobs = 16;
     bool no_auto_jobs = false, verbose = false;
     Indices indices = Indices::hashed;
     std::string stats, metrics;
@@ -59,7 +59,10 @@ void describe(CLI::App &app, Options &o) {
         ->take_all();
     app.add_option("--child", o.children, "address of a switch that has this server as its parent; repeat for more")->take_all();
     app.add_option("--memory", o.memory, "for the blocks of all jobs, like 256MiB; a job that does not fit is refused")
-        ->transform(CLI::AsSizeValue(false))
+        ->transform(
+            CLI::Validator(
+                [](const std::string &text) { return text.starts_with('-') ? "'" + text + "' is less than nothing" : ""; }, "") &
+            CLI::AsSizeValue(false))
         ->default_str("256MiB");
     app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")
         ->check(inaggd::power_of_two(INAGG_MAX_SLOTS))
@@ -84,6 +87,16 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--join-timeout", o.join_seconds,
                    "seconds until the next rank of a job that is not configured must join, or the job is removed")
         ->check(CLI::Range(1u, 86400u))
+        ->capture_default_str();
+    app.add_option(
+           "--host-forming", o.host_forming,
+           "jobs, not configured, that one host's ranks may have waiting for more ranks; beyond: FORMING. A --child has no "
+           "limit")
+        ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
+        ->capture_default_str();
+    app.add_option("--host-jobs", o.host_jobs,
+                   "jobs, not configured, all of whose ranks are of one host, that there may be; beyond: FULL. Likewise")
+        ->check(CLI::Range(1u, unsigned{INAGG_MAX_JOBS}))
         ->capture_default_str();
     app.add_option("--stats", o.stats, "file for the counters (JSON), written on SIGUSR1 and at the end");
     app.add_option("--metrics", o.metrics, "serve the counters to Prometheus at this ADDRESS:PORT, or at a PORT of 127.0.0.1")
@@ -182,8 +195,8 @@ Policy policy_of(const Options &o, std::span<const Address> addresses) {
                   .mtu = mtu,
                   .idle = std::chrono::seconds(o.idle_seconds),
                   .join = std::chrono::seconds(o.join_seconds),
-                  .port_forming = INAGG_MAX_JOBS,
-                  .port_jobs = INAGG_MAX_JOBS,
+                  .port_forming = o.host_forming,
+                  .port_jobs = o.host_jobs,
                   .server = true};
     for (const Address &child : children_of(o, addresses))
         policy.children.insert({.port = Server::only_port, .address = child});

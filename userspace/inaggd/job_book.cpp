@@ -819,7 +819,21 @@ Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
         erase(event.job, outcome, INAGG_R_REPLACED);
         return join_new(event, std::move(outcome), now);
     }
+    const bool may_begin_anew = begins_anew(job, event), is_silent = now - job.heard >= patience;
+    if ((idle(job, now) && !(member.flags & INAGG_MEMBER_RESERVED)) || (may_begin_anew && is_silent))
+        return restart_for(job, event, {}, now);
+    if (may_begin_anew && !waited(event, now, 2 * patience)) // what is heard may be told a second later
+        return ignored("waits: the job may still run");
     return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
+}
+
+// Does a host that has a rank of a complete job ask for another host's? If the job says nothing any more, all its ranks have been
+// started anew, with other numbers. As a host may restart its job by asking for its own rank, this gives it nothing that it has
+// not. A switch has many hosts behind it, so from there it says nothing; and a job that excludes ranks knows who is silent.
+bool JobBook::begins_anew(const JobState &job, const inagg_event &event) {
+    const auto is_its_own = [&](const inagg_member &member) { return has_joined(member) && same_place(member, event); };
+    return !from_switch(event) && !job.stragglers.exclude_ms && !(job.members[event.rank].flags & INAGG_MEMBER_RESERVED) &&
+           joined_count(job.members) == job.record.size && std::ranges::any_of(job.members, is_its_own);
 }
 
 // Whoever was excluded is so for this generation.
@@ -1179,27 +1193,32 @@ Outcome JobBook::expire(Time now) {
 
 // Why the port's ranks get no further job, if so. What comes from a switch below is of many, and that switch has its own limits.
 std::optional<Outcome> JobBook::beyond_port(const inagg_event &event, Outcome &so_far, Time now) {
-    const auto is_alone = [&](const JobState &job) { return is_alone_behind(event.ifindex, job); };
+    const auto is_alone = [&](const JobState &job) { return is_alone_behind(event, job); };
+    const char *whose = policy_.server ? "of this host" : "behind this port", *options = policy_.server ? "--host" : "--port";
     if (policy_.children.contains(neighbour_of(event)))
         return std::nullopt;
     if (forming_behind(event) >= policy_.port_forming)
         return refused(
             INAGG_R_FORMING,
-            fmt::format("{} jobs with ranks behind this port wait for more ranks (--port-forming)", policy_.port_forming),
+            fmt::format("{} jobs with ranks {} wait for more ranks ({}-forming)", policy_.port_forming, whose, options),
             std::move(so_far));
     while (std::ranges::count_if(jobs_, is_alone, &std::pair<const uint16_t, JobState>::second) >= policy_.port_jobs)
         if (!erase_idle(is_alone, so_far, now))
-            return refused(
-                INAGG_R_FULL,
-                fmt::format("{} jobs have all their ranks behind this port (--port-jobs); remove some", policy_.port_jobs),
-                std::move(so_far));
+            return refused(INAGG_R_FULL,
+                           fmt::format("all ranks of {} jobs are {} ({}-jobs); remove some", policy_.port_jobs, whose, options),
+                           std::move(so_far));
     return std::nullopt;
+}
+
+// At a server, which has one way to all, a host's address stands for a port.
+bool JobBook::is_behind(const inagg_member &member, const inagg_event &event) const {
+    return policy_.server ? same_place(member, event) : member.ifindex == event.ifindex;
 }
 
 // Other jobs. With a parent they come into being when all ranks are there: until then they are what the port has asked for,
 // whatever the parent has said of that, since it may have said something else before.
 size_t JobBook::forming_behind(const inagg_event &event) const {
-    const auto behind = [&](const inagg_member &member) { return has_joined(member) && member.ifindex == event.ifindex; };
+    const auto behind = [&](const inagg_member &member) { return has_joined(member) && is_behind(member, event); };
     std::set<uint16_t> waiting;
     for (const auto &[number, job] : jobs_)
         if (forming(job) && std::any_of(job.members.begin(), job.members.end(), behind))
@@ -1212,8 +1231,8 @@ size_t JobBook::forming_behind(const inagg_event &event) const {
 }
 
 // Of a job that has ranks behind other switches, this one does not know behind how many ports they are.
-bool JobBook::is_alone_behind(uint32_t ifindex, const JobState &job) const {
-    const auto is_elsewhere = [&](const inagg_member &member) { return has_joined(member) && member.ifindex != ifindex; };
+bool JobBook::is_alone_behind(const inagg_event &event, const JobState &job) const {
+    const auto is_elsewhere = [&](const inagg_member &member) { return has_joined(member) && !is_behind(member, event); };
     const bool is_here = !policy_.has_parent() || job.record.all == inagg_all_ranks(job.record.size);
     return is_here && !job.record.keep && std::ranges::none_of(job.members, is_elsewhere);
 }

@@ -56,7 +56,7 @@ struct Policy {
     uint32_t mtu = 1500;   // smallest of all ports
     std::chrono::seconds idle{600};
     std::chrono::seconds join{60};    // for the next rank of a job that was not configured
-    uint32_t port_forming = 4;        // such jobs that wait for ranks, per port
+    uint32_t port_forming = 4;        // such jobs that wait for ranks, per port; at a server per host, likewise:
     uint32_t port_jobs = 8;           // such jobs all of whose ranks are behind one port
     uint32_t shares = 1;              // of the aggregators and descriptors: a job has that of its row
     std::vector<Neighbour> parents{}; // switches that sum what this one has summed, each the jobs of its turn; none: a root
@@ -318,6 +318,7 @@ private:
     Outcome join_new(const inagg_event &event, Outcome so_far, Time now);
     Outcome join_empty(JobState &job, const inagg_event &event, Time now);
     Outcome join_held(JobState &job, const inagg_event &event, Time now);
+    static bool begins_anew(const JobState &job, const inagg_event &event);
     Outcome join_excluded(JobState &job, const inagg_event &event, Time now);
     Outcome come(JobState &job, const inagg_event &event, inagg_reason until_then, Time now);
     bool all_come(const JobState &job) const;
@@ -334,7 +335,8 @@ private:
     JobState *create_below(const inagg_event &config, Outcome &outcome, Time now);
     std::optional<Outcome> beyond_port(const inagg_event &event, Outcome &so_far, Time now);
     size_t forming_behind(const inagg_event &event) const;
-    bool is_alone_behind(uint32_t ifindex, const JobState &job) const;
+    bool is_alone_behind(const inagg_event &event, const JobState &job) const;
+    bool is_behind(const inagg_member &member, const inagg_event &event) const;
     bool has_asked_enough(const inagg_event &event) const;
     // `above` is who has decided it, if not this switch.
     void erase(uint16_t number, Outcome &outcome, inagg_reason reason = INAGG_R_JOB, const Address &above = {});

@@ -159,7 +159,8 @@ std::optional<Error> ended_by(Membership &membership, const inagg_hdr &header, c
     const Refusal said = refusal_of(header, refusal);
     if (said.reason == INAGG_R_EXCLUDED)
         return excluded(job.rank, job.job);
-    if (said.reason == INAGG_R_JOB && said.above.empty() && inagg_swap16(header.boot) != job.boot)
+    const bool is_unknown = said.reason == INAGG_R_JOB || said.reason == INAGG_R_REPLACED; // the latter where jobs are configured
+    if (is_unknown && said.above.empty() && inagg_swap16(header.boot) != job.boot)
         return switch_restarted(membership.switch_address, job.job);
     return job_ended(job.job, membership.switch_address, said);
 }

@@ -97,8 +97,6 @@ protected:
         policy.job_slots = slots;
         policy.job_control = control_slots;
         policy.mtu = 65536;
-        policy.port_forming = INAGG_MAX_JOBS;
-        policy.port_jobs = INAGG_MAX_JOBS;
         policy.children = {{Server::only_port, child().address}};
         server = std::make_unique<Server>(
             policy, boot, [] { return uint16_t{41}; }, mail, indices, keys);
@@ -789,6 +787,18 @@ TEST_F(ServerTest, RefusesJoins) {
     expect_refused(join_packet(0, 5), host_of(0), INAGG_R_FULL);
     start({.auto_jobs = false});
     expect_refused(join_packet(0, 5), host_of(0), INAGG_R_POLICY);
+}
+
+TEST_F(ServerTest, OneHostCannotFillItWithJobsThatWaitForRanks) {
+    start({.port_forming = 2});
+    const auto join = [&](uint16_t job, const Endpoint &from) {
+        deliver(join_packet(0, job, 0, job), from);
+        return only().type();
+    };
+    EXPECT_EQ(join(1, host_of(0)), INAGG_CONFIG);
+    EXPECT_EQ(join(2, host_of(0)), INAGG_CONFIG);
+    EXPECT_EQ(join(3, host_of(0)), INAGG_REFUSED);
+    EXPECT_EQ(join(3, host_of(1)), INAGG_CONFIG);
 }
 
 TEST_F(ServerTest, MemoryBoundsTheJobs) {

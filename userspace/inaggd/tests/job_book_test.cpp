@@ -662,6 +662,59 @@ TEST_F(Book, SilentJobGivesItsNumberToOtherHosts) {
     EXPECT_EQ(job().members[0].address[3], 50);
 }
 
+TEST_F(Book, TheRanksOfASilentConfiguredJobGiveWay) {
+    add("7:size=2");
+    join_all(2);
+    Worker other = Worker::of(0).again(70);
+    other.host = 50;
+    expect_refused_late(other, INAGG_R_TAKEN);
+    now += book.policy().idle + 1s;
+    expect_done(join(other));
+    EXPECT_EQ(joined_count(job().members), 1u);
+    EXPECT_EQ(job().members[0].address[3], 50);
+}
+
+// All processes were killed, and their scheduler has dealt the ranks out anew.
+TEST_F(Book, TheSameHostsMayComeAgainWithOtherRanks) {
+    join_all(3);
+    const uint16_t first = job().record.generation;
+    const auto turned = [](uint16_t rank) {
+        Worker w = Worker::of(rank, 3), at = Worker::of((rank + 1) % 3, 3);
+        w.nonce = 70u + rank;
+        w.port = at.port;
+        w.host = at.host;
+        return w;
+    };
+    now += patience - 1ms;
+    EXPECT_EQ(join(turned(0)).verdict, Verdict::ignored) << "they may still run";
+    now += 1ms;
+    Outcome outcome = join(turned(0));
+    expect_done(outcome);
+    EXPECT_EQ(outcome.displaced.size(), 3u);
+    EXPECT_NE(job().record.generation, first);
+    expect_done(join(turned(1)));
+    expect_done(join(turned(2)));
+    EXPECT_EQ(joined_count(job().members), 3u);
+}
+
+TEST_F(Book, WhoHasNoRankOfASilentJobCannotTakeOne) {
+    join_all(2);
+    now += 10 * patience;
+    Worker other = Worker::of(0).again(70);
+    other.host = 50;
+    expect_refused_late(other, INAGG_R_TAKEN);
+}
+
+TEST_F(Book, ARankOfAJobThatLacksRanksIsNoFormerOne) {
+    expect_done(join(Worker::of(0, 3)));
+    expect_done(join(Worker::of(1, 3)));
+    now += 10 * patience;
+    Worker other = Worker::of(1, 3).again(70);
+    other.host = Worker::of(0).host;
+    other.port = Worker::of(0).port;
+    expect_refused_late(other, INAGG_R_TAKEN);
+}
+
 TEST_F(Book, ConfiguredJobsNeverGiveWay) {
     book.policy().slots = 136;
     add("1:size=2");
@@ -696,7 +749,7 @@ TEST_F(Book, OnePortCannotFillTheSwitchWithJobsOfItsOwn) {
     w.job = 50;
     const Outcome refusal = join(w.again(50));
     expect_refused(refusal, INAGG_R_FULL);
-    EXPECT_EQ(refusal.detail, "8 jobs have all their ranks behind this port (--port-jobs); remove some");
+    EXPECT_EQ(refusal.detail, "all ranks of 8 jobs are behind this port (--port-jobs); remove some");
     elsewhere.job = 50;
     expect_done(join(elsewhere.again(51)));
     now += book.policy().idle + 1s;

@@ -199,6 +199,7 @@ void SoftwareSwitch::end_job(uint16_t number, inagg_reason reason, std::optional
         header.version_type = INAGG_WIRE_VERSION << 4 | INAGG_REFUSED;
         header.job = inagg_swap16(number);
         header.slot = inagg_swap32(static_cast<uint32_t>(reason));
+        header.boot = inagg_swap16(boot_);
         inagg_refusal refusal{};
         refusal.nonce = inagg_swap64(member.nonce);
         if (above)
