@@ -193,25 +193,25 @@ def test_a_host_is_cut_off(tmp_path):
 # Options that cannot be
 
 
-@pytest.mark.parametrize("status, options, complaint", [
-    (125, (*LEAF_SPINE, "--cut", "leaf0/uplink2@0"), "no link leaf0/uplink2: there are leaf0/uplink0, leaf0/uplink1, host0"),
-    (125, ("--mend", "leaf0/uplink0@0"), "no link leaf0/uplink0: there are host0, host1"),
-    (125, (*LEAF_SPINE, "--kill-inaggd", "spine2@0"), "no switch spine2"),
-    (2, ("--cut", "host0"), "'host0' is not LINK@TIME"),
-    (2, ("--cut", "@1s"), "'@1s' is not LINK@TIME"),
-    (2, (*LEAF_SPINE, "--leaves", 3), "2 hosts cannot be shared evenly by 3 leaves"),
-    (2, (*LEAF_SPINE, "--spines", 9), "Value 9"),
-    (2, ("--leaves", 2), "--topology leaf-spine"),
-    (2, ("--spine-rate", "1mbit"), "topology star has one switch: give --rate"),
-    (2, (*LEAF_SPINE, "--background", "sctp"), "'sctp' is not tcp, dctcp or udp"),
-    (2, (*LEAF_SPINE, "--background", "tcp:2"), "no spine 2: give one from 0 to 1"),
-    (2, (*LEAF_SPINE, "--background", "tcp:0@fast"), "fast"),
-    (2, (*LEAF_SPINE, "--background", "udp"), "needs a rate: write it like udp@100mbit"),
-    (2, ("--background", "tcp:1"), "topology star has no spine 1"),
-    (2, ("--background", "tcp", "--ranks-per-host", 2), "needs two hosts"),
-    (2, (*LEAF_SPINE, "--spines", 8, *4 * ("--background", "tcp")), "32 flows over spines: there are addresses for 24"),
+@pytest.mark.parametrize("options, complaint", [
+    ((*LEAF_SPINE, "--cut", "leaf0/uplink2@0"), "no link leaf0/uplink2: there are leaf0/uplink0, leaf0/uplink1, host0"),
+    (("--mend", "leaf0/uplink0@0"), "no link leaf0/uplink0: there are host0, host1"),
+    ((*LEAF_SPINE, "--kill-inaggd", "spine2@0"), "no switch spine2"),
+    (("--cut", "host0"), "'host0' is not LINK@TIME"),
+    (("--cut", "@1s"), "'@1s' is not LINK@TIME"),
+    ((*LEAF_SPINE, "--leaves", 3), "2 hosts cannot be shared evenly by 3 leaves"),
+    ((*LEAF_SPINE, "--spines", 9), "Value 9"),
+    (("--leaves", 2), "--topology leaf-spine"),
+    (("--spine-rate", "1mbit"), "topology star has one switch: give --rate"),
+    ((*LEAF_SPINE, "--background", "sctp"), "'sctp' is not tcp, dctcp or udp"),
+    ((*LEAF_SPINE, "--background", "tcp:2"), "no spine 2: give one from 0 to 1"),
+    ((*LEAF_SPINE, "--background", "tcp:0@fast"), "fast"),
+    ((*LEAF_SPINE, "--background", "udp"), "needs a rate: write it like udp@100mbit"),
+    (("--background", "tcp:1"), "topology star has no spine 1"),
+    (("--background", "tcp", "--ranks-per-host", 2), "needs two hosts"),
+    ((*LEAF_SPINE, "--spines", 8, *4 * ("--background", "tcp")), "32 flows over spines: there are addresses for 24"),
 ])
-def test_complaints(tmp_path, status, options, complaint):
+def test_complaints(tmp_path, options, complaint):
     run = netns(tmp_path, "--workers", 2, "--switch", "none", *options, "--", "sleep", 0.1)
-    assert run.status == status
+    assert run.status == 2
     assert complaint in run.error
