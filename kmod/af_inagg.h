@@ -318,7 +318,8 @@ static inline bool inagg_burst_full(const struct inagg_burst *burst)
 }
 
 /* family.c */
-void inagg_fail(struct inagg_sock *isk, int error, int reason, const u8 *above);
+void inagg_fail(struct inagg_sock *isk, int error, int reason);
+void inagg_fail_refused(struct inagg_sock *isk, int error, const struct inagg_hdr *h, const struct inagg_refusal *r);
 void inagg_fail_unverified(struct inagg_sock *isk, int stream, u32 block, bool alike);
 int inagg_wait(struct inagg_sock *isk, bool (*ready)(struct inagg_sock *isk), long *timeout);
 int inagg_lock_call(struct inagg_sock *isk, struct mutex *lock, long *timeout);

@@ -81,21 +81,42 @@ static void fail(struct inagg_sock *isk, const struct inagg_fault *fault)
 	sk_error_report(sk);
 }
 
+static void fail_waiting(struct inagg_sock *isk, struct inagg_fault *fault)
+{
+	fault->job = isk->job.job;
+	fault->tree = isk->job.tree;
+	inagg_describe_stall(isk, fault);
+	fail(isk, fault);
+}
+
 /**
  * inagg_fail() - the socket's job is over for it
  * @isk: the socket, locked
  * @error: errno value that the next call gets
  * @reason: enum inagg_reason from the switch, or 0
- * @above: address of the server or switch above that gave it, or NULL
  */
-void inagg_fail(struct inagg_sock *isk, int error, int reason, const u8 *above)
+void inagg_fail(struct inagg_sock *isk, int error, int reason)
 {
-	struct inagg_fault fault = { .error = error, .reason = reason, .job = isk->job.job, .tree = isk->job.tree };
+	struct inagg_fault fault = { .error = error, .reason = reason };
+
+	fail_waiting(isk, &fault);
+}
+
+/**
+ * inagg_fail_refused() - likewise, since the switch, or one above it, says so
+ * @isk: the socket, locked
+ * @error: errno value that the next call gets
+ * @h: header of the REFUSED
+ * @r: what is behind it
+ */
+void inagg_fail_refused(struct inagg_sock *isk, int error, const struct inagg_hdr *h, const struct inagg_refusal *r)
+{
+	struct inagg_fault fault = { .error = error, .reason = inagg_swap32(h->slot) };
+	const u8 *above = inagg_refused_above(h, r);
 
 	if (above)
 		memcpy(fault.above, above, sizeof(fault.above));
-	inagg_describe_stall(isk, &fault);
-	fail(isk, &fault);
+	fail_waiting(isk, &fault);
 }
 
 /**
@@ -705,7 +726,7 @@ static bool abort_join(struct inagg_sock *isk)
 	joining = isk->sk.sk_state == TCP_SYN_SENT;
 	if (joining) {
 		inagg_send_membership(isk, INAGG_LEAVE, &burst);	/* a JOIN may have been heard */
-		inagg_fail(isk, ECONNRESET, 0, NULL);
+		inagg_fail(isk, ECONNRESET, 0);
 	}
 	spin_unlock_bh(&isk->lock);
 	inagg_transmit(isk, &burst);
@@ -718,7 +739,7 @@ static void stop_sending(struct inagg_sock *isk)
 	spin_lock_bh(&isk->lock);
 	isk->sk.sk_shutdown |= SEND_SHUTDOWN;
 	if (READ_ONCE(isk->sending))
-		inagg_fail(isk, ECONNABORTED, 0, NULL);
+		inagg_fail(isk, ECONNABORTED, 0);
 	spin_unlock_bh(&isk->lock);
 }
 

@@ -82,7 +82,7 @@ void inagg_group_work(struct work_struct *work)
 	if (isk->sk.sk_state != TCP_SYN_SENT) {
 		unused = error ? NULL : udp;	/* the deadline has passed meanwhile */
 	} else if (error) {
-		inagg_fail(isk, -error, 0, NULL);
+		inagg_fail(isk, -error, 0);
 	} else {
 		isk->link.group = udp;
 		inagg_established(isk, &isk->group.job);

@@ -135,7 +135,7 @@ void inagg_split_work(struct work_struct *work)
 		if (!error)
 			continue;
 		spin_lock_bh(&isk->lock);
-		inagg_fail(isk, -error, 0, NULL);
+		inagg_fail(isk, -error, 0);
 		spin_unlock_bh(&isk->lock);
 	}
 	set_active_memcg(before);

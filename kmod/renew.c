@@ -96,7 +96,7 @@ void inagg_renewal_work(struct work_struct *work)
 
 	spin_lock_bh(&isk->lock);
 	if (error)
-		inagg_fail(isk, -error, 0, NULL);
+		inagg_fail(isk, -error, 0);
 	else if (isk->sk.sk_state == TCP_ESTABLISHED)
 		begin_generation(isk, streams);
 	else	/* the deadline has passed meanwhile */

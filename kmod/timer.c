@@ -17,7 +17,7 @@ static u64 deadline_of(const struct inagg_sock *isk)
 static u64 run_join(struct inagg_sock *isk, struct inagg_burst *burst)
 {
 	if (burst->now >= deadline_of(isk)) {
-		inagg_fail(isk, ETIMEDOUT, isk->not_yet, NULL);
+		inagg_fail(isk, ETIMEDOUT, isk->not_yet);
 		return U64_MAX;
 	}
 	if (burst->now >= isk->join_due) {
@@ -35,7 +35,7 @@ static u64 run_blocks(struct inagg_sock *isk, struct inagg_burst *burst)
 	if (!inagg_in_flight(isk) && !isk->renewal)
 		return U64_MAX;
 	if (burst->now >= deadline_of(isk)) {
-		inagg_fail(isk, ETIMEDOUT, 0, NULL);
+		inagg_fail(isk, ETIMEDOUT, 0);
 		return U64_MAX;
 	}
 	if (burst->now >= isk->progress + INAGG_RTO_CEILING_NS)

@@ -354,7 +354,7 @@ static void on_accepted(struct inagg_sock *isk, const struct inagg_hdr *h, const
 
 	trace_inagg_join(&job, reason);
 	if (reason) {
-		inagg_fail(isk, errno_of(reason), reason, NULL);
+		inagg_fail(isk, errno_of(reason), reason);
 		return;
 	}
 	inagg_membership_begin(&isk->member, job.size, h, config, now);
@@ -393,7 +393,7 @@ static void on_join_refused(struct inagg_sock *isk, const struct inagg_hdr *h, c
 	else if (inagg_refusal_may_pass(reason))
 		isk->not_yet = reason;	/* the join is repeated */
 	else
-		inagg_fail(isk, errno_of(reason), reason, inagg_refused_above(h, r));
+		inagg_fail_refused(isk, errno_of(reason), h, r);
 }
 
 static void on_member_refused(struct inagg_sock *isk, const struct inagg_hdr *h, const struct inagg_refusal *r, u64 now)
@@ -404,7 +404,7 @@ static void on_member_refused(struct inagg_sock *isk, const struct inagg_hdr *h,
 		break;
 	case INAGG_ENDED:
 		trace_inagg_join(&isk->job, inagg_swap32(h->slot));
-		inagg_fail(isk, ECONNRESET, inagg_swap32(h->slot), inagg_refused_above(h, r));
+		inagg_fail_refused(isk, ECONNRESET, h, r);
 		break;
 	default:	/* a doubt, perhaps */
 		inagg_timer_arm(isk, inagg_membership_due(&isk->member));

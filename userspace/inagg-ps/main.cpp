@@ -4,6 +4,7 @@
 #include "common/capabilities.hpp"
 #include "common/log.hpp"
 #include "common/words.hpp"
+#include "different.hpp"
 #include "error.hpp"
 #include "http_address.hpp"
 #include "links.hpp"
@@ -110,7 +111,7 @@ Address parse_address(const char *option, const std::string &text) {
     const auto address = Address::parse(text);
     if (!address || !(address->is_host() || address->is_loopback()))
         throw Error("{} {}: not the IPv4 or IPv6 address of a host", option, text);
-    if (address->family == 6 && address->bytes[0] == 0xfe && (address->bytes[1] & 0xc0) == 0x80)
+    if (address->family == 6 && IN6_IS_ADDR_LINKLOCAL(address->bytes.data()))
         throw Error("{} {}: link-local, which says nothing without an interface; give an address that is valid beyond the link",
                     option, text);
     return *address;
@@ -155,16 +156,17 @@ uint32_t mtu_near(const Address &address) {
 // Each once, and not this server; of a family that it has an address of, or their ranks could not be answered.
 std::vector<Address> children_of(const Options &o, std::span<const Address> own) {
     std::vector<Address> children;
+    std::vector<std::string> texts; // an address can be written in several ways
     for (const std::string &text : o.children) {
         const Address child = parse_address("--child", text);
-        if (std::ranges::find(children, child) != children.end())
-            throw Error("--child {}: given twice", text);
         if (std::ranges::find(own, child) != own.end())
             throw Error("--child {}: that is this server's --address; give those of the switches below it", text);
         if (std::ranges::find(own, child.family, &Address::family) == own.end())
             throw Error("--child {}: an IPv{} address, and the server has none (--address)", text, child.family);
         children.push_back(child);
+        texts.push_back(child.text());
     }
+    need_different("--child", texts);
     return children;
 }
 

@@ -5,6 +5,7 @@
 #include "common/capabilities.hpp"
 #include "common/units.hpp"
 #include "daemon_options.hpp"
+#include "different.hpp"
 #include "error.hpp"
 #include "links.hpp"
 #include "loader.hpp"
@@ -35,12 +36,6 @@
 
 namespace inaggd {
 namespace {
-
-void need_different(const char *option, std::vector<std::string> values) {
-    std::ranges::sort(values);
-    if (const auto twice = std::ranges::adjacent_find(values); twice != values.end())
-        throw Error("{} {}: given twice", option, *twice);
-}
 
 // What the options come to. Everything that can be wrong with them shows here, before anything changes.
 struct Plan {

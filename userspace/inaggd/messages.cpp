@@ -52,7 +52,6 @@ inagg_join farewell(const Displaced &gone, inagg_hdr &header) {
     join.nonce = gone.member.nonce;
     join.receive_port = gone.member.receive_port;
     auto refusal = std::bit_cast<inagg_refusal>(join);
-    header.slot = htonl(gone.reason);
     if (gone.above.family)
         inagg_refuse_for(&header, &refusal, gone.above.mapped().data());
     return std::bit_cast<inagg_join>(refusal);

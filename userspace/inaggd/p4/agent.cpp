@@ -208,6 +208,7 @@ void P4Agent::refuse(const inagg_event &event, inagg_reason reason, uint64_t cha
 
 void P4Agent::tell(const Displaced &gone) {
     inagg_hdr header = own_header(INAGG_REFUSED, gone.job, gone.rank, gone.generation);
+    header.slot = htonl(gone.reason);
     const inagg_join body = farewell(gone, header);
     const auto frame =
         worded(gone.member.ifindex, mac_at(gone.member.mac), Address::of(gone.member), gone.member.receive_port, header, body);
