@@ -1262,7 +1262,7 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers straggle
     if (!make_room(record, outcome, now))
         return nullptr;
     record.index = *free_index(record);
-    record.first_slot = *free_slots(record);
+    record.first_slot = has_descriptors(record) ? free_places(record) : *free_slots(record);
     record.generation = generations_[number] = generation ? *generation : next_generation(number);
     record.flags |= stragglers.exclude_ms ? INAGG_JOIN_WATCHED : 0;
     outcome.changes.push_back({Kind::renew, number, record});
@@ -1356,6 +1356,15 @@ std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
         if (has_records(job.record) == has_records(record) && !needs_no_slots(job.record))
             taken.push_back({job.record.first_slot, pool_slots(job.record)});
     return first_fit(std::move(taken), pool_slots(record), pool_of(record));
+}
+
+// Where its blocks find their descriptors: apart from those of other jobs with its share, for as long as the table goes.
+uint32_t JobBook::free_places(const inagg_job &record) const {
+    std::vector<SlotRange> taken;
+    for (const auto &[number, job] : jobs_)
+        if (has_descriptors(job.record) && job.record.index % policy_.shares == record.index % policy_.shares)
+            taken.push_back({job.record.first_slot, pool_slots(job.record)});
+    return *first_fit(std::move(taken), pool_slots(record), UINT32_MAX);
 }
 
 // One block at least, for each job that needs buffers; how many children the new one has here is not known yet.

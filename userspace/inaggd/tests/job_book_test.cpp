@@ -794,6 +794,28 @@ TEST_F(Book, AJobTakesTheShareThatFewestHave) {
     EXPECT_EQ(shares.size(), 4U);
 }
 
+TEST_F(Book, JobsWithOneShareHaveDescriptorsApart) {
+    const auto place = [&](uint16_t number) {
+        Worker w = Worker::of(0, 1);
+        w.job = number;
+        w.nonce = number;
+        w.port = 100u + number;
+        w.host = static_cast<uint8_t>(number);
+        w.algorithm = INAGG_CANARY;
+        expect_done(join(w));
+        return book.jobs().at(number).record.first_slot;
+    };
+    EXPECT_EQ(place(1), 0U);
+    const uint32_t pool = inaggd::pool_slots(book.jobs().at(1).record);
+    EXPECT_EQ(place(2), pool);
+    EXPECT_EQ(place(3), 2 * pool);
+    book.remove(2);
+    EXPECT_EQ(place(4), pool);
+    book.policy().shares = 4;
+    EXPECT_EQ(book.jobs().at(4).record.index % 4, 1U);
+    EXPECT_EQ(place(5), 0U) << "the first of its share";
+}
+
 TEST_F(Book, JobsOfSeveralPortsAreNoOnesOwn) {
     for (uint16_t number = 1; number <= book.policy().port_jobs + 4; number++)
         for (uint16_t rank = 0; rank < 2; rank++) {
