@@ -477,6 +477,8 @@ INAGG_INLINE int inagg_worker_failed(struct inagg_worker *w, struct inagg_wslot 
 	s->bypass = bypass != 0;
 	s->tries = 0;	/* the leader answers, so what was lost says nothing about the next */
 	inagg_wslot_resend(w, s, now);
+	/* but if nothing was lost, only late, each attempt adds to what it is late for: the next one waits for longer */
+	s->due_ns = now + inagg_worker_backoff(w, attempt);
 	return INAGG_W_RESEND;
 }
 
