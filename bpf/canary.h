@@ -145,6 +145,7 @@ __attribute__((noinline)) int canary_admit(struct xdp_md *ctx)
 	    !inagg_packet_intact(&d->hdr, payload_checksum(ctx, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
 	c.count->packets++;
+	p->avoided = d->hdr.tree;
 	return 0;
 }
 
@@ -187,10 +188,10 @@ static __always_inline int send_below(struct xdp_md *ctx, const struct packet *p
 	return leave_by(m->ifindex);
 }
 
-static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p, const struct passage *c)
+static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p, const struct passage *c, __u32 rank)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
-	__u32 key = choose_up(c->job->index, p->job, p->slot_key);
+	__u32 key = choose_up(c->job->index, p->job, p->slot_key, inagg_rank_bit(rank));
 	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
 	int verdict;
 
@@ -217,7 +218,7 @@ __attribute__((noinline)) int canary_forward(struct xdp_md *ctx, __u32 rank, __u
 	m = member_of(c.job, rank);
 	if (!m)
 		return XDP_ABORTED;
-	return m->ifindex ? send_below(ctx, p, &c, m, subtree_of(c.job, rank) != 0) : send_above(ctx, p, &c);
+	return m->ifindex ? send_below(ctx, p, &c, m, subtree_of(c.job, rank) != 0) : send_above(ctx, p, &c, rank);
 }
 
 /* On the way to the leader. */
@@ -627,9 +628,43 @@ static __always_inline void collect_children(const struct packet *p, const struc
 	unlock_word(&m->busy);
 }
 
+/* What the switch that the leader is attached to says of the ways to it; others pass it on. */
+static __always_inline void say_avoided(struct inagg_hdr *h, const struct packet *p, const struct passage *c)
+{
+	if (!p->up && !subtree_of(c->job, c->leader_rank))
+		h->tree = full_ups();
+}
+
+/* Inside this switch the header says whom the copies by the second and the third up port are for; the first has all others. */
+static __always_inline __u64 *copies_in(struct inagg_hdr *h)
+{
+	return (__u64 *)h->check;
+}
+
+static __always_inline void write_copies(struct inagg_hdr *h, const struct inagg_copies *c)
+{
+	__u64 *ranks = copies_in(h);
+	int copy = 0;
+
+	ranks[0] = 0;
+	ranks[1] = 0;
+	if (!c)
+		return;
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
+		if (!c->ranks[i])
+			continue;
+		if (copy == 1)
+			ranks[0] = c->ranks[i];
+		if (copy == 2)
+			ranks[1] = c->ranks[i];
+		copy++;
+	}
+	h->level_flags |= bpf_htons(INAGG_F_BYPASS);
+}
+
 /* The frame goes to those below and above whom it names: the egress program gives each copy its own (canary_egress()). */
 static __always_inline int send_to_children(struct xdp_md *ctx, struct packet *p, const struct passage *c, __u64 contributors,
-					    __u8 ups)
+					    __u8 ups, const struct inagg_copies *shared)
 {
 	struct inagg_hdr *h;
 	__u32 payload;
@@ -642,6 +677,8 @@ static __always_inline int send_to_children(struct xdp_md *ctx, struct packet *p
 	h->contributors = bpf_cpu_to_be64(contributors);
 	h->port = ups;
 	h->boot = bpf_htons(p->boot);
+	say_avoided(h, p, c);
+	write_copies(h, shared);
 	inagg_hdr_reseal(h, payload);
 	return multicast(ctx, p->payload, c->job, c->count);
 }
@@ -649,40 +686,64 @@ static __always_inline int send_to_children(struct xdp_md *ctx, struct packet *p
 /* For ranks that are behind switches above when no descriptor knows by which port: by any. */
 static __always_inline __u32 any_up(const struct packet *p, const struct passage *c)
 {
-	__u32 up = choose_up(c->job->index, p->job, p->slot_key);
+	__u32 up = choose_up(c->job->index, p->job, p->slot_key, 0);
 
 	return up < INAGG_MAX_UPS ? 1 << up : 0;
 }
 
+/* The leader's switch has said to where it is hard to get. */
+static __always_inline void learn_ways(const struct packet *p, const struct passage *c)
+{
+	__u32 row = c->job->index;
+	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
+
+	if (w)
+		inagg_ways_learn(w, c->leader_rank, p->avoided);
+}
+
 /*
- * A result for all: to those who have come, and to those whom the packet names because nobody has noticed them.  Congestion has a
- * direction, so the ways by which the children came may be bad ones back: then by another one, which the switches above need not
- * remember, because all of them are named.
+ * By which up ports a result goes on to those elsewhere.  Congestion has a direction, so the ways by which the children came may be
+ * bad ones back: then by others, which the switches above need not remember, because all of them are named.
  */
+static __always_inline struct inagg_copies *choose_ways_back(const struct packet *p, const struct passage *c, __u64 elsewhere,
+							     __u64 *named, __u8 *ups)
+{
+	__u32 zero = 0;
+
+	if (is_blocked(c->job->index, *ups, elsewhere)) {
+		*named |= elsewhere;
+		*ups = share_ups(c->job->index, p->job, p->slot_key, elsewhere);
+		return bpf_map_lookup_elem(&copies, &zero);
+	}
+	if ((*named & elsewhere) && !*ups)
+		*ups = any_up(p, c);
+	return NULL;
+}
+
+/* A result for all: to those who have come, and to those whom the packet names because nobody has noticed them. */
 static __always_inline int spread_result(struct xdp_md *ctx, struct packet *p, const struct passage *c)
 {
 	__u64 named = p->block.contributors & inagg_all_ranks(c->job->size), here = c->job->all;
+	struct inagg_copies *shared = NULL;
 	struct children all = {};
 
 	for (__u16 attempt = 0; attempt <= INAGG_CANARY_ATTEMPTS; attempt++)
 		if (attempt <= p->block.epoch)
 			collect_children(p, c, attempt, &all);
+	if (p->flags & INAGG_F_BYPASS)	/* another copy is for the others who have come */
+		all.ranks = 0;
 	if (p->up) {
 		named &= here;
 		all.ups = 0;
+		learn_ways(p, c);
 	} else {
-		if (is_blocked(c->job->index, all.ups)) {
-			named |= all.ranks & ~here;
-			all.ups = 0;
-		}
-		if ((named & ~here) && !all.ups)
-			all.ups = any_up(p, c);
+		shared = choose_ways_back(p, c, (all.ranks | named) & ~here, &named, &all.ups);
 	}
 	all.ranks = (all.ranks & here) | named;
 	if (!all.ranks && !all.ups)
 		return drop(c->count, -INAGG_R_STALE);
 	c->count->replies++;
-	return send_to_children(ctx, p, c, all.ranks, all.ups);
+	return send_to_children(ctx, p, c, all.ranks, all.ups, shared);
 }
 
 /* To all ranks that are not in. */
@@ -691,7 +752,7 @@ static __always_inline int spread_failure(struct xdp_md *ctx, struct packet *p, 
 	__u64 elsewhere = inagg_all_ranks(c->job->size) & ~c->job->all & ~p->block.contributors;
 
 	c->count->waits++;
-	return send_to_children(ctx, p, c, p->block.contributors, elsewhere && !p->up ? any_up(p, c) : 0);
+	return send_to_children(ctx, p, c, p->block.contributors, elsewhere && !p->up ? any_up(p, c) : 0, NULL);
 }
 
 SEC("xdp.frags")
@@ -802,14 +863,18 @@ static __always_inline int name_those(struct inagg_hdr *h, __u64 below, __u64 to
 	return (named & below) != 0;
 }
 
-/* The copy that leaves by up port @key: of those that it goes to, the first is to find whom no descriptor knows. */
+/* The copy that leaves by up port @key: of those that it goes to, the first is to find whom no descriptor knows, or no other has. */
 static __always_inline int copy_above(struct inagg_hdr *h, const struct inagg_job *job, __u32 key)
 {
-	__u8 bit = 1 << (key & (INAGG_MAX_UPS - 1));
+	__u8 bit = 1 << (key & (INAGG_MAX_UPS - 1)), before = h->port & (bit - 1);
+	__u64 *others = copies_in(h);
 
 	if (!(h->port & bit))
 		return 0;
-	name_those(h, bit == (h->port & -h->port) ? inagg_all_ranks(job->size) & ~job->all : 0, 0);
+	if (!before)
+		name_those(h, inagg_all_ranks(job->size) & ~(job->all | others[0] | others[1]), 0);
+	else
+		name_those(h, before & (before - 1) ? others[1] : others[0], 0);
 	return 1;
 }
 
@@ -858,6 +923,7 @@ static __always_inline int canary_egress(struct xdp_md *ctx, struct inagg_hdr *h
 	if (failed)
 		return refuse(job->index, INAGG_R_ADDRESS);
 	h->port = 0;
+	write_copies(h, NULL);
 	inagg_hdr_reseal(h, payload);
 	is_queue_long(ctx->egress_ifindex, end - data);	/* counts it */
 	return XDP_PASS;

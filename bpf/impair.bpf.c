@@ -76,7 +76,7 @@ int inagg_impair(struct __sk_buff *skb)
 		count(&link->dropped);
 		return TC_ACT_SHOT;
 	}
-	if (link->queue.unit_ns && inagg_queue_add_within(&link->queue, skb->len, bpf_ktime_get_ns(), link->longest_ns))
+	if (link->queue.unit_ns && inagg_queue_add(&link->queue, skb->len, bpf_ktime_get_ns()))
 		bpf_skb_ecn_set_ce(skb);
 	if (happens(link, link->duplicate) && !bpf_clone_redirect(skb, link->target, 0))
 		count(&link->duplicated);

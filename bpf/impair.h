@@ -23,7 +23,6 @@ struct impair_link {
 	__u64	corrupt;
 	__u64	random;			/* state of the generator: the seed at first */
 	struct inagg_queue queue;	/* of a link that marks frames when its queue is long; unit_ns 0: it does not */
-	__u64	longest_ns;		/* what would wait longer there, it drops */
 	/* counters */
 	__u64	frames;
 	__u64	dropped;

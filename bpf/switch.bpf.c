@@ -132,6 +132,7 @@ struct packet {
 	__u32	way;		/* of its record, for trio */
 	struct inagg_loser loser;	/* of a record to its job, likewise */
 	__u32	up;		/* bit of the up port that it came by, for canary; 0: from below */
+	__u8	avoided;	/* ways up that are bad to its leader, as that one's switch says */
 };
 
 /* Whose turn it is behind a port with several ranks: index job.index * INAGG_PORT_ENTRIES + the first that is there. */
@@ -326,6 +327,14 @@ struct {
 	__type(value, struct inagg_queue);
 } queues SEC(".maps");
 
+/* By ifindex of up ports, for canary: how full the links from the switches above are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, INAGG_MAX_UPS);
+	__type(key, __u32);
+	__type(value, struct inagg_queue);
+} arrivals SEC(".maps");
+
 /* `queues` has entries: the agent knows the rate of some port. */
 const volatile __u32 has_queues;
 
@@ -338,6 +347,19 @@ static __always_inline int is_queue_long(__u32 ifindex, __u32 bytes)
 		return 0;
 	queue = bpf_map_lookup_elem(&queues, &ifindex);
 	return queue && inagg_queue_add(queue, bytes, bpf_ktime_get_ns());
+}
+
+/* Whatever a frame is, it has come by that link. */
+static __always_inline void count_arrival(struct xdp_md *ctx)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+	struct inagg_queue *queue;
+
+	if (!has_queues)
+		return;
+	queue = bpf_map_lookup_elem(&arrivals, &ifindex);
+	if (queue)
+		inagg_queue_add(queue, bpf_xdp_get_buff_len(ctx), bpf_ktime_get_ns());
 }
 
 struct {
@@ -701,6 +723,7 @@ int inagg_switch(struct xdp_md *ctx)
 	set = bpf_map_lookup_elem(&settings, &zero);
 	if (!set)
 		return XDP_PASS;
+	count_arrival(ctx);
 	if (!family || !for_us(data, end, family, set)) {
 		if (ctx->ingress_ifindex == INAGG_LOOPBACK) {
 			bpf_tail_call(ctx, &algorithms, INAGG_CALL_TICK);

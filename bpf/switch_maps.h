@@ -16,6 +16,7 @@
 #include <inagg/core/presence.h>
 #include <inagg/core/queue.h>
 #include <inagg/core/record.h>
+#include <inagg/core/ways.h>
 
 #define INAGG_MAX_JOBS		64	/* rows of members, ports and stats */
 #define INAGG_STATS_NO_JOB	INAGG_MAX_JOBS	/* stats row of packets that belong to no job */
@@ -137,7 +138,6 @@ struct inagg_uplink {
  * `up_ports`: index 0 .. INAGG_MAX_UPS-1: the switches above this one, in the order of their configuration, which is the
  * same on all switches below them; ifindex 0: none, or not known yet.
  */
-#define INAGG_MAX_UPS	8
 
 /* `routes`: index job.index; of jobs with INAGG_CANARY. */
 struct inagg_route {

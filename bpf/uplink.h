@@ -26,6 +26,20 @@ struct {
 	__type(value, struct inagg_flowlet);
 } flowlets SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INAGG_MAX_JOBS);
+	__type(key, __u32);
+	__type(value, struct inagg_ways);
+} ways SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inagg_copies);
+} copies SEC(".maps");
+
 /* The bit of the switch above that has this address at that port; 0: none has. */
 static __always_inline __u32 find_up(__u32 ifindex, const void *address, __u32 family)
 {
@@ -89,11 +103,49 @@ static __always_inline __u32 mixed(__u32 job, __u32 position)
 	return inagg_aggregator_index(job, position, 0);
 }
 
+/* The port that a block's packets go up by where there is nothing to avoid. */
+static __always_inline __u32 preferred_up(const struct inagg_route *route, __u32 job, __u32 position)
+{
+	return (route->policy == INAGG_UP_ECMP ? mixed(job, position) : position) % route->ups & (INAGG_MAX_UPS - 1);
+}
+
+/* Those in @live that lead well to all of @ranks, or all if none does. */
+static __always_inline __u32 good_ups(__u32 row, __u32 live, __u64 ranks)
+{
+	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
+	__u32 good = w ? inagg_ways_good(w, live, ranks) : live;
+
+	return good ? good : live;
+}
+
+/* Bitmap of the up ports by which nearly as much comes as their links carry. */
+static __always_inline __u32 full_ups(void)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 full = 0;
+
+	if (!has_queues)
+		return 0;
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
+		__u32 key = i, ifindex;
+		struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
+		struct inagg_queue *queue;
+
+		if (!up || !up->ifindex)
+			continue;
+		ifindex = up->ifindex;
+		queue = bpf_map_lookup_elem(&arrivals, &ifindex);
+		if (queue && inagg_queue_wait(queue, now) > queue->mark_ns)
+			full |= 1U << i;
+	}
+	return full;
+}
+
 /*
- * The port that a packet of a block goes up by (Canary §5.2); INAGG_MAX_UPS: there is none.  Switches that have nothing to avoid
- * choose alike, so that the block's packets meet.
+ * The port that a packet of a block goes up by (Canary §5.2), to @ranks, or 0: to nobody in particular; INAGG_MAX_UPS: there is
+ * none.  Switches that have nothing to avoid choose alike, so that the block's packets meet.
  */
-__attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position)
+__attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position, __u64 ranks)
 {
 	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
 	__u32 live, preferred, up, key = mixed(job, position) % INAGG_FLOWLETS;
@@ -104,8 +156,9 @@ __attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position)
 	if (!route || !route->up || !route->ups)
 		return INAGG_MAX_UPS;
 	live = route->up;
-	preferred = (route->policy == INAGG_UP_ECMP ? mixed(job, position) : position) % route->ups;
-	preferred &= INAGG_MAX_UPS - 1;
+	preferred = preferred_up(route, job, position);
+	if (route->policy != INAGG_UP_ECMP)
+		live = good_ups(row, live, ranks);
 	switch (route->policy) {
 	case INAGG_UP_DEFAULT:
 		up_wait(preferred, now, &is_long);
@@ -132,14 +185,17 @@ __attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position)
 	return least_loaded(live, preferred, now);
 }
 
-/* Is some of the up ports in @ups one that a packet of the job in @row had better avoid? */
-__attribute__((noinline)) int is_blocked(__u32 row, __u32 ups)
+/* Is some of the up ports in @ups one that a packet of the job in @row to @ranks had better avoid? */
+__attribute__((noinline)) int is_blocked(__u32 row, __u32 ups, __u64 ranks)
 {
 	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
+	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
 	__u64 now = bpf_ktime_get_ns();
 
-	if (!route)
+	if (!route || !w)
 		return 0;
+	if (inagg_ways_good(w, ups, ranks) != ups)
+		return 1;
 	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
 		int is_long;
 
@@ -150,6 +206,29 @@ __attribute__((noinline)) int is_blocked(__u32 row, __u32 ups)
 			return 1;
 	}
 	return 0;
+}
+
+/* Share @ranks out among the up ports that a result of a block had better go by, in `copies`.  Bitmap of these; 0: there is none. */
+__attribute__((noinline)) __u32 share_ups(__u32 row, __u32 job, __u32 position, __u64 ranks)
+{
+	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
+	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
+	__u64 now = bpf_ktime_get_ns();
+	__u32 zero = 0, idle = 0, ups = 0;
+	struct inagg_copies *c = bpf_map_lookup_elem(&copies, &zero);
+
+	if (!route || !w || !c || !route->up || !route->ups)
+		return 0;
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
+		int is_long;
+
+		up_wait(i, now, &is_long);
+		idle |= (!is_long && (route->up >> i & 1)) << i;
+	}
+	inagg_ways_share(w, idle ? idle : route->up, preferred_up(route, job, position), ranks, c);
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++)
+		ups |= (c->ranks[i] != 0) << i;
+	return ups;
 }
 
 #endif /* INAGG_UPLINK_H */

@@ -284,6 +284,9 @@ control HearLeader(inout headers_t hdr, inout metadata_t meta) {
             collect1.apply(hdr, meta, 1, ranks, ups);
             collect2.apply(hdr, meta, 2, ranks, ups);
             collect3.apply(hdr, meta, INAGG_CANARY_ATTEMPTS, ranks, ups);
+            if (hdr.inagg.flags & INAGG_F_BYPASS != 0) {
+                ranks = 0;	// another copy is for the others who have come
+            }
             if (meta.up != 0) {
                 named = named & meta.here;
                 ups = 0;

@@ -44,6 +44,15 @@ def test_rates_that_cannot_be(tmp_path, rate, blamed):
     assert "--port-rate" in run.error and blamed in run.error
 
 
+@pytest.mark.parametrize("option, blamed", [
+    ("--mark-after=2s", "1us to 1s"), ("--mark-after=soon", "--mark-after soon"), ("--queue-limit=soon", "--queue-limit soon"),
+    ("--queue-limit=5ms", "6ms, from where on queues at p0 are too long"), ("--queue-limit=11s", "to 10s")])
+def test_queues_that_cannot_be(tmp_path, option, blamed):
+    run = netns(tmp_path, "--workers", 1, "--inaggd-arg=--port-rate=p0=20mbit", f"--inaggd-arg={option}", "--", "true")
+    assert run.status == 125
+    assert blamed in run.error
+
+
 @pytest.mark.parametrize("options, blamed", [(("--ecn", "1ms"), "--rate"), (("--only-host", 3), "from 0 to 1")])
 def test_impairments_that_cannot_be(tmp_path, options, blamed):
     run = netns(tmp_path, "--workers", 2, *options, "--", "true")

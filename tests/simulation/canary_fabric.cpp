@@ -5,6 +5,7 @@
 
 #include <inagg/core/descriptor.h>
 #include <inagg/core/leader.h>
+#include <inagg/core/ways.h>
 
 #include <algorithm>
 
@@ -301,20 +302,36 @@ private:
         const uint64_t here = fabric.here(n);
         uint64_t named = packet.contributors;
         Children to = collect(n, packet);
+        if (packet.bypass) // another copy is for the others who have come
+            to.ranks = 0;
         if (fabric.from_above(n, packet)) {
             named &= here;
             to.ups = 0;
-        } else {
-            if (world.random.chance(sc.canary.wanders)) { // the ways by which they have come are bad
-                named |= to.ranks & ~here;
-                to.ups = 0;
-            }
-            if ((named & ~here) && !to.ups)
-                to.ups = any_up(n, packet);
+        } else if (sc.canary.spines && fabric.is_leaf(n) && world.random.chance(sc.canary.wanders)) {
+            return share_out(n, packet, to.ranks | named); // the ways by which they have come are bad
+        } else if ((named & ~here) && !to.ups) {
+            to.ups = any_up(n, packet);
         }
         Packet word = from(n, packet);
         word.contributors = (to.ranks & here) | named;
         spread_up(n, word, to.ups);
+        spread_down(n, word);
+    }
+
+    // By ways that are good, or that are said to be; each copy is for those only whom it names.
+    void share_out(uint32_t n, const Packet &packet, uint64_t named) {
+        inagg_ways ways{};
+        inagg_copies copies{};
+        for (__u64 &bad : ways.bad)
+            bad = world.random.next() & job.all;
+        if (const uint32_t live = fabric.live_spines(n))
+            inagg_ways_share(&ways, live, packet.slot % sc.canary.spines, named & ~fabric.here(n), &copies);
+        Packet word = from(n, packet);
+        word.bypass = true;
+        for (uint32_t spine = 0; spine < sc.canary.spines; spine++)
+            if (word.contributors = copies.ranks[spine]; word.contributors)
+                fabric.send_up(n, spine, word);
+        word.contributors = named;
         spread_down(n, word);
     }
 

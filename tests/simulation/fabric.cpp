@@ -60,6 +60,13 @@ std::optional<uint32_t> Fabric::choose_up(uint32_t n, uint32_t position) const {
     return std::nullopt;
 }
 
+uint32_t Fabric::live_spines(uint32_t n) const {
+    uint32_t live = 0;
+    for (uint32_t spine = 0; spine < shape.spines; spine++)
+        live |= static_cast<uint32_t>(!seems_dead(n, spine)) << spine;
+    return live;
+}
+
 void Fabric::forward(uint32_t n, uint32_t rank, const Packet &packet) const {
     if (is_leaf(n) && is_here(n, rank))
         return send_to_rank(n, rank, packet);

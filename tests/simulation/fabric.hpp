@@ -37,6 +37,8 @@ public:
 
     // The spine by which leaf `n` sends the next packet of this slot: none, as far as it knows.
     std::optional<uint32_t> choose_up(uint32_t n, uint32_t position) const;
+    // Bitmap of the spines that leaf `n` can send by, as far as it knows.
+    uint32_t live_spines(uint32_t n) const;
     // From switch `n`, to where `rank` is.
     void forward(uint32_t n, uint32_t rank, const Packet &packet) const;
     void send_up(uint32_t n, uint32_t spine, const Packet &packet) const;

@@ -217,6 +217,8 @@ Answer ReferenceCanary::spread(Request &request, bool from_above) {
             children |= d.state.children;
             ups |= d.state.ups;
         }
+        if (out.flags & INAGG_F_BYPASS) // another copy is for the others who have come
+            children = 0;
         if (from_above)
             named &= here;
         if (from_above)

@@ -469,6 +469,28 @@ TEST(VirtualQueue, ForgetsWhatNoLinkWouldHaveKept) {
     EXPECT_FALSE(inagg_queue_add(&q, 1250, 5'000'000'000 + 8'200'000));
 }
 
+TEST(VirtualQueue, KeepsAsMuchAsItsLinkDoes) {
+    inagg_queue q = link_of_100_mbit(1000);
+    q.longest_ns = 50'000'000;
+    for (int i = 0; i < 100000; i++)
+        inagg_queue_add(&q, 1250, 5'000'000'000);
+    EXPECT_NEAR(static_cast<double>(inagg_queue_wait(&q, 5'000'000'000)), 50e6, 0.2e6);
+}
+
+TEST(VirtualQueue, WhatComesByANearlyFullLinkMakesALongQueue) {
+    const inagg_queue link = link_of_100_mbit(1000);
+    const auto wait_after = [&](unsigned gap_us) {
+        inagg_queue arrivals = inagg_queue_of_arrivals(&link);
+        __u64 now = 5'000'000'000;
+        for (int i = 0; i < 1000; i++, now += gap_us * 1000)
+            inagg_queue_add(&arrivals, 1250, now);
+        return inagg_queue_wait(&arrivals, now);
+    };
+    EXPECT_GT(wait_after(100), 1'000'000U) << "as fast as the link";
+    EXPECT_GT(wait_after(110), 1'000'000U) << "nine tenths of it";
+    EXPECT_LT(wait_after(120), 1'000'000U);
+}
+
 TEST(VirtualQueue, KnowsTheRatesThatThereAre) {
     EXPECT_EQ(inagg_queue_unit(8000), 1'024'000'000U);
     EXPECT_EQ(inagg_queue_unit(1'000'000'000), 8192U);

@@ -46,6 +46,10 @@ void attach(impair_bpf *program, unsigned interface) {
 
 } // namespace
 
+std::chrono::nanoseconds longest_queue(uint64_t rate) {
+    return std::chrono::nanoseconds(queue_bytes(rate) * 8'000'000'000 / rate);
+}
+
 Counters &Counters::operator+=(const Counters &other) {
     frames += other.frames;
     dropped += other.dropped;
@@ -109,7 +113,7 @@ void LinkSpace::connect(const std::string &from, const std::string &to, LinkQual
     if (impairments_.marks(quality.rate)) {
         link.queue.unit_ns = inagg_queue_unit(quality.rate);
         link.queue.mark_ns = static_cast<uint32_t>(impairments_.ecn.count());
-        link.longest_ns = queue_bytes(quality.rate) * 8'000'000'000 / quality.rate;
+        link.queue.longest_ns = static_cast<uint64_t>(longest_queue(quality.rate).count());
     }
     if (bpf_map__update_elem(program_->maps.links, &direction.from, sizeof direction.from, &link, sizeof link, BPF_ANY) != 0) {
         fail("cannot describe a link to the program that impairs it");

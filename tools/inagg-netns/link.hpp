@@ -6,6 +6,7 @@
 #include "process.hpp"
 #include "relay.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -35,6 +36,9 @@ struct LinkQuality {
 struct LinkEnds {
     std::string near, far; // towards the switch (of two, the upper one), towards the host or lower switch
 };
+
+// How long a frame waits at most before a link of that rate, in bits per second: more are dropped.
+std::chrono::nanoseconds longest_queue(uint64_t rate);
 
 class LinkSpace {
 public:

@@ -2,6 +2,7 @@
 #include "supervisor.hpp"
 
 #include "bmv2.hpp"
+#include "link.hpp"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -357,6 +358,7 @@ void Supervisor::add_rates(const Switch &node, std::vector<std::string> &command
     for (const Uplink &uplink : node.uplinks) {
         command.insert(command.end(), {"--port-rate", fmt::format("{}={}bit", uplink.port, rate)});
     }
+    command.insert(command.end(), {"--queue-limit", fmt::format("{}us", longest_queue(rate).count() / 1000)});
 }
 
 void Supervisor::add_root_arguments(const Switch &node, std::vector<std::string> &command) const {

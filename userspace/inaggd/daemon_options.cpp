@@ -33,9 +33,14 @@ void describe(CLI::App &app, Options &o) {
                                       "PORT=RATE, like p0=10gbit: what its link carries; atp, panama and "
                                       "canary then learn when frames would wait; repeat for more")
                            ->take_all();
-    app.add_option("--mark-after", o.mark_after, "how long at a port with a rate is too long, like 500us")
-        ->needs(rates)
-        ->capture_default_str();
+    app.add_option("--mark-after", o.mark_after,
+                   "how long at a port with a rate is too long, like 500us [1ms, or for ten frames if they take longer]")
+        ->needs(rates);
+    app.add_option(
+           "--queue-limit", o.queue_limit,
+           "how long frames wait at most at ports with a rate, like 5ms: what would have to wait longer, they drop [8 times "
+           "--mark-after]")
+        ->needs(rates);
     app.add_option("--job-rate", o.job_rate,
                    "like 1gbit: what the ranks of one job may send to this switch; more is dropped (QUOTA) [no limit]")
         ->check(not_empty);

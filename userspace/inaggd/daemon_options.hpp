@@ -16,7 +16,7 @@ namespace inaggd {
 
 struct Options {
     std::vector<std::string> ports, jobs, parents, children, port_rates, key_files;
-    std::string mark_after = "1ms";
+    std::string mark_after, queue_limit;
     std::string address4, address6, job_rate, job_uplink_rate;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS /* 0: as many as there are */, job_slots = 128, control_slots = 8;

@@ -95,6 +95,28 @@ struct Plan {
         }
     }
 
+    static inagg::Nanoseconds duration(const char *option, const std::string &text) {
+        try {
+            return inagg::parse_duration(text);
+        } catch (const std::invalid_argument &error) {
+            throw Error("{} {}: {}", option, text, error.what());
+        }
+    }
+
+    static uint32_t link_unit(const std::string &text, const std::string &rate) {
+        try {
+            return inagg_queue_unit(inagg::parse_rate(rate));
+        } catch (const std::invalid_argument &error) {
+            throw Error("--port-rate {}: {}", text, error.what());
+        }
+    }
+
+    // If nobody says: ten frames, for a few that meet are no congestion, and on fast links a millisecond.
+    inagg::Nanoseconds long_queue(uint32_t unit_ns) const {
+        const uint64_t ten_frames = uint64_t{10} * mtu * unit_ns >> INAGG_QUEUE_SHIFT;
+        return std::chrono::nanoseconds(std::clamp<uint64_t>(ten_frames, 1'000'000, 1'000'000'000));
+    }
+
     // "PORT=RATE"
     void add_queue(const std::string &text, const Options &o) {
         const size_t equals = text.find('=');
@@ -103,17 +125,19 @@ struct Plan {
             throw Error("--port-rate {}: write it as PORT=RATE, with one of {}", text, fmt::join(o.ports, ", "));
         if (queues.contains(port))
             throw Error("--port-rate {}: {} has a rate already", text, port);
-        try {
-            const inagg::Nanoseconds longest = inagg::parse_duration(o.mark_after);
-            if (longest.count() < 1000 || longest > std::chrono::seconds(1))
-                throw Error("--mark-after {}: it must be 1us to 1s", o.mark_after);
-            inagg_queue queue{};
-            queue.unit_ns = inagg_queue_unit(inagg::parse_rate(text.substr(equals + 1)));
-            queue.mark_ns = static_cast<uint32_t>(longest.count());
-            queues[port] = queue;
-        } catch (const std::invalid_argument &error) {
-            throw Error("--port-rate {}, --mark-after {}: {}", text, o.mark_after, error.what());
-        }
+        inagg_queue queue{};
+        queue.unit_ns = link_unit(text, text.substr(equals + 1));
+        const inagg::Nanoseconds mark = o.mark_after.empty() ? long_queue(queue.unit_ns) : duration("--mark-after", o.mark_after);
+        if (mark.count() < 1000 || mark > std::chrono::seconds(1))
+            throw Error("--mark-after {}: it must be 1us to 1s", o.mark_after);
+        const inagg::Nanoseconds longest =
+            o.queue_limit.empty() ? INAGG_QUEUE_BOUND * mark : duration("--queue-limit", o.queue_limit);
+        if (longest < mark || longest > std::chrono::seconds(10))
+            throw Error("--queue-limit {}: it must be {:.6g}ms, from where on queues at {} are too long (--mark-after), to 10s",
+                        o.queue_limit, static_cast<double>(mark.count()) / 1e6, port);
+        queue.mark_ns = static_cast<uint32_t>(mark.count());
+        queue.longest_ns = static_cast<uint64_t>(longest.count());
+        queues[port] = queue;
     }
 
     Address four, six;
@@ -327,7 +351,8 @@ private:
         uint32_t ifindex = loader_.attach(port);
         attached_[ifindex] = port;
         if (const auto queue = plan_.queues.find(port); queue != plan_.queues.end()) {
-            agent_->maps().put_queue(ifindex, queue->second);
+            const bool is_up = std::ranges::find(plan_.parents, ifindex, &Neighbour::port) != plan_.parents.end();
+            agent_->maps().put_queue(ifindex, queue->second, is_up);
             loader_.meter(port, ifindex);
         } else {
             agent_->maps().delete_queue(ifindex);

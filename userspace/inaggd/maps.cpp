@@ -107,6 +107,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.uplinks_ = open_pin(dir, "uplinks");
     maps.subtrees_ = open_pin(dir, "subtrees");
     maps.queues_ = open_pin(dir, "queues");
+    maps.arrivals_ = open_newer_pin(dir, "arrivals");
     maps.quotas_ = open_newer_pin(dir, "quotas");
     maps.uplink_quotas_ = open_newer_pin(dir, "uplink_quotas");
     maps.shares_ = open_pin(dir, "shares");
@@ -286,8 +287,11 @@ void SwitchMaps::clear_stats(uint32_t index) const {
     put_stragglers(index, {});
 }
 
-void SwitchMaps::put_queue(uint32_t ifindex, const inagg_queue &queue) const {
+void SwitchMaps::put_queue(uint32_t ifindex, const inagg_queue &queue, bool is_up) const {
     check(bpf_map_update_elem(queues_.get(), &ifindex, &queue, BPF_ANY), "queues");
+    const inagg_queue arrivals = inagg_queue_of_arrivals(&queue);
+    if (is_up)
+        check(bpf_map_update_elem(arrivals_.get(), &ifindex, &arrivals, BPF_ANY), "arrivals");
 }
 
 void SwitchMaps::put_quotas(const inagg_queue &quota) const { put_for_all_jobs(quotas_, "quotas", quota); }
@@ -297,6 +301,8 @@ void SwitchMaps::put_uplink_quotas(const inagg_queue &quota) const { put_for_all
 void SwitchMaps::delete_queue(uint32_t ifindex) const {
     if (const int result = bpf_map_delete_elem(queues_.get(), &ifindex); result != -ENOENT)
         check(result, "queues");
+    if (const int result = bpf_map_delete_elem(arrivals_.get(), &ifindex); result != -ENOENT)
+        check(result, "arrivals");
 }
 
 std::optional<inagg_queue> SwitchMaps::queue(uint32_t ifindex) const {

@@ -84,7 +84,8 @@ public:
     void clear_stats(uint32_t index) const;
 
     // Of a port whose link's rate is known.
-    void put_queue(uint32_t ifindex, const inagg_queue &queue) const;
+    // Of a port; and of what comes by it, if it is one to a switch above.
+    void put_queue(uint32_t ifindex, const inagg_queue &queue, bool is_up) const;
     void delete_queue(uint32_t ifindex) const;
     // The same for each job.
     void put_quotas(const inagg_queue &quota) const;
@@ -130,7 +131,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_, queues_, quotas_, uplink_quotas_, shares_, up_ports_, routes_, keys_, occupancy_;
+    Fd uplinks_, subtrees_, queues_, arrivals_, quotas_, uplink_quotas_, shares_, up_ports_, routes_, keys_, occupancy_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0,
              descriptor_count_ = 0;
 };

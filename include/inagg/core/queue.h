@@ -13,16 +13,19 @@
 #include <inagg/wire.h>
 
 #define INAGG_QUEUE_SHIFT	10	/* a link's rate is given in ns for 2^10 bytes: 100 Gbit/s are 82, 8 kbit/s fit */
-#define INAGG_QUEUE_BOUND	8	/* marks' worth of queue at most: what is longer, the link has dropped */
+#define INAGG_FULL		7	/* of INAGG_FULL_OF parts of its rate: a link that is nearly full */
+#define INAGG_FULL_OF		8
+#define INAGG_QUEUE_BOUND	8	/* marks' worth that a link is taken to queue if nobody knows better */
 
 struct inagg_queue {
 	__u64	empty_ns;	/* when the link will be idle */
 	__u64	marked;		/* frames for which the queue was long */
 	__u32	unit_ns;	/* for 2^INAGG_QUEUE_SHIFT bytes; 0: no link is as fast */
 	__u32	mark_ns;	/* a longer queue is a long one */
+	__u64	longest_ns;	/* what would have to wait longer, the link drops; 0: INAGG_QUEUE_BOUND marks */
 };
 
-INAGG_ASSERT(sizeof(struct inagg_queue) == 24);
+INAGG_ASSERT(sizeof(struct inagg_queue) == 32);
 
 /** unit_ns of a link of @bits_per_second, at least 8000; 0: faster than can be told. */
 INAGG_INLINE __u32 inagg_queue_unit(__u64 bits_per_second)
@@ -38,12 +41,10 @@ INAGG_INLINE __u64 inagg_queue_wait(const struct inagg_queue *q, __u64 now)
 	return (__s64)(empty - now) < 0 ? 0 : empty - now;
 }
 
-/**
- * A frame of @bytes is given to the link, which drops what would have to wait longer than @longest_ns, at @now (ns).  Is it to be
- * marked, because it has to wait for long?
- */
-INAGG_INLINE int inagg_queue_add_within(struct inagg_queue *q, __u32 bytes, __u64 now, __u64 longest_ns)
+/** A frame of @bytes is given to the link at @now (ns).  Is it to be marked, because it has to wait for long? */
+INAGG_INLINE int inagg_queue_add(struct inagg_queue *q, __u32 bytes, __u64 now)
 {
+	const __u64 longest_ns = q->longest_ns ? q->longest_ns : (__u64)q->mark_ns * INAGG_QUEUE_BOUND;
 	__u64 wait = inagg_queue_wait(q, now);
 
 	if (wait < longest_ns)
@@ -54,10 +55,19 @@ INAGG_INLINE int inagg_queue_add_within(struct inagg_queue *q, __u32 bytes, __u6
 	return 1;
 }
 
-/** The same for a link of which nobody knows how much it queues. */
-INAGG_INLINE int inagg_queue_add(struct inagg_queue *q, __u32 bytes, __u64 now)
+/**
+ * A queue of what comes from a link whose other end queues as @q: longer than mark_ns if the link has been nearly full for a
+ * while.  It is one of a slower link, cf. phantom queues (HULL): a queue of the link itself is at its other end, unseen.
+ */
+INAGG_INLINE struct inagg_queue inagg_queue_of_arrivals(const struct inagg_queue *q)
 {
-	return inagg_queue_add_within(q, bytes, now, (__u64)q->mark_ns * INAGG_QUEUE_BOUND);
+	struct inagg_queue arrivals = *q;
+
+	arrivals.empty_ns = 0;
+	arrivals.marked = 0;
+	arrivals.longest_ns = 0;
+	arrivals.unit_ns = (__u32)((__u64)q->unit_ns * INAGG_FULL_OF / INAGG_FULL);
+	return arrivals;
 }
 
 /** A quota is a link's rate that one sender may use.  May it send a frame of @bytes at @now (ns)?  What it may not costs it nothing. */
