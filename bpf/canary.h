@@ -677,16 +677,17 @@ static __always_inline int send_to_children(struct xdp_md *ctx, struct packet *p
 	h->contributors = bpf_cpu_to_be64(contributors);
 	h->port = ups;
 	h->boot = bpf_htons(p->boot);
-	say_avoided(h, p, c);
+	if (inagg_hdr_type(h) == INAGG_RESULT)
+		say_avoided(h, p, c);
 	write_copies(h, shared);
 	inagg_hdr_reseal(h, payload);
 	return multicast(ctx, p->payload, c->job, c->count);
 }
 
-/* For ranks that are behind switches above when no descriptor knows by which port: by any. */
-static __always_inline __u32 any_up(const struct packet *p, const struct passage *c)
+/* For @ranks, behind switches above, when no descriptor knows by which port: by any. */
+static __always_inline __u32 any_up(const struct packet *p, const struct passage *c, __u64 ranks)
 {
-	__u32 up = choose_up(c->job->index, p->job, p->slot_key, 0);
+	__u32 up = choose_up(c->job->index, p->job, p->slot_key, ranks);
 
 	return up < INAGG_MAX_UPS ? 1 << up : 0;
 }
@@ -698,7 +699,7 @@ static __always_inline void learn_ways(const struct packet *p, const struct pass
 	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
 
 	if (w)
-		inagg_ways_learn(w, c->leader_rank, p->avoided);
+		inagg_ways_learn(w, p->block.generation, c->leader_rank, p->avoided);
 }
 
 /*
@@ -713,10 +714,10 @@ static __always_inline struct inagg_copies *choose_ways_back(const struct packet
 	if (is_blocked(c->job->index, *ups, elsewhere)) {
 		*named |= elsewhere;
 		*ups = share_ups(c->job->index, p->job, p->slot_key, elsewhere);
-		return bpf_map_lookup_elem(&copies, &zero);
+		return *ups ? bpf_map_lookup_elem(&copies, &zero) : NULL;
 	}
 	if ((*named & elsewhere) && !*ups)
-		*ups = any_up(p, c);
+		*ups = any_up(p, c, *named & elsewhere);
 	return NULL;
 }
 
@@ -752,7 +753,7 @@ static __always_inline int spread_failure(struct xdp_md *ctx, struct packet *p, 
 	__u64 elsewhere = inagg_all_ranks(c->job->size) & ~c->job->all & ~p->block.contributors;
 
 	c->count->waits++;
-	return send_to_children(ctx, p, c, p->block.contributors, elsewhere && !p->up ? any_up(p, c) : 0, NULL);
+	return send_to_children(ctx, p, c, p->block.contributors, elsewhere && !p->up ? any_up(p, c, elsewhere) : 0, NULL);
 }
 
 SEC("xdp.frags")

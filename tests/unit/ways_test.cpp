@@ -11,7 +11,7 @@ struct Ways : testing::Test {
     inagg_ways ways{};
     inagg_copies copies{};
 
-    void learn(__u32 rank, __u8 bad) { inagg_ways_learn(&ways, rank, bad); }
+    void learn(__u32 rank, __u8 bad, __u16 generation = 7) { inagg_ways_learn(&ways, generation, rank, bad); }
     void share(__u32 usable, __u32 preferred, __u64 ranks) { inagg_ways_share(&ways, usable, preferred, ranks, &copies); }
     void expect_copies(std::initializer_list<__u64> ranks) const {
         std::size_t way = 0;
@@ -34,6 +34,13 @@ TEST_F(Ways, WhatARanksSwitchSaysLastCounts) {
     learn(3, 0b0010);
     EXPECT_EQ(inagg_ways_good(&ways, four, inagg_rank_bit(3)), 0b1101U);
     EXPECT_EQ(inagg_ways_good(&ways, four, inagg_rank_bit(5)), 0b1011U);
+}
+
+TEST_F(Ways, WhatIsKnownOfAnotherJobIsForgotten) {
+    learn(1, 0b0001);
+    learn(2, 0b0010, 8);
+    EXPECT_EQ(inagg_ways_good(&ways, four, inagg_rank_bit(1)), four);
+    EXPECT_EQ(inagg_ways_good(&ways, four, inagg_rank_bit(2)), 0b1101U);
 }
 
 TEST_F(Ways, AGoodOneIsSoForAll) {

@@ -751,6 +751,7 @@ TEST_F(Led, WhatIsLostIsSentAgainInItsAttempt) {
     open(0);
     EXPECT_EQ(failed(0b10, 1, 1 * ms), INAGG_W_RESEND);
     EXPECT_EQ(s.epoch, 1u);
+    EXPECT_EQ(s.due_ns, 1 * ms + (w.rto_ns << 1)) << "each attempt waits for longer";
     EXPECT_FALSE(s.bypass);
     EXPECT_EQ(failed(0b10, 1, 1 * ms + 1), INAGG_W_NOTHING) << "just sent";
     EXPECT_EQ(failed(0b10, 1, 200 * ms), INAGG_W_RESEND);

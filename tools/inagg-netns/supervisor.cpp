@@ -358,7 +358,13 @@ void Supervisor::add_rates(const Switch &node, std::vector<std::string> &command
     for (const Uplink &uplink : node.uplinks) {
         command.insert(command.end(), {"--port-rate", fmt::format("{}={}bit", uplink.port, rate)});
     }
-    command.insert(command.end(), {"--queue-limit", fmt::format("{}us", longest_queue(rate).count() / 1000)});
+    const bool says_so = std::ranges::any_of(options_.inaggd_arguments, [](const std::string &argument) {
+        return argument.starts_with("--queue-limit") || argument.starts_with("--mark-after");
+    });
+    const auto longest = std::min<std::chrono::nanoseconds>(longest_queue(rate), std::chrono::seconds(10)); // inaggd's most
+    if (!says_so) {
+        command.insert(command.end(), {"--queue-limit", fmt::format("{}us", longest.count() / 1000)});
+    }
 }
 
 void Supervisor::add_root_arguments(const Switch &node, std::vector<std::string> &command) const {

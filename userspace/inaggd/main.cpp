@@ -295,6 +295,7 @@ private:
             agent_->maps().put_uplink_quotas(*plan_.uplink_quota);
         spdlog::info("switch {} {} port {}, boot id {:#06x}", plan_.four.text(), plan_.six.text(), INAGG_PORT, settings.boot);
         agent_->take_over();
+        agent_->maps().forget_arrivals(); // of interfaces that may be no more
         for (const std::string &port : o_.ports)
             attach(port);
         loader_.publish();
@@ -347,12 +348,16 @@ private:
         return settings;
     }
 
+    // Whatever interface has that name now.
+    bool is_up(const std::string &port) const {
+        return std::ranges::any_of(o_.parents, [&](const std::string &parent) { return parent.starts_with(port + "/"); });
+    }
+
     uint32_t attach(const std::string &port) {
         uint32_t ifindex = loader_.attach(port);
         attached_[ifindex] = port;
         if (const auto queue = plan_.queues.find(port); queue != plan_.queues.end()) {
-            const bool is_up = std::ranges::find(plan_.parents, ifindex, &Neighbour::port) != plan_.parents.end();
-            agent_->maps().put_queue(ifindex, queue->second, is_up);
+            agent_->maps().put_queue(ifindex, queue->second, is_up(port));
             loader_.meter(port, ifindex);
         } else {
             agent_->maps().delete_queue(ifindex);

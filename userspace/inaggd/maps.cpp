@@ -294,6 +294,12 @@ void SwitchMaps::put_queue(uint32_t ifindex, const inagg_queue &queue, bool is_u
         check(bpf_map_update_elem(arrivals_.get(), &ifindex, &arrivals, BPF_ANY), "arrivals");
 }
 
+void SwitchMaps::forget_arrivals() const {
+    uint32_t ifindex;
+    while (!bpf_map_get_next_key(arrivals_.get(), nullptr, &ifindex))
+        check(bpf_map_delete_elem(arrivals_.get(), &ifindex), "arrivals");
+}
+
 void SwitchMaps::put_quotas(const inagg_queue &quota) const { put_for_all_jobs(quotas_, "quotas", quota); }
 
 void SwitchMaps::put_uplink_quotas(const inagg_queue &quota) const { put_for_all_jobs(uplink_quotas_, "uplink_quotas", quota); }

@@ -83,10 +83,10 @@ public:
     // Also who was heard.
     void clear_stats(uint32_t index) const;
 
-    // Of a port whose link's rate is known.
-    // Of a port; and of what comes by it, if it is one to a switch above.
+    // Of a port whose link's rate is known; and of what comes by it, if it is one to a switch above.
     void put_queue(uint32_t ifindex, const inagg_queue &queue, bool is_up) const;
     void delete_queue(uint32_t ifindex) const;
+    void forget_arrivals() const;
     // The same for each job.
     void put_quotas(const inagg_queue &quota) const;
     void put_uplink_quotas(const inagg_queue &quota) const;

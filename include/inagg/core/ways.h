@@ -18,6 +18,7 @@
 /* Whom to reach how, of a job. */
 struct inagg_ways {
 	__u64	bad[INAGG_MAX_UPS];	/* bitmap of the ranks to whom that way is congested further on */
+	__u64	generation;		/* of the job; what is known of another one ends with the first result */
 };
 
 /* Ranks whose copy of a result goes each way. */
@@ -25,17 +26,19 @@ struct inagg_copies {
 	__u64	ranks[INAGG_MAX_UPS];
 };
 
-/** Rank @rank's switch says that those in @bad are. */
-INAGG_INLINE void inagg_ways_learn(struct inagg_ways *w, __u32 rank, __u8 bad)
+/** Rank @rank's switch says that those in @bad are, in the job's @generation. */
+INAGG_INLINE void inagg_ways_learn(struct inagg_ways *w, __u16 generation, __u32 rank, __u8 bad)
 {
-	const __u64 bit = inagg_rank_bit(rank);
+	const __u64 bit = inagg_rank_bit(rank), known = w->generation == generation ? ~0ULL : 0;
 
 	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
-		const __u64 was = w->bad[i], is = bad >> i & 1 ? was | bit : was & ~bit;
+		const __u64 was = w->bad[i], kept = was & known, is = bad >> i & 1 ? kept | bit : kept & ~bit;
 
 		if (is != was)
 			w->bad[i] = is;
 	}
+	if (!known)
+		w->generation = generation;
 }
 
 /** Those of the ways in @ways that lead well to all of @ranks. */
