@@ -13,7 +13,14 @@ from netns import HERE, RUN_LIMIT, Run, netns
 DTYPES = "int32,float32,float16,bfloat16"
 TRANSPORTS = ("udp", "afxdp", "xdp")
 QUICK = ("-n", 3, "-w", 1)
-THREE_A_JOB = "export INAGG_JOB=$((INAGG_RANK / 3 + 1)) INAGG_RANK=$((INAGG_RANK % 3)) INAGG_SIZE=3; "  # shell: ranks are shared out
+
+
+def jobs_of(size):
+    """Shell: ranks are shared out to jobs of so many."""
+    return f"export INAGG_JOB=$((INAGG_RANK / {size} + 1)) INAGG_RANK=$((INAGG_RANK % {size})) INAGG_SIZE={size}; "
+
+
+THREE_A_JOB = jobs_of(3)
 
 
 @dataclass
@@ -115,12 +122,12 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
     return Result(run, sizes, counters, switch)
 
 
-def assert_exact(run, jobs):
-    """Of that many jobs of THREE_A_JOB each has summed one size, and every element is right."""
+def assert_exact(run, jobs, ranks=3):
+    """Each of so many jobs, of so many ranks, has summed, and every element is right."""
     assert run.status == 0
-    for leader in range(0, 3 * jobs, 3):
-        entry = next(value for value in objects("\n".join(run.lines(leader)) + "\n") if "size" in value)
-        assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == 3
+    for leader in range(0, ranks * jobs, ranks):
+        entries = [value for value in objects("\n".join(run.lines(leader)) + "\n") if "size" in value]
+        assert entries and all(entry["wrong"] == 0 and entry["same"] and entry["workers"] == ranks for entry in entries)
 
 
 def assert_lossy(result):

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from allreduce import DTYPES, QUICK, THREE_A_JOB, assert_exact, objects, operations
-from netns import netns
+from allreduce import DTYPES, QUICK, THREE_A_JOB, assert_exact, jobs_of, objects, operations
+from netns import RUN_LIMIT, netns
 
 FABRIC = ("--topology", "leaf-spine", "--leaves", 4, "--spines", 4)
 SPINES = ("inagg", "inagg-spine1", "inagg-spine2", "inagg-spine3")
@@ -27,13 +27,13 @@ class Result:
         return sum(row[name] for row in self.switches)
 
 
-def canary(tmp_path, workers, *perf, options=(), switches=("inagg",), transport="udp"):
+def canary(tmp_path, workers, *perf, options=(), switches=("inagg",), transport="udp", limit=RUN_LIMIT):
     """A checked allreduce of job 1, and the counters of these switches at its end, when it has been renewed: between, it is not there."""
     kept = ("--root-arg", f"--job=1:size={workers},algorithm=canary{',checked' if '--corrupt' in options else ''}")
     stats = "; ".join(f"inaggctl --bpffs /sys/fs/bpf/{name} --json stats" for name in switches)
     command = " ".join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
     run = netns(tmp_path, "--workers", workers, "--algorithm", "canary", "--transport", transport, *kept, *options, "--",
-                "sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || {{ sleep 0.5; {stats}; }}")
+                "sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || {{ sleep 0.5; {stats}; }}", limit=limit)
     assert run.status == 0
     return Result(run, workers, operations(perf))
 
@@ -120,3 +120,24 @@ def test_links_and_spines_that_fail_and_return(tmp_path):
     assert result.counters["reissues"] > 0
     generations = re.findall(r"\[leaf\d\].* job 1: generation (\d+), 8 ranks", result.run.error)
     assert len(generations) == 4 and len(set(generations)) == 1
+
+
+# 4 KiB to 16 MiB, of 16 ranks: minutes each, so `make test-full` has them.
+LOSSES = pytest.mark.parametrize("loss", [0, 0.01, 0.05])
+EVERY_SIZE = ("-b", "4K", "-e", "16M", "-f", 8, "-n", 1, "-w", 0)
+LONG = 600
+
+
+@LOSSES
+@pytest.mark.parametrize("counter, forced", [
+    ("completions", ()), ("collisions", ("--inaggd-arg=--descriptors=64",)), ("late", ("--inaggd-arg=--canary-timeout=1",))])
+def test_every_size(tmp_path, loss, counter, forced):
+    result = canary(tmp_path, 16, *EVERY_SIZE, options=(*FABRIC, *forced, "--loss", loss), switches=SPINES, limit=LONG)
+    assert result.total(counter) > 0
+
+
+@LOSSES
+def test_every_size_of_two_jobs(tmp_path, loss):
+    run = netns(tmp_path, "--workers", 16, "--algorithm", "canary", "--transport", "udp", *FABRIC, "--loss", loss, "--",
+                "sh", "-c", jobs_of(8) + f"exec inagg-perf allreduce {' '.join(map(str, EVERY_SIZE))} --check --json", limit=LONG)
+    assert_exact(run, jobs=2, ranks=8)
