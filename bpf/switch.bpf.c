@@ -350,12 +350,12 @@ static __always_inline int is_queue_long(__u32 ifindex, __u32 bytes)
 }
 
 /* Whatever a frame is, it has come by that link. */
-static __always_inline void count_arrival(struct xdp_md *ctx)
+static __always_inline void count_arrival(struct xdp_md *ctx, const struct inagg_switch_settings *set)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
 	struct inagg_queue *queue;
 
-	if (!has_queues)
+	if (!has_queues || !(set->flags & INAGG_SWITCH_HAS_PARENT))
 		return;
 	queue = bpf_map_lookup_elem(&arrivals, &ifindex);
 	if (queue)
@@ -723,7 +723,7 @@ int inagg_switch(struct xdp_md *ctx)
 	set = bpf_map_lookup_elem(&settings, &zero);
 	if (!set)
 		return XDP_PASS;
-	count_arrival(ctx);
+	count_arrival(ctx, set);
 	if (!family || !for_us(data, end, family, set)) {
 		if (ctx->ingress_ifindex == INAGG_LOOPBACK) {
 			bpf_tail_call(ctx, &algorithms, INAGG_CALL_TICK);

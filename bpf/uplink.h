@@ -56,8 +56,8 @@ static __always_inline __u32 find_up(__u32 ifindex, const void *address, __u32 f
 	return found;
 }
 
-/* How long a frame would wait at that up port, and whether that is long. */
-static __always_inline __u64 up_wait(__u32 key, __u64 now, int *is_long)
+/* How long a frame would wait in the queue in @map, `queues` or `arrivals`, of that up port, and whether that is long. */
+static __always_inline __u64 queue_wait_in(void *map, __u32 key, __u64 now, int *is_long)
 {
 	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
 	struct inagg_queue *queue;
@@ -68,12 +68,17 @@ static __always_inline __u64 up_wait(__u32 key, __u64 now, int *is_long)
 	if (!has_queues || !up)
 		return 0;
 	ifindex = up->ifindex;
-	queue = bpf_map_lookup_elem(&queues, &ifindex);
+	queue = bpf_map_lookup_elem(map, &ifindex);
 	if (!queue)
 		return 0;
 	wait = inagg_queue_wait(queue, now);
 	*is_long = wait > queue->mark_ns;
 	return wait;
+}
+
+static __always_inline __u64 up_wait(__u32 key, __u64 now, int *is_long)
+{
+	return queue_wait_in(&queues, key, now, is_long);
 }
 
 /* Of those in @live the one with the shortest queue, the first behind @preferred if several have none. */
@@ -124,19 +129,11 @@ static __always_inline __u32 full_ups(void)
 	__u64 now = bpf_ktime_get_ns();
 	__u32 full = 0;
 
-	if (!has_queues)
-		return 0;
 	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
-		__u32 key = i, ifindex;
-		struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
-		struct inagg_queue *queue;
+		int is_long;
 
-		if (!up || !up->ifindex)
-			continue;
-		ifindex = up->ifindex;
-		queue = bpf_map_lookup_elem(&arrivals, &ifindex);
-		if (queue && inagg_queue_wait(queue, now) > queue->mark_ns)
-			full |= 1U << i;
+		queue_wait_in(&arrivals, i, now, &is_long);
+		full |= (__u32)is_long << i;
 	}
 	return full;
 }

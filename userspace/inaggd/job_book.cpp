@@ -1262,7 +1262,7 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers straggle
     if (!make_room(record, outcome, now))
         return nullptr;
     record.index = *free_index(record);
-    record.first_slot = has_descriptors(record) ? free_places(record) : *free_slots(record);
+    record.first_slot = *free_slots(record);
     record.generation = generations_[number] = generation ? *generation : next_generation(number);
     record.flags |= stragglers.exclude_ms ? INAGG_JOIN_WATCHED : 0;
     outcome.changes.push_back({Kind::renew, number, record});
@@ -1334,37 +1334,34 @@ std::optional<uint32_t> JobBook::free_index(const inagg_job &record) const {
     return best;
 }
 
-// With a server behind this switch, the job's slots are there; with canary, ranks keep what a switch's slots
-// would.
+// With a server behind this switch, the job's slots are there.
 bool JobBook::needs_no_slots(const inagg_job &record) const {
-    return has_descriptors(record) || (shares_slots(record) && policy_.has_parent());
+    return shares_slots(record) && !has_descriptors(record) && policy_.has_parent();
+}
+
+// Slots with memory of their own, slots that are only numbers, and with canary the places of each share of the descriptors.
+bool JobBook::in_one_pool(const inagg_job &a, const inagg_job &b) const {
+    if (has_descriptors(a) && has_descriptors(b))
+        return a.index % policy_.shares == b.index % policy_.shares;
+    return has_descriptors(a) == has_descriptors(b) && has_records(a) == has_records(b);
 }
 
 uint32_t JobBook::slots_used() const {
     uint32_t used = 0;
     for (const auto &[number, job] : jobs_)
-        used += has_records(job.record) || needs_no_slots(job.record) ? 0 : pool_slots(job.record);
+        used += has_records(job.record) || has_descriptors(job.record) || needs_no_slots(job.record) ? 0 : pool_slots(job.record);
     return used;
 }
 
-// Slots with memory of their own and slots that are only numbers come from two pools.
+// Apart from those of other jobs in the pool. Behind the last descriptor places begin again at the first.
 std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
     std::vector<SlotRange> taken;
     if (needs_no_slots(record))
         return 0;
     for (const auto &[number, job] : jobs_)
-        if (has_records(job.record) == has_records(record) && !needs_no_slots(job.record))
+        if (in_one_pool(job.record, record) && !needs_no_slots(job.record))
             taken.push_back({job.record.first_slot, pool_slots(job.record)});
-    return first_fit(std::move(taken), pool_slots(record), pool_of(record));
-}
-
-// Where its blocks find their descriptors: apart from those of other jobs with its share, for as long as the table goes.
-uint32_t JobBook::free_places(const inagg_job &record) const {
-    std::vector<SlotRange> taken;
-    for (const auto &[number, job] : jobs_)
-        if (has_descriptors(job.record) && job.record.index % policy_.shares == record.index % policy_.shares)
-            taken.push_back({job.record.first_slot, pool_slots(job.record)});
-    return *first_fit(std::move(taken), pool_slots(record), UINT32_MAX);
+    return first_fit(std::move(taken), pool_slots(record), has_descriptors(record) ? UINT32_MAX : pool_of(record));
 }
 
 // One block at least, for each job that needs buffers; how many children the new one has here is not known yet.

@@ -351,7 +351,7 @@ private:
     bool has_buffers(const inagg_job &record) const;
     std::string what_is_full(const inagg_job &record) const;
     uint32_t pool_of(const inagg_job &record) const;
-    uint32_t free_places(const inagg_job &record) const;
+    bool in_one_pool(const inagg_job &a, const inagg_job &b) const;
     bool needs_no_slots(const inagg_job &record) const;
     uint16_t next_generation(uint16_t number);
     static void forget_waiter(Waiters &waiters);

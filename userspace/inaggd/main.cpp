@@ -85,14 +85,10 @@ struct Plan {
                                                std::chrono::nanoseconds burst) {
         if (rate.empty())
             return std::nullopt;
-        try {
-            inagg_queue quota{};
-            quota.unit_ns = inagg_queue_unit(inagg::parse_rate(rate));
-            quota.mark_ns = static_cast<uint32_t>(burst.count());
-            return quota;
-        } catch (const std::invalid_argument &error) {
-            throw Error("{} {}: {}", option, rate, error.what());
-        }
+        inagg_queue quota{};
+        quota.unit_ns = link_unit(option, rate, rate);
+        quota.mark_ns = static_cast<uint32_t>(burst.count());
+        return quota;
     }
 
     static inagg::Nanoseconds duration(const char *option, const std::string &text) {
@@ -103,12 +99,24 @@ struct Plan {
         }
     }
 
-    static uint32_t link_unit(const std::string &text, const std::string &rate) {
+    // Of the rate in the option's text.
+    static uint32_t link_unit(const std::string &option, const std::string &text, const std::string &rate) {
         try {
             return inagg_queue_unit(inagg::parse_rate(rate));
         } catch (const std::invalid_argument &error) {
-            throw Error("--port-rate {}: {}", text, error.what());
+            throw Error("{} {}: {}", option, text, error.what());
         }
+    }
+
+    // What is longer than `mark`; the core knows what is usual.
+    static uint64_t queue_limit(const std::string &text, inagg::Nanoseconds mark, const std::string &port) {
+        if (text.empty())
+            return 0;
+        const inagg::Nanoseconds longest = duration("--queue-limit", text);
+        if (longest < mark || longest > std::chrono::seconds(10))
+            throw Error("--queue-limit {}: it must be {:.6g}ms, from where on queues at {} are too long (--mark-after), to 10s",
+                        text, static_cast<double>(mark.count()) / 1e6, port);
+        return static_cast<uint64_t>(longest.count());
     }
 
     // If nobody says: ten frames, for a few that meet are no congestion, and on fast links a millisecond.
@@ -126,17 +134,12 @@ struct Plan {
         if (queues.contains(port))
             throw Error("--port-rate {}: {} has a rate already", text, port);
         inagg_queue queue{};
-        queue.unit_ns = link_unit(text, text.substr(equals + 1));
+        queue.unit_ns = link_unit("--port-rate", text, text.substr(equals + 1));
         const inagg::Nanoseconds mark = o.mark_after.empty() ? long_queue(queue.unit_ns) : duration("--mark-after", o.mark_after);
         if (mark.count() < 1000 || mark > std::chrono::seconds(1))
             throw Error("--mark-after {}: it must be 1us to 1s", o.mark_after);
-        const inagg::Nanoseconds longest =
-            o.queue_limit.empty() ? INAGG_QUEUE_BOUND * mark : duration("--queue-limit", o.queue_limit);
-        if (longest < mark || longest > std::chrono::seconds(10))
-            throw Error("--queue-limit {}: it must be {:.6g}ms, from where on queues at {} are too long (--mark-after), to 10s",
-                        o.queue_limit, static_cast<double>(mark.count()) / 1e6, port);
         queue.mark_ns = static_cast<uint32_t>(mark.count());
-        queue.longest_ns = static_cast<uint64_t>(longest.count());
+        queue.longest_ns = queue_limit(o.queue_limit, mark, port);
         queues[port] = queue;
     }
 

@@ -289,9 +289,10 @@ void SwitchMaps::clear_stats(uint32_t index) const {
 
 void SwitchMaps::put_queue(uint32_t ifindex, const inagg_queue &queue, bool is_up) const {
     check(bpf_map_update_elem(queues_.get(), &ifindex, &queue, BPF_ANY), "queues");
+    if (!is_up)
+        return;
     const inagg_queue arrivals = inagg_queue_of_arrivals(&queue);
-    if (is_up)
-        check(bpf_map_update_elem(arrivals_.get(), &ifindex, &arrivals, BPF_ANY), "arrivals");
+    check(bpf_map_update_elem(arrivals_.get(), &ifindex, &arrivals, BPF_ANY), "arrivals");
 }
 
 void SwitchMaps::forget_arrivals() const {
@@ -305,10 +306,12 @@ void SwitchMaps::put_quotas(const inagg_queue &quota) const { put_for_all_jobs(q
 void SwitchMaps::put_uplink_quotas(const inagg_queue &quota) const { put_for_all_jobs(uplink_quotas_, "uplink_quotas", quota); }
 
 void SwitchMaps::delete_queue(uint32_t ifindex) const {
-    if (const int result = bpf_map_delete_elem(queues_.get(), &ifindex); result != -ENOENT)
-        check(result, "queues");
-    if (const int result = bpf_map_delete_elem(arrivals_.get(), &ifindex); result != -ENOENT)
-        check(result, "arrivals");
+    const auto forget = [&](const Fd &map, const char *name) {
+        if (const int result = bpf_map_delete_elem(map.get(), &ifindex); result != -ENOENT)
+            check(result, name);
+    };
+    forget(queues_, "queues");
+    forget(arrivals_, "arrivals");
 }
 
 std::optional<inagg_queue> SwitchMaps::queue(uint32_t ifindex) const {

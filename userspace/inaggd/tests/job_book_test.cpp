@@ -87,6 +87,16 @@ protected:
     void expect_done(const Outcome &outcome) {
         EXPECT_EQ(outcome.verdict, Verdict::done) << outcome.detail << reason_name(outcome.reason);
     }
+    inagg_job job_of_one(uint16_t number, uint8_t algorithm) {
+        Worker w = Worker::of(0, 1);
+        w.job = number;
+        w.nonce = number;
+        w.port = 100u + number;
+        w.host = static_cast<uint8_t>(number);
+        w.algorithm = algorithm;
+        expect_done(join(w));
+        return book.jobs().at(number).record;
+    }
     void expect_ignored(const Outcome &outcome) {
         EXPECT_EQ(outcome.verdict, Verdict::ignored) << reason_name(outcome.reason);
         EXPECT_TRUE(outcome.changes.empty());
@@ -766,16 +776,7 @@ TEST_F(Book, OnePortCannotFillTheSwitchWithJobsOfItsOwn) {
 TEST_F(Book, AJobTakesTheShareThatFewestHave) {
     book.policy().shares = 4;
     book.policy().slots = 64 * 136;
-    const auto row = [&](uint16_t number, uint8_t algorithm) {
-        Worker w = Worker::of(0, 1);
-        w.job = number;
-        w.nonce = number;
-        w.port = 100u + number;
-        w.host = static_cast<uint8_t>(number);
-        w.algorithm = algorithm;
-        expect_done(join(w));
-        return book.jobs().at(number).record.index;
-    };
+    const auto row = [&](uint16_t number, uint8_t algorithm) { return job_of_one(number, algorithm).index; };
     EXPECT_EQ(row(1, INAGG_SWITCHML), 0U);
     EXPECT_EQ(row(2, INAGG_CANARY), 1U);
     EXPECT_EQ(row(3, INAGG_SWITCHML), 2U);
@@ -795,16 +796,7 @@ TEST_F(Book, AJobTakesTheShareThatFewestHave) {
 }
 
 TEST_F(Book, JobsWithOneShareHaveDescriptorsApart) {
-    const auto place = [&](uint16_t number) {
-        Worker w = Worker::of(0, 1);
-        w.job = number;
-        w.nonce = number;
-        w.port = 100u + number;
-        w.host = static_cast<uint8_t>(number);
-        w.algorithm = INAGG_CANARY;
-        expect_done(join(w));
-        return book.jobs().at(number).record.first_slot;
-    };
+    const auto place = [&](uint16_t number) { return job_of_one(number, INAGG_CANARY).first_slot; };
     EXPECT_EQ(place(1), 0U);
     const uint32_t pool = inaggd::pool_slots(book.jobs().at(1).record);
     EXPECT_EQ(place(2), pool);
