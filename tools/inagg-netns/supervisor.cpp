@@ -148,18 +148,9 @@ int Supervisor::supervise() {
     if (options_.with_switch() && !stopping_) {
         start_agents();
     }
-    if (stopping_) {
-        return status_;
+    if (!stopping_) {
+        start_ranks();
     }
-    publish_hosts(options_, network_);
-    for (const Launch &launch : launches(options_, network_)) {
-        start_command(launch);
-    }
-    start_flows();
-    for (const std::string &command : options_.also_in_switch) {
-        start_side(command);
-    }
-    schedule();
     while (ranks_running() && !killed_) {
         wait_for_events();
     }
@@ -192,6 +183,19 @@ pid_t Supervisor::start(Role role, const std::string &name, Spawn spec, bool hid
     streams_.push_back({std::move(error.read), STDERR_FILENO, prefix, false});
     children_.push_back({role, pid, name});
     return pid;
+}
+
+// And what goes on beside them.
+void Supervisor::start_ranks() {
+    publish_hosts(options_, network_);
+    for (const Launch &launch : launches(options_, network_)) {
+        start_command(launch);
+    }
+    start_flows();
+    for (const std::string &command : options_.also_in_switch) {
+        start_side(command);
+    }
+    schedule();
 }
 
 void Supervisor::start_relay() {

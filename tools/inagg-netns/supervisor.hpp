@@ -59,6 +59,7 @@ private:
 
     int supervise();
     bool report();
+    void start_ranks();
     void start_relay();
     void start_flows();
     void sample_flows();
