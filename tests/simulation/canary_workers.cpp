@@ -37,8 +37,9 @@ private:
         world.require(false, "rank {} restores block {:#x}", r, packet.block.block);
     }
 
-    // Timers tell losses: blocks go different ways.
-    void expire_overtaken(uint32_t) override {}
+    bool overtaken(uint32_t r, inagg_wslot &slot) override {
+        return !leads(r, slot.block) && inagg_worker_overtaken_at_leader(&ranks[r].worker, &slot, world.now);
+    }
 
     void expire(uint32_t r, inagg_wslot &slot) override {
         if (slot.state == INAGG_WSLOT_SENT && leads(r, slot.block))
@@ -98,8 +99,12 @@ private:
 
     void accept(uint32_t r, inagg_wslot &slot, const Packet &packet) {
         const uint32_t block = packet.block.block;
-        if (inagg_worker_result(&ranks[r].worker, &slot, block, packet.repeated, world.now) != INAGG_W_ACCEPT)
-            return;
+        if (inagg_worker_result(&ranks[r].worker, &slot, block, packet.repeated, world.now) == INAGG_W_ACCEPT)
+            finish(r, slot, packet);
+    }
+
+    void finish(uint32_t r, inagg_wslot &slot, const Packet &packet) {
+        const uint32_t block = packet.block.block;
         world.trace("rank {} accepts block {:#x}", r, block);
         check_result(r, block, packet);
         accepted(r, slot, block);
@@ -167,7 +172,9 @@ private:
             say(r, word);
         if (world.broken(Mutation::forget_result))
             copy = {};
-        accept(r, ranks[r].slots[index_of(all.block.block)], all);
+        inagg_wslot &slot = ranks[r].slots[index_of(all.block.block)];
+        if (inagg_worker_completed(&ranks[r].worker, &slot, all.block.block, world.now) == INAGG_W_ACCEPT)
+            finish(r, slot, all);
     }
 
     void answer(uint32_t r, const Packet &packet) {

@@ -231,9 +231,11 @@ void Workers::accepted(uint32_t r, inagg_wslot &slot, uint32_t block) {
 void Workers::expire_overtaken(uint32_t r) {
     Rank &rank = ranks[r];
     for (inagg_wslot &other : rank.slots)
-        if (inagg_worker_overtaken(&rank.worker, &other, world.now))
+        if (overtaken(r, other))
             expire(r, other);
 }
+
+bool Workers::overtaken(uint32_t r, inagg_wslot &slot) { return inagg_worker_overtaken(&ranks[r].worker, &slot, world.now); }
 
 void Workers::finish_block(uint32_t r, uint32_t block) {
     Rank &rank = ranks[r];

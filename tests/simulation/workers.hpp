@@ -61,7 +61,7 @@ protected:
     virtual void act(uint32_t r, inagg_wslot &slot, int action);
     virtual void expire(uint32_t r, inagg_wslot &slot);
     // Results of other blocks show that this one's is lost.
-    virtual void expire_overtaken(uint32_t r);
+    virtual bool overtaken(uint32_t r, inagg_wslot &slot);
     virtual void rebooted(uint32_t, inagg_wslot &slot) { inagg_worker_rebooted(&slot); }
     // May a rank call its next tensor, beyond the depth that it drew?
     virtual bool may_call(const Rank &) const { return true; }
@@ -70,6 +70,7 @@ protected:
 
     // Result in hand, `slot` is idle with the next block: what follows from it.
     void accepted(uint32_t r, inagg_wslot &slot, uint32_t block);
+    void expire_overtaken(uint32_t r);
     void finish_block(uint32_t r, uint32_t block);
     void send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool repeated = true);
     uint32_t index_of(uint32_t block) const { return block & (sc.slots - 1); }

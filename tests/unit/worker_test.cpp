@@ -707,6 +707,34 @@ TEST_F(CappedWorker, CapsHoldAcrossTheWrap) {
     EXPECT_FALSE(open(0u - 1));
 }
 
+// Where hardly a block is spared.
+TEST_F(Worker, ARepairedResultThatIsSoonIsNoSampleButABound) {
+    open(0);
+    EXPECT_EQ(result(1, 30 * ms, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 0u) << "not shorter than what is assumed";
+    open(100 * ms);
+    EXPECT_EQ(result(5, 110 * ms, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 10 * ms);
+    EXPECT_EQ(w.rto_ns, 30 * ms);
+    open(200 * ms);
+    EXPECT_EQ(result(9, 220 * ms, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 10 * ms) << "this may be the loss";
+    open(300 * ms);
+    EXPECT_EQ(result(13, 302 * ms, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 9 * ms);
+}
+
+TEST_F(Worker, AResultWithinAnRtoUndoesItsDoublings) {
+    round_trip(0, 10 * ms);
+    w.doublings = 3;
+    open(20 * ms);
+    EXPECT_EQ(result(5, 20 * ms + w.rto_ns + 1 * ms, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.doublings, 1u) << "twice the RTO is enough";
+    open(200 * ms);
+    EXPECT_EQ(result(9, 200 * ms + w.rto_ns - 1 * ms, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.doublings, 0u);
+}
+
 // Where a leader adds (canary). Slot 1 is rank 0's, and others lead it.
 struct Led : Worker {
     int ask(__u64 now) { return inagg_worker_ask(&w, &s, now); }
@@ -740,11 +768,86 @@ TEST_F(Led, AnAnswerInTimeSaysThatThePathIsAsShortAsBefore) {
     open(0);
     ask(INAGG_RTO_START_NS);
     EXPECT_EQ(w.doublings, 1u);
-    failed(0b11, 0, INAGG_RTO_START_NS + w.rto_ns + 1 * ms);
+    failed(0b11, 0, s.due_ns - 1 * ms);
     EXPECT_EQ(w.doublings, 1u) << "late";
-    failed(0b11, 0, INAGG_RTO_START_NS + 1 * ms);
+    __u64 now = s.due_ns;
+    ask(now);
+    failed(0b11, 0, now + 2 * ms);
     EXPECT_EQ(w.doublings, 0u);
     EXPECT_EQ(w.srtt_ns, 0u) << "elements take longer";
+    now = s.due_ns;
+    ask(now);
+    failed(0b11, 0, now + 500 * us);
+    EXPECT_GE(w.srtt_ns, INAGG_ASKS_A_ROUND * 500 * us);
+    EXPECT_LT(w.srtt_ns, INAGG_ASKS_A_ROUND * 502 * us) << "but not so much longer";
+    EXPECT_LT(w.rto_ns, INAGG_RTO_START_NS);
+}
+
+TEST_F(Led, LossesCostAFewQuestionsAndAStragglerMany) {
+    open(0);
+    ask(INAGG_RTO_START_NS);
+    failed(0b11, 0, INAGG_RTO_START_NS + 2 * ms);
+    const __u64 rto = w.rto_ns;
+    for (int i = 1; i <= INAGG_LINEAR_ASKS; i++) {
+        const __u64 now = s.due_ns;
+        ask(now);
+        EXPECT_EQ(s.due_ns, now + rto) << "if this one or its answer is lost";
+        failed(0b11, 0, now + 2 * ms);
+        EXPECT_EQ(s.due_ns, now + 2 * ms + (i < INAGG_LINEAR_ASKS ? rto : 2 * rto));
+    }
+    for (int i = 2; i < 8; i++) {
+        const __u64 now = s.due_ns;
+        ask(now);
+        failed(0b11, 0, now + 2 * ms);
+        EXPECT_EQ(s.due_ns, now + 2 * ms + std::min<__u64>(rto << i, INAGG_RTO_CEILING_NS));
+    }
+}
+
+TEST_F(Led, ALaterResultIsEnoughForOneQuestion) {
+    inagg_wslot later;
+    inagg_wslot_init(&later, 2);
+    w.srtt_ns = 10 * ms;
+    w.rttvar_ns = 5 * ms;
+    inagg_worker_set_rto(&w);
+    open(0);
+    inagg_worker_open(&w, &later, 1 * ms);
+    ASSERT_EQ(inagg_worker_result(&w, &later, 2, 0, 11 * ms), INAGG_W_ACCEPT);
+    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 11 * ms));
+    EXPECT_EQ(s.due_ns, 20 * ms) << "an SRTT after it was due";
+    EXPECT_TRUE(inagg_worker_overtaken_at_leader(&w, &s, 20 * ms));
+    EXPECT_EQ(ask(20 * ms), INAGG_W_REQUEST);
+    EXPECT_EQ(w.doublings, 0u);
+    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 21 * ms)) << "asked already";
+    EXPECT_EQ(s.due_ns, 20 * ms + w.rto_ns);
+    EXPECT_EQ(failed(0b10, 1, 22 * ms), INAGG_W_RESEND);
+    later.sent_ns = 23 * ms;
+    later.state = INAGG_WSLOT_SENT;
+    later.block = 6;
+    ASSERT_EQ(inagg_worker_result(&w, &later, 6, 0, 30 * ms), INAGG_W_ACCEPT);
+    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 30 * ms));
+    EXPECT_TRUE(inagg_worker_overtaken_at_leader(&w, &s, 40 * ms)) << "what was sent again, too";
+}
+
+TEST_F(Led, AShortAnswerUndoesWhatLossesMadeOfTheRto) {
+    round_trip(0, 40 * ms);
+    open(50 * ms);
+    for (__u64 now = s.due_ns; w.doublings < 1; now = s.due_ns)
+        ask(now);
+    const __u64 now = s.due_ns;
+    s.tries = 0;
+    ask(now);
+    failed(0b10, 1, now + 100 * us, 0, s.block);
+    EXPECT_EQ(w.doublings, 0u);
+    EXPECT_LT(w.srtt_ns, 4 * ms) << "queues have emptied since";
+    EXPECT_LT(w.rto_ns, 10 * ms);
+}
+
+TEST_F(Led, ItsOwnBlocksTellNothingOfThePath) {
+    open(0);
+    EXPECT_EQ(inagg_worker_completed(&w, &s, 1, 1 * ms), INAGG_W_ACCEPT);
+    EXPECT_EQ(w.srtt_ns, 0u);
+    EXPECT_EQ(s.block, 5u);
+    EXPECT_EQ(inagg_worker_completed(&w, &s, 1, 2 * ms), INAGG_W_NOTHING);
 }
 
 TEST_F(Led, WhatIsLostIsSentAgainInItsAttempt) {

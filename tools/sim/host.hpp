@@ -73,7 +73,7 @@ private:
     std::mt19937 noise_;
 
 protected:
-    virtual bool detects_overtaken() const { return !job_.timers_only; }
+    virtual bool overtaken(inagg_wslot &slot) { return inagg_worker_overtaken(&worker_, &slot, now_ns()); }
 };
 
 // Also of panama and atp, whose ranks do the same.

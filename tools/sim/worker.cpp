@@ -144,10 +144,10 @@ void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message)
         counters_.cuts += congestion_.cuts - cuts;
     }
     // Looking at each slot for each result would be most of the run's time.
-    if (detects_overtaken() && ++since_scan_ >= job_.slots / 8) {
+    if (!job_.timers_only && ++since_scan_ >= job_.slots / 8) {
         since_scan_ = 0;
         for (inagg_wslot &other : slots_)
-            if (inagg_worker_overtaken(&worker_, &other, now_ns())) {
+            if (overtaken(other)) {
                 if (!other.resent && controlled()) // as libinagg
                     inagg_congestion_cut(&congestion_, other.block);
                 act(other, expire(other));
@@ -244,7 +244,9 @@ private:
 
     bool leads(uint32_t block) const { return inagg_leader_of(job_.size(), inagg_position_of(&job_.core, 0, block)) == rank_; }
     Lead &lead_of(uint32_t block) { return leads_[inagg_slot_index(&worker_, block) * 2 + inagg_pool_version(&worker_, block)]; }
-    bool detects_overtaken() const override { return false; } // blocks go different ways
+    bool overtaken(inagg_wslot &slot) override {
+        return !leads(slot.block) && inagg_worker_overtaken_at_leader(&worker_, &slot, now_ns());
+    }
     int expire(inagg_wslot &slot) override {
         // What others send completes it: a timer could bring nothing.
         return leads(slot.block) ? INAGG_W_NOTHING : inagg_worker_ask(&worker_, &slot, now_ns());
@@ -286,7 +288,9 @@ private:
         word.set_contributors(lead.state.restore & ~inagg_rank_bit(rank_));
         if (job_.size() > 1)
             transmit(word);
-        take(result(lead, block));
+        inagg_wslot &slot = slot_of(block);
+        if (inagg_worker_completed(&worker_, &slot, block, now_ns()) == INAGG_W_ACCEPT)
+            accepted(slot, block, result(lead, block));
     }
 
     void answer(const Message &message) {

@@ -148,7 +148,7 @@ bool Engine::receive(std::chrono::nanoseconds wait) {
     io_->receive(*this, wait);
     finish_led();
     for (StreamState &s : streams_)
-        if (std::exchange(s.answered, false) && !leader_) // blocks of different leaders overtake one another
+        if (std::exchange(s.answered, false))
             detect_overtaken(s);
     return packets_ != before;
 }
@@ -394,8 +394,7 @@ bool Engine::finish_led() {
 
 void Engine::finish_led(StreamState &s, uint32_t block) {
     inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, block)];
-    // nothing was sent, so its time is no sample: as if repaired
-    if (inagg_worker_result(&s.worker, &slot, block, true, now_) != INAGG_W_ACCEPT)
+    if (inagg_worker_completed(&s.worker, &slot, block, now_) != INAGG_W_ACCEPT)
         return;
     stats_.blocks++;
     Leader::Result result = leader_->result(position_of(s, block), block);
@@ -478,14 +477,24 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 // Answers came: what was sent before what they answer may be lost.
 void Engine::detect_overtaken(StreamState &s) {
     for (inagg_wslot &other : s.slots) {
-        const bool lost = inagg_worker_overtaken(&s.worker, &other, now_);
+        const bool lost = overtaken(s, other);
         if (lost && !other.resent && controlled(s)) // what timers sent says nothing about the network
             inagg_congestion_cut(&s.congestion, other.block);
         if (lost)
-            act(s, other, inagg_worker_timeout(&s.worker, &other, now_));
+            act(s, other, expire(s, other));
         else if (other.overtaken)
             s.earliest_due = std::min<uint64_t>(s.earliest_due, other.due_ns);
     }
+}
+
+bool Engine::overtaken(StreamState &s, inagg_wslot &slot) const {
+    if (!leader_)
+        return inagg_worker_overtaken(&s.worker, &slot, now_);
+    return !leads(s, slot.block) && inagg_worker_overtaken_at_leader(&s.worker, &slot, now_);
+}
+
+int Engine::expire(StreamState &s, inagg_wslot &slot) const {
+    return leader_ ? inagg_worker_ask(&s.worker, &slot, now_) : inagg_worker_timeout(&s.worker, &slot, now_);
 }
 
 // Timers and sending.
@@ -494,7 +503,7 @@ void Engine::run_timers(StreamState &s) {
     uint64_t earliest = UINT64_MAX;
     open_capped(s);
     for (inagg_wslot &slot : s.slots) {
-        act(s, slot, leader_ ? inagg_worker_ask(&s.worker, &slot, now_) : inagg_worker_timeout(&s.worker, &slot, now_));
+        act(s, slot, expire(s, slot));
         if (slot.state == INAGG_WSLOT_SENT)
             earliest = std::min<uint64_t>(earliest, slot.due_ns);
     }

@@ -98,6 +98,8 @@ private:
     void on_refused(const inagg_hdr &header, std::span<const std::byte> body);
     void start_streams();
     void detect_overtaken(StreamState &s);
+    bool overtaken(StreamState &s, inagg_wslot &slot) const;
+    int expire(StreamState &s, inagg_wslot &slot) const;
     bool receive(std::chrono::nanoseconds wait);
     uint64_t earliest_due() const;
     static bool is_waiting(const StreamState &s); // for a block's result

@@ -27,6 +27,8 @@
 #define INAGG_RTO_CEILING_NS	500000000ULL
 #define INAGG_MOST_DOUBLINGS	9		/* takes any RTO to the ceiling */
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
+#define INAGG_LINEAR_ASKS	3		/* canary: fruitless questions before the next come ever later */
+#define INAGG_ASKS_A_ROUND	32		/* canary: a round trip of elements takes as long as so many questions, at most */
 #define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header */
 
 #ifdef INAGG_NEVER_REFUSED	/* a plane without trio, whose verifier these tests would wear out */
@@ -54,7 +56,8 @@ struct inagg_wslot {
 	__u8	raw : 1;	/* atp: the server has asked for the elements as floats */
 	__u8	bypass : 1;	/* canary: its elements are not to be summed on the way */
 	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no.  canary: attempt */
-	__u16	reserved;
+	__u8	waits;		/* canary: answers that our elements are in and others' are not */
+	__u8	reserved;
 	__u32	asked;		/* canary: when, in units of 2^10 ns */
 };
 
@@ -127,6 +130,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->raw = 0;
 	s->bypass = 0;
 	s->epoch = 0;
+	s->waits = 0;
 }
 
 /** Pool version of @block: which copy of its slot aggregates it. */
@@ -196,6 +200,7 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->raw = 0;
 	s->bypass = 0;
 	s->epoch = 0;
+	s->waits = 0;
 	return INAGG_W_SEND;
 }
 
@@ -274,6 +279,25 @@ INAGG_INLINE void inagg_worker_sample(struct inagg_worker *w, __u64 rtt)
 	w->doublings = 0;
 }
 
+/*
+ * There is no sample, but a round trip takes no longer than @rtt, and a time-out need not be longer.  Where losses spare hardly
+ * a block, samples are rare, and what they said of a window that filled queues would be believed for long.
+ */
+INAGG_INLINE void inagg_worker_bound(struct inagg_worker *w, __u64 rtt)
+{
+	__u32 doublings = 0;
+
+	while (doublings < INAGG_MOST_DOUBLINGS && w->rto_ns << doublings < rtt)
+		doublings++;
+	if (doublings < w->doublings)
+		w->doublings = doublings;
+	if (w->srtt_ns ? rtt >= w->srtt_ns : 4 * rtt >= w->rto_ns)
+		return;
+	w->srtt_ns = rtt;
+	w->rttvar_ns = rtt / 2;
+	inagg_worker_set_rto(w);
+}
+
 /**
  * Nothing is in flight, and a window of blocks is about to be.  They will wait for one another, so their round trip is that
  * of the last window that started so, and not that of its last blocks, which had the way to themselves.
@@ -301,25 +325,46 @@ INAGG_INLINE void inagg_worker_heard(struct inagg_worker *w, const struct inagg_
 		w->delivered_ns = s->sent_ns;
 }
 
-/**
- * A result for @block arrives in slot @s; @repaired: with INAGG_F_RESEND, so its time says how long a loss lasted, at
- * any rank, and nothing about the path.  (Taken as samples, losses stretch the RTO, and that the next losses.)
- * ACCEPT once per block: the plane stores the payload, keeps it until the slot's next result, and calls
- * inagg_worker_open().
+/*
+ * What the result of @s says of the path.  If it is @repaired its time says how long a loss lasted, at any rank.  (Taken as samples,
+ * losses stretch the RTO, and that the next losses.)  But if that is short, a round trip is no longer.
  */
-INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, int repaired, __u64 now)
+INAGG_INLINE void inagg_worker_learn(struct inagg_worker *w, const struct inagg_wslot *s, int repaired, __u64 now)
+{
+	__u64 rtt = now - s->sent_ns;
+	/* a block that is recovered is sent anew by all, at about one time */
+	int clean = !s->tries && !s->waits && (!repaired || (INAGG_HAS_CAPS && s->epoch));
+
+	if (s->resent || now < s->sent_ns)
+		return;
+	if (clean || rtt < w->srtt_ns)
+		inagg_worker_sample(w, rtt);
+	else
+		inagg_worker_bound(w, rtt);
+}
+
+/** This rank has completed @block itself, as its leader, so its time says nothing of a round trip.  ACCEPT as inagg_worker_result(). */
+INAGG_INLINE int inagg_worker_completed(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u64 now)
 {
 	if (s->state != INAGG_WSLOT_SENT || s->block != block)
 		return INAGG_W_NOTHING;
 	inagg_worker_heard(w, s);
 	w->progress_ns = now;
 	inagg_worker_advance(w, block);
-	/* a block that is recovered is sent anew by all, at about one time */
-	if (!s->resent && !s->tries && now >= s->sent_ns && (!repaired || (INAGG_HAS_CAPS && s->epoch)))
-		inagg_worker_sample(w, now - s->sent_ns);
 	s->block = block + w->slots;
 	s->state = INAGG_WSLOT_IDLE;
 	return INAGG_W_ACCEPT;
+}
+
+/**
+ * A result for @block arrives in slot @s; @repaired: with INAGG_F_RESEND.  ACCEPT once per block: the plane stores the payload,
+ * keeps it until the slot's next result, and calls inagg_worker_open().
+ */
+INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, int repaired, __u64 now)
+{
+	if (s->state == INAGG_WSLOT_SENT && s->block == block)
+		inagg_worker_learn(w, s, repaired, now);
+	return inagg_worker_completed(w, s, block, now);
 }
 
 /** May a result of @epoch be believed?  Not if this rank has since told the switch that it holds none. */
@@ -449,6 +494,23 @@ INAGG_INLINE int inagg_worker_recovers(struct inagg_worker *w, struct inagg_wslo
 	return inagg_wslot_send_anew(w, s, now);
 }
 
+/* When to ask a leader again who has been asked @n times in vain: a loss costs a few questions, a straggler many. */
+INAGG_INLINE __u64 inagg_worker_patience(const struct inagg_worker *w, __u32 n)
+{
+	return inagg_worker_backoff(w, n > INAGG_LINEAR_ASKS ? n - INAGG_LINEAR_ASKS : 0);
+}
+
+/* The leader has our elements and not yet those of all others. */
+INAGG_INLINE void inagg_wslot_is_in(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	if (s->waits < 255)
+		s->waits++;
+	s->acked = 1;
+	s->tries = 0;
+	s->overtaken = 0;
+	s->due_ns = now + inagg_worker_patience(w, s->waits);
+}
+
 /**
  * The leader of @block says that @contributors are in and what others sent in attempts before @attempt is lost
  * (Canary §3.3).  RESEND, in this attempt and, if @bypass, past the sums on the way, when we are not.  Who has not sent
@@ -457,18 +519,15 @@ INAGG_INLINE int inagg_worker_recovers(struct inagg_worker *w, struct inagg_wslo
 INAGG_INLINE int inagg_worker_failed(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u64 contributors,
 				     __u32 rank, __u16 attempt, int bypass, __u64 now)
 {
-	int in = (contributors & inagg_rank_bit(rank)) != 0;
-
 	if (s->state != INAGG_WSLOT_SENT || s->block != block)
 		return INAGG_W_NOTHING;
-	/*
-	 * Answered within an RTO of the only question: the path is as short as before.  That is no sample, since elements take
-	 * longer: sums on the way wait for more.
-	 */
-	if (s->tries == 1 && (__u32)(now >> 10) - s->asked <= w->rto_ns >> 10)
-		w->doublings = 0;
-	if (in)
-		return inagg_worker_wait(w, s, block, contributors, rank, now);
+	/* The answer to the only question.  That is no sample: elements take longer, since sums on the way wait for more. */
+	if (s->tries == 1)
+		inagg_worker_bound(w, INAGG_ASKS_A_ROUND * (((__u32)(now >> 10) - s->asked + 1ULL) << 10));
+	if (contributors & inagg_rank_bit(rank)) {
+		inagg_wslot_is_in(w, s, now);
+		return INAGG_W_NOTHING;
+	}
 	if (s->epoch != attempt && !inagg_epoch_before(s->epoch, attempt))
 		return INAGG_W_NOTHING;	/* from before what we have heard */
 	if (s->epoch == attempt && now - s->sent_ns < inagg_worker_crossing(w))
@@ -537,12 +596,15 @@ INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s,
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns)
 		return INAGG_W_NOTHING;
 	/* results come: nobody sleeps, and ours may be what was lost */
-	if (s->tries && (__s32)((__u32)(w->progress_ns >> 10) - s->asked) > 0)
-		s->tries = 0;
-	if (s->due_ns)
+	if ((__s32)((__u32)(w->progress_ns >> 10) - s->asked) > 0)
+		s->tries = s->waits = 0;
+	if (s->overtaken)
+		inagg_wslot_count_try(s);
+	else if (s->due_ns)
 		inagg_wslot_expired(w, s, now);
+	s->overtaken = 0;
 	s->asked = (__u32)(now >> 10);
-	s->due_ns = now + inagg_worker_backoff(w, s->tries);
+	s->due_ns = now + inagg_worker_patience(w, s->tries);
 	return INAGG_W_REQUEST;
 }
 
@@ -592,6 +654,15 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
 		s->overtaken = 1;
 	}
 	return s->overtaken && s->due_ns <= now;
+}
+
+/**
+ * The same where a leader adds, for the plane's inagg_worker_ask().  Ways and leaders differ, so a later block's result proves little:
+ * enough for one question, not for more.
+ */
+INAGG_INLINE int inagg_worker_overtaken_at_leader(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	return !s->acked && !s->tries && inagg_worker_overtaken(w, s, now);
 }
 
 /* The switch's incarnations, in any byte order; 0: none. */
