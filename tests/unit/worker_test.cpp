@@ -765,22 +765,43 @@ TEST_F(Led, NobodyBacksOffWhileResultsCome) {
 }
 
 TEST_F(Led, AnAnswerInTimeSaysThatThePathIsAsShortAsBefore) {
-    open(0);
-    ask(INAGG_RTO_START_NS);
-    EXPECT_EQ(w.doublings, 1u);
-    failed(0b11, 0, s.due_ns - 1 * ms);
+    const auto asked = [this](__u64 rtt) {
+        open(s.due_ns);
+        while (ask(s.due_ns) != INAGG_W_REQUEST) // results that came put it off
+            ;
+        const __u64 now = static_cast<__u64>(s.asked) << 10;
+        failed(0b11, 0, now + rtt, 0, s.block);
+        result(s.block, now + rtt + 400 * ms, 1);
+    };
+    asked(w.rto_ns + 1 * ms);
     EXPECT_EQ(w.doublings, 1u) << "late";
-    __u64 now = s.due_ns;
-    ask(now);
-    failed(0b11, 0, now + 2 * ms);
+    asked(50 * ms);
     EXPECT_EQ(w.doublings, 0u);
     EXPECT_EQ(w.srtt_ns, 0u) << "elements take longer";
-    now = s.due_ns;
-    ask(now);
-    failed(0b11, 0, now + 500 * us);
+    asked(500 * us);
     EXPECT_GE(w.srtt_ns, INAGG_ASKS_A_ROUND * 500 * us);
     EXPECT_LT(w.srtt_ns, INAGG_ASKS_A_ROUND * 502 * us) << "but not so much longer";
     EXPECT_LT(w.rto_ns, INAGG_RTO_START_NS);
+}
+
+TEST_F(Led, OnlyTheAnswerToTheOnlyQuestionTellsHowLongOneTakes) {
+    open(0);
+    ask(INAGG_RTO_START_NS);
+    const __u64 now = s.due_ns;
+    ask(now);
+    failed(0b11, 0, now + 1 * us);
+    EXPECT_EQ(w.srtt_ns, 0u) << "perhaps to the first";
+    EXPECT_EQ(w.doublings, 1u);
+}
+
+TEST_F(Led, WhileResultsComeNobodyAsks) {
+    open(0);
+    w.progress_ns = INAGG_RTO_START_NS - 1 * ms;
+    EXPECT_EQ(ask(INAGG_RTO_START_NS), INAGG_W_NOTHING);
+    EXPECT_EQ(s.due_ns, w.progress_ns + w.rto_ns);
+    EXPECT_EQ(ask(s.due_ns), INAGG_W_REQUEST);
+    w.progress_ns = s.due_ns - 1 * ms;
+    EXPECT_EQ(ask(s.due_ns), INAGG_W_REQUEST) << "but who has asked";
 }
 
 TEST_F(Led, LossesCostAFewQuestionsAndAStragglerMany) {
@@ -803,42 +824,41 @@ TEST_F(Led, LossesCostAFewQuestionsAndAStragglerMany) {
     }
 }
 
-TEST_F(Led, ALaterResultIsEnoughForOneQuestion) {
-    inagg_wslot later;
-    inagg_wslot_init(&later, 2);
+TEST_F(Led, LaterResultsAreEnoughForOneQuestion) {
+    inagg_wslot other;
+    inagg_wslot_init(&other, 2);
+    const auto later = [&](__u64 now) {
+        inagg_worker_open(&w, &other, now);
+        return inagg_worker_result(&w, &other, other.block, 0, now + 10 * ms);
+    };
     w.srtt_ns = 10 * ms;
     w.rttvar_ns = 5 * ms;
     inagg_worker_set_rto(&w);
     open(0);
-    inagg_worker_open(&w, &later, 1 * ms);
-    ASSERT_EQ(inagg_worker_result(&w, &later, 2, 0, 11 * ms), INAGG_W_ACCEPT);
-    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 11 * ms));
-    EXPECT_EQ(s.due_ns, 20 * ms) << "an SRTT after it was due";
-    EXPECT_TRUE(inagg_worker_overtaken_at_leader(&w, &s, 20 * ms));
-    EXPECT_EQ(ask(20 * ms), INAGG_W_REQUEST);
+    ASSERT_EQ(later(1 * ms), INAGG_W_ACCEPT);
+    EXPECT_EQ(ask(s.due_ns), INAGG_W_NOTHING) << "results come";
+    ASSERT_EQ(later(21 * ms), INAGG_W_ACCEPT);
+    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 31 * ms));
+    EXPECT_EQ(s.due_ns, 10 * ms + w.rto_ns) << "an RTO after it was due";
+    EXPECT_TRUE(inagg_worker_overtaken_at_leader(&w, &s, 36 * ms));
+    EXPECT_EQ(ask(36 * ms), INAGG_W_REQUEST);
     EXPECT_EQ(w.doublings, 0u);
-    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 21 * ms)) << "asked already";
-    EXPECT_EQ(s.due_ns, 20 * ms + w.rto_ns);
-    EXPECT_EQ(failed(0b10, 1, 22 * ms), INAGG_W_RESEND);
-    later.sent_ns = 23 * ms;
-    later.state = INAGG_WSLOT_SENT;
-    later.block = 6;
-    ASSERT_EQ(inagg_worker_result(&w, &later, 6, 0, 30 * ms), INAGG_W_ACCEPT);
-    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 30 * ms));
-    EXPECT_TRUE(inagg_worker_overtaken_at_leader(&w, &s, 40 * ms)) << "what was sent again, too";
+    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 37 * ms)) << "asked already";
+    EXPECT_EQ(s.due_ns, 36 * ms + w.rto_ns);
+    EXPECT_EQ(failed(0b10, 1, 37 * ms), INAGG_W_RESEND);
+    ASSERT_EQ(later(38 * ms), INAGG_W_ACCEPT);
+    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, 48 * ms));
+    EXPECT_TRUE(inagg_worker_overtaken_at_leader(&w, &s, 47 * ms + w.rto_ns)) << "what was sent again, too";
 }
 
-TEST_F(Led, AShortAnswerUndoesWhatLossesMadeOfTheRto) {
+TEST_F(Led, AShortAnswerUndoesWhatAFullQueueMadeOfTheRto) {
     round_trip(0, 40 * ms);
-    open(50 * ms);
-    for (__u64 now = s.due_ns; w.doublings < 1; now = s.due_ns)
-        ask(now);
+    open(500 * ms);
     const __u64 now = s.due_ns;
-    s.tries = 0;
-    ask(now);
+    ASSERT_EQ(ask(now), INAGG_W_REQUEST);
     failed(0b10, 1, now + 100 * us, 0, s.block);
     EXPECT_EQ(w.doublings, 0u);
-    EXPECT_LT(w.srtt_ns, 4 * ms) << "queues have emptied since";
+    EXPECT_LT(w.srtt_ns, 4 * ms);
     EXPECT_LT(w.rto_ns, 10 * ms);
 }
 

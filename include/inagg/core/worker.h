@@ -57,8 +57,8 @@ struct inagg_wslot {
 	__u8	bypass : 1;	/* canary: its elements are not to be summed on the way */
 	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no.  canary: attempt */
 	__u8	waits;		/* canary: answers that our elements are in and others' are not */
-	__u8	reserved;
-	__u32	asked;		/* canary: when, in units of 2^10 ns */
+	__u8	asks;		/* canary: questions to its leader */
+	__u32	asked;		/* canary: when last, in units of 2^10 ns */
 };
 
 INAGG_ASSERT(sizeof(struct inagg_wslot) == 32);
@@ -131,6 +131,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->bypass = 0;
 	s->epoch = 0;
 	s->waits = 0;
+	s->asks = 0;
 }
 
 /** Pool version of @block: which copy of its slot aggregates it. */
@@ -201,6 +202,7 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->bypass = 0;
 	s->epoch = 0;
 	s->waits = 0;
+	s->asks = 0;
 	return INAGG_W_SEND;
 }
 
@@ -500,6 +502,17 @@ INAGG_INLINE __u64 inagg_worker_patience(const struct inagg_worker *w, __u32 n)
 	return inagg_worker_backoff(w, n > INAGG_LINEAR_ASKS ? n - INAGG_LINEAR_ASKS : 0);
 }
 
+/*
+ * The leader took @rtt to answer the only question about a block.  Within an RTO: the path is as short as before.  That is no sample:
+ * elements take longer, and sums on the way wait for more.  But not so much longer.
+ */
+INAGG_INLINE void inagg_worker_asked(struct inagg_worker *w, __u64 rtt)
+{
+	if (rtt <= w->rto_ns)
+		w->doublings = 0;
+	inagg_worker_bound(w, INAGG_ASKS_A_ROUND * rtt);
+}
+
 /* The leader has our elements and not yet those of all others. */
 INAGG_INLINE void inagg_wslot_is_in(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
@@ -521,9 +534,8 @@ INAGG_INLINE int inagg_worker_failed(struct inagg_worker *w, struct inagg_wslot 
 {
 	if (s->state != INAGG_WSLOT_SENT || s->block != block)
 		return INAGG_W_NOTHING;
-	/* The answer to the only question.  That is no sample: elements take longer, since sums on the way wait for more. */
-	if (s->tries == 1)
-		inagg_worker_bound(w, INAGG_ASKS_A_ROUND * (((__u32)(now >> 10) - s->asked + 1ULL) << 10));
+	if (s->asks == 1 && s->tries == 1)
+		inagg_worker_asked(w, ((__u32)(now >> 10) - s->asked + 1ULL) << 10);
 	if (contributors & inagg_rank_bit(rank)) {
 		inagg_wslot_is_in(w, s, now);
 		return INAGG_W_NOTHING;
@@ -589,11 +601,12 @@ INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot
 
 /**
  * The same where a leader adds: our elements may be in sums of others, so they are sent again only when the leader says
- * that they are lost (inagg_worker_failed()).
+ * that they are lost (inagg_worker_failed()).  A question too early has all send again whose elements are on their way, and that
+ * makes others late; so the first waits until no results come.
  */
 INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns)
+	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns || (!s->asks && inagg_wslot_postpone(w, s, now)))
 		return INAGG_W_NOTHING;
 	/* results come: nobody sleeps, and ours may be what was lost */
 	if ((__s32)((__u32)(w->progress_ns >> 10) - s->asked) > 0)
@@ -604,17 +617,19 @@ INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s,
 		inagg_wslot_expired(w, s, now);
 	s->overtaken = 0;
 	s->asked = (__u32)(now >> 10);
+	if (s->asks < 255)
+		s->asks++;
 	s->due_ns = now + inagg_worker_patience(w, s->tries);
 	return INAGG_W_REQUEST;
 }
 
 /*
- * When the answer to what @s sent is overdue by a round trip, judged by answers to what was sent later;
+ * When the answer to what @s sent is overdue by @slack, judged by answers to what was sent later;
  * 0 if there are none.  The switch answers what is sent again at once, but the rest only when its block is
  * complete, so the former proves nothing about the latter.  And a rank that falls behind delays all blocks
  * from some number on: only a later block that was also sent later proves something.
  */
-INAGG_INLINE __u64 inagg_wslot_lost_ns(const struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
+INAGG_INLINE __u64 inagg_wslot_lost_ns(const struct inagg_worker *w, const struct inagg_wslot *s, __u64 now, __u64 slack)
 {
 	__u64 latest = w->delivered_ns;
 
@@ -622,7 +637,7 @@ INAGG_INLINE __u64 inagg_wslot_lost_ns(const struct inagg_worker *w, const struc
 		latest = w->answered_ns;
 	if (s->sent_ns >= latest || (!s->resent && !inagg_before(s->block, w->delivered_block)))
 		return 0;
-	return now - (latest - s->sent_ns) + w->srtt_ns;
+	return now - (latest - s->sent_ns) + slack;
 }
 
 /*
@@ -637,18 +652,14 @@ INAGG_INLINE __u64 inagg_wslot_late_ns(const struct inagg_worker *w, const struc
 	return inagg_before(s->block, w->delivered_block) && due >= now ? due : 0;
 }
 
-/**
- * Loss detection as in RACK: what came for other slots may show that the packet or the result of @s is
- * lost.  Brings due_ns forward to when that is certain enough; returns 1 if it is now, and the plane runs
- * inagg_worker_timeout().  Call it for each slot, now and then, while answers come.
- */
-INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+/* Is the answer of @s overdue by @slack? */
+INAGG_INLINE int inagg_wslot_overtaken(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now, __u64 slack)
 {
 	__u64 due;
 
 	if (s->state != INAGG_WSLOT_SENT || (INAGG_HAS_CAPS && s->refused) || !w->srtt_ns)
 		return 0;
-	due = s->acked ? inagg_wslot_late_ns(w, s, now) : inagg_wslot_lost_ns(w, s, now);
+	due = s->acked ? inagg_wslot_late_ns(w, s, now) : inagg_wslot_lost_ns(w, s, now, slack);
 	if (due && due < s->due_ns) {
 		s->due_ns = due;
 		s->overtaken = 1;
@@ -657,12 +668,22 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
 }
 
 /**
+ * Loss detection as in RACK: what came for other slots may show that the packet or the result of @s is
+ * lost.  Brings due_ns forward to when that is certain enough; returns 1 if it is now, and the plane runs
+ * inagg_worker_timeout().  Call it for each slot, now and then, while answers come.
+ */
+INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	return inagg_wslot_overtaken(w, s, now, w->srtt_ns);
+}
+
+/**
  * The same where a leader adds, for the plane's inagg_worker_ask().  Ways and leaders differ, so a later block's result proves little:
- * enough for one question, not for more.
+ * enough for one question, and as late as a time-out would ask if it did not wait for results to end.
  */
 INAGG_INLINE int inagg_worker_overtaken_at_leader(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	return !s->acked && !s->tries && inagg_worker_overtaken(w, s, now);
+	return !s->acked && !s->tries && inagg_wslot_overtaken(w, s, now, w->rto_ns);
 }
 
 /* The switch's incarnations, in any byte order; 0: none. */
