@@ -173,7 +173,7 @@ private:
         if (world.broken(Mutation::forget_result))
             copy = {};
         inagg_wslot &slot = ranks[r].slots[index_of(all.block.block)];
-        if (inagg_worker_completed(&ranks[r].worker, &slot, all.block.block, world.now) == INAGG_W_ACCEPT)
+        if (inagg_worker_completed(&ranks[r].worker, &slot, all.block.block) == INAGG_W_ACCEPT)
             finish(r, slot, all);
     }
 

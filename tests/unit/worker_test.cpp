@@ -792,6 +792,11 @@ TEST_F(Led, OnlyTheAnswerToTheOnlyQuestionTellsHowLongOneTakes) {
     failed(0b11, 0, now + 1 * us);
     EXPECT_EQ(w.srtt_ns, 0u) << "perhaps to the first";
     EXPECT_EQ(w.doublings, 1u);
+    result(1, 500 * ms, 1);
+    open(600 * ms);
+    ask(s.due_ns);
+    failed(0b10, 1, (static_cast<__u64>(s.asked) << 10) + 1 * us, 0, s.block);
+    EXPECT_EQ(w.srtt_ns, 0u) << "perhaps to another's";
 }
 
 TEST_F(Led, WhileResultsComeNobodyAsks) {
@@ -856,7 +861,7 @@ TEST_F(Led, AShortAnswerUndoesWhatAFullQueueMadeOfTheRto) {
     open(500 * ms);
     const __u64 now = s.due_ns;
     ASSERT_EQ(ask(now), INAGG_W_REQUEST);
-    failed(0b10, 1, now + 100 * us, 0, s.block);
+    failed(0b11, 0, now + 100 * us, 0, s.block);
     EXPECT_EQ(w.doublings, 0u);
     EXPECT_LT(w.srtt_ns, 4 * ms);
     EXPECT_LT(w.rto_ns, 10 * ms);
@@ -864,10 +869,11 @@ TEST_F(Led, AShortAnswerUndoesWhatAFullQueueMadeOfTheRto) {
 
 TEST_F(Led, ItsOwnBlocksTellNothingOfThePath) {
     open(0);
-    EXPECT_EQ(inagg_worker_completed(&w, &s, 1, 1 * ms), INAGG_W_ACCEPT);
+    EXPECT_EQ(inagg_worker_completed(&w, &s, 1), INAGG_W_ACCEPT);
     EXPECT_EQ(w.srtt_ns, 0u);
+    EXPECT_EQ(w.progress_ns + w.delivered_ns, 0u) << "nor of whether results come";
     EXPECT_EQ(s.block, 5u);
-    EXPECT_EQ(inagg_worker_completed(&w, &s, 1, 2 * ms), INAGG_W_NOTHING);
+    EXPECT_EQ(inagg_worker_completed(&w, &s, 1), INAGG_W_NOTHING);
 }
 
 TEST_F(Led, WhatIsLostIsSentAgainInItsAttempt) {

@@ -289,7 +289,7 @@ private:
         if (job_.size() > 1)
             transmit(word);
         inagg_wslot &slot = slot_of(block);
-        if (inagg_worker_completed(&worker_, &slot, block, now_ns()) == INAGG_W_ACCEPT)
+        if (inagg_worker_completed(&worker_, &slot, block) == INAGG_W_ACCEPT)
             accepted(slot, block, result(lead, block));
     }
 

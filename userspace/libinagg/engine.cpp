@@ -394,7 +394,7 @@ bool Engine::finish_led() {
 
 void Engine::finish_led(StreamState &s, uint32_t block) {
     inagg_wslot &slot = s.slots[inagg_slot_index(&s.worker, block)];
-    if (inagg_worker_completed(&s.worker, &slot, block, now_) != INAGG_W_ACCEPT)
+    if (inagg_worker_completed(&s.worker, &slot, block) != INAGG_W_ACCEPT)
         return;
     stats_.blocks++;
     Leader::Result result = leader_->result(position_of(s, block), block);

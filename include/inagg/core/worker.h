@@ -345,13 +345,13 @@ INAGG_INLINE void inagg_worker_learn(struct inagg_worker *w, const struct inagg_
 		inagg_worker_bound(w, rtt);
 }
 
-/** This rank has completed @block itself, as its leader, so its time says nothing of a round trip.  ACCEPT as inagg_worker_result(). */
-INAGG_INLINE int inagg_worker_completed(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u64 now)
+/**
+ * This rank has completed @block itself, as its leader: that tells nothing of what others send it.  ACCEPT as inagg_worker_result().
+ */
+INAGG_INLINE int inagg_worker_completed(struct inagg_worker *w, struct inagg_wslot *s, __u32 block)
 {
 	if (s->state != INAGG_WSLOT_SENT || s->block != block)
 		return INAGG_W_NOTHING;
-	inagg_worker_heard(w, s);
-	w->progress_ns = now;
 	inagg_worker_advance(w, block);
 	s->block = block + w->slots;
 	s->state = INAGG_WSLOT_IDLE;
@@ -364,9 +364,12 @@ INAGG_INLINE int inagg_worker_completed(struct inagg_worker *w, struct inagg_wsl
  */
 INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, int repaired, __u64 now)
 {
-	if (s->state == INAGG_WSLOT_SENT && s->block == block)
+	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
+		inagg_worker_heard(w, s);
 		inagg_worker_learn(w, s, repaired, now);
-	return inagg_worker_completed(w, s, block, now);
+		w->progress_ns = now;
+	}
+	return inagg_worker_completed(w, s, block);
 }
 
 /** May a result of @epoch be believed?  Not if this rank has since told the switch that it holds none. */
@@ -506,16 +509,18 @@ INAGG_INLINE __u64 inagg_worker_patience(const struct inagg_worker *w, __u32 n)
  * The leader took @rtt to answer the only question about a block.  Within an RTO: the path is as short as before.  That is no sample:
  * elements take longer, and sums on the way wait for more.  But not so much longer.
  */
-INAGG_INLINE void inagg_worker_asked(struct inagg_worker *w, __u64 rtt)
+INAGG_INLINE void inagg_worker_answered(struct inagg_worker *w, __u64 rtt)
 {
 	if (rtt <= w->rto_ns)
 		w->doublings = 0;
 	inagg_worker_bound(w, INAGG_ASKS_A_ROUND * rtt);
 }
 
-/* The leader has our elements and not yet those of all others. */
-INAGG_INLINE void inagg_wslot_is_in(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+/* The leader has our elements and not yet those of all others.  It tells nobody who has not asked. */
+INAGG_INLINE void inagg_wslot_is_in(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
+	if (s->asks == 1 && s->tries == 1)
+		inagg_worker_answered(w, ((__u32)(now >> 10) - s->asked + 1ULL) << 10);
 	if (s->waits < 255)
 		s->waits++;
 	s->acked = 1;
@@ -534,8 +539,6 @@ INAGG_INLINE int inagg_worker_failed(struct inagg_worker *w, struct inagg_wslot 
 {
 	if (s->state != INAGG_WSLOT_SENT || s->block != block)
 		return INAGG_W_NOTHING;
-	if (s->asks == 1 && s->tries == 1)
-		inagg_worker_asked(w, ((__u32)(now >> 10) - s->asked + 1ULL) << 10);
 	if (contributors & inagg_rank_bit(rank)) {
 		inagg_wslot_is_in(w, s, now);
 		return INAGG_W_NOTHING;
@@ -609,7 +612,7 @@ INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s,
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns || (!s->asks && inagg_wslot_postpone(w, s, now)))
 		return INAGG_W_NOTHING;
 	/* results come: nobody sleeps, and ours may be what was lost */
-	if ((__s32)((__u32)(w->progress_ns >> 10) - s->asked) > 0)
+	if (s->asks && now - w->progress_ns < (__u64)((__u32)(now >> 10) - s->asked) << 10)
 		s->tries = s->waits = 0;
 	if (s->overtaken)
 		inagg_wslot_count_try(s);
@@ -722,6 +725,7 @@ INAGG_INLINE void inagg_worker_rebooted(struct inagg_wslot *s)
 		return;
 	s->acked = 0;
 	s->tries = 0;
+	s->waits = 0;
 	s->overtaken = 0;
 	s->forgotten = 1;
 	s->due_ns = 0;
