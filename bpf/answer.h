@@ -196,6 +196,19 @@ static __always_inline int round_sums(const struct place *at, const struct packe
 	return 0;
 }
 
+/*
+ * The block is complete, but the frame of a request is too short for the result (a veth's, whose skb cannot grow): as if the sender
+ * were not in, so that it sends its elements again, which bring the room.
+ */
+static __always_inline int want_elements(struct xdp_md *ctx, struct packet *p, const struct inagg_job *job, const struct report *r,
+					 struct inagg_stats *count)
+{
+	struct report wanted = {.state.seen = r->state.seen & ~inagg_rank_bit(p->block.rank), .epoch = r->epoch};
+
+	count->waits++;
+	return tell(ctx, p, job, count, &wanted, 0);
+}
+
 /* Put the result of a complete block into the frame and send it.  Whoever does not get it asks again. */
 static __always_inline int deliver(struct xdp_md *ctx, struct packet *p, const struct inagg_job *job,
 				   const struct place *at, const struct report *r, struct inagg_stats *count,
@@ -205,8 +218,10 @@ static __always_inline int deliver(struct xdp_md *ctx, struct packet *p, const s
 
 	if (is_half(r->state.dtype_op) && !*(volatile __u32 *)at->ready && round_sums(at, p, job, r))
 		return drop(count, -INAGG_R_BUSY);
-	if (bytes > INAGG_MAX_PAYLOAD || resize(ctx, p, bytes))
+	if (bytes > INAGG_MAX_PAYLOAD)
 		return drop(count, -INAGG_R_RESIZE);
+	if (resize(ctx, p, bytes))
+		return p->type == INAGG_REQUEST ? want_elements(ctx, p, job, r, count) : drop(count, -INAGG_R_RESIZE);
 	if (!lock_word(at->busy))
 		return drop(count, -INAGG_R_BUSY);
 	ready = *at->ready && still_there(at, p, job);
@@ -217,6 +232,7 @@ static __always_inline int deliver(struct xdp_md *ctx, struct packet *p, const s
 		return drop(count, -INAGG_R_STALE);
 	p->block.dtype_op = r->state.dtype_op;
 	p->block.scale = r->state.scale;
+	count->replies += !everyone;
 	answer(ctx, p, job, INAGG_RESULT, r);
 	return send(ctx, p, job, count, everyone);
 }

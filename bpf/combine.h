@@ -121,7 +121,6 @@ static __always_inline int combine_request(struct xdp_md *ctx, struct packet *p,
 		return pass_up(ctx, p, b);
 	if (verdict == INAGG_TELL)
 		return trio_tell(ctx, p, t, &r, 0);
-	t->count->replies++;
 	return deliver(ctx, p, t->job, &at, &r, t->count, 0);
 }
 

@@ -58,7 +58,6 @@ static __always_inline int switchml_contribute(struct xdp_md *ctx, struct packet
 		return drop(count, verdict);
 	if (action == INAGG_REPLY) {
 		count->duplicates++;
-		count->replies++;
 		return deliver(ctx, p, job, &at, &r, count, 0);
 	}
 	if (action == INAGG_TELL) {
@@ -94,10 +93,8 @@ static __always_inline int switchml_request(struct xdp_md *ctx, struct packet *p
 	unlock_slot(m);
 	if (verdict < 0)
 		return drop(count, verdict);
-	if (verdict == INAGG_REPLY) {
-		count->replies++;
+	if (verdict == INAGG_REPLY)
 		return deliver(ctx, p, job, &at, &r, count, 0);
-	}
 	count->waits++;
 	return tell(ctx, p, job, count, &r, verdict == INAGG_TELL_ALL);
 }

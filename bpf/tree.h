@@ -134,10 +134,8 @@ static __always_inline int tree_repeat(struct xdp_md *ctx, struct packet *p, con
 				       struct report *r, int action)
 {
 	b->count->duplicates++;
-	if (action == INAGG_REPLY) {
-		b->count->replies++;
+	if (action == INAGG_REPLY)
 		return deliver(ctx, p, b->job, at, r, b->count, 0);
-	}
 	if (action == INAGG_SEND_UP) {
 		b->count->relayed++;
 		return send_partial(ctx, p, b, at, r);
@@ -228,10 +226,8 @@ static __always_inline int tree_request(struct xdp_md *ctx, struct packet *p, co
 		return drop(b->count, verdict);
 	if (verdict == INAGG_PASS_UP)
 		return pass_up(ctx, p, b);
-	if (verdict == INAGG_REPLY) {
-		b->count->replies++;
+	if (verdict == INAGG_REPLY)
 		return deliver(ctx, p, b->job, &at, &r, b->count, 0);
-	}
 	b->count->waits++;
 	if (verdict == INAGG_TELL_ALL)
 		r.flags = INAGG_F_MULTICAST;	/* switches below pass it on likewise */

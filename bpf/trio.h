@@ -252,7 +252,6 @@ static __always_inline int trio_reply(struct xdp_md *ctx, struct packet *p, cons
 		t->count->duplicates++;
 	else
 		t->count->late++;
-	t->count->replies++;
 	return deliver(ctx, p, t->job, at, r, t->count, 0);
 }
 
@@ -360,10 +359,8 @@ static __always_inline int trio_request(struct xdp_md *ctx, struct packet *p, st
 	unlock_word(&t->bucket->busy);
 	if (verdict < 0)
 		return drop(t->count, verdict);
-	if (verdict == INAGG_REPLY) {
-		t->count->replies++;
+	if (verdict == INAGG_REPLY)
 		return deliver(ctx, p, t->job, &at, &r, t->count, 0);
-	}
 	return trio_tell(ctx, p, t, &r, verdict == INAGG_TELL_ALL);
 }
 

@@ -61,6 +61,18 @@ def test_intruder_changes_nothing_and_is_counted(tmp_path):
         assert dropped.get(reason, 0) >= count, (reason, dropped)
 
 
+@pytest.mark.parametrize("algorithm, topology", [("switchml", ()), ("switchml", ("--topology", "leaf-spine", "--spines", 1)), ("trio", ())])
+def test_no_question_goes_unanswered(tmp_path, algorithm, topology):
+    """Though the frame of one, on a veth, has no room for a result."""
+    run = netns(tmp_path, "--workers", 4, "--transport", "udp", "--algorithm", algorithm, *topology, "--loss", 0.05,
+                "--root-arg", f"--job=1:size=4,algorithm={algorithm}", "--",
+                "sh", "-c", f"{PERF} -b 1K -e 1K -n 200 -w 1 || exit; test $INAGG_RANK != 0 || {{ sleep 0.5; inaggctl --json drops; }}")
+    assert run.status == 0
+    values = objects("\n".join(run.lines(0)) + "\n")
+    assert next(value["counters"] for value in values if "counters" in value)["requests"] > 0
+    assert "RESIZE" not in {row["reason"] for value in values if isinstance(value, list) for row in value}
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_worker_killed(tmp_path, transport):
     run = netns(tmp_path, "--workers", 3, "--transport", transport, "--kill", "2@1500ms", "--grace", "20s", "--job", 9, "--",

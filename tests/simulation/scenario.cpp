@@ -198,6 +198,7 @@ Scenario make_scenario(Random &random, const Options &options) {
         draw_tree(random, sc);
     if (sc.algorithm == INAGG_PANAMA)
         draw_panama(random, sc);
+    sc.short_frames = random.chance(0.5);
     return sc;
 }
 
@@ -215,6 +216,8 @@ std::string Scenario::describe() const {
                             "lost ticks {}{}",
                             trio.buckets, trio.policy.expiry_sweeps, trio.sweep_period / us, trio.policy.quorum,
                             trio.policy.most_open, trio.history, trio.lost_ticks, trio.foreign ? ", beside another job" : "");
+    if (short_frames)
+        text += ", results do not fit into questions";
     if (!parents.empty())
         text += fmt::format("\n  tree: parents {}, ranks at {}", fmt::join(parents, " "), fmt::join(leaf_of, " "));
     if (algorithm == INAGG_PANAMA)

@@ -79,6 +79,7 @@ struct Scenario {
     uint32_t depth;                // tensors in flight
     Time pause;                    // at most, between a tensor's end and the call that follows
     double loss, duplicate, reorder;
+    bool short_frames;        // those of questions have no room for results
     Time delay, jitter, late; // late: at most, for a reordered packet
     std::vector<Fault> faults;
     std::optional<uint32_t> killed;

@@ -53,6 +53,12 @@ Packet Switch::wait(uint64_t seen, const Packet &cause) const {
     return packet;
 }
 
+Packet Switch::reply(const inagg_slot &slot, const Payload &sum, const Packet &cause) const {
+    if (sc.short_frames && cause.type == INAGG_REQUEST)
+        return wait(slot.seen & ~inagg_rank_bit(cause.block.rank), cause);
+    return result(slot, sum, cause);
+}
+
 void OneSwitch::send_to(uint32_t rank, const Packet &packet) {
     if (tree)
         return tree->send_down(tree->apex(), rank, packet);

@@ -95,7 +95,7 @@ private:
         world.trace("switch: rank {} requests block {:#x}: verdict {}", packet.block.rank, packet.block.block, verdict);
         const Packet told = wait(inagg_slot_seen(&copy.state, &packet.block), packet);
         if (verdict == INAGG_REPLY)
-            world.transmit(packet.block.rank, result(copy.state, copy.sum, packet));
+            world.transmit(packet.block.rank, reply(copy.state, copy.sum, packet));
         else if (verdict == INAGG_TELL)
             world.transmit(packet.block.rank, told);
         else if (verdict == INAGG_TELL_ALL)

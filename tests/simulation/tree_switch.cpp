@@ -68,7 +68,7 @@ void TreeSwitch::send_partial(uint32_t n, const TreeCopy &copy, const Packet &ca
 void TreeSwitch::repeat(uint32_t n, const Packet &packet, int verdict) {
     const TreeCopy &copy = copy_of(n, packet);
     if (verdict == INAGG_REPLY)
-        tree.send_down(n, packet.block.rank, from(n, result(copy.state, copy.sum, packet)));
+        tree.send_down(n, packet.block.rank, from(n, reply(copy.state, copy.sum, packet)));
     else if (verdict == INAGG_TELL)
         tree.send_down(n, packet.block.rank, told(n, copy, packet, false));
     else if (verdict == INAGG_SEND_UP && !world.broken(Mutation::one_partial))

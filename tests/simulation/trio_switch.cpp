@@ -265,7 +265,7 @@ private:
 
     Packet answer_with(uint32_t index, const Packet &cause) const {
         const inagg_record &r = records[index];
-        Packet packet = result(r.slot, beside[index].sum, cause);
+        Packet packet = reply(r.slot, beside[index].sum, cause);
         packet.block.epoch = r.epoch;
         packet.degraded = (r.flags & INAGG_RECORD_DEGRADED) != 0;
         return packet;

@@ -159,7 +159,7 @@ private:
 
     Packet sum_of(uint32_t n, uint32_t index, const Packet &cause) const {
         const inagg_record &r = nodes[n].records[index];
-        Packet packet = from(n, result(r.slot, nodes[n].sums[index], cause));
+        Packet packet = from(n, reply(r.slot, nodes[n].sums[index], cause));
         packet.block.epoch = r.epoch;
         packet.degraded = (r.flags & INAGG_RECORD_DEGRADED) != 0;
         return packet;
