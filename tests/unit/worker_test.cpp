@@ -360,6 +360,35 @@ TEST_F(Worker, AWaitThatCrossedOurElementsIsIgnored) {
     EXPECT_EQ(s.sent_ns, 10 * ms + w.floor_ns / 4);
 }
 
+TEST_F(Worker, ElementsThatTheSwitchWantsAgainDoNotBackOff) {
+    open(0);
+    for (int i = 0; i < 4; i++) {
+        timeout(s.due_ns);
+        wait(1, 3, s.sent_ns + ms);
+    }
+    const __u64 now = s.due_ns - 1;
+    EXPECT_EQ(wait(1, 2, now), INAGG_W_RESEND_ASK_ALL) << "it had them";
+    EXPECT_EQ(s.due_ns, now + w.rto_ns);
+}
+
+TEST_F(Worker, TheAnswerToTheOnlyRepeatBoundsTheRoundTrip) {
+    round_trip(0, 80 * ms); // others lost a result
+    const auto answered = [this](int repeats) {
+        open(s.due_ns);
+        for (int i = 0; i < repeats; i++)
+            timeout(s.due_ns);
+        const __u64 now = s.sent_ns + 100 * us;
+        wait(s.block, 3, now);
+        result(s.block, now + 300 * ms, 1);
+    };
+    answered(2);
+    EXPECT_EQ(w.srtt_ns, 80 * ms) << "or it is that to the one before";
+    answered(1);
+    EXPECT_GE(w.srtt_ns, INAGG_ASKS_A_ROUND * 100 * us);
+    EXPECT_LT(w.srtt_ns, INAGG_ASKS_A_ROUND * 103 * us) << "in units of 1024 ns";
+    EXPECT_LT(w.rto_ns, 10 * ms);
+}
+
 TEST_F(Worker, OnALongPathAWaitCrossesForARoundTrip) {
     round_trip(0, 10 * ms);
     open(100 * ms);
@@ -461,6 +490,59 @@ TEST_F(LossDetection, AsksSoonForALateResultWhileOthersCome) {
     wait(5, 1, 514 * ms);
     EXPECT_FALSE(overtaken(515 * ms)) << "nothing came since";
     EXPECT_GT(s.due_ns, 530 * ms);
+}
+
+// Others wait for a block of the stream: this rank may lack the result before it.
+struct Awaited : LossDetection {
+    inagg_wslot next;
+
+    void SetUp() override {
+        LossDetection::SetUp(); // block 5 is under way, since 100 ms
+        for (int i = 0; i < 3; i++) {
+            timeout(s.due_ns);
+            wait(5, 1, s.due_ns - 1);
+        }
+        wait(5, 1, 600 * ms);
+        inagg_wslot_init(&next, 2);
+        next.block = 6;
+    }
+    void heard_of(__u32 block, __u64 contributors, __u64 now) {
+        EXPECT_EQ(inagg_worker_wait(&w, &next, block, contributors, 0, now), INAGG_W_NOTHING);
+    }
+};
+
+TEST_F(Awaited, BacksOffNoLonger) {
+    EXPECT_FALSE(overtaken(601 * ms));
+    heard_of(6, 2, 610 * ms);
+    EXPECT_TRUE(overtaken(610 * ms));
+    EXPECT_EQ(timeout(610 * ms), INAGG_W_RESEND) << "the answer needs room";
+    EXPECT_EQ(s.due_ns, 610 * ms + inagg_worker_backoff(&w, 0));
+}
+
+TEST_F(Awaited, AsksOnceEachTime) {
+    heard_of(6, 2, 610 * ms);
+    overtaken(610 * ms);
+    timeout(610 * ms);
+    wait(5, 1, 611 * ms);
+    EXPECT_FALSE(overtaken(620 * ms)) << "nobody has said so since";
+    heard_of(6, 2, 612 * ms);
+    EXPECT_FALSE(overtaken(612 * ms)) << "before our elements were there";
+    heard_of(6, 2, 620 * ms);
+    EXPECT_TRUE(overtaken(620 * ms));
+}
+
+TEST_F(Awaited, OnlyForALaterBlockThatHasNotBeenSent) {
+    heard_of(6, 0, 610 * ms);
+    EXPECT_FALSE(overtaken(610 * ms)) << "nobody waits";
+    heard_of(10, 2, 610 * ms);
+    EXPECT_FALSE(overtaken(610 * ms)) << "not the block that is next";
+    inagg_worker_open(&w, &next, 600 * ms);
+    inagg_worker_wait(&w, &next, 6, 3, 0, 610 * ms);
+    EXPECT_FALSE(overtaken(610 * ms)) << "it has been sent";
+    inagg_wslot_init(&next, 0);
+    next.block = 4;
+    heard_of(4, 2, 610 * ms);
+    EXPECT_FALSE(overtaken(610 * ms)) << "it is before ours";
 }
 
 TEST_F(LossDetection, AfterAResendTheOthersSendAgainToo) {
@@ -750,6 +832,33 @@ TEST_F(Led, ATimeOutAsksAndSendsNothing) {
         EXPECT_EQ(ask(now), INAGG_W_REQUEST);
     EXPECT_FALSE(s.resent);
     EXPECT_EQ(s.due_ns - 60000 * ms < INAGG_RTO_CEILING_NS, true) << "it backs off so far and no further";
+}
+
+TEST_F(Led, WhoIsAwaitedAsksAtOnce) {
+    open(0);
+    for (int i = 0; i < 3; i++)
+        ask(s.due_ns);
+    const __u64 now = s.due_ns - 1;
+    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, now));
+    inagg_wslot next;
+    inagg_wslot_init(&next, 2);
+    EXPECT_EQ(inagg_worker_failed(&w, &next, 2, 2, 0, 1, 0, now), INAGG_W_NOTHING);
+    EXPECT_TRUE(inagg_worker_overtaken_at_leader(&w, &s, now));
+    EXPECT_EQ(ask(now), INAGG_W_REQUEST);
+    EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, now + 1 * ms)) << "it has asked";
+}
+
+TEST_F(Led, AResultForThisRankAloneAnswersItsOnlyQuestion) {
+    open(0);
+    for (int i = 0; i < 3; i++)
+        ask(s.due_ns);
+    inagg_wslot_told(&w, &s, (static_cast<__u64>(s.asked) << 10) + 500 * us);
+    EXPECT_EQ(w.doublings, 1u) << "which one?";
+    result(1, s.due_ns, 1);
+    open(s.due_ns);
+    ask(s.due_ns);
+    inagg_wslot_told(&w, &s, (static_cast<__u64>(s.asked) << 10) + 500 * us);
+    EXPECT_EQ(w.doublings, 0u);
 }
 
 TEST_F(Led, NobodyBacksOffWhileResultsCome) {

@@ -28,7 +28,7 @@
 #define INAGG_MOST_DOUBLINGS	9		/* takes any RTO to the ceiling */
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
 #define INAGG_LINEAR_ASKS	3		/* canary: fruitless questions before the next come ever later */
-#define INAGG_ASKS_A_ROUND	32		/* canary: a round trip of elements takes as long as so many questions, at most */
+#define INAGG_ASKS_A_ROUND	32		/* a round trip to a result takes as long as so many to a WAIT, at most */
 #define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header */
 
 #ifdef INAGG_NEVER_REFUSED	/* a plane without trio, whose verifier these tests would wear out */
@@ -58,7 +58,7 @@ struct inagg_wslot {
 	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no.  canary: attempt */
 	__u8	waits;		/* canary: answers that our elements are in and others' are not */
 	__u8	asks;		/* canary: questions to its leader */
-	__u32	asked;		/* canary: when last, in units of 2^10 ns */
+	__u32	asked;		/* when elements or a question went out last, in units of 2^10 ns */
 };
 
 INAGG_ASSERT(sizeof(struct inagg_wslot) == 32);
@@ -81,6 +81,8 @@ struct inagg_worker {
 	__u32	accepted;	/* the highest block whose result is here, whoever sent it */
 	__u16	cap;		/* trio: the switch has no room for more blocks beyond it; 0: for a window */
 	__u16	uncapping;	/* results since `cap` was set or raised */
+	__u32	awaited;	/* the last block that others were said to wait for and this rank had not come to */
+	__u32	awaited_at;	/* when that was said, in units of 2^10 ns; 0: never */
 };
 
 enum inagg_worker_action {
@@ -113,6 +115,8 @@ INAGG_INLINE void inagg_worker_init(struct inagg_worker *w, __u32 slots, __u64 f
 	w->accepted = ~0U;
 	w->cap = 0;
 	w->uncapping = 0;
+	w->awaited = 0;
+	w->awaited_at = 0;
 }
 
 INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
@@ -132,6 +136,12 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->epoch = 0;
 	s->waits = 0;
 	s->asks = 0;
+}
+
+/* A time in 32 bits, which last for an hour. */
+INAGG_INLINE __u32 inagg_coarse(__u64 ns)
+{
+	return (__u32)(ns >> 10);
 }
 
 /** Pool version of @block: which copy of its slot aggregates it. */
@@ -203,6 +213,7 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->epoch = 0;
 	s->waits = 0;
 	s->asks = 0;
+	s->asked = inagg_coarse(now);
 	return INAGG_W_SEND;
 }
 
@@ -389,6 +400,7 @@ INAGG_INLINE int inagg_wslot_resend(const struct inagg_worker *w, struct inagg_w
 	s->refused = 0;
 	s->acked = 0;
 	s->sent_ns = now;
+	s->asked = inagg_coarse(now);
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
 	return ask_all ? INAGG_W_RESEND_ASK_ALL : INAGG_W_RESEND;
 }
@@ -398,6 +410,19 @@ INAGG_INLINE __u32 inagg_wslot_count_try(struct inagg_wslot *s)
 {
 	s->tries = s->tries < 255 ? s->tries + 1 : 256 - INAGG_RESEND_EVERY;
 	return s->tries;
+}
+
+/*
+ * The first repeat of @s, or question about it, has its answer.  Within an RTO: the path is as short as before.  That is no
+ * sample: results take longer, over more links or with sums that wait for more.  But not so much longer.
+ */
+INAGG_INLINE void inagg_worker_answered(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
+{
+	__u64 rtt = (inagg_coarse(now) - s->asked + 1ULL) << 10;
+
+	if (rtt <= w->rto_ns)
+		w->doublings = 0;
+	inagg_worker_bound(w, INAGG_ASKS_A_ROUND * rtt);
 }
 
 /*
@@ -425,6 +450,15 @@ INAGG_INLINE __u64 inagg_worker_crossing(const struct inagg_worker *w)
 	return w->srtt_ns > w->floor_ns / 4 ? w->srtt_ns : w->floor_ns / 4;
 }
 
+/* Others wait for @block, which this rank has not come to: perhaps for want of a result that they have (inagg_wslot_awaited()). */
+INAGG_INLINE void inagg_worker_awaited(struct inagg_worker *w, const struct inagg_wslot *s, __u32 block, __u64 now)
+{
+	if (s->state != INAGG_WSLOT_IDLE || s->block != block)
+		return;
+	w->awaited = block;
+	w->awaited_at = inagg_coarse(now) | 1;
+}
+
 /**
  * A WAIT for @block: @contributors are in.  RESEND when ours is not, and ASK_ALL if it was; RESTORE when
  * the block is behind us and others wait for it.
@@ -437,9 +471,8 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
 		if (s->resent)
 			inagg_worker_heard(w, s);
-		/* answered within an RTO of the only repeat: the path is as short as before */
-		if (s->tries == 1 && now - s->sent_ns <= w->rto_ns)
-			w->doublings = 0;
+		if (s->tries == 1)
+			inagg_worker_answered(w, s, now);
 		if (in) {
 			inagg_wslot_put_off(w, s, rank, now);
 			return INAGG_W_NOTHING;
@@ -448,9 +481,14 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 			return INAGG_W_NOTHING;	/* our elements crossed this WAIT */
 		if (INAGG_HAS_CAPS && s->refused && !contributors)
 			return INAGG_W_NOTHING;	/* as we know */
-		s->forgotten |= s->acked;
+		if (s->acked) {
+			s->forgotten = 1;
+			s->tries = 0;	/* of which none was for want of an answer */
+		}
 		return inagg_wslot_resend(w, s, now);
 	}
+	if (contributors)
+		inagg_worker_awaited(w, s, block, now);
 	/* also if an old copy of our contribution is in: the rank that is not may be dead */
 	if (contributors && inagg_wslot_holds(w, s, block))
 		return INAGG_W_RESTORE;
@@ -505,22 +543,17 @@ INAGG_INLINE __u64 inagg_worker_patience(const struct inagg_worker *w, __u32 n)
 	return inagg_worker_backoff(w, n > INAGG_LINEAR_ASKS ? n - INAGG_LINEAR_ASKS : 0);
 }
 
-/*
- * The leader took @rtt to answer the only question about a block.  Within an RTO: the path is as short as before.  That is no sample:
- * elements take longer, and sums on the way wait for more.  But not so much longer.
- */
-INAGG_INLINE void inagg_worker_answered(struct inagg_worker *w, __u64 rtt)
+/** The leader tells this rank alone, as it does who asks. */
+INAGG_INLINE void inagg_wslot_told(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
 {
-	if (rtt <= w->rto_ns)
-		w->doublings = 0;
-	inagg_worker_bound(w, INAGG_ASKS_A_ROUND * rtt);
+	if (s->asks == 1 && s->tries == 1)
+		inagg_worker_answered(w, s, now);
 }
 
 /* The leader has our elements and not yet those of all others.  It tells nobody who has not asked. */
 INAGG_INLINE void inagg_wslot_is_in(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	if (s->asks == 1 && s->tries == 1)
-		inagg_worker_answered(w, ((__u32)(now >> 10) - s->asked + 1ULL) << 10);
+	inagg_wslot_told(w, s, now);
 	if (s->waits < 255)
 		s->waits++;
 	s->acked = 1;
@@ -537,8 +570,10 @@ INAGG_INLINE void inagg_wslot_is_in(struct inagg_worker *w, struct inagg_wslot *
 INAGG_INLINE int inagg_worker_failed(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u64 contributors,
 				     __u32 rank, __u16 attempt, int bypass, __u64 now)
 {
-	if (s->state != INAGG_WSLOT_SENT || s->block != block)
+	if (s->state != INAGG_WSLOT_SENT || s->block != block) {
+		inagg_worker_awaited(w, s, block, now);
 		return INAGG_W_NOTHING;
+	}
 	if (contributors & inagg_rank_bit(rank)) {
 		inagg_wslot_is_in(w, s, now);
 		return INAGG_W_NOTHING;
@@ -598,6 +633,7 @@ INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot
 		inagg_wslot_expired(w, s, now);
 	if (!s->acked || s->overtaken || s->tries % INAGG_RESEND_EVERY == 0)
 		return inagg_wslot_resend(w, s, now);
+	s->asked = inagg_coarse(now);
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
 	return s->tries > INAGG_ASK_ALL_AFTER ? INAGG_W_REQUEST_ALL : INAGG_W_REQUEST;
 }
@@ -612,14 +648,14 @@ INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s,
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns || (!s->asks && inagg_wslot_postpone(w, s, now)))
 		return INAGG_W_NOTHING;
 	/* results come: nobody sleeps, and ours may be what was lost */
-	if (s->asks && now - w->progress_ns < (__u64)((__u32)(now >> 10) - s->asked) << 10)
+	if (s->asks && now - w->progress_ns < (__u64)(inagg_coarse(now) - s->asked) << 10)
 		s->tries = s->waits = 0;
 	if (s->overtaken)
 		inagg_wslot_count_try(s);
 	else if (s->due_ns)
 		inagg_wslot_expired(w, s, now);
 	s->overtaken = 0;
-	s->asked = (__u32)(now >> 10);
+	s->asked = inagg_coarse(now);
 	if (s->asks < 255)
 		s->asks++;
 	s->due_ns = now + inagg_worker_patience(w, s->tries);
@@ -655,12 +691,38 @@ INAGG_INLINE __u64 inagg_wslot_late_ns(const struct inagg_worker *w, const struc
 	return inagg_before(s->block, w->delivered_block) && due >= now ? due : 0;
 }
 
+/*
+ * Have others been heard to wait for a later block since this one timed out?  Then they may have its result, and this rank keeps
+ * all of them waiting, for as long as they have kept it: from a back-off of one follows that of the next.
+ */
+INAGG_INLINE int inagg_wslot_awaited(const struct inagg_worker *w, const struct inagg_wslot *s)
+{
+	__u32 since = w->awaited_at - s->asked;
+
+	return w->awaited_at && (s->acked || s->tries) && inagg_before(s->block, w->awaited) &&
+	       since < 1U << 31 && since > inagg_coarse(inagg_worker_crossing(w));
+}
+
+/* It is due, as if it had not timed out. */
+INAGG_INLINE int inagg_wslot_hurry(struct inagg_wslot *s, __u64 now)
+{
+	s->tries = 0;
+	s->waits = 0;
+	s->overtaken = 1;
+	s->due_ns = now;
+	return 1;
+}
+
 /* Is the answer of @s overdue by @slack? */
 INAGG_INLINE int inagg_wslot_overtaken(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now, __u64 slack)
 {
 	__u64 due;
 
-	if (s->state != INAGG_WSLOT_SENT || (INAGG_HAS_CAPS && s->refused) || !w->srtt_ns)
+	if (s->state != INAGG_WSLOT_SENT || (INAGG_HAS_CAPS && s->refused))
+		return 0;
+	if (inagg_wslot_awaited(w, s))
+		return inagg_wslot_hurry(s, now);
+	if (!w->srtt_ns)
 		return 0;
 	due = s->acked ? inagg_wslot_late_ns(w, s, now) : inagg_wslot_lost_ns(w, s, now, slack);
 	if (due && due < s->due_ns) {
@@ -686,7 +748,9 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
  */
 INAGG_INLINE int inagg_worker_overtaken_at_leader(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	return !s->acked && !s->tries && inagg_wslot_overtaken(w, s, now, w->rto_ns);
+	if ((s->acked || s->tries) && !inagg_wslot_awaited(w, s))
+		return 0;
+	return inagg_wslot_overtaken(w, s, now, w->rto_ns);
 }
 
 /* The switch's incarnations, in any byte order; 0: none. */
