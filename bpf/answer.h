@@ -197,16 +197,16 @@ static __always_inline int round_sums(const struct place *at, const struct packe
 }
 
 /*
- * The block is complete, but the frame of a request is too short for the result (a veth's, whose skb cannot grow): as if the sender
- * were not in, so that it sends its elements again, which bring the room.
+ * The block is complete, but the frame of a request is too short for the result (a veth's, whose skb cannot grow): as if it were
+ * forgotten, so that the sender sends its elements again, which bring the room.
  */
 static __always_inline int want_elements(struct xdp_md *ctx, struct packet *p, const struct inagg_job *job, const struct report *r,
 					 struct inagg_stats *count)
 {
-	struct report wanted = {.state.seen = r->state.seen & ~inagg_rank_bit(p->block.rank), .epoch = r->epoch};
+	struct report forgotten = {.epoch = r->epoch};
 
 	count->waits++;
-	return tell(ctx, p, job, count, &wanted, 0);
+	return tell(ctx, p, job, count, &forgotten, 0);
 }
 
 /* Put the result of a complete block into the frame and send it.  Whoever does not get it asks again. */

@@ -474,12 +474,13 @@ static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, _
 	__u64 now = bpf_ktime_get_ns();
 	struct inagg_cell *cell;
 	__u32 own_block;
-	int action;
+	int action, idle;
 
 	if (!lock(at))
 		return XDP_DROP;
 	action = inagg_worker_wait(&at->stream->worker, at->slot, block, contributors, settings.rank, now);
 	own_block = at->slot->block;
+	idle = at->slot->state == INAGG_WSLOT_IDLE;
 	if (action == INAGG_W_RESEND_ASK_ALL)
 		leave_to_user(at);
 	unlock(at);
@@ -491,8 +492,8 @@ static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, _
 			cell->heard = 1;
 		}
 	}
-	if (action == INAGG_W_RESEND_ASK_ALL) {
-		ring();
+	if (action == INAGG_W_RESEND_ASK_ALL || (own_block == block && idle)) {
+		ring();	/* others may wait for this rank: the socket asks for what it waits for */
 		return XDP_DROP;
 	}
 	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, at, action, own_block);

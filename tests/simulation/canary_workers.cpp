@@ -87,6 +87,7 @@ private:
         act(r, slot,
             inagg_worker_failed(&ranks[r].worker, &slot, block, packet.contributors, r, packet.block.epoch, packet.bypass,
                                 world.now));
+        expire_overtaken(r);
     }
 
     void receive_result(uint32_t r, inagg_wslot &slot, const Packet &packet) override {

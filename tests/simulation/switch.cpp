@@ -55,7 +55,7 @@ Packet Switch::wait(uint64_t seen, const Packet &cause) const {
 
 Packet Switch::reply(const inagg_slot &slot, const Payload &sum, const Packet &cause) const {
     if (sc.short_frames && cause.type == INAGG_REQUEST)
-        return wait(slot.seen & ~inagg_rank_bit(cause.block.rank), cause);
+        return wait(0, cause);
     return result(slot, sum, cause);
 }
 

@@ -31,7 +31,7 @@ protected:
     static void fold(int verdict, Payload &sum, const Packet &packet);
     Packet result(const inagg_slot &slot, const Payload &sum, const Packet &cause) const;
     Packet wait(uint64_t seen, const Packet &cause) const;
-    // A result for one rank. One that asks may be told that it is not in, as the result comes in the room of its elements.
+    // A result for one rank. One that asks may be told that nobody is in, as the result comes in the room of its elements.
     Packet reply(const inagg_slot &slot, const Payload &sum, const Packet &cause) const;
 
     World &world;

@@ -210,6 +210,7 @@ void Workers::receive_wait(uint32_t r, inagg_wslot &slot, const Packet &packet) 
     if (action == INAGG_W_RESTORE && world.broken(Mutation::no_restore))
         return;
     act(r, slot, action);
+    expire_overtaken(r);
 }
 
 void Workers::notice_boot(uint32_t r, uint16_t heard) {

@@ -373,7 +373,8 @@ TEST_F(Worker, ElementsThatTheSwitchWantsAgainDoNotBackOff) {
 
 TEST_F(Worker, TheAnswerToTheOnlyRepeatBoundsTheRoundTrip) {
     round_trip(0, 80 * ms); // others lost a result
-    const auto answered = [this](int repeats) {
+    const auto answered = [this](int repeats, __u32 more = 0) {
+        w.limit = s.block + 1 + more;
         open(s.due_ns);
         for (int i = 0; i < repeats; i++)
             timeout(s.due_ns);
@@ -383,6 +384,9 @@ TEST_F(Worker, TheAnswerToTheOnlyRepeatBoundsTheRoundTrip) {
     };
     answered(2);
     EXPECT_EQ(w.srtt_ns, 80 * ms) << "or it is that to the one before";
+    answered(1, INAGG_FEW_BLOCKS);
+    EXPECT_EQ(w.srtt_ns, 80 * ms) << "of a window: a rank may be late";
+    EXPECT_EQ(w.doublings, 0u);
     answered(1);
     EXPECT_GE(w.srtt_ns, INAGG_ASKS_A_ROUND * 100 * us);
     EXPECT_LT(w.srtt_ns, INAGG_ASKS_A_ROUND * 103 * us) << "in units of 1024 ns";
@@ -511,24 +515,37 @@ struct Awaited : LossDetection {
     }
 };
 
-TEST_F(Awaited, BacksOffNoLonger) {
+TEST_F(Awaited, AsksAtOnce) {
     EXPECT_FALSE(overtaken(601 * ms));
     heard_of(6, 2, 610 * ms);
+    const int tries = s.tries;
     EXPECT_TRUE(overtaken(610 * ms));
-    EXPECT_EQ(timeout(610 * ms), INAGG_W_RESEND) << "the answer needs room";
-    EXPECT_EQ(s.due_ns, 610 * ms + inagg_worker_backoff(&w, 0));
+    EXPECT_FALSE(s.overtaken) << "which would tell the congestion control of a loss";
+    EXPECT_EQ(timeout(610 * ms), INAGG_W_REQUEST) << "the switch had the elements, and need not tell everybody";
+    EXPECT_EQ(s.tries, tries) << "no time-out";
 }
 
-TEST_F(Awaited, AsksOnceEachTime) {
+TEST_F(Awaited, SendsAgainWhatNobodyHasAcknowledged) {
+    s.acked = 0;
+    heard_of(6, 2, 610 * ms);
+    EXPECT_TRUE(overtaken(610 * ms));
+    EXPECT_EQ(timeout(610 * ms), INAGG_W_RESEND_ASK_ALL);
+}
+
+TEST_F(Awaited, AsksOnceForEachTimeOut) {
     heard_of(6, 2, 610 * ms);
     overtaken(610 * ms);
     timeout(610 * ms);
     wait(5, 1, 611 * ms);
-    EXPECT_FALSE(overtaken(620 * ms)) << "nobody has said so since";
-    heard_of(6, 2, 612 * ms);
-    EXPECT_FALSE(overtaken(612 * ms)) << "before our elements were there";
     heard_of(6, 2, 620 * ms);
-    EXPECT_TRUE(overtaken(620 * ms));
+    EXPECT_FALSE(overtaken(620 * ms)) << "or nobody would ever be asked but the switch";
+    EXPECT_EQ(timeout(s.due_ns), INAGG_W_REQUEST_ALL);
+    const __u64 asked = static_cast<__u64>(s.asked) << 10;
+    heard_of(6, 2, asked + 2 * ms);
+    EXPECT_FALSE(overtaken(asked + 2 * ms)) << "before our question was there";
+    EXPECT_FALSE(overtaken(asked + 20 * ms)) << "nobody has said so since";
+    heard_of(6, 2, asked + 20 * ms);
+    EXPECT_TRUE(overtaken(asked + 20 * ms));
 }
 
 TEST_F(Awaited, OnlyForALaterBlockThatHasNotBeenSent) {

@@ -40,6 +40,7 @@ protected:
     void transmit(const Message &message);
     // The block's result is here and taken: checks it, and sends what is next.
     void accepted(inagg_wslot &slot, uint32_t block, const Message &message);
+    void hurry(const inagg_wslot &slot);
     void arm(const inagg_wslot &slot);
     // Is it the sum of those that it names?
     void check(const Message &result) const;

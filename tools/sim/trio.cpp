@@ -341,6 +341,7 @@ private:
         if (message.cap())
             return inagg_worker_refused(&worker_, &slot, block.block, message.cap());
         act(slot, heed(slot, message, block));
+        hurry(slot);
     }
 
     int heed(inagg_wslot &slot, const Message &message, const inagg_block &block) {

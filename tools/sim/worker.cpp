@@ -135,6 +135,15 @@ void Worker::put(Message message) {
     host_.send_to(host_.leaf(), Kind::inagg, message.packet(), anyone, urgent);
 }
 
+// Others wait for the block of `slot`, if it has not been sent.
+void Worker::hurry(const inagg_wslot &slot) {
+    if (slot.state != INAGG_WSLOT_IDLE)
+        return;
+    for (inagg_wslot &other : slots_)
+        if (inagg_wslot_hurry(&worker_, &other, now_ns()))
+            act(other, expire(other));
+}
+
 void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message) {
     check(message);
     if (controlled()) {
@@ -148,7 +157,7 @@ void Worker::accepted(inagg_wslot &slot, uint32_t block, const Message &message)
         since_scan_ = 0;
         for (inagg_wslot &other : slots_)
             if (overtaken(other)) {
-                if (!other.resent && controlled()) // as libinagg
+                if (other.overtaken && !other.resent && controlled()) // as libinagg
                     inagg_congestion_cut(&congestion_, other.block);
                 act(other, expire(other));
             }
@@ -187,8 +196,10 @@ public:
     void receive(const Message &message) override {
         const inagg_block block = message.block();
         inagg_wslot &slot = slot_of(block.block);
-        if (message.type() == INAGG_WAIT)
-            return act(slot, inagg_worker_wait(&worker_, &slot, block.block, message.contributors(), name_, now_ns()));
+        if (message.type() == INAGG_WAIT) {
+            act(slot, inagg_worker_wait(&worker_, &slot, block.block, message.contributors(), name_, now_ns()));
+            return hurry(slot);
+        }
         require(message.type() == INAGG_RESULT, "rank {} gets a packet of type {}", rank_, static_cast<int>(message.type()));
         if (inagg_worker_result(&worker_, &slot, block.block, message.has(INAGG_F_RESEND), now_ns()) != INAGG_W_ACCEPT)
             return;
@@ -232,6 +243,7 @@ public:
         inagg_wslot &slot = slot_of(block.block);
         act(slot, inagg_worker_failed(&worker_, &slot, block.block, message.contributors(), rank_, block.epoch,
                                       message.has(INAGG_F_BYPASS), now_ns()));
+        hurry(slot);
     }
 
 private:

@@ -480,7 +480,7 @@ void Engine::on_refused(const inagg_hdr &header, std::span<const std::byte> body
 void Engine::detect_overtaken(StreamState &s) {
     for (inagg_wslot &other : s.slots) {
         const bool lost = overtaken(s, other);
-        if (lost && !other.resent && controlled(s)) // what timers sent says nothing about the network
+        if (lost && other.overtaken && !other.resent && controlled(s)) // what timers sent says nothing about the network
             inagg_congestion_cut(&s.congestion, other.block);
         if (lost)
             act(s, other, expire(s, other));

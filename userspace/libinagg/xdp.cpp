@@ -345,7 +345,8 @@ inagg_wslot XdpTransport::slot(uint32_t index) const {
 bool XdpTransport::may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const {
     if (slot.state == INAGG_WSLOT_IDLE)
         return inagg_before(slot.block, ring.loaded);
-    return rebooted_ || now >= slot.due_ns;
+    inagg_wslot copy = slot;
+    return rebooted_ || now >= slot.due_ns || inagg_wslot_hurry(&state(ring).worker, &copy, now);
 }
 
 int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block) {
@@ -356,6 +357,7 @@ int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now
         free = 0;
     if (rebooted_)
         inagg_worker_rebooted(&slot.state);
+    inagg_wslot_hurry(worker, &slot.state, now);
     int action = inagg_worker_timeout(worker, &slot.state, now);
     if (action == INAGG_W_NOTHING)
         action = inagg_worker_open(worker, &slot.state, now);

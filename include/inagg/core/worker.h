@@ -29,7 +29,8 @@
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
 #define INAGG_LINEAR_ASKS	3		/* canary: fruitless questions before the next come ever later */
 #define INAGG_ASKS_A_ROUND	32		/* a round trip to a result takes as long as so many to a WAIT, at most */
-#define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header */
+#define INAGG_FEW_BLOCKS	4		/* which repeat themselves soon rather than late */
+#define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header, and not say so */
 
 #ifdef INAGG_NEVER_REFUSED	/* a plane without trio, whose verifier these tests would wear out */
 #define INAGG_HAS_CAPS		0
@@ -55,6 +56,7 @@ struct inagg_wslot {
 	__u8	refused : 1;	/* trio: the switch has no room; only time helps */
 	__u8	raw : 1;	/* atp: the server has asked for the elements as floats */
 	__u8	bypass : 1;	/* canary: its elements are not to be summed on the way */
+	__u8	hurried : 1;	/* asked for before its time-out, as others waited */
 	__u16	epoch;		/* the block is being recovered: results of earlier epochs do not count; 0: no.  canary: attempt */
 	__u8	waits;		/* canary: answers that our elements are in and others' are not */
 	__u8	asks;		/* canary: questions to its leader */
@@ -133,6 +135,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->refused = 0;
 	s->raw = 0;
 	s->bypass = 0;
+	s->hurried = 0;
 	s->epoch = 0;
 	s->waits = 0;
 	s->asks = 0;
@@ -210,6 +213,7 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	s->refused = 0;
 	s->raw = 0;
 	s->bypass = 0;
+	s->hurried = 0;
 	s->epoch = 0;
 	s->waits = 0;
 	s->asks = 0;
@@ -408,6 +412,7 @@ INAGG_INLINE int inagg_wslot_resend(const struct inagg_worker *w, struct inagg_w
 /* Goes round where it would end, so that each INAGG_RESEND_EVERY-th stays one, and what many tries mean stays meant. */
 INAGG_INLINE __u32 inagg_wslot_count_try(struct inagg_wslot *s)
 {
+	s->hurried = 0;
 	s->tries = s->tries < 255 ? s->tries + 1 : 256 - INAGG_RESEND_EVERY;
 	return s->tries;
 }
@@ -418,11 +423,11 @@ INAGG_INLINE __u32 inagg_wslot_count_try(struct inagg_wslot *s)
  */
 INAGG_INLINE void inagg_worker_answered(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
 {
-	__u64 rtt = (inagg_coarse(now) - s->asked + 1ULL) << 10;
+	__u64 rtt = (inagg_coarse(now) - s->asked + 1ULL) << 10, round = INAGG_ASKS_A_ROUND * rtt;
 
 	if (rtt <= w->rto_ns)
 		w->doublings = 0;
-	inagg_worker_bound(w, INAGG_ASKS_A_ROUND * rtt);
+	inagg_worker_bound(w, round > w->floor_ns ? round : w->floor_ns);
 }
 
 /*
@@ -450,13 +455,25 @@ INAGG_INLINE __u64 inagg_worker_crossing(const struct inagg_worker *w)
 	return w->srtt_ns > w->floor_ns / 4 ? w->srtt_ns : w->floor_ns / 4;
 }
 
-/* Others wait for @block, which this rank has not come to: perhaps for want of a result that they have (inagg_wslot_awaited()). */
+/*
+ * The switch has the elements of @s since the first repeat at the latest.  Ranks are late for each other, by more than a round trip,
+ * and a window should wait for the last of them rather than be sent twice; a few blocks should rather recover soon.
+ */
+INAGG_INLINE void inagg_worker_is_in(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
+{
+	if (w->limit - s->block <= INAGG_FEW_BLOCKS)
+		inagg_worker_answered(w, s, now);
+	else if (now - s->sent_ns <= w->rto_ns)
+		w->doublings = 0;
+}
+
+/* Others wait for @block, which this rank has not come to: perhaps for want of a result that they have (inagg_wslot_hurry()). */
 INAGG_INLINE void inagg_worker_awaited(struct inagg_worker *w, const struct inagg_wslot *s, __u32 block, __u64 now)
 {
 	if (s->state != INAGG_WSLOT_IDLE || s->block != block)
 		return;
 	w->awaited = block;
-	w->awaited_at = inagg_coarse(now) | 1;
+	w->awaited_at = inagg_coarse(now);
 }
 
 /**
@@ -471,8 +488,8 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
 		if (s->resent)
 			inagg_worker_heard(w, s);
-		if (s->tries == 1)
-			inagg_worker_answered(w, s, now);
+		if (in && s->tries == 1)
+			inagg_worker_is_in(w, s, now);
 		if (in) {
 			inagg_wslot_put_off(w, s, rank, now);
 			return INAGG_W_NOTHING;
@@ -627,15 +644,17 @@ INAGG_INLINE int inagg_wslot_postpone(const struct inagg_worker *w, struct inagg
  */
 INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
+	int hurries = !s->due_ns;
+
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns || inagg_wslot_postpone(w, s, now))
 		return INAGG_W_NOTHING;
 	if (s->due_ns && !s->overtaken)
 		inagg_wslot_expired(w, s, now);
-	if (!s->acked || s->overtaken || s->tries % INAGG_RESEND_EVERY == 0)
+	if (!s->acked || s->overtaken || (!hurries && s->tries % INAGG_RESEND_EVERY == 0))
 		return inagg_wslot_resend(w, s, now);
 	s->asked = inagg_coarse(now);
 	s->due_ns = now + inagg_worker_backoff(w, s->tries);
-	return s->tries > INAGG_ASK_ALL_AFTER ? INAGG_W_REQUEST_ALL : INAGG_W_REQUEST;
+	return !hurries && s->tries > INAGG_ASK_ALL_AFTER ? INAGG_W_REQUEST_ALL : INAGG_W_REQUEST;
 }
 
 /**
@@ -691,25 +710,22 @@ INAGG_INLINE __u64 inagg_wslot_late_ns(const struct inagg_worker *w, const struc
 	return inagg_before(s->block, w->delivered_block) && due >= now ? due : 0;
 }
 
-/*
- * Have others been heard to wait for a later block since this one timed out?  Then they may have its result, and this rank keeps
- * all of them waiting, for as long as they have kept it: from a back-off of one follows that of the next.
+/**
+ * Have others been heard to wait for a later block since this one was asked for?  Then they may have its result, and this rank keeps
+ * all of them waiting, for as long as they have kept it: from a back-off of one follows that of the next.  So it is due at once; 1
+ * if so.  If they have not, nothing has changed: that costs a question, one for each time-out.
  */
-INAGG_INLINE int inagg_wslot_awaited(const struct inagg_worker *w, const struct inagg_wslot *s)
+INAGG_INLINE int inagg_wslot_hurry(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	__u32 since = w->awaited_at - s->asked;
+	__u32 asked = inagg_coarse(now) - s->asked, awaited = inagg_coarse(now) - w->awaited_at;
 
-	return w->awaited_at && (s->acked || s->tries) && inagg_before(s->block, w->awaited) &&
-	       since < 1U << 31 && since > inagg_coarse(inagg_worker_crossing(w));
-}
-
-/* It is due, as if it had not timed out. */
-INAGG_INLINE int inagg_wslot_hurry(struct inagg_wslot *s, __u64 now)
-{
-	s->tries = 0;
-	s->waits = 0;
-	s->overtaken = 1;
-	s->due_ns = now;
+	if (s->state != INAGG_WSLOT_SENT || s->hurried || !w->awaited_at || !(s->acked || s->tries) ||
+	    !inagg_before(s->block, w->awaited) || awaited >= asked ||
+	    asked - awaited <= inagg_coarse(inagg_worker_crossing(w)))
+		return 0;
+	s->hurried = 1;
+	s->overtaken = 0;
+	s->due_ns = 0;
 	return 1;
 }
 
@@ -718,11 +734,7 @@ INAGG_INLINE int inagg_wslot_overtaken(const struct inagg_worker *w, struct inag
 {
 	__u64 due;
 
-	if (s->state != INAGG_WSLOT_SENT || (INAGG_HAS_CAPS && s->refused))
-		return 0;
-	if (inagg_wslot_awaited(w, s))
-		return inagg_wslot_hurry(s, now);
-	if (!w->srtt_ns)
+	if (s->state != INAGG_WSLOT_SENT || (INAGG_HAS_CAPS && s->refused) || !w->srtt_ns)
 		return 0;
 	due = s->acked ? inagg_wslot_late_ns(w, s, now) : inagg_wslot_lost_ns(w, s, now, slack);
 	if (due && due < s->due_ns) {
@@ -739,7 +751,7 @@ INAGG_INLINE int inagg_wslot_overtaken(const struct inagg_worker *w, struct inag
  */
 INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	return inagg_wslot_overtaken(w, s, now, w->srtt_ns);
+	return inagg_wslot_hurry(w, s, now) || inagg_wslot_overtaken(w, s, now, w->srtt_ns);
 }
 
 /**
@@ -748,9 +760,7 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
  */
 INAGG_INLINE int inagg_worker_overtaken_at_leader(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	if ((s->acked || s->tries) && !inagg_wslot_awaited(w, s))
-		return 0;
-	return inagg_wslot_overtaken(w, s, now, w->rto_ns);
+	return inagg_wslot_hurry(w, s, now) || (!s->acked && !s->tries && inagg_wslot_overtaken(w, s, now, w->rto_ns));
 }
 
 /* The switch's incarnations, in any byte order; 0: none. */
