@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::chrono::minutes recent{10}; // refusals: later, what was wrong has been put right, or given up
 
-// Of a network that loses or doubles packets, of a job that was started again, of every join with a key, and of ports whose frames
-// have no room for an answer, which is asked for again.
+// Of a network that loses or doubles packets, of a job that was started again, of every join with a key, and of ports whose
+// frames have no room for an answer, which is asked for again.
 const std::set<std::string_view> harmless = {
     "NONE", "GENERATION", "STALE", "UNSOLICITED", "DUPLICATE", "REPLACED", "CHALLENGE", "RESIZE",
 };
