@@ -167,7 +167,7 @@ void Engine::run_timers() {
 }
 
 bool Engine::stalled(Stalled &out) const {
-    // A leader may have died since it answered: then it is who is missing, and not whom it named. Ranks ask it more often.
+    // A switch or leader may have died since it answered: then it is who is missing, and not whom it named. Ranks ask more often.
     constexpr uint64_t silence = 3 * INAGG_RTO_CEILING_NS;
     for (const StreamState &s : streams_) {
         const inagg_wslot *oldest = nullptr;
@@ -177,7 +177,7 @@ bool Engine::stalled(Stalled &out) const {
         if (!oldest)
             continue;
         const SlotRecord &record = s.records[oldest - s.slots.data()];
-        const bool silent = leader_ && now_ - record.heard_ns > silence;
+        const bool silent = now_ - record.heard_ns > silence;
         const bool heard = record.heard && record.heard_block == oldest->block && !silent;
         const uint32_t behind = s.beyond - oldest->block, position = position_of(s, oldest->block);
         out = {s.stream,
@@ -415,12 +415,13 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     const bool waiting = slot.state == INAGG_WSLOT_SENT && slot.block == block;
     SlotRecord &record = s.records[index];
     const uint64_t contributors = inagg_swap64(header.contributors);
+    if (waiting)
+        record.heard_ns = now_;
     if (header.window_cap)
         return on_full(s, block, inagg_swap16(header.window_cap));
     if (waiting) {
         record.heard = true;
         record.heard_block = block;
-        record.heard_ns = now_;
         record.contributors = contributors;
     }
     s.answered = true;
