@@ -95,8 +95,8 @@ private:
         world.require(inagg_wslot_believes(&slot, block, packet.block.epoch),
                       "rank {}: block {:#x} is complete in attempt {}, and was said to be in {}", r, block, packet.block.epoch,
                       slot.epoch);
-        if (!packet.everyone && slot.state == INAGG_WSLOT_SENT && slot.block == block)
-            inagg_wslot_told(&ranks[r].worker, &slot, world.now);
+        if (!packet.everyone)
+            inagg_worker_told(&ranks[r].worker, &slot, block, world.now);
         accept(r, slot, packet);
     }
 

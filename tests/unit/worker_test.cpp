@@ -869,12 +869,12 @@ TEST_F(Led, AResultForThisRankAloneAnswersItsOnlyQuestion) {
     open(0);
     for (int i = 0; i < 3; i++)
         ask(s.due_ns);
-    inagg_wslot_told(&w, &s, (static_cast<__u64>(s.asked) << 10) + 500 * us);
+    inagg_worker_told(&w, &s, s.block, (static_cast<__u64>(s.asked) << 10) + 500 * us);
     EXPECT_EQ(w.doublings, 1u) << "which one?";
     result(1, s.due_ns, 1);
     open(s.due_ns);
     ask(s.due_ns);
-    inagg_wslot_told(&w, &s, (static_cast<__u64>(s.asked) << 10) + 500 * us);
+    inagg_worker_told(&w, &s, s.block, (static_cast<__u64>(s.asked) << 10) + 500 * us);
     EXPECT_EQ(w.doublings, 0u);
 }
 

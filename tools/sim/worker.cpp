@@ -276,8 +276,8 @@ private:
     void take(const Message &message) {
         const inagg_block block = message.block();
         inagg_wslot &slot = slot_of(block.block);
-        if (!message.has(INAGG_F_MULTICAST) && slot.state == INAGG_WSLOT_SENT && slot.block == block.block)
-            inagg_wslot_told(&worker_, &slot, now_ns());
+        if (!message.has(INAGG_F_MULTICAST))
+            inagg_worker_told(&worker_, &slot, block.block, now_ns());
         if (inagg_wslot_believes(&slot, block.block, block.epoch) &&
             inagg_worker_result(&worker_, &slot, block.block, message.has(INAGG_F_RESEND), now_ns()) == INAGG_W_ACCEPT)
             accepted(slot, block.block, message);

@@ -338,8 +338,8 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, 
         s.beyond = block + 1;
     const unsigned flags = inagg_swap16(header.level_flags);
     const bool repaired = flags & INAGG_F_RESEND;
-    if (leader_ && awaited && !(flags & INAGG_F_MULTICAST))
-        inagg_wslot_told(&s.worker, &slot, now_);
+    if (leader_ && !(flags & INAGG_F_MULTICAST))
+        inagg_worker_told(&s.worker, &slot, block, now_);
     switch (inagg_history_result(s.history.core(), &s.worker, &slot, block, &meta, repaired, now_)) {
     case INAGG_W_ACCEPT:
         s.answered = true;

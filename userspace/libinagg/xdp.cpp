@@ -345,8 +345,7 @@ inagg_wslot XdpTransport::slot(uint32_t index) const {
 bool XdpTransport::may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const {
     if (slot.state == INAGG_WSLOT_IDLE)
         return inagg_before(slot.block, ring.loaded);
-    inagg_wslot copy = slot;
-    return rebooted_ || now >= slot.due_ns || inagg_wslot_hurry(&state(ring).worker, &copy, now);
+    return rebooted_ || now >= slot.due_ns || inagg_wslot_awaited(&state(ring).worker, &slot, now);
 }
 
 int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block) {

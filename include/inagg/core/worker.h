@@ -29,7 +29,7 @@
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
 #define INAGG_LINEAR_ASKS	3		/* canary: fruitless questions before the next come ever later */
 #define INAGG_ASKS_A_ROUND	32		/* a round trip to a result takes as long as so many to a WAIT, at most */
-#define INAGG_FEW_BLOCKS	4		/* which repeat themselves soon rather than late */
+#define INAGG_FEW_BLOCKS	4		/* are rather sent twice than recovered late; a window rather late */
 #define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header, and not say so */
 
 #ifdef INAGG_NEVER_REFUSED	/* a plane without trio, whose verifier these tests would wear out */
@@ -139,6 +139,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->epoch = 0;
 	s->waits = 0;
 	s->asks = 0;
+	s->asked = 0;
 }
 
 /* A time in 32 bits, which last for an hour. */
@@ -202,22 +203,11 @@ INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_ws
 	if (s->state != INAGG_WSLOT_IDLE || !inagg_before(s->block, w->limit) ||
 	    !inagg_worker_has_room(w, s->block, now))
 		return INAGG_W_NOTHING;
+	inagg_wslot_init(s, s->block);
 	s->state = INAGG_WSLOT_SENT;
 	s->sent_ns = now;
-	s->due_ns = now + inagg_worker_backoff(w, 0);
-	s->acked = 0;
-	s->tries = 0;
-	s->resent = 0;
-	s->overtaken = 0;
-	s->forgotten = 0;
-	s->refused = 0;
-	s->raw = 0;
-	s->bypass = 0;
-	s->hurried = 0;
-	s->epoch = 0;
-	s->waits = 0;
-	s->asks = 0;
 	s->asked = inagg_coarse(now);
+	s->due_ns = now + inagg_worker_backoff(w, 0);
 	return INAGG_W_SEND;
 }
 
@@ -459,7 +449,7 @@ INAGG_INLINE __u64 inagg_worker_crossing(const struct inagg_worker *w)
  * The switch has the elements of @s since the first repeat at the latest.  Ranks are late for each other, by more than a round trip,
  * and a window should wait for the last of them rather than be sent twice; a few blocks should rather recover soon.
  */
-INAGG_INLINE void inagg_worker_is_in(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
+INAGG_INLINE void inagg_worker_repeat_answered(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
 {
 	if (w->limit - s->block <= INAGG_FEW_BLOCKS)
 		inagg_worker_answered(w, s, now);
@@ -467,7 +457,7 @@ INAGG_INLINE void inagg_worker_is_in(struct inagg_worker *w, const struct inagg_
 		w->doublings = 0;
 }
 
-/* Others wait for @block, which this rank has not come to: perhaps for want of a result that they have (inagg_wslot_hurry()). */
+/* Others wait for @block, which this rank has not come to: perhaps for want of a result that they have (inagg_wslot_awaited()). */
 INAGG_INLINE void inagg_worker_awaited(struct inagg_worker *w, const struct inagg_wslot *s, __u32 block, __u64 now)
 {
 	if (s->state != INAGG_WSLOT_IDLE || s->block != block)
@@ -488,9 +478,9 @@ INAGG_INLINE int inagg_worker_wait(struct inagg_worker *w, struct inagg_wslot *s
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
 		if (s->resent)
 			inagg_worker_heard(w, s);
-		if (in && s->tries == 1)
-			inagg_worker_is_in(w, s, now);
 		if (in) {
+			if (s->tries == 1)
+				inagg_worker_repeat_answered(w, s, now);
 			inagg_wslot_put_off(w, s, rank, now);
 			return INAGG_W_NOTHING;
 		}
@@ -560,17 +550,17 @@ INAGG_INLINE __u64 inagg_worker_patience(const struct inagg_worker *w, __u32 n)
 	return inagg_worker_backoff(w, n > INAGG_LINEAR_ASKS ? n - INAGG_LINEAR_ASKS : 0);
 }
 
-/** The leader tells this rank alone, as it does who asks. */
-INAGG_INLINE void inagg_wslot_told(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
+/** The leader of @block tells this rank alone, as it does who asks. */
+INAGG_INLINE void inagg_worker_told(struct inagg_worker *w, const struct inagg_wslot *s, __u32 block, __u64 now)
 {
-	if (s->asks == 1 && s->tries == 1)
+	if (s->state == INAGG_WSLOT_SENT && s->block == block && s->asks == 1 && s->tries == 1)
 		inagg_worker_answered(w, s, now);
 }
 
 /* The leader has our elements and not yet those of all others.  It tells nobody who has not asked. */
 INAGG_INLINE void inagg_wslot_is_in(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	inagg_wslot_told(w, s, now);
+	inagg_worker_told(w, s, s->block, now);
 	if (s->waits < 255)
 		s->waits++;
 	s->acked = 1;
@@ -712,16 +702,21 @@ INAGG_INLINE __u64 inagg_wslot_late_ns(const struct inagg_worker *w, const struc
 
 /**
  * Have others been heard to wait for a later block since this one was asked for?  Then they may have its result, and this rank keeps
- * all of them waiting, for as long as they have kept it: from a back-off of one follows that of the next.  So it is due at once; 1
- * if so.  If they have not, nothing has changed: that costs a question, one for each time-out.
+ * all of them waiting, for as long as they have kept it: from a back-off of one follows that of the next.
  */
-INAGG_INLINE int inagg_wslot_hurry(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+INAGG_INLINE int inagg_wslot_awaited(const struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
 {
 	__u32 asked = inagg_coarse(now) - s->asked, awaited = inagg_coarse(now) - w->awaited_at;
 
-	if (s->state != INAGG_WSLOT_SENT || s->hurried || !w->awaited_at || !(s->acked || s->tries) ||
-	    !inagg_before(s->block, w->awaited) || awaited >= asked ||
-	    asked - awaited <= inagg_coarse(inagg_worker_crossing(w)))
+	return s->state == INAGG_WSLOT_SENT && !s->hurried && w->awaited_at && (s->acked || s->tries) &&
+	       inagg_before(s->block, w->awaited) && awaited < asked &&
+	       asked - awaited > inagg_coarse(inagg_worker_crossing(w));
+}
+
+/** Makes it due at once, if so; returns 1 then.  If others have not its result either: a question in vain, one for each time-out. */
+INAGG_INLINE int inagg_wslot_hurry(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+{
+	if (!inagg_wslot_awaited(w, s, now))
 		return 0;
 	s->hurried = 1;
 	s->overtaken = 0;
