@@ -109,7 +109,8 @@ struct inagg_hdr {
 	__be16	fan_in;		/* 22: ranks expected */
 	__be64	contributors;	/* 24: bitmap of the sources at this level */
 	__be16	boot;		/* 32: incarnation of the switch that sent this, or was last heard */
-	__be16	window_cap;	/* 34: trio, in WAIT: the block was refused, keep to so many; 0: no cap.  atp, in RESULT: next index.  panama */
+	__be16	window_cap;	/* 34: trio, in WAIT: the block was refused, keep to so many; 0: no cap.  atp, in RESULT: next index.  panama.
+				 * canary, in REQUEST and its answer: which one of the rank about the block */
 	__be16	switch_id;	/* 36: trio: epoch of a recovering block.  atp: aggregator's index.  canary */
 	__u8	scale;		/* 38: biased binary32 exponent all elements of this block obey */
 	__u8	next_scale;	/* 39: exponent this rank needs next; the result carries the maximum */

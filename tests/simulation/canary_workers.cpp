@@ -84,6 +84,7 @@ private:
         }
         if (packet.type == INAGG_BLOCK_FAILED && world.broken(Mutation::no_resend))
             return;
+        inagg_worker_told(&ranks[r].worker, &slot, block, packet.window_cap, world.now);
         act(r, slot,
             inagg_worker_failed(&ranks[r].worker, &slot, block, packet.contributors, r, packet.block.epoch, packet.bypass,
                                 world.now));
@@ -95,8 +96,7 @@ private:
         world.require(inagg_wslot_believes(&slot, block, packet.block.epoch),
                       "rank {}: block {:#x} is complete in attempt {}, and was said to be in {}", r, block, packet.block.epoch,
                       slot.epoch);
-        if (!packet.everyone)
-            inagg_worker_told(&ranks[r].worker, &slot, block, world.now);
+        inagg_worker_told(&ranks[r].worker, &slot, block, packet.window_cap, world.now);
         accept(r, slot, packet);
     }
 
@@ -197,8 +197,10 @@ private:
         Packet word = packet;
         word.type = verdict == INAGG_TELL ? INAGG_WAIT : INAGG_BLOCK_FAILED;
         word.everyone = verdict == INAGG_FAIL_ALL;
-        if (word.everyone)
+        if (word.everyone) {
             word.block.rank = static_cast<uint16_t>(r);
+            word.window_cap = 0;
+        }
         word.bypass = word.type == INAGG_BLOCK_FAILED && inagg_lead_bypasses(&copy.state);
         word.contributors = inagg_lead_seen(&copy.state, &packet.block);
         word.block.epoch = copy.state.attempt;

@@ -166,9 +166,10 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool
         packet.block.epoch = slot.epoch;
         packet.bypass = type == INAGG_CONTRIBUTION && slot.bypass;
     }
-    if (type == INAGG_REQUEST)
+    if (type == INAGG_REQUEST) {
         packet.block.elements = 0;
-    else if (type == INAGG_CONTRIBUTION && slot.raw)
+        packet.window_cap = inagg_wslot_question(&slot);
+    } else if (type == INAGG_CONTRIBUTION && slot.raw)
         load_raw(r, packet);
     else if (type == INAGG_CONTRIBUTION)
         packet.payload = world.content.contribution(block, r);

@@ -29,7 +29,7 @@ struct Packet {
     bool bypass;   // canary: is not to be summed; BLOCK_FAILED: send it so
     int from;      // canary: who has sent it over this link
     uint16_t boot;
-    uint16_t window_cap; // WAIT: the block was refused
+    uint16_t window_cap; // WAIT: the block was refused; canary: which question of a rank this is or answers
     uint32_t slot;
     uint64_t contributors;
     inagg_block block;

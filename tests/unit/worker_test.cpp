@@ -837,7 +837,9 @@ TEST_F(Worker, AResultWithinAnRtoUndoesItsDoublings) {
 // Where a leader adds (canary). Slot 1 is rank 0's, and others lead it.
 struct Led : Worker {
     int ask(__u64 now) { return inagg_worker_ask(&w, &s, now); }
+    // What the leader answers the latest question.
     int failed(__u64 contributors, __u16 attempt, __u64 now, int bypass = 0, __u32 block = 1) {
+        inagg_worker_told(&w, &s, block, inagg_wslot_question(&s), now);
         return inagg_worker_failed(&w, &s, block, contributors, 0, attempt, bypass, now);
     }
 };
@@ -865,17 +867,36 @@ TEST_F(Led, WhoIsAwaitedAsksAtOnce) {
     EXPECT_FALSE(inagg_worker_overtaken_at_leader(&w, &s, now + 1 * ms)) << "it has asked";
 }
 
-TEST_F(Led, AResultForThisRankAloneAnswersItsOnlyQuestion) {
+TEST_F(Led, AnAnswerSaysToWhichQuestion) {
     open(0);
     for (int i = 0; i < 3; i++)
         ask(s.due_ns);
-    inagg_worker_told(&w, &s, s.block, (static_cast<__u64>(s.asked) << 10) + 500 * us);
-    EXPECT_EQ(w.doublings, 1u) << "which one?";
-    result(1, s.due_ns, 1);
-    open(s.due_ns);
-    ask(s.due_ns);
-    inagg_worker_told(&w, &s, s.block, (static_cast<__u64>(s.asked) << 10) + 500 * us);
+    const __u64 now = (static_cast<__u64>(s.asked) << 10) + 500 * us;
+    ASSERT_EQ(inagg_wslot_question(&s), 3u);
+    inagg_worker_told(&w, &s, s.block, 2, now);
+    inagg_worker_told(&w, &s, s.block, 0, now);
+    inagg_worker_told(&w, &s, s.block + 1, 3, now);
+    EXPECT_EQ(w.doublings, 1u);
+    inagg_worker_told(&w, &s, s.block, 3, now);
     EXPECT_EQ(w.doublings, 0u);
+}
+
+TEST_F(Led, WhatWasSentAfterAQuestionIsNotWhatItsAnswerTells) {
+    open(0);
+    ask(s.due_ns);
+    const __u64 sent = (static_cast<__u64>(s.asked) << 10) + 300 * ms;
+    EXPECT_EQ(failed(0, 1, sent), INAGG_W_RESEND);
+    inagg_worker_told(&w, &s, s.block, 1, sent + 500 * us);
+    EXPECT_EQ(w.doublings, 1u);
+}
+
+TEST_F(Led, QuestionsBeyondCountingHaveNoNumber) {
+    open(0);
+    for (int i = 0; i < 300; i++)
+        ask(s.due_ns);
+    EXPECT_EQ(inagg_wslot_question(&s), 0u);
+    inagg_worker_told(&w, &s, s.block, 0, (static_cast<__u64>(s.asked) << 10) + 500 * us);
+    EXPECT_NE(w.doublings, 0u);
 }
 
 TEST_F(Led, NobodyBacksOffWhileResultsCome) {
@@ -908,21 +929,6 @@ TEST_F(Led, AnAnswerInTimeSaysThatThePathIsAsShortAsBefore) {
     EXPECT_GE(w.srtt_ns, INAGG_ASKS_A_ROUND * 500 * us);
     EXPECT_LT(w.srtt_ns, INAGG_ASKS_A_ROUND * 502 * us) << "but not so much longer";
     EXPECT_LT(w.rto_ns, INAGG_RTO_START_NS);
-}
-
-TEST_F(Led, OnlyTheAnswerToTheOnlyQuestionTellsHowLongOneTakes) {
-    open(0);
-    ask(INAGG_RTO_START_NS);
-    const __u64 now = s.due_ns;
-    ask(now);
-    failed(0b11, 0, now + 1 * us);
-    EXPECT_EQ(w.srtt_ns, 0u) << "perhaps to the first";
-    EXPECT_EQ(w.doublings, 1u);
-    result(1, 500 * ms, 1);
-    open(600 * ms);
-    ask(s.due_ns);
-    failed(0b10, 1, (static_cast<__u64>(s.asked) << 10) + 1 * us, 0, s.block);
-    EXPECT_EQ(w.srtt_ns, 0u) << "perhaps to another's";
 }
 
 TEST_F(Led, WhileResultsComeNobodyAsks) {

@@ -117,6 +117,7 @@ void Worker::send(uint32_t block, inagg_type type, bool everyone, bool repeated)
         load_held(message);
     } else {
         message.set_length(0);
+        message.set_cap(inagg_wslot_question(&slot));
     }
     counters_.resends += type == INAGG_CONTRIBUTION && repeated;
     counters_.requests += type == INAGG_REQUEST;
@@ -241,6 +242,7 @@ public:
         }
         counters_.waits++;
         inagg_wslot &slot = slot_of(block.block);
+        inagg_worker_told(&worker_, &slot, block.block, message.cap(), now_ns());
         act(slot, inagg_worker_failed(&worker_, &slot, block.block, message.contributors(), rank_, block.epoch,
                                       message.has(INAGG_F_BYPASS), now_ns()));
         hurry(slot);
@@ -276,8 +278,7 @@ private:
     void take(const Message &message) {
         const inagg_block block = message.block();
         inagg_wslot &slot = slot_of(block.block);
-        if (!message.has(INAGG_F_MULTICAST))
-            inagg_worker_told(&worker_, &slot, block.block, now_ns());
+        inagg_worker_told(&worker_, &slot, block.block, message.cap(), now_ns());
         if (inagg_wslot_believes(&slot, block.block, block.epoch) &&
             inagg_worker_result(&worker_, &slot, block.block, message.has(INAGG_F_RESEND), now_ns()) == INAGG_W_ACCEPT)
             accepted(slot, block.block, message);
@@ -316,6 +317,7 @@ private:
         if (verdict == INAGG_REPLY) {
             Message reply = result(lead, block.block);
             reply.set_rank(block.rank);
+            reply.set_cap(message.cap());
             reply.set_flag(INAGG_F_RESEND, true);
             return transmit(reply);
         }
@@ -324,6 +326,7 @@ private:
         Message word = blank(block.block, verdict == INAGG_TELL ? INAGG_WAIT : INAGG_BLOCK_FAILED);
         word.set_length(0);
         word.set_rank(everyone ? rank_ : block.rank);
+        word.set_cap(everyone ? 0 : message.cap());
         word.set_flag(INAGG_F_MULTICAST, everyone);
         word.set_flag(INAGG_F_BYPASS, verdict != INAGG_TELL && inagg_lead_bypasses(&lead.state));
         word.set_contributors(inagg_lead_seen(&lead.state, &block));

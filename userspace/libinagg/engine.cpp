@@ -338,8 +338,8 @@ void Engine::on_result(StreamState &s, uint32_t block, const inagg_hdr &header, 
         s.beyond = block + 1;
     const unsigned flags = inagg_swap16(header.level_flags);
     const bool repaired = flags & INAGG_F_RESEND;
-    if (leader_ && !(flags & INAGG_F_MULTICAST))
-        inagg_worker_told(&s.worker, &slot, block, now_);
+    if (leader_)
+        inagg_worker_told(&s.worker, &slot, block, inagg_swap16(header.window_cap), now_);
     switch (inagg_history_result(s.history.core(), &s.worker, &slot, block, &meta, repaired, now_)) {
     case INAGG_W_ACCEPT:
         s.answered = true;
@@ -417,7 +417,7 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
     const uint64_t contributors = inagg_swap64(header.contributors);
     if (waiting)
         record.heard_ns = now_;
-    if (header.window_cap)
+    if (header.window_cap && !leader_)
         return on_full(s, block, inagg_swap16(header.window_cap));
     if (waiting) {
         record.heard = true;
@@ -435,9 +435,11 @@ void Engine::on_wait(StreamState &s, uint32_t block, const inagg_hdr &header) {
 int Engine::heed(StreamState &s, inagg_wslot &slot, uint32_t block, const inagg_hdr &header) {
     const uint64_t contributors = inagg_swap64(header.contributors);
     const uint16_t rank = membership_.config.rank, epoch = inagg_swap16(header.switch_id);
-    if (leader_)
+    if (leader_) {
+        inagg_worker_told(&s.worker, &slot, block, inagg_swap16(header.window_cap), now_);
         return inagg_worker_failed(&s.worker, &slot, block, contributors, rank, epoch,
                                    header.level_flags & inagg_swap16(INAGG_F_BYPASS), now_);
+    }
     if (!trio()) {
         const bool raw = atp() && s.stream == Stream::data && header.level_flags & inagg_swap16(INAGG_F_SATURATED);
         return inagg_worker_wait_raw(&s.worker, &slot, block, contributors, rank, raw, now_);
@@ -631,6 +633,7 @@ void Engine::send_request(StreamState &s, const inagg_wslot &slot, bool everyone
     stats_.requests++;
     inagg_hdr h = header(s, INAGG_REQUEST, slot.block, everyone ? INAGG_F_MULTICAST : 0);
     h.switch_id = inagg_swap16(leader_ ? slot.epoch : s.records[inagg_slot_index(&s.worker, slot.block)].aggregator);
+    h.window_cap = inagg_swap16(inagg_wslot_question(&slot));
     commit(h, io_->reserve(), 0);
 }
 

@@ -172,8 +172,10 @@ inagg_hdr Leader::answer(const inagg_hdr &asked, inagg_type type, unsigned flags
     h.level_flags = inagg_swap16(static_cast<uint16_t>((inagg_swap16(asked.level_flags) & INAGG_F_VERSION) | flags));
     h.block = asked.block;
     h.slot = asked.slot;
-    if (!(flags & INAGG_F_MULTICAST))
+    if (!(flags & INAGG_F_MULTICAST)) {
         h.source = asked.source;
+        h.window_cap = asked.window_cap;
+    }
     return h;
 }
 

@@ -550,17 +550,23 @@ INAGG_INLINE __u64 inagg_worker_patience(const struct inagg_worker *w, __u32 n)
 	return inagg_worker_backoff(w, n > INAGG_LINEAR_ASKS ? n - INAGG_LINEAR_ASKS : 0);
 }
 
-/** The leader of @block tells this rank alone, as it does who asks. */
-INAGG_INLINE void inagg_worker_told(struct inagg_worker *w, const struct inagg_wslot *s, __u32 block, __u64 now)
+/** The number of the latest question about the block of @s, which an answer to it carries; 0: they are not told apart any more. */
+INAGG_INLINE __u16 inagg_wslot_question(const struct inagg_wslot *s)
 {
-	if (s->state == INAGG_WSLOT_SENT && s->block == block && s->asks == 1 && s->tries == 1)
+	return s->asks < 255 ? s->asks : 0;
+}
+
+/** The leader of @block answers that @question of this rank (0: none).  If nothing was sent since it tells a round trip. */
+INAGG_INLINE void inagg_worker_told(struct inagg_worker *w, const struct inagg_wslot *s, __u32 block, __u16 question, __u64 now)
+{
+	if (s->state == INAGG_WSLOT_SENT && s->block == block && question && question == inagg_wslot_question(s) &&
+	    s->asked != inagg_coarse(s->sent_ns))
 		inagg_worker_answered(w, s, now);
 }
 
 /* The leader has our elements and not yet those of all others.  It tells nobody who has not asked. */
-INAGG_INLINE void inagg_wslot_is_in(struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
+INAGG_INLINE void inagg_wslot_is_in(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	inagg_worker_told(w, s, s->block, now);
 	if (s->waits < 255)
 		s->waits++;
 	s->acked = 1;
