@@ -133,8 +133,8 @@ struct inagg_join {
 	__be16	quorum;		/* 20: trio: ranks that suffice; 0: all */
 	__be16	position;	/* 22: between switches: how many parents the job has passed over */
 	__be32	exclude_ms;	/* 24: trio: a rank that is silent for so long is excluded; 0: none ever is */
-	__be32	slots;		/* 28: with MOVED: as in CONFIG */
-	__be32	control_slots;	/* 32: likewise */
+	__be32	slots;		/* 28: with MOVED: as in CONFIG; from a switch, else: what its links carry; 0: not known */
+	__be32	control_slots;	/* 32: with MOVED: as in CONFIG */
 	__u8	reserved[4];	/* 36: zero; makes JOIN as long as CONFIG */
 };
 

@@ -56,9 +56,10 @@ void describe(CLI::App &app, Options &o) {
     app.add_option("--slots", o.slots, "slots of the switch (6.6 KB each); of a P4 switch as many as its program has")
         ->check(CLI::Range(16u, 1u << 20))
         ->capture_default_str();
-    app.add_option("--job-slots", o.job_slots, "data slots of a job that names no number")
-        ->check(power_of_two(INAGG_MAX_SLOTS))
-        ->capture_default_str();
+    app.add_option("--job-slots", o.job_slots,
+                   "data slots of a job that names no number [128, and of switchml, trio and canary no more than the "
+                   "slowest --port-rate carries in 5 ms, 16 at least]")
+        ->check(power_of_two(INAGG_MAX_SLOTS));
     app.add_option("--control-slots", o.control_slots, "control slots, likewise")
         ->check(power_of_two(INAGG_MAX_SLOTS))
         ->capture_default_str();
@@ -156,6 +157,7 @@ void describe(CLI::App &app, Options &o) {
 }
 
 void check_options(const CLI::App &app, Options &o) {
+    o.slots_of_links = !app.count("--job-slots");
     constexpr std::array of_xdp = {"--bpffs",    "--port-rate",         "--mark-after",     "--job-rate",    "--job-uplink-rate",
                                    "--buckets",  "--aggregators",       "--buffers",        "--descriptors", "--up-port",
                                    "--sweepers", "--sweeps-per-expiry", "--canary-timeout", "--fresh"};

@@ -5,6 +5,7 @@
 #include "slot_pool.hpp"
 
 #include <endian.h>
+#include <inagg/core/congestion.h>
 #include <inagg/core/packet.h>
 
 #include <algorithm>
@@ -287,6 +288,12 @@ uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
     return static_cast<uint16_t>(std::min<uint32_t>(buffers / (jobs + 1) / of_a_block, UINT16_MAX));
 }
 
+uint32_t slots_of_link(uint64_t bits_per_second, uint32_t mtu) {
+    constexpr uint64_t least = 16, a_second = 200; // of 5 ms
+    return static_cast<uint32_t>(
+        std::bit_floor(std::clamp<uint64_t>(bits_per_second / a_second / 8 / mtu, least, INAGG_MAX_SLOTS)));
+}
+
 bool can_be_answered(const inagg_event &event, bool from_here) {
     const Address address = sender_of(event);
     bool unicast = !(event.mac[0] & 1) && std::any_of(event.mac, event.mac + 6, [](auto b) { return b; });
@@ -478,6 +485,19 @@ bool JobBook::has_asked_enough(const inagg_event &event) const {
     return std::ranges::count_if(asked_, [&](const auto &asked) { return asked.second.event.ifindex == event.ifindex; }) >= most;
 }
 
+// Of all links that are known from here to the rank; 0: none is.
+uint32_t JobBook::link_slots(const inagg_event &event) const {
+    const bool from_switch = policy_.children.contains(neighbour_of(event));
+    const uint32_t below = from_switch ? std::bit_floor(be32toh(event.join.slots)) : 0;
+    return below && policy_.link_slots ? std::min(below, policy_.link_slots) : std::max(below, policy_.link_slots);
+}
+
+// Data slots of a job that names no number.
+uint32_t JobBook::usual_slots(uint8_t algorithm, uint32_t link_slots) const {
+    const bool limited = link_slots && inagg_reaction_of(algorithm) == INAGG_UNCONTROLLED;
+    return limited ? std::min(policy_.job_slots, link_slots) : policy_.job_slots;
+}
+
 // A JOIN or LEAVE for a rank behind this switch, which the answers come back to. What only switches say, ranks do not.
 Message JobBook::passed_on(const inagg_event &event) const {
     const Address &parent = parent_of(event.job).address;
@@ -491,7 +511,8 @@ Message JobBook::passed_on(const inagg_event &event) const {
     join.elements =
         htobe16(std::min({be16toh(join.elements), elements_for_mtu(policy_.mtu, parent.family), policy_.limits.elements}));
     join.position = htobe16(position_of(event.job));
-    join.slots = join.control_slots = 0;
+    join.slots = htobe32(link_slots(event));
+    join.control_slots = 0;
     return {.to = parent,
             .type = static_cast<inagg_type>(event.type),
             .job = event.job,
@@ -726,8 +747,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements), std::move(so_far));
     if (std::optional<Outcome> no = beyond_port(event, so_far, now))
         return *no;
-    inagg_job record = new_record(want.algorithm, want.size, policy_.job_slots, policy_.job_control, elements,
-                                  flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
+    inagg_job record = new_record(want.algorithm, want.size, usual_slots(want.algorithm, link_slots(event)), policy_.job_control,
+                                  elements, flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
     if (!job)
         return refused(INAGG_R_FULL, what_is_full(record), std::move(so_far));
@@ -1066,7 +1087,7 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     const auto found = jobs_.find(spec.number);
     // What the specification leaves open stays as it is: the MTU, or a default, may be another now.
     inagg_job otherwise{};
-    otherwise.slots = policy_.job_slots;
+    otherwise.slots = usual_slots(spec.algorithm, policy_.link_slots);
     otherwise.control_slots = policy_.job_control;
     otherwise.elements = most_elements_here(6, spec.algorithm, spec.stragglers);
     if (found != jobs_.end() && found->second.record.keep)

@@ -86,7 +86,7 @@ struct Plan {
         if (rate.empty())
             return std::nullopt;
         inagg_queue quota{};
-        quota.unit_ns = link_unit(option, rate, rate);
+        quota.unit_ns = inagg_queue_unit(rate_of(option, rate, rate));
         quota.mark_ns = static_cast<uint32_t>(burst.count());
         return quota;
     }
@@ -99,10 +99,10 @@ struct Plan {
         }
     }
 
-    // Of the rate in the option's text.
-    static uint32_t link_unit(const std::string &option, const std::string &text, const std::string &rate) {
+    // Bits a second, of the rate in the option's text.
+    static uint64_t rate_of(const std::string &option, const std::string &text, const std::string &rate) {
         try {
-            return inagg_queue_unit(inagg::parse_rate(rate));
+            return inagg::parse_rate(rate);
         } catch (const std::invalid_argument &error) {
             throw Error("{} {}: {}", option, text, error.what());
         }
@@ -133,14 +133,16 @@ struct Plan {
             throw Error("--port-rate {}: write it as PORT=RATE, with one of {}", text, fmt::join(o.ports, ", "));
         if (queues.contains(port))
             throw Error("--port-rate {}: {} has a rate already", text, port);
+        const uint64_t rate = rate_of("--port-rate", text, text.substr(equals + 1));
         inagg_queue queue{};
-        queue.unit_ns = link_unit("--port-rate", text, text.substr(equals + 1));
+        queue.unit_ns = inagg_queue_unit(rate);
         const inagg::Nanoseconds mark = o.mark_after.empty() ? long_queue(queue.unit_ns) : duration("--mark-after", o.mark_after);
         if (mark.count() < 1000 || mark > std::chrono::seconds(1))
             throw Error("--mark-after {}: it must be 1us to 1s", o.mark_after);
         queue.mark_ns = static_cast<uint32_t>(mark.count());
         queue.longest_ns = queue_limit(o.queue_limit, mark, port);
         queues[port] = queue;
+        slowest = std::min(slowest, rate);
     }
 
     Address four, six;
@@ -150,6 +152,7 @@ struct Plan {
     std::vector<Neighbour> parents{};
     std::set<Neighbour> children{};
     std::map<std::string, inagg_queue> queues{}; // by port
+    uint64_t slowest = UINT64_MAX;               // of their rates, bits a second
     std::optional<inagg_queue> quota{};          // of each job
     std::optional<inagg_queue> uplink_quota{};   // of each job, to all switches above
 };
@@ -159,6 +162,7 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
             .buffers = buffers,
             .floors = INAGG_DEFAULT_FLOORS,
             .job_slots = o.job_slots,
+            .link_slots = o.slots_of_links && !plan.queues.empty() ? slots_of_link(plan.slowest, plan.mtu) : 0,
             .job_control = o.control_slots,
             .auto_jobs = !o.no_auto_jobs,
             .mtu = plan.mtu,

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <gtest/gtest.h>
+#include <inagg/core/packet.h>
 
 #include <cstring>
 
@@ -25,6 +26,7 @@ struct Worker {
     uint16_t receive_port = 5000;
     uint8_t algorithm = INAGG_SWITCHML, flags = 0;
     Stragglers stragglers{};
+    uint32_t slots = 0; // of a switch: what its links carry
 
     static Worker of(uint16_t rank, uint16_t size = 2) {
         Worker w;
@@ -61,6 +63,7 @@ struct Worker {
         e.join.expiry_us = htobe32(stragglers.expiry_us);
         e.join.quorum = htobe16(stragglers.quorum);
         e.join.exclude_ms = htobe32(stragglers.exclude_ms);
+        e.join.slots = htobe32(slots);
         return e;
     }
 };
@@ -1069,6 +1072,45 @@ TEST_F(Root, ASwitchIsToldThatARunHasEndedWhenItAsks) {
     EXPECT_EQ(joined_count(job().members), 1u);
 }
 
+TEST_F(Book, MoreThanItsLinksCarryWouldWait) {
+    const auto slots_of = [this](uint16_t number, uint8_t algorithm) {
+        Worker w = Worker::of(0);
+        w.job = number;
+        w.algorithm = algorithm;
+        w.slots = 2; // ranks have no say
+        join(w);
+        return job(number).record.slots;
+    };
+    EXPECT_EQ(slots_of(1, INAGG_SWITCHML), 128u) << "no rate is known";
+    book.policy().link_slots = 32;
+    EXPECT_EQ(slots_of(2, INAGG_SWITCHML), 32u);
+    EXPECT_EQ(slots_of(3, INAGG_PANAMA), 128u) << "its window follows the queues";
+    book.policy().link_slots = 512;
+    EXPECT_EQ(slots_of(4, INAGG_SWITCHML), 128u);
+    book.policy().link_slots = 16;
+    expect_done(add("5:size=2"));
+    EXPECT_EQ(job(5).record.slots, 16u);
+    expect_done(add("6:size=2,slots=256"));
+    EXPECT_EQ(job(6).record.slots, 256u);
+}
+
+TEST_F(Root, SwitchesBelowSayWhatTheirLinksCarry) {
+    const auto slots_of = [this](uint16_t number, uint32_t said) {
+        Worker w = behind(0, 2, 129);
+        w.job = number;
+        w.slots = said;
+        expect_done(join(w));
+        return job(number).record.slots;
+    };
+    EXPECT_EQ(slots_of(1, 64), 64u);
+    EXPECT_EQ(slots_of(2, 63), 32u) << "a power of two";
+    EXPECT_EQ(slots_of(3, 4096), 128u);
+    book.policy().link_slots = 32;
+    EXPECT_EQ(slots_of(4, 64), 32u);
+    EXPECT_EQ(slots_of(5, 16), 16u);
+    EXPECT_EQ(slots_of(6, 0), 32u);
+}
+
 TEST_F(Root, OnlyItsChildrenMayJoinForOthers) {
     expect_refused(join(behind(0, 2, 131)), INAGG_R_PARENT);
     Worker elsewhere = behind(0, 2, 129);
@@ -1238,6 +1280,24 @@ TEST_F(Leaf, WhoseRanksAskAsksItsParent) {
     ASSERT_EQ(ended.displaced.size(), 1u);
     EXPECT_EQ(ended.displaced[0].reason, INAGG_R_REPLACED);
     EXPECT_FALSE(has(7));
+}
+
+TEST_F(Leaf, SaysWhatItsLinksCarry) {
+    const auto said = [this](Worker w) {
+        const Outcome outcome = join(w);
+        return outcome.messages.size() == 1 ? be32toh(outcome.messages[0].join.slots) : ~0U;
+    };
+    Worker w = Worker::of(0, 4);
+    w.slots = 2;
+    EXPECT_EQ(said(w), 0u) << "ranks have no say";
+    book.policy().link_slots = 32;
+    EXPECT_EQ(said(Worker::of(1, 4)), 32u);
+    Worker behind = Worker::of(2, 4);
+    behind.flags = INAGG_JOIN_TREE;
+    behind.receive_port = INAGG_PORT;
+    book.policy().children.insert(neighbour_of(behind.event()));
+    behind.slots = 16;
+    EXPECT_EQ(said(behind), 16u) << "of all on the way";
 }
 
 TEST_F(Leaf, AMemberMayComeByAnotherPort) {
@@ -1535,6 +1595,14 @@ TEST_F(Leaf, GoesWithTheLinkToItsParent) {
 }
 
 TEST_F(Leaf, HasNoJobsOfItsOwn) { EXPECT_THROW(add("9:size=2"), Error); }
+
+TEST(Links, CarryAPoolInFiveMilliseconds) {
+    EXPECT_EQ(slots_of_link(1'000'000'000, 1500), 256u);
+    EXPECT_EQ(slots_of_link(1'000'000'000, 3498), 128u);
+    EXPECT_EQ(slots_of_link(100'000'000, 1500), 32u);
+    EXPECT_EQ(slots_of_link(8'000, 9000), 16u) << "for want of less";
+    EXPECT_EQ(slots_of_link(UINT64_MAX, 1500), uint32_t{INAGG_MAX_SLOTS});
+}
 
 TEST(Shares, MemoryIsSharedOutAmongJobsAndTheNext) {
     EXPECT_EQ(window_cap(4096, 8, 8), 4096 / 9 / 3);
