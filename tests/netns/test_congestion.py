@@ -4,7 +4,7 @@
 import pytest
 
 from allreduce import allreduce, objects
-from netns import netns
+from netns import BIN, netns
 
 BULK = ("-b", "1M", "-e", "1M", "-n", 3, "-w", 1)
 STATUS = "{} && if test $INAGG_RANK = 0; then inaggctl --bpffs /sys/fs/bpf/inagg-leaf0 --json status; fi"
@@ -42,6 +42,21 @@ def test_rates_that_cannot_be(tmp_path, rate, blamed):
     run = netns(tmp_path, "--workers", 1, "--inaggd-arg", "--port-rate", "--inaggd-arg", rate, "--", "true")
     assert run.status == 125
     assert "--port-rate" in run.error and blamed in run.error
+
+
+@pytest.mark.parametrize("options, slots", [((), 32), (("--inaggd-arg=--job-slots=64",), 64)])
+def test_jobs_have_what_a_known_link_carries(tmp_path, options, slots):
+    run = netns(tmp_path, "--workers", 1, "--inaggd-arg=--port-rate=p0=50mbit", *options, "--", BIN / "inagg-perf", "allreduce",
+                "-b", "4K", "-e", "4K")
+    assert run.status == 0
+    assert f"switchml, {slots}+8 slots" in run.error
+
+
+def test_a_leaf_says_what_its_links_carry(tmp_path):
+    run = netns(tmp_path, "--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--workers", 2, "--rate", "50mbit",
+                "--algorithm", "canary", "--transport", "udp", "--", BIN / "inagg-perf", "allreduce", "-b", "4K", "-e", "4K")
+    assert run.status == 0
+    assert "canary, 32+8 slots" in run.error
 
 
 @pytest.mark.parametrize("option, blamed", [

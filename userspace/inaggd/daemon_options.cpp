@@ -58,7 +58,7 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_option("--job-slots", o.job_slots,
                    "data slots of a job that names no number [128, and of switchml, trio and canary no more than the "
-                   "slowest --port-rate carries in 5 ms, 16 at least]")
+                   "slowest --port-rate carries in 10 ms, 16 at least]")
         ->check(power_of_two(INAGG_MAX_SLOTS));
     app.add_option("--control-slots", o.control_slots, "control slots, likewise")
         ->check(power_of_two(INAGG_MAX_SLOTS))
@@ -157,7 +157,6 @@ void describe(CLI::App &app, Options &o) {
 }
 
 void check_options(const CLI::App &app, Options &o) {
-    o.slots_of_links = !app.count("--job-slots");
     constexpr std::array of_xdp = {"--bpffs",    "--port-rate",         "--mark-after",     "--job-rate",    "--job-uplink-rate",
                                    "--buckets",  "--aggregators",       "--buffers",        "--descriptors", "--up-port",
                                    "--sweepers", "--sweeps-per-expiry", "--canary-timeout", "--fresh"};
@@ -178,7 +177,7 @@ void check_options(const CLI::App &app, Options &o) {
         throw CLI::ValidationError(target, "the agent hears of joins through a port: name it with --cpu-port INTERFACE=NUMBER");
     if (!app.count("--slots"))
         o.slots = 0; // as many as the program has
-    if (o.bmv2 && !app.count("--job-slots"))
+    if (o.bmv2 && !o.job_slots)
         o.job_slots = bmv2_job_slots;
 }
 

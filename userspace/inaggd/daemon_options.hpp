@@ -20,8 +20,7 @@ struct Options {
     std::string address4, address6, job_rate, job_uplink_rate;
     std::string bpffs = default_bpffs, run_dir = default_run_dir;
     uint32_t slots = INAGG_DEFAULT_SLOTS /* 0: as many as there are */, control_slots = 8;
-    uint32_t job_slots = 128;
-    bool slots_of_links = true; // but no more than ports carry; not if the user says how many
+    std::optional<uint32_t> job_slots; // none: as many as usual, and as links carry
     uint32_t aggregators = INAGG_DEFAULT_AGGREGATORS, buffers = INAGG_DEFAULT_BUFFERS;
     uint32_t descriptors = INAGG_DEFAULT_DESCRIPTORS, shares = 1, canary_timeout_us = 0;
     inagg_up_policy up_policy = INAGG_UP_DEFAULT;

@@ -288,10 +288,12 @@ uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
     return static_cast<uint16_t>(std::min<uint32_t>(buffers / (jobs + 1) / of_a_block, UINT16_MAX));
 }
 
-uint32_t slots_of_link(uint64_t bits_per_second, uint32_t mtu) {
-    constexpr uint64_t least = 16, a_second = 200; // of 5 ms
-    return static_cast<uint32_t>(
-        std::bit_floor(std::clamp<uint64_t>(bits_per_second / a_second / 8 / mtu, least, INAGG_MAX_SLOTS)));
+uint32_t slots_of_link(uint64_t bits_per_second, uint16_t elements) {
+    constexpr std::chrono::milliseconds carried{10};
+    constexpr uint64_t least = 16;
+    const uint64_t packet_bits = 8 * (14 + 20 + 8 + sizeof(inagg_hdr) + uint64_t{4} * elements); // Ethernet, IPv4, UDP
+    const uint64_t packets = bits_per_second * carried.count() / 1000 / packet_bits;
+    return static_cast<uint32_t>(std::bit_floor(std::clamp<uint64_t>(packets, least, INAGG_MAX_SLOTS)));
 }
 
 bool can_be_answered(const inagg_event &event, bool from_here) {
@@ -485,17 +487,18 @@ bool JobBook::has_asked_enough(const inagg_event &event) const {
     return std::ranges::count_if(asked_, [&](const auto &asked) { return asked.second.event.ifindex == event.ifindex; }) >= most;
 }
 
-// Of all links that are known from here to the rank; 0: none is.
-uint32_t JobBook::link_slots(const inagg_event &event) const {
-    const bool from_switch = policy_.children.contains(neighbour_of(event));
-    const uint32_t below = from_switch ? std::bit_floor(be32toh(event.join.slots)) : 0;
-    return below && policy_.link_slots ? std::min(below, policy_.link_slots) : std::max(below, policy_.link_slots);
+// What the slowest link carries that is known from here to the rank, in packets; 0: none is known.
+uint32_t JobBook::slots_on_the_way(const inagg_event &event, uint16_t elements) const {
+    const bool from_child = policy_.children.contains(neighbour_of(event));
+    const uint32_t below = from_child ? std::bit_floor(be32toh(event.join.slots)) : 0;
+    const uint32_t here = policy_.slowest_link ? slots_of_link(policy_.slowest_link, elements) : 0;
+    return below && here ? std::min(below, here) : std::max(below, here);
 }
 
-// Data slots of a job that names no number.
-uint32_t JobBook::usual_slots(uint8_t algorithm, uint32_t link_slots) const {
-    const bool limited = link_slots && inagg_reaction_of(algorithm) == INAGG_UNCONTROLLED;
-    return limited ? std::min(policy_.job_slots, link_slots) : policy_.job_slots;
+// Data slots of a job that names no number. Not of configured ones: several roots may have the same, which has to be one job.
+uint32_t JobBook::usual_slots(uint8_t algorithm, uint32_t on_the_way) const {
+    const bool fits = policy_.fits_links && on_the_way && inagg_reaction_of(algorithm) == INAGG_UNCONTROLLED;
+    return fits ? std::min(policy_.job_slots, on_the_way) : policy_.job_slots;
 }
 
 // A JOIN or LEAVE for a rank behind this switch, which the answers come back to. What only switches say, ranks do not.
@@ -511,7 +514,7 @@ Message JobBook::passed_on(const inagg_event &event) const {
     join.elements =
         htobe16(std::min({be16toh(join.elements), elements_for_mtu(policy_.mtu, parent.family), policy_.limits.elements}));
     join.position = htobe16(position_of(event.job));
-    join.slots = htobe32(link_slots(event));
+    join.slots = htobe32(slots_on_the_way(event, be16toh(join.elements)));
     join.control_slots = 0;
     return {.to = parent,
             .type = static_cast<inagg_type>(event.type),
@@ -747,8 +750,8 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements), std::move(so_far));
     if (std::optional<Outcome> no = beyond_port(event, so_far, now))
         return *no;
-    inagg_job record = new_record(want.algorithm, want.size, usual_slots(want.algorithm, link_slots(event)), policy_.job_control,
-                                  elements, flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
+    inagg_job record = new_record(want.algorithm, want.size, usual_slots(want.algorithm, slots_on_the_way(event, elements)),
+                                  policy_.job_control, elements, flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
     if (!job)
         return refused(INAGG_R_FULL, what_is_full(record), std::move(so_far));
@@ -1087,7 +1090,7 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     const auto found = jobs_.find(spec.number);
     // What the specification leaves open stays as it is: the MTU, or a default, may be another now.
     inagg_job otherwise{};
-    otherwise.slots = usual_slots(spec.algorithm, policy_.link_slots);
+    otherwise.slots = policy_.job_slots;
     otherwise.control_slots = policy_.job_control;
     otherwise.elements = most_elements_here(6, spec.algorithm, spec.stragglers);
     if (found != jobs_.end() && found->second.record.keep)

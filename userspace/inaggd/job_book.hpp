@@ -51,8 +51,8 @@ struct Policy {
     uint32_t buffers = INAGG_DEFAULT_BUFFERS; // likewise, of floats that wait
     uint32_t floors = INAGG_DEFAULT_FLOORS;   // likewise: slots of jobs whose blocks have records instead
     uint32_t job_slots = 128;                 // of a job that names no number
-    uint32_t link_slots =
-        0; // more blocks, of a job without congestion control, would wait at a port of this switch; 0: they might not
+    bool fits_links = true;                   // of one without congestion control no more than links are known to carry
+    uint64_t slowest_link = 0;                // of those whose rates are known, bits a second; 0: there are none
     uint32_t job_control = 8;
     bool auto_jobs = true; // the first rank's JOIN creates its job
     uint32_t mtu = 1500;   // smallest of all ports
@@ -257,8 +257,8 @@ private:
     inagg_reason ended_for(const inagg_event &event) const;
     std::optional<Outcome> joins_again(JobState &job, const inagg_event &event, Time now);
     std::optional<Outcome> unfit(const inagg_event &event) const;
-    uint32_t link_slots(const inagg_event &event) const;
-    uint32_t usual_slots(uint8_t algorithm, uint32_t link_slots) const;
+    uint32_t slots_on_the_way(const inagg_event &event, uint16_t elements) const;
+    uint32_t usual_slots(uint8_t algorithm, uint32_t on_the_way) const;
     uint16_t most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const;
     uint8_t flags_of(uint8_t algorithm, bool checked) const;
     Outcome ask_parent(const inagg_event &event, Time now);
@@ -417,8 +417,9 @@ bool needs_buffers(const JobState &job);
 // (PANAMA §4.2, "congestion window capping"): its part of all, less one that is left for the next job, which is there before
 // the others hear that they have less now. 0: blocks need no buffers.
 uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children);
-// Data slots of a job whose packets a link of `bits_per_second` carries without a long queue: its packets of 5 ms (the
-// bandwidth-delay product, SwitchML §3.6, where round trips are as short as switches that are computers allow), and 16 at least.
-uint32_t slots_of_link(uint64_t bits_per_second, uint32_t mtu);
+// Data slots of a job with so many elements per packet, of which a link would have a long queue if there were more: what it
+// carries in 10 ms (the bandwidth-delay product, SwitchML §3.6, with a delay that switches which are computers allow), 16 at
+// least.
+uint32_t slots_of_link(uint64_t bits_per_second, uint16_t elements);
 
 } // namespace inaggd

@@ -142,7 +142,7 @@ struct Plan {
         queue.mark_ns = static_cast<uint32_t>(mark.count());
         queue.longest_ns = queue_limit(o.queue_limit, mark, port);
         queues[port] = queue;
-        slowest = std::min(slowest, rate);
+        slowest_link = slowest_link ? std::min(slowest_link, rate) : rate;
     }
 
     Address four, six;
@@ -152,7 +152,7 @@ struct Plan {
     std::vector<Neighbour> parents{};
     std::set<Neighbour> children{};
     std::map<std::string, inagg_queue> queues{}; // by port
-    uint64_t slowest = UINT64_MAX;               // of their rates, bits a second
+    uint64_t slowest_link = 0;                   // of them, bits a second
     std::optional<inagg_queue> quota{};          // of each job
     std::optional<inagg_queue> uplink_quota{};   // of each job, to all switches above
 };
@@ -161,8 +161,9 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
     return {.slots = slots,
             .buffers = buffers,
             .floors = INAGG_DEFAULT_FLOORS,
-            .job_slots = o.job_slots,
-            .link_slots = o.slots_of_links && !plan.queues.empty() ? slots_of_link(plan.slowest, plan.mtu) : 0,
+            .job_slots = o.job_slots.value_or(Policy{}.job_slots),
+            .fits_links = !o.job_slots,
+            .slowest_link = plan.slowest_link,
             .job_control = o.control_slots,
             .auto_jobs = !o.no_auto_jobs,
             .mtu = plan.mtu,

@@ -53,12 +53,15 @@ std::string address_text(const uint8_t (&mapped)[16]) {
 
 Error join_refused(const inagg_options &options, const Refusal &refusal) {
     return {INAGG_EREFUSED,
-            "{} refuses rank {} of job {} (size {}): {}",
+            "{} refuses rank {} of job {} (size {}): {}{}",
             who_refuses(options.switch_address, refusal),
             options.rank,
             options.job,
             options.size,
-            reason_text(refusal.reason)};
+            reason_text(refusal.reason),
+            refusal.reason == INAGG_R_ALGORITHM && options.algorithm == std::string_view("atp")
+                ? "; atp needs inagg-ps, as the switch or behind it"
+                : ""};
 }
 
 Error no_proof(const inagg_options &options, int reason) {

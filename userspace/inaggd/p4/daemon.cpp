@@ -114,7 +114,7 @@ struct Plan {
         const uint32_t slots = slots_of(program, o);
         return {.slots = slots,
                 .floors = slots,
-                .job_slots = o.job_slots,
+                .job_slots = o.job_slots.value_or(Policy{}.job_slots),
                 .job_control = o.control_slots,
                 .auto_jobs = !o.no_auto_jobs,
                 .mtu = o.bmv2 ? smallest_mtu(interfaces) : Policy{}.mtu,

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <tuple>
 
 namespace inagg {
 namespace {
@@ -277,6 +278,33 @@ TEST(CanaryRepair, LeadersKeepResultsForWhoMissesThem) {
         }
     });
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+}
+
+TEST(CanaryRepair, AnswersToOneRankSayToWhichQuestion) {
+    using Question = std::tuple<uint16_t, uint32_t, uint32_t>; // rank, slot, block
+    std::map<Question, uint16_t> asked;
+    std::map<int, int> answers; // by type
+    SoftwareSwitch software_switch(
+        {.elements = 64, .loss = 0.2, .watch = [&](const inagg_hdr &h, std::span<const std::byte>) {
+             const uint8_t type = inagg_hdr_type(&h);
+             const uint16_t number = inagg_swap16(h.window_cap);
+             const Question question{inagg_swap16(h.source), inagg_swap32(h.slot), inagg_swap32(h.block)};
+             if (type == INAGG_REQUEST) {
+                 EXPECT_EQ(number, asked[question] + 1);
+                 asked[question] = number;
+             } else if (type == INAGG_RESULT || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED) {
+                 const bool of_one = !has_flag(h, INAGG_F_MULTICAST);
+                 EXPECT_EQ(number != 0, of_one);
+                 EXPECT_LE(number, of_one ? asked[question] : 0);
+                 answers[type] += of_one;
+             }
+         }});
+    run_canary(software_switch, 3, [](Communicator &c) {
+        for (int round = 0; round < 10; round++)
+            expect_exact(c, 640, INAGG_INT32, INAGG_SUM);
+    });
+    EXPECT_GT(answers[INAGG_RESULT], 0);
+    EXPECT_GT(answers[INAGG_WAIT], 0);
 }
 
 // The last result is missed by one, and the others have nothing more to do.
