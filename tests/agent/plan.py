@@ -48,6 +48,16 @@ def trees_of(text):
     return {one["name"]: [(tree["job"], int(tree["spine"].removeprefix("spine"))) for tree in one["trees"]] for one in jobs}
 
 
+def pools():
+    text = spines(1) + leaf(0, range(1)) + job("a", algorithm="switchml") + job("b", algorithm="panama")
+    slow = 'host-rate = "50mbit"\nuplink-rate = "10gbit"\n'
+    for rates, slots in (("", ""), ('uplink-rate = "10gbit"\n', ""), (slow, ",slots=32")):
+        done, error = planned(rates + text)
+        assert done.returncode == 0, error
+        jobs = f'job = ["0:size=2,algorithm=switchml{slots}", "1:size=2,algorithm=panama"]'
+        assert jobs in json.loads(done.stdout)["files"]["spine0.toml"], done.stdout
+
+
 def places():
     four = spines(4) + leaf(0, range(4)) + leaf(1, range(4))
     assert trees_of(four + job("a")) == {"a": [(0, 0), (1, 1), (2, 2), (3, 3)]}
@@ -220,6 +230,7 @@ def runs():
 
 def main():
     if sys.argv[1:] != ["inside"]:
+        pools()
         places()
         complaints()
         enter_namespaces()

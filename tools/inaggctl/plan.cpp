@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "plan.hpp"
 
+#include "common/units.hpp"
 #include "error.hpp"
 #include "job_book.hpp"
 #include "switch_maps.h"
 
 #include <fmt/format.h>
+#include <inagg/core/congestion.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -220,6 +222,16 @@ private:
         return fmt::format("address{} = \"{}\"\n", address.family, address.text());
     }
 
+    // Where the usual ones would wait in queues: a spine does not know the links to hosts, and all are to have the same job.
+    std::string slots_of(const Work &work) const {
+        const uint32_t usual = inaggd::Policy{}.job_slots;
+        uint32_t slots = usual;
+        for (const std::string &rate : {fabric_.host_rate, fabric_.uplink_rate})
+            if (!rate.empty() && inagg_reaction_of(work.algorithm) == INAGG_UNCONTROLLED)
+                slots = std::min(slots, inaggd::slots_of_link(inagg::parse_rate(rate), inaggd::elements_for_mtu(1500, 4)));
+        return slots < usual ? fmt::format(",slots={}", slots) : "";
+    }
+
     std::string spine_options(size_t spine) const {
         std::vector<std::string> ports, children, rates, jobs;
         for (const Leaf &leaf : fabric_.leaves) {
@@ -232,8 +244,8 @@ private:
         for (size_t i = 0; i < placements_.size(); i++)
             for (const auto &[number, at] : jobs_of(fabric_.works[i], placements_[i]))
                 if (at == spine)
-                    jobs.push_back(fmt::format("{}:size={},algorithm={}", number, fabric_.works[i].size(),
-                                               inaggd::algorithm_name(fabric_.works[i].algorithm)));
+                    jobs.push_back(fmt::format("{}:size={},algorithm={}{}", number, fabric_.works[i].size(),
+                                               inaggd::algorithm_name(fabric_.works[i].algorithm), slots_of(fabric_.works[i])));
         return options(ports, rates, fabric_.spines[spine], jobs.size()) + "child = " + list(children) + "\n" +
                (jobs.empty() ? "" : "job = " + list(jobs) + "\n") + (fabric_.only_planned ? "no-auto-jobs = true\n" : "");
     }

@@ -31,7 +31,7 @@ void describe(CLI::App &app, Options &o) {
         ->take_all();
     const auto rates = app.add_option("--port-rate", o.port_rates,
                                       "PORT=RATE, like p0=10gbit: what its link carries; atp, panama and "
-                                      "canary then learn when frames would wait; repeat for more")
+                                      "canary then learn when frames would wait, and --job-slots follows; repeat for more")
                            ->take_all();
     app.add_option("--mark-after", o.mark_after,
                    "how long at a port with a rate is too long, like 500us [1ms, or for ten frames if they take longer]")

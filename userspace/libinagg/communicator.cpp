@@ -102,18 +102,20 @@ void Communicator::settle() {
         return;
     const Handle barrier = carrier_->prepare({});
     carrier_->start(barrier);
+    const uint64_t last = monotonic_ns() + options_.timeout_ms * 1'000'000ULL;
+    wait_until_given(settle_ns, last, [&] { return barrier->done(); });
+    if (barrier->done())
+        wait_until_given(static_cast<uint64_t>(carrier_->linger()->count()), last, [] { return false; });
+}
+
+// Until `done`, or nobody has been given a result for `quiet_ns`, or `last` has come.
+void Communicator::wait_until_given(uint64_t quiet_ns, uint64_t last, const std::function<bool()> &done) {
     uint64_t now = monotonic_ns(), given = carrier_->stats().restores;
-    const uint64_t last = now + options_.timeout_ms * 1'000'000ULL;
-    for (uint64_t deadline = std::min(now + settle_ns, last); !barrier->done() && now < deadline; now = monotonic_ns()) {
+    for (uint64_t deadline = std::min(now + quiet_ns, last); !done() && now < deadline; now = monotonic_ns()) {
         carrier_->progress(drive_wait);
         if (std::exchange(given, carrier_->stats().restores) != given)
-            deadline = std::min(now + settle_ns, last);
+            deadline = std::min(now + quiet_ns, last);
     }
-    if (!barrier->done())
-        return;
-    const uint64_t deadline = now + static_cast<uint64_t>(carrier_->linger()->count());
-    for (; now < deadline; now = monotonic_ns())
-        carrier_->progress(drive_wait);
 }
 
 uint64_t Communicator::excluded() {

@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -60,6 +61,7 @@ private:
     bool progress(std::chrono::nanoseconds wait);
     void drain();
     void settle();
+    void wait_until_given(uint64_t quiet_ns, uint64_t last, const std::function<bool()> &done);
     void forget_finished();
     void check_deadline();
     void break_off(const Error &error);

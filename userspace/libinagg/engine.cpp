@@ -210,9 +210,10 @@ inagg_stats_t Engine::stats() const {
 }
 
 std::optional<std::chrono::nanoseconds> Engine::linger() const {
-    constexpr uint64_t timeouts = 2; // the first of the others' comes after one
     if (!leader_)
         return std::nullopt;
+    // The first question of others comes after one; where answers get lost, so may questions.
+    const uint64_t timeouts = leader_->replies() ? 6 : 2;
     const StreamState &control = streams_[static_cast<int>(Stream::control)];
     const bool asked = membership_.config.size > 1 && leads(control, control.worker.limit - 1);
     return std::chrono::nanoseconds(asked ? timeouts * control.worker.rto_ns : 0);

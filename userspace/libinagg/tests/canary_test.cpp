@@ -280,6 +280,19 @@ TEST(CanaryRepair, LeadersKeepResultsForWhoMissesThem) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
 }
 
+TEST(CanaryRepair, WhoLedTheLastBarrierStaysWhereQuestionsGetLost) {
+    std::atomic<int> last_questions{0};
+    SoftwareSwitch software_switch({.elements = 64, .lose = [&](const inagg_hdr &h, int) {
+                                        const uint8_t type = inagg_hdr_type(&h);
+                                        return (type == INAGG_RESULT && has_flag(h, INAGG_F_MULTICAST)) ||
+                                               (type == INAGG_REQUEST && !is_data(h) && ++last_questions <= 4);
+                                    }});
+    const auto begin = std::chrono::steady_clock::now();
+    run_canary(software_switch, 3, [](Communicator &c) { expect_exact(c, 640, INAGG_INT32, INAGG_SUM); });
+    EXPECT_GT(last_questions, 4);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+}
+
 TEST(CanaryRepair, AnswersToOneRankSayToWhichQuestion) {
     using Question = std::tuple<uint16_t, uint32_t, uint32_t>; // rank, slot, block
     std::map<Question, uint16_t> asked;
