@@ -224,10 +224,12 @@ private:
 
     // Where the usual ones would wait in queues: a spine does not know the links to hosts, and all are to have the same job.
     std::string slots_of(const Work &work) const {
+        if (inagg_reaction_of(work.algorithm) != INAGG_UNCONTROLLED)
+            return "";
         const uint32_t usual = inaggd::Policy{}.job_slots;
         uint32_t slots = usual;
         for (const std::string &rate : {fabric_.host_rate, fabric_.uplink_rate})
-            if (!rate.empty() && inagg_reaction_of(work.algorithm) == INAGG_UNCONTROLLED)
+            if (!rate.empty())
                 slots = std::min(slots, inaggd::slots_of_link(inagg::parse_rate(rate), inaggd::elements_for_mtu(1500, 4)));
         return slots < usual ? fmt::format(",slots={}", slots) : "";
     }

@@ -220,8 +220,11 @@ uint16_t most_elements(uint32_t mtu, uint8_t family, uint8_t algorithm, Straggle
     return stragglers.expiry_us || algorithm == INAGG_CANARY ? std::min<uint16_t>(fits, INAGG_SWEPT_ELEMENTS) : fits;
 }
 
+// Of IP, UDP and inagg, in a packet.
+static uint32_t header_bytes(uint8_t family) { return (family == 6 ? 40 : 20) + 8 + sizeof(inagg_hdr); }
+
 uint16_t elements_for_mtu(uint32_t mtu, uint8_t family) {
-    uint32_t headers = (family == 6 ? 40 : 20) + 8 + sizeof(inagg_hdr);
+    uint32_t headers = header_bytes(family);
     uint32_t elements = mtu > headers ? (mtu - headers) / 4 : 0;
     elements -= elements % INAGG_CHUNK;
     return static_cast<uint16_t>(std::min<uint32_t>(elements, INAGG_MAX_ELEMENTS));
@@ -289,10 +292,9 @@ uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
 }
 
 uint32_t slots_of_link(uint64_t bits_per_second, uint16_t elements) {
-    constexpr std::chrono::milliseconds carried{10};
-    constexpr uint64_t least = 16;
-    const uint64_t packet_bits = 8 * (14 + 20 + 8 + sizeof(inagg_hdr) + uint64_t{4} * elements); // Ethernet, IPv4, UDP
-    const uint64_t packets = bits_per_second * carried.count() / 1000 / packet_bits;
+    constexpr uint64_t least = 16, a_second = std::chrono::seconds(1) / std::chrono::milliseconds(10), ethernet = 14;
+    const uint64_t packet_bits = 8 * (ethernet + header_bytes(4) + uint64_t{4} * elements);
+    const uint64_t packets = bits_per_second / a_second / packet_bits;
     return static_cast<uint32_t>(std::bit_floor(std::clamp<uint64_t>(packets, least, INAGG_MAX_SLOTS)));
 }
 

@@ -408,8 +408,8 @@ INAGG_INLINE __u32 inagg_wslot_count_try(struct inagg_wslot *s)
 }
 
 /*
- * What @s sent last, its first repeat or a question about it, has its answer.  Within an RTO: the path is as short as before.  That is no
- * sample: results take longer, over more links or with sums that wait for more.  But not so much longer.
+ * What @s sent last, its first repeat or a question about it, has its answer.  Within an RTO: the path is as short as before.
+ * That is no sample: results take longer, over more links or with sums that wait for more.  But not so much longer.
  */
 INAGG_INLINE void inagg_worker_answered(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
 {
