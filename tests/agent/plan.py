@@ -51,7 +51,7 @@ def trees_of(text):
 def pools():
     text = spines(1) + leaf(0, range(1)) + job("a", algorithm="switchml") + job("b", algorithm="panama")
     slow = 'host-rate = "50mbit"\nuplink-rate = "10gbit"\n'
-    for rates, slots in (("", ""), ('uplink-rate = "10gbit"\n', ""), (slow, ",slots=32")):
+    for rates, slots in (("", ""), ('uplink-rate = "10gbit"\n', ""), (slow, ",slots=64")):
         done, error = planned(rates + text)
         assert done.returncode == 0, error
         jobs = f'job = ["0:size=2,algorithm=switchml{slots}", "1:size=2,algorithm=panama"]'

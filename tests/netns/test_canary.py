@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """canary: sums where packets meet, a leader for each block, and ways that change."""
 
+import json
 import re
 
 import pytest
 
 from allreduce import DTYPES, QUICK, THREE_A_JOB, assert_exact, jobs_of, objects, operations
-from netns import RUN_LIMIT, netns
+from netns import HERE, PYTHON, RUN_LIMIT, netns
 
 FABRIC = ("--topology", "leaf-spine", "--leaves", 4, "--spines", 4)
 SPINES = ("inagg", "inagg-spine1", "inagg-spine2", "inagg-spine3")
@@ -66,6 +67,35 @@ def test_no_patience(tmp_path):
     assert result.total("late") > 0 and result.total("partials") > 0
 
 
+@pytest.mark.parametrize("options, told, text", [((), 0, r"sums wait here for \S+ us, as learnt"),
+                                                 (("--inaggd-arg=--canary-timeout=700",), 700, r"sums wait here for 700 us")])
+def test_how_long_sums_wait(tmp_path, options, told, text):
+    show = "inaggctl job show 1"
+    run = netns(tmp_path, "--workers", 3, "--algorithm", "canary", "--transport", "udp", "--root-arg=--job=1:size=3,algorithm=canary", *options,
+                "--", "sh", "-c", f"inagg-perf allreduce -b 64K -e 64K {' '.join(map(str, QUICK))} || exit; "
+                f"test $INAGG_RANK != 0 || {{ sleep 0.5; {show}; {show} --json; }}")
+    assert run.status == 0
+    lines = "\n".join(run.lines(0)) + "\n"
+    assert re.search(f"^{text}$", lines, re.M)
+    route = next(value for value in objects(lines) if "route" in value)["route"]
+    assert route["timeout_us"] == told
+    assert route["wait_us"] == told if told else 2 <= route["wait_us"] <= 20_000 and route["wait_us"] != 20
+
+
+@pytest.mark.parametrize("policy", ["ecmp", "flowlet", "least"])
+def test_ways_up(tmp_path, policy):
+    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, switches=SPINES[:2], options=(
+        "--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--rate", "200mbit", f"--inaggd-arg=--up-port={policy}"))
+    assert all(row["replies"] > 0 for row in result.switches), "results come back by both spines"
+
+
+def test_roots(tmp_path):
+    """Any rank may be whom a sum is for, and who has what all want."""
+    run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", *FABRIC, "--loss", 0.01, "--", PYTHON, HERE / "roots_rank.py")
+    assert run.status == 0
+    assert [json.loads(run.lines(rank)[-1]) for rank in range(8)] == 8 * [{"exact": 16}]
+
+
 def test_two_jobs(tmp_path):
     """Of three ranks each, with few descriptors for both."""
     run = netns(tmp_path, "--workers", 6, "--algorithm", "canary", "--transport", "udp", "--inaggd-arg=--descriptors=64", "--loss", 0.01, "--",
@@ -87,6 +117,20 @@ def test_no_descriptor_is_left(tmp_path):
     rows = [value["descriptors"] for value in objects("\n".join(run.lines(0)) + "\n") if "descriptors" in value]
     assert len(rows) == len(SPINES) and all(row["held"] == 0 for row in rows)
     assert any(row["most"] > 0 for row in rows)
+
+
+def test_no_descriptor_is_left_by_the_dead(tmp_path):
+    """A rank is killed among its blocks; the others' calls end, with them the job, and leaves and spines hold nothing of it."""
+    switches = " ".join((*SPINES, *(f"inagg-leaf{leaf}" for leaf in range(4))))
+    look = f"for s in {switches}; do inaggctl --bpffs /sys/fs/bpf/$s --json status; done"
+    run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", *FABRIC, "--rate", "200mbit", "--",
+                "sh", "-c", "sum='inagg-perf allreduce -b 1M -e 1M -n 1000 -w 0'; "
+                "if test $INAGG_RANK = 5; then timeout -s KILL 3 $sum; exit 0; fi; $sum && exit 3; "
+                f"test $INAGG_RANK = 0 || exit 0; sleep 5; {look}", environment={"INAGG_TIMEOUT_MS": "4000"})
+    assert run.status == 0
+    assert "rank 5" in run.error
+    rows = [value["descriptors"] for value in objects("\n".join(run.lines(0)) + "\n") if "descriptors" in value]
+    assert len(rows) == 8 and all(row["most"] > 0 and row["held"] == 0 for row in rows)
 
 
 def test_nothing_is_lost_between_switches(tmp_path):
@@ -113,12 +157,13 @@ def test_leaves_and_spines(tmp_path):
 
 
 def test_links_and_spines_that_fail_and_return(tmp_path):
-    """Blocks that were lost with them are begun again; no job is."""
-    result = canary(tmp_path, 8, "-b", "1M", "-e", "1M", "-n", 50, "-w", 1, options=(
+    """Blocks that were lost with them are begun again, no others; no job is."""
+    ranks, slots, changes, attempts = 16, 128 + 8, 4, 3
+    result = canary(tmp_path, ranks, "-b", "1M", "-e", "1M", "-n", 25, "-w", 1, options=(
         *FABRIC, "--rate", "200mbit", "--cut", "leaf0/uplink1@2s", "--mend", "leaf0/uplink1@4s", "--kill-spine", "2@3s",
         "--start-spine", "2@5s"))
-    assert result.counters["reissues"] > 0
-    generations = re.findall(r"\[leaf\d\].* job 1: generation (\d+), 8 ranks", result.run.error)
+    assert 0 < result.counters["reissues"] < changes * attempts * slots < result.counters["blocks"] / ranks / 10
+    generations = re.findall(rf"\[leaf\d\].* job 1: generation (\d+), {ranks} ranks", result.run.error)
     assert len(generations) == 4 and len(set(generations)) == 1
 
 

@@ -44,7 +44,7 @@ def test_rates_that_cannot_be(tmp_path, rate, blamed):
     assert "--port-rate" in run.error and blamed in run.error
 
 
-@pytest.mark.parametrize("options, slots", [((), 32), (("--inaggd-arg=--job-slots=64",), 64)])
+@pytest.mark.parametrize("options, slots", [((), 64), (("--inaggd-arg=--job-slots=32",), 32)])
 def test_jobs_have_what_a_known_link_carries(tmp_path, options, slots):
     run = netns(tmp_path, "--workers", 1, "--inaggd-arg=--port-rate=p0=50mbit", *options, "--", BIN / "inagg-perf", "allreduce",
                 "-b", "4K", "-e", "4K")
@@ -56,7 +56,7 @@ def test_a_leaf_says_what_its_links_carry(tmp_path):
     run = netns(tmp_path, "--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--workers", 2, "--rate", "50mbit",
                 "--algorithm", "canary", "--transport", "udp", "--", BIN / "inagg-perf", "allreduce", "-b", "4K", "-e", "4K")
     assert run.status == 0
-    assert "canary, 32+8 slots" in run.error
+    assert "canary, 64+8 slots" in run.error
 
 
 @pytest.mark.parametrize("option, blamed", [

@@ -53,6 +53,9 @@ void print_job(const json &job) {
     for (const json &up : ups)
         fmt::print("{}up port {} to {}, through {}{}\n", up == ups.front() ? "\n" : "", text(up["number"]), text(up["address"]),
                    text(up["port"]), up["up"].get<bool>() ? "" : ": down, or the switch there does not know all ranks");
+    if (!job["route"].is_null())
+        fmt::print("{}sums wait here for {:.3g} us{}\n", ups.empty() ? "\n" : "", job["route"]["wait_us"].get<double>(),
+                   job["route"]["timeout_us"] == 0 ? ", as learnt" : "");
     if (job["route"].is_null() && job["parent"] != "none")
         fmt::print("\nsummed further at {}, through {}\n", text(job["parent"]), text(job["parent_port"]));
     fmt::print("\n{:>6} {:<10} {:<8} {:<17} {:>12} {}\n", "RANK", "STATE", "PORT", "MAC", "RECEIVE PORT", "ADDRESS");

@@ -587,7 +587,7 @@ void Agent::watch() {
         apply(outcome);
     }
     apply(book_.forget_returning(Clock::now()));
-    if (maps_.occupancy().held) // their timers free them, too, if the kernel had memory for those
+    if (maps_.occupancy().held) // who waited for a result that has been lost may be dead
         maps_.free_stale_descriptors();
 }
 

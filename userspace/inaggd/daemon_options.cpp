@@ -58,7 +58,7 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_option("--job-slots", o.job_slots,
                    "data slots of a job that names no number [128, and of switchml, trio and canary no more than the "
-                   "slowest --port-rate carries in 10 ms, 16 at least]")
+                   "slowest --port-rate carries in 20 ms, 16 at least]")
         ->check(power_of_two(INAGG_MAX_SLOTS));
     app.add_option("--control-slots", o.control_slots, "control slots, likewise")
         ->check(power_of_two(INAGG_MAX_SLOTS))

@@ -292,7 +292,7 @@ uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children) {
 }
 
 uint32_t slots_of_link(uint64_t bits_per_second, uint16_t elements) {
-    constexpr uint64_t least = 16, a_second = std::chrono::seconds(1) / std::chrono::milliseconds(10), ethernet = 14;
+    constexpr uint64_t least = 16, a_second = std::chrono::seconds(1) / std::chrono::milliseconds(20), ethernet = 14;
     const uint64_t packet_bits = 8 * (ethernet + header_bytes(4) + uint64_t{4} * elements);
     const uint64_t packets = bits_per_second / a_second / packet_bits;
     return static_cast<uint32_t>(std::bit_floor(std::clamp<uint64_t>(packets, least, INAGG_MAX_SLOTS)));

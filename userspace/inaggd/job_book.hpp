@@ -418,7 +418,7 @@ bool needs_buffers(const JobState &job);
 // the others hear that they have less now. 0: blocks need no buffers.
 uint16_t window_cap(uint32_t buffers, uint32_t jobs, uint32_t children);
 // Data slots of a job with so many elements per packet, of which a link would have a long queue if there were more: what it
-// carries in 10 ms (the bandwidth-delay product, SwitchML §3.6, with a delay that switches which are computers allow), 16 at
+// carries in 20 ms (the bandwidth-delay product, SwitchML §3.6, with a delay that switches which are computers allow), 16 at
 // least.
 uint32_t slots_of_link(uint64_t bits_per_second, uint16_t elements);
 

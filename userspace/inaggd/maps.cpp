@@ -113,6 +113,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.shares_ = open_pin(dir, "shares");
     maps.up_ports_ = open_pin(dir, "up_ports");
     maps.routes_ = open_pin(dir, "routes");
+    maps.patience_ = open_pin(dir, "patience");
     maps.keys_ = open_pin(dir, "keys");
     maps.occupancy_ = open_pin(dir, "occupancy");
 
@@ -232,6 +233,12 @@ inagg_route SwitchMaps::route(uint32_t index) const {
     inagg_route route{};
     check(bpf_map_lookup_elem(routes_.get(), &index, &route), "routes");
     return route;
+}
+
+inagg_patience SwitchMaps::patience(uint32_t index) const {
+    inagg_patience learnt{};
+    check(bpf_map_lookup_elem(patience_.get(), &index, &learnt), "patience");
+    return learnt;
 }
 
 void SwitchMaps::put_ports(uint32_t index, int devmap) const {

@@ -44,6 +44,13 @@ std::string uplink_port(const SwitchMaps &maps, const inagg_job &job) {
     return ifindex ? port_name(ifindex) : "";
 }
 
+// Microseconds that a sum of a canary job waits for more: as the switch was told, or by now has learnt.
+double wait_us(const SwitchMaps &maps, const inagg_job &job) {
+    const uint32_t told = maps.route(job.index).timeout_us;
+    const inagg_patience learnt = maps.patience(job.index);
+    return told ? told : inagg_patience_ns(&learnt) / 1000.0;
+}
+
 // By which switches above the packets of a canary job go, and by which of those that are there they may.
 json route_json(const SwitchMaps &maps, const inagg_job &job) {
     if (!has_descriptors(job))
@@ -61,6 +68,7 @@ json route_json(const SwitchMaps &maps, const inagg_job &job) {
     return {{"up", route.up},
             {"policy", policies[route.policy % policies.size()]},
             {"timeout_us", route.timeout_us},
+            {"wait_us", wait_us(maps, job)},
             {"ports", ports}};
 }
 

@@ -1083,7 +1083,7 @@ TEST_F(Book, MoreThanItsLinksCarryWouldWait) {
     };
     EXPECT_EQ(slots_of(1, INAGG_SWITCHML), 128u) << "no rate is known";
     book.policy().slowest_link = 50'000'000;
-    EXPECT_EQ(slots_of(2, INAGG_SWITCHML), 32u);
+    EXPECT_EQ(slots_of(2, INAGG_SWITCHML), 64u);
     EXPECT_EQ(slots_of(3, INAGG_PANAMA), 128u) << "its window follows the queues";
     expect_done(add("4:size=2"));
     EXPECT_EQ(job(4).record.slots, 128u) << "other roots may have the same job, and other links";
@@ -1103,9 +1103,9 @@ TEST_F(Root, SwitchesBelowSayWhatTheirLinksCarry) {
     EXPECT_EQ(slots_of(2, 63), 32u) << "a power of two";
     EXPECT_EQ(slots_of(3, 4096), 128u);
     book.policy().slowest_link = 50'000'000;
-    EXPECT_EQ(slots_of(4, 64), 32u);
+    EXPECT_EQ(slots_of(4, 128), 64u);
     EXPECT_EQ(slots_of(5, 16), 16u);
-    EXPECT_EQ(slots_of(6, 0), 32u);
+    EXPECT_EQ(slots_of(6, 0), 64u);
     book.policy().fits_links = false;
     EXPECT_EQ(slots_of(7, 16), 128u) << "somebody has said how many";
 }
@@ -1291,7 +1291,7 @@ TEST_F(Leaf, SaysWhatItsLinksCarry) {
     EXPECT_EQ(said(w), 0u) << "ranks have no say";
     book.policy().slowest_link = 50'000'000;
     book.policy().fits_links = false; // of its own jobs, if it had any
-    EXPECT_EQ(said(Worker::of(1, 4)), 32u);
+    EXPECT_EQ(said(Worker::of(1, 4)), 64u);
     Worker behind = Worker::of(2, 4);
     behind.flags = INAGG_JOIN_TREE;
     behind.receive_port = INAGG_PORT;
@@ -1596,10 +1596,10 @@ TEST_F(Leaf, GoesWithTheLinkToItsParent) {
 
 TEST_F(Leaf, HasNoJobsOfItsOwn) { EXPECT_THROW(add("9:size=2"), Error); }
 
-TEST(Links, CarryAPoolInTenMilliseconds) {
-    EXPECT_EQ(slots_of_link(1'000'000'000, 352), 512u);
-    EXPECT_EQ(slots_of_link(1'000'000'000, 832), 256u);
-    EXPECT_EQ(slots_of_link(100'000'000, 352), 64u);
+TEST(Links, CarryAPoolInTwentyMilliseconds) {
+    EXPECT_EQ(slots_of_link(1'000'000'000, 352), 1024u);
+    EXPECT_EQ(slots_of_link(1'000'000'000, 832), 512u);
+    EXPECT_EQ(slots_of_link(100'000'000, 352), 128u);
     EXPECT_EQ(slots_of_link(8'000, 352), 16u) << "for want of less";
     EXPECT_EQ(slots_of_link(400'000'000'000, 32), uint32_t{INAGG_MAX_SLOTS});
 }
