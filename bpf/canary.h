@@ -411,9 +411,7 @@ static __always_inline __u64 timeout_of(const struct passage *c)
 	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
 	struct inagg_patience *learnt = bpf_map_lookup_elem(&patience, &row);
 
-	if (route && route->timeout_us)
-		return (__u64)route->timeout_us * 1000;
-	return learnt ? inagg_patience_ns(learnt) : INAGG_PATIENCE_START_NS;
+	return route && learnt ? inagg_route_wait_ns(route, learnt) : INAGG_PATIENCE_START_NS;
 }
 
 static __always_inline void prepare_alarm(__u32 key)

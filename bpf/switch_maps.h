@@ -148,6 +148,12 @@ struct inagg_route {
 	__u32	timeout_us;	/* how long a sum waits here for more; 0: adapts itself */
 };
 
+/* How long, where @learnt is what `patience` has of the job. */
+INAGG_INLINE __u64 inagg_route_wait_ns(const struct inagg_route *route, const struct inagg_patience *learnt)
+{
+	return route->timeout_us ? (__u64)route->timeout_us * 1000 : inagg_patience_ns(learnt);
+}
+
 /* By which of them a block goes on: Canary §5.2. */
 enum inagg_up_policy {
 	INAGG_UP_DEFAULT = 0,	/* that of the block's position; the least loaded if its queue is long */

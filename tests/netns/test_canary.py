@@ -28,13 +28,17 @@ class Result:
         return sum(row[name] for row in self.switches)
 
 
+def ask(switches, what):
+    """Shell: what each of these agents answers, in JSON."""
+    return "; ".join(f"inaggctl --bpffs /sys/fs/bpf/{name} --json {what}" for name in switches)
+
+
 def canary(tmp_path, workers, *perf, options=(), switches=("inagg",), transport="udp", limit=RUN_LIMIT):
     """A checked allreduce of job 1, and the counters of these switches at its end, when it has been renewed: between, it is not there."""
     kept = ("--root-arg", f"--job=1:size={workers},algorithm=canary{',checked' if '--corrupt' in options else ''}")
-    stats = "; ".join(f"inaggctl --bpffs /sys/fs/bpf/{name} --json stats" for name in switches)
     command = " ".join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
     run = netns(tmp_path, "--workers", workers, "--algorithm", "canary", "--transport", transport, *kept, *options, "--",
-                "sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || {{ sleep 0.5; {stats}; }}", limit=limit)
+                "sh", "-c", f"{command} || exit; test $INAGG_RANK != 0 || {{ sleep 0.5; {ask(switches, 'stats')}; }}", limit=limit)
     assert run.status == 0
     return Result(run, workers, operations(perf))
 
@@ -105,14 +109,13 @@ def test_two_jobs(tmp_path):
 
 def test_no_descriptor_is_left(tmp_path):
     """Whatever is lost, and whichever way results take: soon after the last block none is held."""
-    spines = " ".join(SPINES)
-    held = ("held() { for s in " + spines + "; do inaggctl --bpffs /sys/fs/bpf/$s --json status; done | "
-            "sed -n 's/.*\"held\": *\\([0-9]*\\).*/\\1/p' | sort -u; }")
+    status = ask(SPINES, "status")
+    held = ("held() { { " + status + "; } | sed -n 's/.*\"held\": *\\([0-9]*\\).*/\\1/p' | sort -u; }")
     run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", "--root-arg", "--job=1:size=8,algorithm=canary",
                 *FABRIC, "--loss", 0.02, "--rate", "200mbit", "--cut", "leaf0/uplink1@2s", "--mend", "leaf0/uplink1@4s", "--",
                 "sh", "-c", f"inagg-perf allreduce -b 1M -e 1M -n 30 -w 1 --check --json || exit; test $INAGG_RANK != 0 || {{ {held}; "
                 "for i in $(seq 20); do test \"$(held)\" != 0 || break; sleep 0.5; done; "
-                f"for s in {spines}; do inaggctl --bpffs /sys/fs/bpf/$s --json status; done; }}")
+                f"{status}; }}")
     assert run.status == 0
     rows = [value["descriptors"] for value in objects("\n".join(run.lines(0)) + "\n") if "descriptors" in value]
     assert len(rows) == len(SPINES) and all(row["held"] == 0 for row in rows)
@@ -121,16 +124,15 @@ def test_no_descriptor_is_left(tmp_path):
 
 def test_no_descriptor_is_left_by_the_dead(tmp_path):
     """A rank is killed among its blocks; the others' calls end, with them the job, and leaves and spines hold nothing of it."""
-    switches = " ".join((*SPINES, *(f"inagg-leaf{leaf}" for leaf in range(4))))
-    look = f"for s in {switches}; do inaggctl --bpffs /sys/fs/bpf/$s --json status; done"
+    switches = (*SPINES, *(f"inagg-leaf{leaf}" for leaf in range(4)))
     run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", *FABRIC, "--rate", "200mbit", "--",
                 "sh", "-c", "sum='inagg-perf allreduce -b 1M -e 1M -n 1000 -w 0'; "
                 "if test $INAGG_RANK = 5; then timeout -s KILL 3 $sum; exit 0; fi; $sum && exit 3; "
-                f"test $INAGG_RANK = 0 || exit 0; sleep 5; {look}", environment={"INAGG_TIMEOUT_MS": "4000"})
+                f"test $INAGG_RANK = 0 || exit 0; sleep 5; {ask(switches, 'status')}", environment={"INAGG_TIMEOUT_MS": "4000"})
     assert run.status == 0
     assert "rank 5" in run.error
     rows = [value["descriptors"] for value in objects("\n".join(run.lines(0)) + "\n") if "descriptors" in value]
-    assert len(rows) == 8 and all(row["most"] > 0 and row["held"] == 0 for row in rows)
+    assert len(rows) == len(switches) and all(row["most"] > 0 and row["held"] == 0 for row in rows)
 
 
 def test_nothing_is_lost_between_switches(tmp_path):

@@ -57,10 +57,10 @@ public:
     Members members(uint32_t index) const;
     void put_member(uint32_t index, uint32_t rank, const inagg_member &member) const;
 
-    // In a tree: how the job's parent is reached, and the ranks behind a rank's switch.
     // Of the job's ranks; all zero: none.
     void put_key(uint32_t index, const inagg_mac_key &key) const;
     inagg_mac_key key(uint32_t index) const;
+    // In a tree: how the job's parent is reached, and the ranks behind a rank's switch.
     void put_uplink(uint32_t index, const inagg_uplink &uplink) const;
     inagg_uplink uplink(uint32_t index) const;
     void put_subtree(uint32_t index, uint32_t rank, uint64_t ranks) const;

@@ -44,19 +44,13 @@ std::string uplink_port(const SwitchMaps &maps, const inagg_job &job) {
     return ifindex ? port_name(ifindex) : "";
 }
 
-// Microseconds that a sum of a canary job waits for more: as the switch was told, or by now has learnt.
-double wait_us(const SwitchMaps &maps, const inagg_job &job) {
-    const uint32_t told = maps.route(job.index).timeout_us;
-    const inagg_patience learnt = maps.patience(job.index);
-    return told ? told : inagg_patience_ns(&learnt) / 1000.0;
-}
-
-// By which switches above the packets of a canary job go, and by which of those that are there they may.
+// By which switches above the packets of a canary job go, by which of those that are there they may, and how long sums wait.
 json route_json(const SwitchMaps &maps, const inagg_job &job) {
     if (!has_descriptors(job))
         return nullptr;
     constexpr std::array policies = {"default", "ecmp", "flowlet", "least"};
     const inagg_route route = maps.route(job.index);
+    const inagg_patience learnt = maps.patience(job.index);
     json ports = json::array();
     const UpPorts up_ports = maps.up_ports();
     for (uint32_t up = 0; up < INAGG_MAX_UPS; up++)
@@ -68,7 +62,7 @@ json route_json(const SwitchMaps &maps, const inagg_job &job) {
     return {{"up", route.up},
             {"policy", policies[route.policy % policies.size()]},
             {"timeout_us", route.timeout_us},
-            {"wait_us", wait_us(maps, job)},
+            {"wait_us", static_cast<double>(inagg_route_wait_ns(&route, &learnt)) / 1000},
             {"ports", ports}};
 }
 
