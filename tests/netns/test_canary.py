@@ -135,6 +135,16 @@ def test_no_descriptor_is_left_by_the_dead(tmp_path):
     assert len(rows) == len(switches) and all(row["most"] > 0 and row["held"] == 0 for row in rows)
 
 
+def test_who_slept_is_not_asked_for_ever(tmp_path):
+    """All ask whom they wait for, who sends what they ask for to each of them. That must end, and not keep itself going."""
+    run = netns(tmp_path, "--workers", 12, "--algorithm", "canary", "--transport", "udp", *FABRIC, "--rate", "20mbit", "--ecn", "2ms",
+                "--inaggd-arg=--job-slots=16", "--", PYTHON, HERE / "nap_rank.py")
+    assert run.status == 0
+    stats = [json.loads(run.lines(rank)[-1]) for rank in range(12)]
+    assert sum(rank["requests"] for rank in stats) > 0
+    assert sum(rank["restores"] for rank in stats) < stats[0]["blocks"], "once a block at most, on average"
+
+
 def test_nothing_is_lost_between_switches(tmp_path):
     """Sums for one leader and results for several ranks leave by the same ports, in the same runs of a driver's poll."""
     fabric = ("--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--rate", "100mbit")

@@ -333,10 +333,10 @@ TEST_F(Worker, AWaitPutsOffTheNextRequestLongerForHigherRanks) {
         slots[i].due_ns = 11 * ms;
         inagg_worker_wait(&w, &slots[i], 1, ~inagg_rank_bit(2), ranks[i], 10 * ms);
     }
-    EXPECT_EQ(slots[0].due_ns, 10 * ms + inagg_worker_backoff(&w, 3));
+    EXPECT_EQ(slots[0].due_ns, 10 * ms + inagg_wslot_backoff(&w, &slots[0], 3));
     EXPECT_GT(slots[1].due_ns, slots[0].due_ns + w.floor_ns / 4);
     EXPECT_GT(slots[2].due_ns, slots[1].due_ns);
-    EXPECT_LT(slots[2].due_ns, 10 * ms + 2 * inagg_worker_backoff(&w, 3));
+    EXPECT_LT(slots[2].due_ns, 10 * ms + 2 * inagg_wslot_backoff(&w, &slots[0], 3));
 }
 
 TEST_F(Worker, AnotherRanksRequestCountsAsOurTryWhenOursWasNear) {
@@ -879,6 +879,47 @@ TEST_F(Led, AnAnswerSaysToWhichQuestion) {
     EXPECT_EQ(w.doublings, 1u);
     inagg_worker_told(&w, &s, s.block, 3, now);
     EXPECT_EQ(w.doublings, 0u);
+}
+
+// Or all who ask it, by the RTO of others, would have its results wait for one another for good.
+TEST_F(Led, ALeaderWhoIsSlowToAnswerIsAskedLessSoonOfLaterBlocksToo) {
+    const auto asked = [this](int times) {
+        open(s.due_ns);
+        for (int i = 0; i < times; i++)
+            while (ask(s.due_ns) != INAGG_W_REQUEST)
+                ;
+    };
+    const auto rto = [this] { return inagg_wslot_rto(&w, &s); };
+    round_trip(2 * 3600 * 1000 * ms, 10 * ms); // times of questions have 32 bits
+    asked(2);
+    EXPECT_EQ(rto(), w.rto_ns) << "one question that was lost";
+    result(s.block, s.due_ns, 1);
+    asked(4);
+    EXPECT_EQ(rto(), 4 * w.rto_ns);
+    result(s.block, s.due_ns, 1);
+    w.doublings = 0; // others answer
+    const __u64 sent = s.due_ns;
+    open(sent);
+    EXPECT_EQ(s.due_ns, sent + 4 * w.rto_ns);
+    EXPECT_EQ(result(s.block, sent + 4 * w.rto_ns, 1), INAGG_W_ACCEPT);
+    EXPECT_EQ(s.lag, 2u) << "which it needs";
+    open(s.due_ns);
+    EXPECT_EQ(result(s.block, s.sent_ns + w.rto_ns / 2), INAGG_W_ACCEPT);
+    EXPECT_EQ(s.lag, 1u);
+    asked(1);
+    failed(0b11, 0, (static_cast<__u64>(s.asked) << 10) + 1 * ms, 0, s.block);
+    EXPECT_EQ(rto(), w.rto_ns) << "an answer, too";
+}
+
+TEST_F(Led, AnRtoHasACeilingHoweverSlowItsLeader) {
+    open(0);
+    for (int i = 0; i < 300; i++)
+        ask(s.due_ns);
+    EXPECT_EQ(inagg_wslot_rto(&w, &s), INAGG_RTO_CEILING_NS);
+    result(s.block, s.due_ns, 1);
+    w.progress_ns = s.due_ns;
+    open(s.due_ns);
+    EXPECT_LE(s.due_ns - s.sent_ns, INAGG_RTO_CEILING_NS);
 }
 
 TEST_F(Led, WhatWasSentAfterAQuestionIsNotWhatItsAnswerTells) {

@@ -29,6 +29,7 @@
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
 #define INAGG_LINEAR_ASKS	3		/* canary: fruitless questions before the next come ever later */
 #define INAGG_ASKS_A_ROUND	32		/* a round trip to a result takes as long as so many to a WAIT, at most */
+#define INAGG_ROUNDS_AN_RTO	3		/* of one sample */
 #define INAGG_FEW_BLOCKS	4		/* are rather sent twice than recovered late; a window rather late */
 #define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header, and not say so */
 
@@ -48,8 +49,9 @@ struct inagg_wslot {
 	__u64	due_ns;		/* when to act next, if SENT; 0: at once, though no time-out */
 	__u32	block;
 	__u8	state;		/* enum inagg_wslot_state */
-	__u8	acked;		/* the switch has our elements */
 	__u8	tries;		/* time-outs of this block */
+	__u8	lag;		/* canary: doublings of the RTO that the slot's leader, of all its blocks, needs */
+	__u8	acked : 1;	/* the switch has our elements */
 	__u8	resent : 1;	/* elements were sent more than once: no RTT sample */
 	__u8	overtaken : 1;	/* due_ns is loss detection's, no time-out */
 	__u8	forgotten : 1;	/* the switch had our elements and has lost them */
@@ -127,6 +129,7 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->due_ns = 0;
 	s->block = index;
 	s->state = INAGG_WSLOT_IDLE;
+	s->lag = 0;
 	s->acked = 0;
 	s->tries = 0;
 	s->resent = 0;
@@ -148,6 +151,12 @@ INAGG_INLINE __u32 inagg_coarse(__u64 ns)
 	return (__u32)(ns >> 10);
 }
 
+/* How long ago @s sent elements or a question, rounded up. */
+INAGG_INLINE __u64 inagg_wslot_since(const struct inagg_wslot *s, __u64 now)
+{
+	return (__u64)(inagg_coarse(now) - s->asked + 1) << 10;
+}
+
 /** Pool version of @block: which copy of its slot aggregates it. */
 INAGG_INLINE __u32 inagg_pool_version(const struct inagg_worker *w, __u32 block)
 {
@@ -165,15 +174,23 @@ INAGG_INLINE int inagg_wslot_holds(const struct inagg_worker *w, const struct in
 	return block == s->block - w->slots;
 }
 
-/** The RTO of a block that has timed out @tries times. */
-INAGG_INLINE __u64 inagg_worker_backoff(const struct inagg_worker *w, __u32 tries)
+INAGG_INLINE __u64 inagg_worker_doubled(const struct inagg_worker *w, __u32 doublings)
 {
-	__u64 doublings = tries > w->doublings ? tries : w->doublings, wait;
+	__u64 wait = w->rto_ns << (doublings < INAGG_MOST_DOUBLINGS ? doublings : INAGG_MOST_DOUBLINGS);
 
-	if (doublings > INAGG_MOST_DOUBLINGS)
-		doublings = INAGG_MOST_DOUBLINGS;
-	wait = w->rto_ns << doublings;
 	return wait < INAGG_RTO_CEILING_NS ? wait : INAGG_RTO_CEILING_NS;
+}
+
+/** The RTO of @s, whose block has timed out @tries times. */
+INAGG_INLINE __u64 inagg_wslot_backoff(const struct inagg_worker *w, const struct inagg_wslot *s, __u32 tries)
+{
+	return inagg_worker_doubled(w, s->lag + (tries > w->doublings ? tries : w->doublings));
+}
+
+/* The same before back-off. */
+INAGG_INLINE __u64 inagg_wslot_rto(const struct inagg_worker *w, const struct inagg_wslot *s)
+{
+	return inagg_worker_doubled(w, s->lag);
 }
 
 /** The block behind the last one that the switch has room for. */
@@ -200,14 +217,17 @@ INAGG_INLINE int inagg_worker_has_room(const struct inagg_worker *w, __u32 block
 /** May the slot's next block go?  SEND starts its timer. */
 INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
+	__u8 lag = s->lag;
+
 	if (s->state != INAGG_WSLOT_IDLE || !inagg_before(s->block, w->limit) ||
 	    !inagg_worker_has_room(w, s->block, now))
 		return INAGG_W_NOTHING;
 	inagg_wslot_init(s, s->block);
+	s->lag = lag;
 	s->state = INAGG_WSLOT_SENT;
 	s->sent_ns = now;
 	s->asked = inagg_coarse(now);
-	s->due_ns = now + inagg_worker_backoff(w, 0);
+	s->due_ns = now + inagg_wslot_backoff(w, s, 0);
 	return INAGG_W_SEND;
 }
 
@@ -333,6 +353,25 @@ INAGG_INLINE void inagg_worker_heard(struct inagg_worker *w, const struct inagg_
 }
 
 /*
+ * A question has no answer.  Once is a loss, but if the one before had none either it is its leader: all may be asking it, and have
+ * results sent again that wait for one another.  Asked as soon as ever, by the RTO that others' answers allow, it would not catch up.
+ */
+INAGG_INLINE void inagg_wslot_unanswered(struct inagg_wslot *s)
+{
+	if (s->tries > 1 && s->lag < INAGG_MOST_DOUBLINGS)
+		s->lag++;
+}
+
+/* Would half of the RTO of @s have been enough for @wait?  Then it is that from now on. */
+INAGG_INLINE int inagg_wslot_kept_up(const struct inagg_worker *w, struct inagg_wslot *s, __u64 wait)
+{
+	if (!s->lag || wait >= inagg_worker_doubled(w, s->lag - 1))
+		return 0;
+	s->lag--;
+	return 1;
+}
+
+/*
  * What the result of @s says of the path.  If it is @repaired its time says how long a loss lasted, at any rank.  (Taken as samples,
  * losses stretch the RTO, and that the next losses.)  But if that is short, a round trip is no longer.
  */
@@ -372,6 +411,8 @@ INAGG_INLINE int inagg_worker_result(struct inagg_worker *w, struct inagg_wslot 
 	if (s->state == INAGG_WSLOT_SENT && s->block == block) {
 		inagg_worker_heard(w, s);
 		inagg_worker_learn(w, s, repaired, now);
+		if (!s->asks)
+			inagg_wslot_kept_up(w, s, now - s->sent_ns);
 		w->progress_ns = now;
 	}
 	return inagg_worker_completed(w, s, block);
@@ -395,7 +436,7 @@ INAGG_INLINE int inagg_wslot_resend(const struct inagg_worker *w, struct inagg_w
 	s->acked = 0;
 	s->sent_ns = now;
 	s->asked = inagg_coarse(now);
-	s->due_ns = now + inagg_worker_backoff(w, s->tries);
+	s->due_ns = now + inagg_wslot_backoff(w, s, s->tries);
 	return ask_all ? INAGG_W_RESEND_ASK_ALL : INAGG_W_RESEND;
 }
 
@@ -413,7 +454,7 @@ INAGG_INLINE __u32 inagg_wslot_count_try(struct inagg_wslot *s)
  */
 INAGG_INLINE void inagg_worker_answered(struct inagg_worker *w, const struct inagg_wslot *s, __u64 now)
 {
-	__u64 rtt = (inagg_coarse(now) - s->asked + 1ULL) << 10, round = INAGG_ASKS_A_ROUND * rtt;
+	__u64 rtt = inagg_wslot_since(s, now), round = INAGG_ASKS_A_ROUND * rtt;
 
 	if (rtt <= w->rto_ns)
 		w->doublings = 0;
@@ -427,13 +468,13 @@ INAGG_INLINE void inagg_worker_answered(struct inagg_worker *w, const struct ina
  */
 INAGG_INLINE void inagg_wslot_put_off(const struct inagg_worker *w, struct inagg_wslot *s, __u32 rank, __u64 now)
 {
-	__u64 wait = inagg_worker_backoff(w, s->tries);
+	__u64 wait = inagg_wslot_backoff(w, s, s->tries);
 
 	/* RACK made us send again, others do so too: the result is due, not late */
 	if (!s->acked && !s->tries && w->srtt_ns && 2 * w->srtt_ns < wait)
 		wait = 2 * w->srtt_ns > w->floor_ns ? 2 * w->srtt_ns : w->floor_ns;
 	if (s->acked && s->due_ns < now + wait / 2)
-		wait = inagg_worker_backoff(w, inagg_wslot_count_try(s));
+		wait = inagg_wslot_backoff(w, s, inagg_wslot_count_try(s));
 	s->acked = 1;
 	s->overtaken = 0;
 	s->due_ns = now + wait + wait / (2 * INAGG_MAX_RANKS) * (rank % INAGG_MAX_RANKS);
@@ -545,9 +586,9 @@ INAGG_INLINE int inagg_worker_recovers(struct inagg_worker *w, struct inagg_wslo
 }
 
 /* When to ask a leader again who has been asked @n times in vain: a loss costs a few questions, a straggler many. */
-INAGG_INLINE __u64 inagg_worker_patience(const struct inagg_worker *w, __u32 n)
+INAGG_INLINE __u64 inagg_wslot_patience(const struct inagg_worker *w, const struct inagg_wslot *s, __u32 n)
 {
-	return inagg_worker_backoff(w, n > INAGG_LINEAR_ASKS ? n - INAGG_LINEAR_ASKS : 0);
+	return inagg_wslot_backoff(w, s, n > INAGG_LINEAR_ASKS ? n - INAGG_LINEAR_ASKS : 0);
 }
 
 /** The number of the latest question about the block of @s, which an answer to it carries; 0: they are not told apart any more. */
@@ -557,11 +598,14 @@ INAGG_INLINE __u16 inagg_wslot_question(const struct inagg_wslot *s)
 }
 
 /** The leader of @block answers that @question of this rank (0: none).  If nothing was sent since it tells a round trip. */
-INAGG_INLINE void inagg_worker_told(struct inagg_worker *w, const struct inagg_wslot *s, __u32 block, __u16 question, __u64 now)
+INAGG_INLINE void inagg_worker_told(struct inagg_worker *w, struct inagg_wslot *s, __u32 block, __u16 question, __u64 now)
 {
-	if (s->state == INAGG_WSLOT_SENT && s->block == block && question && question == inagg_wslot_question(s) &&
-	    s->asked != inagg_coarse(s->sent_ns))
-		inagg_worker_answered(w, s, now);
+	if (s->state != INAGG_WSLOT_SENT || s->block != block || !question || question != inagg_wslot_question(s) ||
+	    s->asked == inagg_coarse(s->sent_ns))
+		return;
+	inagg_worker_answered(w, s, now);
+	while (inagg_wslot_kept_up(w, s, INAGG_ROUNDS_AN_RTO * inagg_wslot_since(s, now)))
+		;
 }
 
 /* The leader has our elements and not yet those of all others.  It tells nobody who has not asked. */
@@ -572,7 +616,7 @@ INAGG_INLINE void inagg_wslot_is_in(const struct inagg_worker *w, struct inagg_w
 	s->acked = 1;
 	s->tries = 0;
 	s->overtaken = 0;
-	s->due_ns = now + inagg_worker_patience(w, s->waits);
+	s->due_ns = now + inagg_wslot_patience(w, s, s->waits);
 }
 
 /**
@@ -600,7 +644,7 @@ INAGG_INLINE int inagg_worker_failed(struct inagg_worker *w, struct inagg_wslot 
 	s->tries = 0;	/* the leader answers, so what was lost says nothing about the next */
 	inagg_wslot_resend(w, s, now);
 	/* but if nothing was lost, only late, each attempt adds to what it is late for: the next one waits for longer */
-	s->due_ns = now + inagg_worker_backoff(w, attempt);
+	s->due_ns = now + inagg_wslot_backoff(w, s, attempt);
 	return INAGG_W_RESEND;
 }
 
@@ -626,7 +670,7 @@ INAGG_INLINE void inagg_wslot_expired(struct inagg_worker *w, struct inagg_wslot
  */
 INAGG_INLINE int inagg_wslot_postpone(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	__u64 due = w->progress_ns + w->rto_ns;
+	__u64 due = w->progress_ns + inagg_wslot_rto(w, s);
 
 	if (!s->due_ns || s->overtaken || s->acked || (INAGG_HAS_CAPS && s->refused) || due <= now)
 		return 0;
@@ -649,7 +693,7 @@ INAGG_INLINE int inagg_worker_timeout(struct inagg_worker *w, struct inagg_wslot
 	if (!s->acked || s->overtaken || (!hurries && s->tries % INAGG_RESEND_EVERY == 0))
 		return inagg_wslot_resend(w, s, now);
 	s->asked = inagg_coarse(now);
-	s->due_ns = now + inagg_worker_backoff(w, s->tries);
+	s->due_ns = now + inagg_wslot_backoff(w, s, s->tries);
 	return !hurries && s->tries > INAGG_ASK_ALL_AFTER ? INAGG_W_REQUEST_ALL : INAGG_W_REQUEST;
 }
 
@@ -662,8 +706,10 @@ INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s,
 {
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns || (!s->asks && inagg_wslot_postpone(w, s, now)))
 		return INAGG_W_NOTHING;
+	if (s->due_ns)
+		inagg_wslot_unanswered(s);
 	/* results come: nobody sleeps, and ours may be what was lost */
-	if (s->asks && now - w->progress_ns < (__u64)(inagg_coarse(now) - s->asked) << 10)
+	if (s->asks && now - w->progress_ns < inagg_wslot_since(s, now))
 		s->tries = s->waits = 0;
 	if (s->overtaken)
 		inagg_wslot_count_try(s);
@@ -673,7 +719,7 @@ INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s,
 	s->asked = inagg_coarse(now);
 	if (s->asks < 255)
 		s->asks++;
-	s->due_ns = now + inagg_worker_patience(w, s->tries);
+	s->due_ns = now + inagg_wslot_patience(w, s, s->tries);
 	return INAGG_W_REQUEST;
 }
 
@@ -761,7 +807,7 @@ INAGG_INLINE int inagg_worker_overtaken(const struct inagg_worker *w, struct ina
  */
 INAGG_INLINE int inagg_worker_overtaken_at_leader(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	return inagg_wslot_hurry(w, s, now) || (!s->acked && !s->tries && inagg_wslot_overtaken(w, s, now, w->rto_ns));
+	return inagg_wslot_hurry(w, s, now) || (!s->acked && !s->tries && inagg_wslot_overtaken(w, s, now, inagg_wslot_rto(w, s)));
 }
 
 /* The switch's incarnations, in any byte order; 0: none. */
