@@ -881,45 +881,83 @@ TEST_F(Led, AnAnswerSaysToWhichQuestion) {
     EXPECT_EQ(w.doublings, 0u);
 }
 
-// Or all who ask it, by the RTO of others, would have its results wait for one another for good.
-TEST_F(Led, ALeaderWhoIsSlowToAnswerIsAskedLessSoonOfLaterBlocksToo) {
-    const auto asked = [this](int times) {
+// A leader that has no answer, or all who ask it, by the RTO of others, would have its results wait for one another for good.
+struct Lagging : Led {
+    Lagging() { round_trip(2 * 3600 * 1000 * ms, 10 * ms); } // times of questions have 32 bits
+
+    // A block, and so many questions about it.
+    void asked(int times, bool others = false) {
         open(s.due_ns);
-        for (int i = 0; i < times; i++)
+        for (int i = 0; i < times; i++) {
+            if (others && i)
+                w.progress_ns = s.due_ns - 1; // their results come
             while (ask(s.due_ns) != INAGG_W_REQUEST)
                 ;
-    };
-    const auto rto = [this] { return inagg_wslot_rto(&w, &s); };
-    round_trip(2 * 3600 * 1000 * ms, 10 * ms); // times of questions have 32 bits
+        }
+    }
+    void repaired() { result(s.block, s.due_ns, 1); }
+    void answered(__u64 rtt) { failed(0b11, 0, s.due_ns - inagg_wslot_patience(&w, &s, s.tries) + rtt, 0, s.block); }
+    unsigned lag() const { return s.lag; }
+};
+
+TEST_F(Lagging, IsAskedLessSoonOfLaterBlocksToo) {
     asked(2);
-    EXPECT_EQ(rto(), w.rto_ns) << "one question that was lost";
-    result(s.block, s.due_ns, 1);
+    EXPECT_EQ(lag(), 0u) << "one question that was lost";
+    repaired();
     asked(4);
-    EXPECT_EQ(rto(), 4 * w.rto_ns);
-    result(s.block, s.due_ns, 1);
+    EXPECT_EQ(lag(), 2u);
+    repaired();
     w.doublings = 0; // others answer
     const __u64 sent = s.due_ns;
     open(sent);
     EXPECT_EQ(s.due_ns, sent + 4 * w.rto_ns);
-    EXPECT_EQ(result(s.block, sent + 4 * w.rto_ns, 1), INAGG_W_ACCEPT);
-    EXPECT_EQ(s.lag, 2u) << "which it needs";
-    open(s.due_ns);
-    EXPECT_EQ(result(s.block, s.sent_ns + w.rto_ns / 2), INAGG_W_ACCEPT);
-    EXPECT_EQ(s.lag, 1u);
-    asked(1);
-    failed(0b11, 0, (static_cast<__u64>(s.asked) << 10) + 1 * ms, 0, s.block);
-    EXPECT_EQ(rto(), w.rto_ns) << "an answer, too";
+    w.progress_ns = s.due_ns - 1;
+    EXPECT_EQ(ask(s.due_ns), INAGG_W_NOTHING);
+    EXPECT_EQ(s.due_ns, w.progress_ns + 4 * w.rto_ns) << "not an RTO after others' results";
 }
 
-TEST_F(Led, AnRtoHasACeilingHoweverSlowItsLeader) {
-    open(0);
-    for (int i = 0; i < 300; i++)
-        ask(s.due_ns);
-    EXPECT_EQ(inagg_wslot_rto(&w, &s), INAGG_RTO_CEILING_NS);
-    result(s.block, s.due_ns, 1);
-    w.progress_ns = s.due_ns;
+TEST_F(Lagging, IsNobodyWhileResultsCome) {
+    asked(300, true);
+    EXPECT_EQ(lag(), 0u);
+}
+
+TEST_F(Lagging, IsNotWhoAnswers) {
+    asked(2);
+    answered(1 * ms);
+    for (int i = 0; i < 2; i++)
+        EXPECT_EQ(ask(s.due_ns), INAGG_W_REQUEST);
+    EXPECT_EQ(lag(), 0u);
+    s.due_ns = 0; // in a hurry
+    EXPECT_EQ(ask(w.progress_ns + 10000 * ms), INAGG_W_REQUEST);
+    EXPECT_EQ(lag(), 0u);
+}
+
+TEST_F(Lagging, CatchesUpAsItsResultsShow) {
+    asked(4);
+    repaired();
+    const __u64 half = 2 * w.rto_ns;
     open(s.due_ns);
-    EXPECT_LE(s.due_ns - s.sent_ns, INAGG_RTO_CEILING_NS);
+    result(s.block, s.sent_ns + half, 1);
+    EXPECT_EQ(lag(), 2u) << "needed";
+    open(s.due_ns);
+    result(s.block, s.sent_ns + half - 1, 1);
+    EXPECT_EQ(lag(), 1u);
+}
+
+TEST_F(Lagging, CatchesUpAsItsAnswersShow) {
+    asked(5);
+    ASSERT_EQ(lag(), 3u);
+    answered(w.rto_ns * 2 / 3);
+    EXPECT_EQ(lag(), 2u) << "three times as long is all that is needed";
+    ask(s.due_ns);
+    answered(1 * ms);
+    EXPECT_EQ(lag(), 0u);
+}
+
+TEST_F(Lagging, HasACeiling) {
+    asked(300);
+    EXPECT_EQ(inagg_wslot_rto(&w, &s), INAGG_RTO_CEILING_NS);
+    EXPECT_LT(w.rto_ns << (lag() - 1), INAGG_RTO_CEILING_NS) << "no more than has an effect";
 }
 
 TEST_F(Led, WhatWasSentAfterAQuestionIsNotWhatItsAnswerTells) {

@@ -517,6 +517,8 @@ void Engine::run_timers(StreamState &s) {
 }
 
 void Engine::open(StreamState &s, inagg_wslot &slot) {
+    if (s.stream == Stream::control) // who does not answer computes, and does not stay for long after the last of them
+        slot.lag = 0;
     skip_decided(s, slot);
     act(s, slot, inagg_worker_open(&s.worker, &slot, now_));
 }

@@ -15,6 +15,7 @@
  * that the block is not lost but late: from then on the rank asks (REQUEST, header only) instead of
  * sending its elements again, so a sleeping straggler costs the others next to nothing.  Loss is also
  * seen before the timer, as in RACK (RFC 8985): a block sent well before one whose result is here.
+ * Where a leader adds (canary) the rank only asks, and each leader has a back-off of its own, too.
  */
 #ifndef INAGG_CORE_WORKER_H
 #define INAGG_CORE_WORKER_H
@@ -29,7 +30,7 @@
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
 #define INAGG_LINEAR_ASKS	3		/* canary: fruitless questions before the next come ever later */
 #define INAGG_ASKS_A_ROUND	32		/* a round trip to a result takes as long as so many to a WAIT, at most */
-#define INAGG_ROUNDS_AN_RTO	3		/* of one sample */
+#define INAGG_ROUNDS_AN_RTO	3		/* SRTT and 4 RTTVAR are three round trips after one sample */
 #define INAGG_FEW_BLOCKS	4		/* are rather sent twice than recovered late; a window rather late */
 #define INAGG_RESEND_EVERY	4		/* time-outs: a switch may lack room to answer a bare header, and not say so */
 
@@ -353,12 +354,13 @@ INAGG_INLINE void inagg_worker_heard(struct inagg_worker *w, const struct inagg_
 }
 
 /*
- * A question has no answer.  Once is a loss, but if the one before had none either it is its leader: all may be asking it, and have
- * results sent again that wait for one another.  Asked as soon as ever, by the RTO that others' answers allow, it would not catch up.
+ * A question has no answer.  Once is a loss, but if the one before had none either, nor results came, it is its leader: all may be
+ * asking it, and have results sent again that wait for one another.  Asked as soon as ever, by the RTO that others' answers allow, it
+ * would not catch up.
  */
-INAGG_INLINE void inagg_wslot_unanswered(struct inagg_wslot *s)
+INAGG_INLINE void inagg_wslot_unanswered(const struct inagg_worker *w, struct inagg_wslot *s)
 {
-	if (s->tries > 1 && s->lag < INAGG_MOST_DOUBLINGS)
+	if (s->tries > 1 && inagg_wslot_rto(w, s) < INAGG_RTO_CEILING_NS)
 		s->lag++;
 }
 
@@ -707,9 +709,9 @@ INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s,
 	if (s->state != INAGG_WSLOT_SENT || now < s->due_ns || (!s->asks && inagg_wslot_postpone(w, s, now)))
 		return INAGG_W_NOTHING;
 	if (s->due_ns)
-		inagg_wslot_unanswered(s);
+		inagg_wslot_unanswered(w, s);
 	/* results come: nobody sleeps, and ours may be what was lost */
-	if (s->asks && now - w->progress_ns < inagg_wslot_since(s, now))
+	if (s->asks && now - w->progress_ns < (__u64)(inagg_coarse(now) - s->asked) << 10)
 		s->tries = s->waits = 0;
 	if (s->overtaken)
 		inagg_wslot_count_try(s);
