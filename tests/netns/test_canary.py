@@ -110,7 +110,7 @@ def test_two_jobs(tmp_path):
 def test_no_descriptor_is_left(tmp_path):
     """Whatever is lost, and whichever way results take: soon after the last block none is held."""
     status = ask(SPINES, "status")
-    held = ("held() { { " + status + "; } | sed -n 's/.*\"held\": *\\([0-9]*\\).*/\\1/p' | sort -u; }")
+    held = "held() { { " + status + "; } | sed -n 's/.*\"held\": *\\([0-9]*\\).*/\\1/p' | sort -u; }"
     run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", "--root-arg", "--job=1:size=8,algorithm=canary",
                 *FABRIC, "--loss", 0.02, "--rate", "200mbit", "--cut", "leaf0/uplink1@2s", "--mend", "leaf0/uplink1@4s", "--",
                 "sh", "-c", f"inagg-perf allreduce -b 1M -e 1M -n 30 -w 1 --check --json || exit; test $INAGG_RANK != 0 || {{ {held}; "

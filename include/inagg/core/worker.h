@@ -124,13 +124,12 @@ INAGG_INLINE void inagg_worker_init(struct inagg_worker *w, __u32 slots, __u64 f
 	w->awaited_at = 0;
 }
 
-INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
+/* Forgets what concerns one block only: not its number, nor the lag of who leads all blocks of the slot. */
+INAGG_INLINE void inagg_wslot_clear(struct inagg_wslot *s)
 {
 	s->sent_ns = 0;
 	s->due_ns = 0;
-	s->block = index;
 	s->state = INAGG_WSLOT_IDLE;
-	s->lag = 0;
 	s->acked = 0;
 	s->tries = 0;
 	s->resent = 0;
@@ -144,6 +143,13 @@ INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
 	s->waits = 0;
 	s->asks = 0;
 	s->asked = 0;
+}
+
+INAGG_INLINE void inagg_wslot_init(struct inagg_wslot *s, __u32 index)
+{
+	s->block = index;
+	s->lag = 0;
+	inagg_wslot_clear(s);
 }
 
 /* A time in 32 bits, which last for an hour. */
@@ -218,13 +224,10 @@ INAGG_INLINE int inagg_worker_has_room(const struct inagg_worker *w, __u32 block
 /** May the slot's next block go?  SEND starts its timer. */
 INAGG_INLINE int inagg_worker_open(const struct inagg_worker *w, struct inagg_wslot *s, __u64 now)
 {
-	__u8 lag = s->lag;
-
 	if (s->state != INAGG_WSLOT_IDLE || !inagg_before(s->block, w->limit) ||
 	    !inagg_worker_has_room(w, s->block, now))
 		return INAGG_W_NOTHING;
-	inagg_wslot_init(s, s->block);
-	s->lag = lag;
+	inagg_wslot_clear(s);
 	s->state = INAGG_WSLOT_SENT;
 	s->sent_ns = now;
 	s->asked = inagg_coarse(now);
