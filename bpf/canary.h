@@ -106,6 +106,32 @@ static __always_inline int is_word(__u8 type)
 	return type == INAGG_RESULT || type == INAGG_WAIT || type == INAGG_BLOCK_FAILED;
 }
 
+/* Does the packet tell other switches by which ways they had better not send to the rank that speaks? */
+static __always_inline int tells_ways(__u8 type)
+{
+	return type == INAGG_REQUEST || is_word(type);
+}
+
+static __always_inline __u32 speaker_of(const struct packet *p, const struct passage *c)
+{
+	return is_word(p->type) ? c->leader_rank : p->block.rank;
+}
+
+/* The switch that the speaker is attached to says so; others pass it on. */
+static __always_inline void say_avoided(struct inagg_hdr *h, const struct packet *p, const struct passage *c)
+{
+	if (!p->up && !subtree_of(c->job, speaker_of(p, c)))
+		h->tree = full_ups();
+}
+
+static __always_inline void learn_ways(const struct packet *p, const struct passage *c, __u8 avoided)
+{
+	struct inagg_ways *w = ways_of(c->job->index, p->job);
+
+	if (w)
+		inagg_ways_learn(w, speaker_of(p, c), avoided);
+}
+
 /*
  * As admit(), for packets whose sender may be above; completes what was handed over.  0 or a negative reason.  A function
  * of its own, like canary_forward(): verifiers look at it once, and not behind each way through the elements.
@@ -136,7 +162,7 @@ __attribute__((noinline)) int canary_admit(struct xdp_md *ctx)
 	p->block.stream = inagg_stream_of(c.job, p->slot_key);
 	if (inagg_position_of(c.job, p->block.stream, p->block.block) != p->slot_key)
 		return -INAGG_R_SLOT;
-	verdict = find_sender(ctx, p, &c, data, is_word(p->type) ? c.leader_rank : p->block.rank);
+	verdict = find_sender(ctx, p, &c, data, speaker_of(p, &c));
 	if (verdict)
 		return verdict;
 	if (p->up && !is_word(p->type) && !c.leader->ifindex)
@@ -145,12 +171,13 @@ __attribute__((noinline)) int canary_admit(struct xdp_md *ctx)
 	    !inagg_packet_intact(&d->hdr, payload_checksum(ctx, p->payload / 64)))
 		return -INAGG_R_PAYLOAD_CHECKSUM;
 	c.count->packets++;
-	p->avoided = d->hdr.tree;
+	if (p->up && tells_ways(p->type))
+		learn_ways(p, &c, d->hdr.tree);
 	return 0;
 }
 
 /* Give the packet, with @flags more, this switch's boot id: ranks know one switch. */
-static __always_inline int restamp(const struct xdp_md *ctx, const struct packet *p, __u16 flags)
+static __always_inline int restamp(const struct xdp_md *ctx, const struct packet *p, const struct passage *c, __u16 flags)
 {
 	struct inagg_hdr *h;
 	__u32 payload;
@@ -162,6 +189,8 @@ static __always_inline int restamp(const struct xdp_md *ctx, const struct packet
 	payload = inagg_hdr_payload_part(h);
 	h->level_flags |= bpf_htons(flags);
 	h->boot = bpf_htons(p->boot);
+	if (tells_ways(p->type))
+		say_avoided(h, p, c);
 	inagg_hdr_reseal(h, payload);
 	return 0;
 }
@@ -213,7 +242,7 @@ __attribute__((noinline)) int canary_forward(struct xdp_md *ctx, __u32 rank, __u
 	struct inagg_member *m;
 	struct passage c;
 
-	if (!p || find_passage(&c, p) || restamp(ctx, p, flags))
+	if (!p || find_passage(&c, p) || restamp(ctx, p, &c, flags))
 		return XDP_ABORTED;
 	m = member_of(c.job, rank);
 	if (!m)
@@ -626,13 +655,6 @@ static __always_inline void collect_children(const struct packet *p, const struc
 	unlock_word(&m->busy);
 }
 
-/* What the switch that the leader is attached to says of the ways to it; others pass it on. */
-static __always_inline void say_avoided(struct inagg_hdr *h, const struct packet *p, const struct passage *c)
-{
-	if (!p->up && !subtree_of(c->job, c->leader_rank))
-		h->tree = full_ups();
-}
-
 /* Inside this switch the header says whom the copies by the second and the third up port are for; the first has all others. */
 static __always_inline __u64 *copies_in(struct inagg_hdr *h)
 {
@@ -675,8 +697,7 @@ static __always_inline int send_to_children(struct xdp_md *ctx, struct packet *p
 	h->contributors = bpf_cpu_to_be64(contributors);
 	h->port = ups;
 	h->boot = bpf_htons(p->boot);
-	if (inagg_hdr_type(h) == INAGG_RESULT)
-		say_avoided(h, p, c);
+	say_avoided(h, p, c);
 	write_copies(h, shared);
 	inagg_hdr_reseal(h, payload);
 	return multicast(ctx, p->payload, c->job, c->count);
@@ -690,16 +711,6 @@ static __always_inline __u32 any_up(const struct packet *p, const struct passage
 	return up < INAGG_MAX_UPS ? 1 << up : 0;
 }
 
-/* The leader's switch has said to where it is hard to get. */
-static __always_inline void learn_ways(const struct packet *p, const struct passage *c)
-{
-	__u32 row = c->job->index;
-	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
-
-	if (w)
-		inagg_ways_learn(w, p->block.generation, c->leader_rank, p->avoided);
-}
-
 /*
  * By which up ports a result goes on to those elsewhere.  Congestion has a direction, so the ways by which the children came may be
  * bad ones back: then by others, which the switches above need not remember, because all of them are named.
@@ -709,7 +720,7 @@ static __always_inline struct inagg_copies *choose_ways_back(const struct packet
 {
 	__u32 zero = 0;
 
-	if (is_blocked(c->job->index, *ups, elsewhere)) {
+	if (is_blocked(c->job->index, p->job, *ups, elsewhere)) {
 		*named |= elsewhere;
 		*ups = share_ups(c->job->index, p->job, p->slot_key, elsewhere);
 		return *ups ? bpf_map_lookup_elem(&copies, &zero) : NULL;
@@ -734,7 +745,6 @@ static __always_inline int spread_result(struct xdp_md *ctx, struct packet *p, c
 	if (p->up) {
 		named &= here;
 		all.ups = 0;
-		learn_ways(p, c);
 	} else {
 		shared = choose_ways_back(p, c, (all.ranks | named) & ~here, &named, &all.ups);
 	}

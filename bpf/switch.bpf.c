@@ -132,7 +132,6 @@ struct packet {
 	__u32	way;		/* of its record, for trio */
 	struct inagg_loser loser;	/* of a record to its job, likewise */
 	__u32	up;		/* bit of the up port that it came by, for canary; 0: from below */
-	__u8	avoided;	/* ways up that are bad to its leader, as that one's switch says */
 };
 
 /* Whose turn it is behind a port with several ranks: index job.index * INAGG_PORT_ENTRIES + the first that is there. */

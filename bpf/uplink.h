@@ -56,37 +56,59 @@ static __always_inline __u32 find_up(__u32 ifindex, const void *address, __u32 f
 	return found;
 }
 
-/* How long a frame would wait in the queue in @map, `queues` or `arrivals`, of that up port, and whether that is long. */
-static __always_inline __u64 queue_wait_in(void *map, __u32 key, __u64 now, int *is_long)
+/* The queue in @map, `queues` or `arrivals`, of that up port; NULL: nobody knows how fast its link is. */
+static __always_inline struct inagg_queue *queue_in(void *map, __u32 key)
 {
 	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
-	struct inagg_queue *queue;
 	__u32 ifindex;
-	__u64 wait;
 
-	*is_long = 0;
 	if (!has_queues || !up)
-		return 0;
+		return NULL;
 	ifindex = up->ifindex;
-	queue = bpf_map_lookup_elem(map, &ifindex);
-	if (!queue)
-		return 0;
-	wait = inagg_queue_wait(queue, now);
-	*is_long = wait > queue->mark_ns;
-	return wait;
+	return bpf_map_lookup_elem(map, &ifindex);
 }
 
-static __always_inline __u64 up_wait(__u32 key, __u64 now, int *is_long)
+/* Bitmap of the up ports in @ups whose queues in @map are worth at most so many marks. */
+static __always_inline __u32 short_queues(void *map, __u32 ups, __u32 marks, __u64 now)
 {
-	return queue_wait_in(&queues, key, now, is_long);
+	__u32 found = 0;
+
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
+		struct inagg_queue *queue = queue_in(map, i);
+
+		found |= (__u32)(!queue || inagg_queue_wait(queue, now) <= (__u64)queue->mark_ns * marks) << i;
+	}
+	return found & ups;
 }
 
-/* Of those in @live the one with the shortest queue, the first behind @preferred if several have none. */
-static __always_inline __u32 least_loaded(__u32 live, __u32 preferred, __u64 now)
+/* Those functions that are not inlined are so for verifiers, which would follow each combination of ports. */
+__attribute__((noinline)) __u32 short_ups(__u32 live, __u32 marks)
+{
+	return short_queues(&queues, live, marks, bpf_ktime_get_ns());
+}
+
+static __always_inline int is_up_long(__u32 key, __u64 now)
+{
+	struct inagg_queue *queue = queue_in(&queues, key);
+
+	return queue && inagg_queue_wait(queue, now) > queue->mark_ns;
+}
+
+/* How long a frame would wait at that up port and, unless the way is @good, at a full link further on. */
+__attribute__((noinline)) __u64 way_wait(__u32 key, __u32 good, __u64 now)
+{
+	struct inagg_queue *queue = queue_in(&queues, key);
+
+	if (!queue)
+		return !good;
+	return inagg_queue_wait(queue, now) + (good ? 0 : (__u64)queue->mark_ns * INAGG_FULL_MARKS);
+}
+
+/* Of those in @live, of which those in @good lead well, where a frame waits least; of several the first from @preferred on. */
+static __always_inline __u32 least_loaded(__u32 live, __u32 good, __u32 preferred, __u64 now)
 {
 	__u32 best = INAGG_MAX_UPS;
 	__u64 shortest = ~0ULL;
-	int ignored;
 
 	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
 		__u32 up = (preferred + i) & (INAGG_MAX_UPS - 1);
@@ -94,7 +116,7 @@ static __always_inline __u32 least_loaded(__u32 live, __u32 preferred, __u64 now
 
 		if (!(live >> up & 1))
 			continue;
-		wait = up_wait(up, now, &ignored);
+		wait = way_wait(up, good >> up & 1, now);
 		if (wait < shortest) {
 			shortest = wait;
 			best = up;
@@ -114,28 +136,32 @@ static __always_inline __u32 preferred_up(const struct inagg_route *route, __u32
 	return (route->policy == INAGG_UP_ECMP ? mixed(job, position) : position) % route->ups & (INAGG_MAX_UPS - 1);
 }
 
-/* Those in @live that lead well to all of @ranks, or all if none does. */
-static __always_inline __u32 good_ups(__u32 row, __u32 live, __u64 ranks)
+/* What is known of the job's ways; NULL: there is no such job. */
+static __always_inline struct inagg_ways *ways_of(__u32 row, __u32 number)
 {
 	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
-	__u32 good = w ? inagg_ways_good(w, live, ranks) : live;
+	struct inagg_job *job = bpf_map_lookup_elem(&jobs, &number);
 
-	return good ? good : live;
+	if (!w || !job)
+		return NULL;
+	inagg_ways_refresh(w, job->generation, bpf_ktime_get_ns());
+	return w;
+}
+
+/* Those in @live that lead well to all of @ranks. */
+__attribute__((noinline)) __u32 good_ups(__u32 row, __u32 job, __u32 live, __u64 ranks)
+{
+	struct inagg_ways *w = ways_of(row, job);
+
+	return w ? inagg_ways_good(w, live, ranks) : live;
 }
 
 /* Bitmap of the up ports by which nearly as much comes as their links carry. */
-static __always_inline __u32 full_ups(void)
+__attribute__((noinline)) __u32 full_ups(void)
 {
-	__u64 now = bpf_ktime_get_ns();
-	__u32 full = 0;
+	const __u32 all = (1 << INAGG_MAX_UPS) - 1;
 
-	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
-		int is_long;
-
-		queue_wait_in(&arrivals, i, now, &is_long);
-		full |= (__u32)is_long << i;
-	}
-	return full;
+	return has_queues ? all & ~short_queues(&arrivals, all, 1, bpf_ktime_get_ns()) : 0;
 }
 
 /*
@@ -145,21 +171,20 @@ static __always_inline __u32 full_ups(void)
 __attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position, __u64 ranks)
 {
 	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
-	__u32 live, preferred, up, key = mixed(job, position) % INAGG_FLOWLETS;
+	__u32 live, good, preferred, up, key = mixed(job, position) % INAGG_FLOWLETS;
 	struct inagg_flowlet *flow;
 	__u64 now = bpf_ktime_get_ns(), paused;
-	int is_long;
 
 	if (!route || !route->up || !route->ups)
 		return INAGG_MAX_UPS;
 	live = route->up;
 	preferred = preferred_up(route, job, position);
-	if (route->policy != INAGG_UP_ECMP)
-		live = good_ups(row, live, ranks);
+	good = route->policy == INAGG_UP_ECMP ? live : good_ups(row, job, live, ranks);
+	if (!good)
+		good = live;
 	switch (route->policy) {
 	case INAGG_UP_DEFAULT:
-		up_wait(preferred, now, &is_long);
-		if ((live >> preferred & 1) && !is_long)
+		if ((good >> preferred & 1) && !is_up_long(preferred, now))
 			return preferred;
 		break;
 	case INAGG_UP_ECMP:
@@ -173,56 +198,45 @@ __attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position, 
 		up = flow->up & (INAGG_MAX_UPS - 1);
 		paused = now - flow->sent_ns;
 		flow->sent_ns = now;
-		if (paused < INAGG_FLOWLET_GAP_NS && (live >> up & 1))
+		if (paused < INAGG_FLOWLET_GAP_NS && (good >> up & 1))
 			return up;
-		up = least_loaded(live, preferred, now);
+		up = least_loaded(live, good, preferred, now);
 		flow->up = up;
 		return up;
 	}
-	return least_loaded(live, preferred, now);
+	return least_loaded(live, good, preferred, now);
 }
 
 /* Is some of the up ports in @ups one that a packet of the job in @row to @ranks had better avoid? */
-__attribute__((noinline)) int is_blocked(__u32 row, __u32 ups, __u64 ranks)
+__attribute__((noinline)) int is_blocked(__u32 row, __u32 job, __u32 ups, __u64 ranks)
 {
 	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
-	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
-	__u64 now = bpf_ktime_get_ns();
+	__u32 idle;
 
-	if (!route || !w)
+	if (!route)
 		return 0;
-	if (inagg_ways_good(w, ups, ranks) != ups)
-		return 1;
-	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
-		int is_long;
-
-		if (!(ups >> i & 1))
-			continue;
-		up_wait(i, now, &is_long);
-		if (is_long || !(route->up >> i & 1))
-			return 1;
-	}
-	return 0;
+	if (route->policy == INAGG_UP_ECMP)
+		return (ups & route->up) != ups;
+	idle = short_ups(ups & route->up, 1);
+	return good_ups(row, job, idle, ranks) != ups;
 }
 
 /* Share @ranks out among the up ports that a result of a block had better go by, in `copies`.  Bitmap of these; 0: there is none. */
 __attribute__((noinline)) __u32 share_ups(__u32 row, __u32 job, __u32 position, __u64 ranks)
 {
 	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
-	struct inagg_ways *w = bpf_map_lookup_elem(&ways, &row);
-	__u64 now = bpf_ktime_get_ns();
-	__u32 zero = 0, idle = 0, ups = 0;
+	struct inagg_ways *w = ways_of(row, job);
+	__u32 zero = 0, ups = 0, idle, usable;
 	struct inagg_copies *c = bpf_map_lookup_elem(&copies, &zero);
 
 	if (!route || !w || !c || !route->up || !route->ups)
 		return 0;
-	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
-		int is_long;
-
-		up_wait(i, now, &is_long);
-		idle |= (!is_long && (route->up >> i & 1)) << i;
-	}
-	inagg_ways_share(w, idle ? idle : route->up, preferred_up(route, job, position), ranks, c);
+	idle = short_ups(route->up, 1);
+	usable = short_ups(route->up, INAGG_FULL_MARKS);	/* rather wait here than further on, but not for longer */
+	if (inagg_ways_reached(w, idle, ranks) == inagg_ways_reached(w, usable, ranks))
+		usable = idle;
+	usable = usable ? usable : route->up;
+	inagg_ways_share(w, usable, inagg_ways_first(idle ? idle : usable, preferred_up(route, job, position)), ranks, c);
 	for (__u32 i = 0; i < INAGG_MAX_UPS; i++)
 		ups |= (c->ranks[i] != 0) << i;
 	return ups;

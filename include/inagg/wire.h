@@ -102,7 +102,7 @@ struct inagg_hdr {
 	__be16	generation;	/*  6: the job's incarnation; another one's packets change nothing */
 	__be32	block;		/*  8: sequence number of the block in its stream; CONFIG to a switch: its expiry in us */
 	__be32	slot;		/* 12: pool index; reason (REFUSED) */
-	__u8	tree;		/* 16: canary, RESULT for all: ways up that had better not lead to the leader; else 0 */
+	__u8	tree;		/* 16: canary: ways up that had better not lead to who asks, or to the leader that speaks; else 0 */
 	__u8	port;		/* 17: 0; inside a switch of canary: up ports that a copy is for */
 	__be16	source;		/* 18: rank, or child switch */
 	__be16	count;		/* 20: ranks folded in; CONFIG to a switch: its quorum */

@@ -162,6 +162,21 @@ def test_results_go_round_what_others_fill(tmp_path):
     assert second < first / 10
 
 
+def test_answers_go_round_what_others_fill(tmp_path):
+    """Datagrams from the first leaf fill the link from a spine to the second, where who asks leads no block whose result could say so."""
+    asked = 200
+    fabric = ("--topology", "leaf-spine", "--leaves", 3, "--spines", 2, "--rate", "50mbit", "--spine-rate", "100mbit", "--ecn", "2ms",
+              "--background", "udp:1@94mbit")
+    run = netns(tmp_path, "--workers", 6, "--algorithm", "canary", "--trees", 1, *fabric, "--",
+                "sh", "-c", f"{PYTHON} {HERE}/asking_rank.py {asked} && test $INAGG_RANK != 5 || {{ {ask(SPINES[:2], 'stats')}; }}")
+    assert run.status == 0
+    answers = run.json(3)[0]["answers"]
+    assert answers > 0.9 * asked
+    first, second = (value[0]["relayed"] for value in objects("\n".join(run.lines(5)) + "\n") if isinstance(value, list))
+    assert answers == pytest.approx(first - asked / 2, abs=0.1 * asked) and second == pytest.approx(asked / 2, abs=0.1 * asked), \
+        "questions by both spines, answers by the first"
+
+
 def test_leaves_and_spines(tmp_path):
     result = canary(tmp_path, 16, "-b", "4K", "-e", "256K", "-f", 64, *QUICK, options=(*FABRIC, "--loss", 0.01), switches=SPINES)
     assert all(row["additions"] > 0 for row in result.switches), "blocks go by all of them"
@@ -171,9 +186,10 @@ def test_leaves_and_spines(tmp_path):
 def test_links_and_spines_that_fail_and_return(tmp_path):
     """Blocks that were lost with them are begun again, no others; no job is."""
     ranks, slots, changes, attempts = 16, 128 + 8, 4, 3
-    result = canary(tmp_path, ranks, "-b", "1M", "-e", "1M", "-n", 25, "-w", 1, options=(
+    result = canary(tmp_path, ranks, "-b", "1M", "-e", "1M", "-n", 40, "-w", 1, switches=SPINES, options=(
         *FABRIC, "--rate", "200mbit", "--cut", "leaf0/uplink1@2s", "--mend", "leaf0/uplink1@4s", "--kill-spine", "2@3s",
-        "--start-spine", "2@5s"))
+        "--start-spine", "2@4s"))
+    assert all(row["additions"] > 0 for row in result.switches), "also by the spine that is new, and counts from then on"
     assert 0 < result.counters["reissues"] < changes * attempts * slots < result.counters["blocks"] / ranks / 10
     generations = re.findall(rf"\[leaf\d\].* job 1: generation (\d+), {ranks} ranks", result.run.error)
     assert len(generations) == 4 and len(set(generations)) == 1

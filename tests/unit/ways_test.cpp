@@ -11,7 +11,10 @@ struct Ways : testing::Test {
     inagg_ways ways{};
     inagg_copies copies{};
 
-    void learn(__u32 rank, __u8 bad, __u16 generation = 7) { inagg_ways_learn(&ways, generation, rank, bad); }
+    void learn(__u32 rank, __u8 bad, __u16 generation = 7, __u64 now = 0) {
+        inagg_ways_refresh(&ways, generation, now);
+        inagg_ways_learn(&ways, rank, bad);
+    }
     void share(__u32 usable, __u32 preferred, __u64 ranks) { inagg_ways_share(&ways, usable, preferred, ranks, &copies); }
     void expect_copies(std::initializer_list<__u64> ranks) const {
         std::size_t way = 0;
@@ -49,6 +52,34 @@ TEST_F(Ways, AGoodOneIsSoForAll) {
     EXPECT_EQ(inagg_ways_good(&ways, four, 0b110), 0b1100U);
     EXPECT_EQ(inagg_ways_good(&ways, 0b0111, 0b110), 0b0100U) << "of those that were asked for";
     EXPECT_EQ(inagg_ways_good(&ways, four, 0), four) << "to nobody in particular";
+}
+
+TEST_F(Ways, BeforeAnythingIsSaidOfAnotherGenerationNothingIsKnown) {
+    learn(1, 0b0001);
+    inagg_ways_refresh(&ways, 8, 0);
+    EXPECT_EQ(inagg_ways_good(&ways, four, inagg_rank_bit(1)), four);
+}
+
+TEST_F(Ways, WhatIsNotSaidAgainAges) {
+    constexpr __u64 age = INAGG_WAYS_AGE_NS;
+    learn(1, 0b0001, 7, age);
+    learn(2, 0b0010, 7, 2 * age - 1);
+    inagg_ways_refresh(&ways, 7, 2 * age); // both since the first
+    EXPECT_EQ(inagg_ways_good(&ways, four, 0b110), 0b1100U);
+    learn(2, 0b0010, 7, 2 * age + 1);
+    inagg_ways_refresh(&ways, 7, 3 * age);
+    EXPECT_EQ(inagg_ways_good(&ways, four, 0b110), 0b1101U) << "of the first for an age not";
+    inagg_ways_refresh(&ways, 7, 5 * age);
+    EXPECT_EQ(inagg_ways_good(&ways, four, 0b110), four) << "of nobody for two";
+}
+
+TEST_F(Ways, SomeLeadWellToSome) {
+    learn(1, 0b0011);
+    learn(2, 0b0100);
+    EXPECT_EQ(inagg_ways_reached(&ways, 0b0101, 0b110), 0b110U);
+    EXPECT_EQ(inagg_ways_reached(&ways, 0b0011, 0b110), 0b100U);
+    EXPECT_EQ(inagg_ways_reached(&ways, 0b0011, 0b100), 0b100U) << "of those that were asked for";
+    EXPECT_EQ(inagg_ways_reached(&ways, 0, 0b1000), 0U);
 }
 
 TEST_F(Ways, OneCopyIsEnoughIfAWayIsGoodForAll) {

@@ -2,15 +2,15 @@
 // Loads BPF objects into this kernel and prints what the verifier says of each program: the number of
 // instructions it walked, or the end of its log. Exit status 1 if one does not load, 77 if none may be.
 //
-// stream.bpf.o is compiled anew by the verifier for each communicator, because its settings are constants:
-// it is loaded once for each of their kinds.
-#include "worker_maps.h" // before the skeleton, which uses it
+// What the verifier knows to be constant it does not follow. So stream.bpf.o, whose settings are constants, is loaded once
+// for each of their kinds, and switch.bpf.o also for an agent that knows rates of links and quotas of jobs.
+#include "worker_maps.h"
 
-#include "stream.skel.h"
-
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstddef>
@@ -43,47 +43,67 @@ using Object = std::unique_ptr<bpf_object, Close>;
 using Logs = std::map<std::string, std::vector<char>>;
 
 // What is put into an object before it is loaded.
+using Configure = void (*)(bpf_object *object);
 struct Variant {
-    const char *name;
-    uint32_t family, header_bytes, checked; // of stream.bpf.o; family 0: load the object as it is
-};
-constexpr Variant as_it_is = {"", 0, 0, 0};
-constexpr Variant stream_variants[] = {
-    {" IPv4", 4, 42, 0},
-    {" IPv4 with VLAN tag and payload checksums", 4, 46, 1},
-    {" IPv6", 6, 62, 0},
-    {" IPv6 with VLAN tag and payload checksums", 6, 66, 1},
+    const char *object, *name;
+    Configure configure;
 };
 
-void configure(bpf_object *object, const Variant &variant) {
+void set_constant(bpf_object *object, const char *name, const void *value, size_t bytes) {
+    bpf_map *constants = bpf_object__find_map_by_name(object, ".rodata");
+    size_t size = 0;
+    const auto *initial = static_cast<const std::byte *>(bpf_map__initial_value(constants, &size));
+    std::vector<std::byte> image(initial, initial + size);
+    const btf *types = bpf_object__btf(object);
+    const btf_type *section =
+        btf__type_by_id(types, static_cast<__u32>(btf__find_by_name_kind(types, ".rodata", BTF_KIND_DATASEC)));
+    const btf_var_secinfo *variables = btf_var_secinfos(section), *end = variables + btf_vlen(section);
+    const auto *found = std::find_if(variables, end, [&](const btf_var_secinfo &variable) {
+        return std::strcmp(btf__name_by_offset(types, btf__type_by_id(types, variable.type)->name_off), name) == 0;
+    });
+    if (found == end || found->size != bytes || found->offset + bytes > size) {
+        std::printf("FAIL no constant %s of %zu bytes\n", name, bytes);
+        std::exit(1);
+    }
+    std::memcpy(&image[found->offset], value, bytes);
+    bpf_map__set_initial_value(constants, image.data(), image.size());
+}
+
+template <uint32_t family, uint32_t header_bytes, uint32_t checked> void configure_stream(bpf_object *object) {
     inagg_stream_settings settings{};
     settings.all = 0xf;
-    settings.family = variant.family;
-    settings.header_bytes = variant.header_bytes;
-    settings.checked = variant.checked;
+    settings.family = family;
+    settings.header_bytes = header_bytes;
+    settings.checked = checked;
     settings.slots = 128;
     settings.control_slots = 8;
     settings.cells = 512;
     settings.control_cells = 32;
     settings.size = 4;
-
-    bpf_map *constants = bpf_object__find_map_by_name(object, ".rodata");
-    size_t size = 0;
-    const auto *initial = static_cast<const std::byte *>(bpf_map__initial_value(constants, &size));
-    std::vector<std::byte> image(initial, initial + size);
-    const size_t at = offsetof(stream_bpf::stream_bpf__rodata, settings);
-    if (at + sizeof settings <= size)
-        std::memcpy(&image[at], &settings, sizeof settings);
-    bpf_map__set_initial_value(constants, image.data(), image.size());
+    set_constant(object, "settings", &settings, sizeof settings);
 }
+
+void configure_limits(bpf_object *object) {
+    constexpr uint32_t yes = 1;
+    for (const char *name : {"has_queues", "has_quotas", "has_uplink_quotas"})
+        set_constant(object, name, &yes, sizeof yes);
+}
+
+constexpr Variant variants[] = {
+    {"stream.bpf.o", " IPv4", configure_stream<4, 42, 0>},
+    {"stream.bpf.o", " IPv4 with VLAN tag and payload checksums", configure_stream<4, 46, 1>},
+    {"stream.bpf.o", " IPv6", configure_stream<6, 62, 0>},
+    {"stream.bpf.o", " IPv6 with VLAN tag and payload checksums", configure_stream<6, 66, 1>},
+    {"switch.bpf.o", "", [](bpf_object *) {}},
+    {"switch.bpf.o", " with rates and quotas", configure_limits},
+};
 
 // Opens `path` and gives each program a log of `bytes` that the verifier fills.
 Object open_with_logs(const char *path, const Variant &variant, unsigned level, size_t bytes, Logs &logs) {
     Object object(bpf_object__open_file(path, nullptr));
     if (!object)
         return object;
-    if (variant.family)
-        configure(object.get(), variant);
+    variant.configure(object.get());
     bpf_program *program;
     bpf_object__for_each_program(program, object.get()) {
         auto &log = logs[bpf_program__name(program)];
@@ -138,12 +158,13 @@ int load(const char *path, const char *base, const Variant &variant) {
 
 int load_variants(const char *path) {
     const char *slash = std::strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    if (std::strcmp(base, "stream.bpf.o") != 0)
-        return load(path, base, as_it_is);
-    int failed = 0;
-    for (const Variant &variant : stream_variants)
-        failed += load(path, base, variant);
-    return failed;
+    int failed = 0, loads = 0;
+    for (const Variant &variant : variants)
+        if (std::strcmp(base, variant.object) == 0) {
+            failed += load(path, base, variant);
+            loads++;
+        }
+    return loads ? failed : load(path, base, {base, "", [](bpf_object *) {}});
 }
 
 } // namespace

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Which ways up lead on by links that are congested (PROTOCOL §15.4).  A switch sees the queues at its own up ports, but not those
- * of the switches above at their ports down.  Who is at the end of such a link sees what comes by it, and says in the results of the
- * ranks behind it that are leaders by which links nearly as much comes as they carry; those who choose a way to these ranks then
- * avoid it.  So, too, does CONGA between the leaves of a fabric (Alizadeh et al., SIGCOMM 2014).
+ * of the switches above at their ports down.  Who is at the end of such a link sees what comes by it, and says in the questions of the
+ * ranks behind it, and in what those of them say that are leaders, by which links nearly as much comes as they carry; those who choose
+ * a way to these ranks then avoid it.  So, too, does CONGA between the leaves of a fabric (Alizadeh et al., SIGCOMM 2014).
  *
- * Callers that race lose what one of them has noted: the next result says it again.
+ * Callers that race lose what one of them has noted: the next packet says it again, or it ages.
  */
 #ifndef INAGG_CORE_WAYS_H
 #define INAGG_CORE_WAYS_H
@@ -14,11 +14,15 @@
 
 #define INAGG_MAX_UPS	8	/* switches above one */
 #define INAGG_MAX_COPIES	3	/* of a result, by as many of them */
+#define INAGG_WAYS_AGE_NS	500000000ULL	/* who waits asks as often at least (INAGG_RTO_CEILING_NS), and says it again */
+#define INAGG_FULL_MARKS	4	/* of wait that a full link further on counts for: half of what a link is taken to queue at most */
 
 /* Whom to reach how, of a job. */
 struct inagg_ways {
 	__u64	bad[INAGG_MAX_UPS];	/* bitmap of the ranks to whom that way is congested further on */
-	__u64	generation;		/* of the job; what is known of another one ends with the first result */
+	__u64	heard;			/* ranks whose switches have said so since then */
+	__u64	since_ns;
+	__u64	generation;		/* of the job: what is known of another one does not count */
 };
 
 /* Ranks whose copy of a result goes each way. */
@@ -26,19 +30,38 @@ struct inagg_copies {
 	__u64	ranks[INAGG_MAX_UPS];
 };
 
-/** Rank @rank's switch says that those in @bad are, in the job's @generation. */
-INAGG_INLINE void inagg_ways_learn(struct inagg_ways *w, __u16 generation, __u32 rank, __u8 bad)
+/** Forgets what nobody has said again for one to two ages, or was said in another generation.  To be called before any use. */
+INAGG_INLINE void inagg_ways_refresh(struct inagg_ways *w, __u16 generation, __u64 now)
 {
-	const __u64 bit = inagg_rank_bit(rank), known = w->generation == generation ? ~0ULL : 0;
+	const __u64 passed = now - w->since_ns;
+	__u64 kept = 0;
+
+	if (w->generation == generation) {
+		if (passed < INAGG_WAYS_AGE_NS)
+			return;
+		if (passed < 2 * INAGG_WAYS_AGE_NS)
+			kept = w->heard;
+	}
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++)
+		w->bad[i] &= kept;
+	w->heard = 0;
+	w->since_ns = now;
+	w->generation = generation;
+}
+
+/** Rank @rank's switch says that those in @bad are. */
+INAGG_INLINE void inagg_ways_learn(struct inagg_ways *w, __u32 rank, __u8 bad)
+{
+	const __u64 bit = inagg_rank_bit(rank);
 
 	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
-		const __u64 was = w->bad[i], kept = was & known, is = bad >> i & 1 ? kept | bit : kept & ~bit;
+		const __u64 was = w->bad[i], is = bad >> i & 1 ? was | bit : was & ~bit;
 
 		if (is != was)
 			w->bad[i] = is;
 	}
-	if (!known)
-		w->generation = generation;
+	if (!(w->heard & bit))
+		w->heard |= bit;
 }
 
 /** Those of the ways in @ways that lead well to all of @ranks. */
@@ -49,6 +72,16 @@ INAGG_INLINE __u32 inagg_ways_good(const struct inagg_ways *w, __u32 ways, __u64
 	for (__u32 i = 0; i < INAGG_MAX_UPS; i++)
 		good |= (__u32)!(w->bad[i] & ranks) << i;
 	return good & ways;
+}
+
+/** Those of @ranks to whom one of the ways in @ways leads well. */
+INAGG_INLINE __u64 inagg_ways_reached(const struct inagg_ways *w, __u32 ways, __u64 ranks)
+{
+	__u64 bad = ~0ULL;
+
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++)
+		bad &= ways >> i & 1 ? w->bad[i] : ~0ULL;
+	return ranks & ~bad;
 }
 
 /* Counted from @preferred on, the first of @ways; there is one. */
