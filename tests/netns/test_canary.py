@@ -11,6 +11,7 @@ from netns import HERE, PYTHON, RUN_LIMIT, netns
 
 FABRIC = ("--topology", "leaf-spine", "--leaves", 4, "--spines", 4)
 SPINES = ("inagg", "inagg-spine1", "inagg-spine2", "inagg-spine3")
+LEAVES = ("inagg-leaf0", "inagg-leaf1", "inagg-leaf2", "inagg-leaf3")
 
 
 class Result:
@@ -109,7 +110,7 @@ def test_two_jobs(tmp_path):
 
 def test_no_descriptor_is_left(tmp_path):
     """Whatever is lost, and whichever way results take: soon after the last block none is held."""
-    status = ask(SPINES, "status")
+    status = ask(SPINES + LEAVES, "status")
     held = "held() { { " + status + "; } | sed -n 's/.*\"held\": *\\([0-9]*\\).*/\\1/p' | sort -u; }"
     run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", "--root-arg", "--job=1:size=8,algorithm=canary",
                 *FABRIC, "--loss", 0.02, "--rate", "200mbit", "--cut", "leaf0/uplink1@2s", "--mend", "leaf0/uplink1@4s", "--",
@@ -118,13 +119,13 @@ def test_no_descriptor_is_left(tmp_path):
                 f"{status}; }}")
     assert run.status == 0
     rows = [value["descriptors"] for value in objects("\n".join(run.lines(0)) + "\n") if "descriptors" in value]
-    assert len(rows) == len(SPINES) and all(row["held"] == 0 for row in rows)
+    assert len(rows) == len(SPINES + LEAVES) and all(row["held"] == 0 for row in rows)
     assert any(row["most"] > 0 for row in rows)
 
 
 def test_no_descriptor_is_left_by_the_dead(tmp_path):
     """A rank is killed among its blocks; the others' calls end, with them the job, and leaves and spines hold nothing of it."""
-    switches = (*SPINES, *(f"inagg-leaf{leaf}" for leaf in range(4)))
+    switches = SPINES + LEAVES
     run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", *FABRIC, "--rate", "200mbit", "--",
                 "sh", "-c", "sum='inagg-perf allreduce -b 1M -e 1M -n 1000 -w 0'; "
                 "if test $INAGG_RANK = 5; then timeout -s KILL 3 $sum; exit 0; fi; $sum && exit 3; "
