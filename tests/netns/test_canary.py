@@ -169,8 +169,11 @@ def test_answers_go_round_what_others_fill(tmp_path):
     fabric = ("--topology", "leaf-spine", "--leaves", 3, "--spines", 2, "--rate", "50mbit", "--spine-rate", "100mbit", "--ecn", "2ms",
               "--background", "udp:1@94mbit")
     run = netns(tmp_path, "--workers", 6, "--algorithm", "canary", "--trees", 1, *fabric, "--",
-                "sh", "-c", f"{PYTHON} {HERE}/asking_rank.py {asked} && test $INAGG_RANK != 5 || {{ {ask(SPINES[:2], 'stats')}; }}")
+                "sh", "-c", f"{PYTHON} {HERE}/asking_rank.py {asked} || exit; case $INAGG_RANK in "
+                f"0) {ask(LEAVES[2:3], 'job show 1')};; 5) {ask(SPINES[:2], 'stats')};; esac")
     assert run.status == 0
+    ports = objects("\n".join(run.lines(0)) + "\n")[-1]["route"]["ports"]
+    assert sorted(port["avoided_to"] for port in ports) == [[], [3]], "while it asks"
     answers = run.json(3)[0]["answers"]
     assert answers > 0.9 * asked
     first, second = (value[0]["relayed"] for value in objects("\n".join(run.lines(5)) + "\n") if isinstance(value, list))

@@ -2,8 +2,10 @@
 #include "report.hpp"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <string>
+#include <vector>
 
 namespace inaggctl {
 namespace {
@@ -11,6 +13,13 @@ namespace {
 std::string row_name(const json &job) { return job.is_null() ? "no job" : fmt::format("job {}", job.get<int>()); }
 
 std::string text(const json &value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+std::string state_of_up_port(const json &up) {
+    if (!up["up"].get<bool>())
+        return ": down, or the switch there does not know all ranks";
+    const auto avoided = up["avoided_to"].get<std::vector<unsigned>>();
+    return avoided.empty() ? "" : fmt::format(": full further on, to rank {}", fmt::join(avoided, ", "));
+}
 
 } // namespace
 
@@ -52,7 +61,7 @@ void print_job(const json &job) {
     const json ups = job["route"].is_null() ? json::array() : job["route"]["ports"];
     for (const json &up : ups)
         fmt::print("{}up port {} to {}, through {}{}\n", up == ups.front() ? "\n" : "", text(up["number"]), text(up["address"]),
-                   text(up["port"]), up["up"].get<bool>() ? "" : ": down, or the switch there does not know all ranks");
+                   text(up["port"]), state_of_up_port(up));
     if (!job["route"].is_null())
         fmt::print("{}sums wait here for {:.3g} us{}\n", ups.empty() ? "\n" : "", job["route"]["wait_us"].get<double>(),
                    job["route"]["timeout_us"] == 0 ? ", as learnt" : "");

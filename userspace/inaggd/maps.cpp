@@ -114,6 +114,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.up_ports_ = open_pin(dir, "up_ports");
     maps.routes_ = open_pin(dir, "routes");
     maps.patience_ = open_pin(dir, "patience");
+    maps.ways_ = open_newer_pin(dir, "ways");
     maps.keys_ = open_pin(dir, "keys");
     maps.occupancy_ = open_pin(dir, "occupancy");
 
@@ -238,6 +239,13 @@ inagg_route SwitchMaps::route(uint32_t index) const {
 inagg_patience SwitchMaps::patience(uint32_t index) const {
     inagg_patience learnt{};
     check(bpf_map_lookup_elem(patience_.get(), &index, &learnt), "patience");
+    return learnt;
+}
+
+inagg_ways SwitchMaps::ways(uint32_t index) const {
+    inagg_ways learnt{};
+    if (ways_)
+        check(bpf_map_lookup_elem(ways_.get(), &index, &learnt), "ways");
     return learnt;
 }
 

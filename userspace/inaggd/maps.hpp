@@ -72,6 +72,8 @@ public:
     inagg_route route(uint32_t index) const;
     // What was learnt of how long its sums have to wait.
     inagg_patience patience(uint32_t index) const;
+    // And of which ways up to avoid.
+    inagg_ways ways(uint32_t index) const;
 
     // Replaces the job's inner map; no program uses the old one after the call.
     void put_ports(uint32_t index, int devmap) const;
@@ -133,7 +135,7 @@ private:
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
     Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, forget_;
-    Fd uplinks_, subtrees_, queues_, arrivals_, quotas_, uplink_quotas_, shares_, up_ports_, routes_, patience_, keys_,
+    Fd uplinks_, subtrees_, queues_, arrivals_, quotas_, uplink_quotas_, shares_, up_ports_, routes_, patience_, ways_, keys_,
         occupancy_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0,
              descriptor_count_ = 0;

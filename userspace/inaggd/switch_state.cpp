@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "switch_state.hpp"
 
+#include "blocks.hpp"
 #include "control.hpp"
 #include "counters.hpp"
 #include "error.hpp"
@@ -12,6 +13,7 @@
 #include <net/if.h>
 
 #include <array>
+#include <chrono>
 #include <string_view>
 
 namespace inaggd {
@@ -44,6 +46,14 @@ std::string uplink_port(const SwitchMaps &maps, const inagg_job &job) {
     return ifindex ? port_name(ifindex) : "";
 }
 
+// What the switch would heed now.
+inagg_ways known_ways(const SwitchMaps &maps, const inagg_job &job) {
+    inagg_ways ways = maps.ways(job.index);
+    const auto now = std::chrono::steady_clock::now().time_since_epoch(); // bpf_ktime_get_ns()
+    inagg_ways_refresh(&ways, job.generation, static_cast<uint64_t>(std::chrono::nanoseconds(now).count()));
+    return ways;
+}
+
 // By which switches above the packets of a canary job go, by which of those that are there they may, and how long sums wait.
 json route_json(const SwitchMaps &maps, const inagg_job &job) {
     if (!has_descriptors(job))
@@ -51,6 +61,7 @@ json route_json(const SwitchMaps &maps, const inagg_job &job) {
     constexpr std::array policies = {"default", "ecmp", "flowlet", "least"};
     const inagg_route route = maps.route(job.index);
     const inagg_patience learnt = maps.patience(job.index);
+    const inagg_ways ways = known_ways(maps, job);
     json ports = json::array();
     const UpPorts up_ports = maps.up_ports();
     for (uint32_t up = 0; up < INAGG_MAX_UPS; up++)
@@ -58,7 +69,8 @@ json route_json(const SwitchMaps &maps, const inagg_job &job) {
             ports.push_back({{"number", up},
                              {"port", port_name(up_ports[up].ifindex)},
                              {"address", address_of(up_ports[up]).text()},
-                             {"up", (route.up >> up & 1) != 0}});
+                             {"up", (route.up >> up & 1) != 0},
+                             {"avoided_to", ranks_of(ways.bad[up])}});
     return {{"up", route.up},
             {"policy", policies[route.policy % policies.size()]},
             {"timeout_us", route.timeout_us},
