@@ -49,7 +49,7 @@ def test_intruder_changes_nothing_and_is_counted(tmp_path):
     """Bad packets, good ones from the wrong port, and results in the switch's name, during an allreduce of two others."""
     count = 40
     script = (f"if [ $RANK = 2 ]; then exec {PYTHON} {HERE}/intruder.py 5 {count}; fi; "
-              f"{PERF} -b 1M -e 1M -n 60 --job 5 --rank $RANK --size 2 || exit; "
+              f"{PERF} -b 1M -e 1M -n 200 --job 5 --rank $RANK --size 2 || exit; "
               f"test $RANK = 1 || inaggctl --json drops")
     run = netns(tmp_path, "--workers", 3, "--transport", "udp", "--inaggd-arg", "--job", "--inaggd-arg", "5:size=2",
                 "--", "sh", "-c", script)
