@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from intruder import FIELDS, PORT, internet_checksum
+from intruder import FIELDS, PORT, sealed
 
 JOIN, LEAVE, CONFIG, CANARY = 4, 5, 8, 4
 BODY = struct.Struct("!QHHHBBIHHIII4x")  # struct inagg_join
@@ -23,10 +23,7 @@ UDP_NO_CHECK6_RX = 102
 
 
 def packet(kind, job, generation, rank, size, nonce, port):
-    def header(checksum):
-        return FIELDS.pack(1 << 4 | kind, 0, 0, job, generation, 0, 0, 0, 0, rank, 0, size, 0, 0, 0, 0, 0, 0, 0, checksum, 0, bytes(16))
-
-    return header(internet_checksum(header(0))) + BODY.pack(nonce, size, ELEMENTS, port, CANARY, 0, 0, 0, 0, 0, 0, 0)
+    return sealed(1 << 4 | kind, 0, 0, job, generation, 0, 0, 0, 0, rank, 0, size, *[0] * 7) + BODY.pack(nonce, size, ELEMENTS, port, CANARY, 0, 0, 0, 0, 0, 0, 0)
 
 
 def join(sock, switch, job, rank, size, nonce):

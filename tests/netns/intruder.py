@@ -26,12 +26,17 @@ def internet_checksum(data):
     return ~total & 0xffff
 
 
-def contribution(job, generation, version=1, kind=1, dtype=1, slot=0, rank=0, elements=32, payload=128, damage=0):
+def sealed(*fields, damage=0):
+    """A header: its checksum, behind these fields, fits, but for the damage."""
     def header(checksum):
-        return FIELDS.pack(version << 4 | kind, dtype << 4, 0, job, generation, 0, slot, 0, 0, rank, 1, 2, 1 << rank & 0xff,
-                           0, 0, 0, 0, 0, elements, checksum, 0, bytes(16))
+        return FIELDS.pack(*fields, checksum, 0, bytes(16))
 
-    return header(internet_checksum(header(0)) ^ damage) + b"\x11" * payload
+    return header(internet_checksum(header(0)) ^ damage)
+
+
+def contribution(job, generation, version=1, kind=1, dtype=1, slot=0, rank=0, elements=32, payload=128, damage=0):
+    return sealed(version << 4 | kind, dtype << 4, 0, job, generation, 0, slot, 0, 0, rank, 1, 2, 1 << rank & 0xff,
+                  0, 0, 0, 0, 0, elements, damage=damage) + b"\x11" * payload
 
 
 def running_generation(job):
