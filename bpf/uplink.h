@@ -68,30 +68,31 @@ static __always_inline struct inagg_queue *queue_in(void *map, __u32 key)
 	return bpf_map_lookup_elem(map, &ifindex);
 }
 
-/* Bitmap of the up ports in @ups whose queues in @map are worth at most so many marks. */
-static __always_inline __u32 short_queues(void *map, __u32 ups, __u32 marks, __u64 now)
+/* Is that up port's queue in @map worth at most so many marks? */
+static __always_inline int is_short(void *map, __u32 key, __u32 marks, __u64 now)
 {
+	struct inagg_queue *queue = queue_in(map, key);
+
+	return !queue || inagg_queue_wait(queue, now) <= (__u64)queue->mark_ns * marks;
+}
+
+/* Bitmap of those in @ups of which that is so. */
+static __always_inline __u32 short_queues(void *map, __u32 ups, __u32 marks)
+{
+	__u64 now = bpf_ktime_get_ns();
 	__u32 found = 0;
 
-	for (__u32 i = 0; i < INAGG_MAX_UPS; i++) {
-		struct inagg_queue *queue = queue_in(map, i);
-
-		found |= (__u32)(!queue || inagg_queue_wait(queue, now) <= (__u64)queue->mark_ns * marks) << i;
-	}
+	for (__u32 i = 0; i < INAGG_MAX_UPS; i++)
+		found |= (__u32)is_short(map, i, marks, now) << i;
 	return found & ups;
 }
 
-/* Those functions that are not inlined are so for verifiers, which would follow each combination of ports. */
+/* What is not inlined from here on is so for verifiers, which would follow each combination of ports. */
+
+/* Those in @live at which a frame waits for at most so many marks. */
 __attribute__((noinline)) __u32 short_ups(__u32 live, __u32 marks)
 {
-	return short_queues(&queues, live, marks, bpf_ktime_get_ns());
-}
-
-static __always_inline int is_up_long(__u32 key, __u64 now)
-{
-	struct inagg_queue *queue = queue_in(&queues, key);
-
-	return queue && inagg_queue_wait(queue, now) > queue->mark_ns;
+	return short_queues(&queues, live, marks);
 }
 
 /* How long a frame would wait at that up port and, unless the way is @good, at a full link further on. */
@@ -161,7 +162,7 @@ __attribute__((noinline)) __u32 full_ups(void)
 {
 	const __u32 all = (1 << INAGG_MAX_UPS) - 1;
 
-	return has_queues ? all & ~short_queues(&arrivals, all, 1, bpf_ktime_get_ns()) : 0;
+	return has_queues ? all & ~short_queues(&arrivals, all, 1) : 0;
 }
 
 /*
@@ -184,7 +185,7 @@ __attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position, 
 		good = live;
 	switch (route->policy) {
 	case INAGG_UP_DEFAULT:
-		if ((good >> preferred & 1) && !is_up_long(preferred, now))
+		if ((good >> preferred & 1) && is_short(&queues, preferred, 1, now))
 			return preferred;
 		break;
 	case INAGG_UP_ECMP:

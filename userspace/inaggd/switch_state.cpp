@@ -2,6 +2,7 @@
 #include "switch_state.hpp"
 
 #include "blocks.hpp"
+#include "clock.hpp"
 #include "control.hpp"
 #include "counters.hpp"
 #include "error.hpp"
@@ -13,7 +14,6 @@
 #include <net/if.h>
 
 #include <array>
-#include <chrono>
 #include <string_view>
 
 namespace inaggd {
@@ -49,8 +49,7 @@ std::string uplink_port(const SwitchMaps &maps, const inagg_job &job) {
 // What the switch would heed now.
 inagg_ways known_ways(const SwitchMaps &maps, const inagg_job &job) {
     inagg_ways ways = maps.ways(job.index);
-    const auto now = std::chrono::steady_clock::now().time_since_epoch(); // bpf_ktime_get_ns()
-    inagg_ways_refresh(&ways, job.generation, static_cast<uint64_t>(std::chrono::nanoseconds(now).count()));
+    inagg_ways_refresh(&ways, job.generation, now_ns());
     return ways;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "watch.hpp"
 
+#include "clock.hpp"
 #include "common/log.hpp"
 
 #include <spdlog/spdlog.h>
@@ -13,10 +14,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto shortest = 250ms, longest = 2000ms;
-
-uint64_t now_ns() {
-    return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
-}
 
 // Of those that are looked at: who has been excluded is no longer judged.
 void log_change(uint16_t number, uint64_t ranks, uint64_t before, uint64_t after, const char *what) {
