@@ -217,10 +217,15 @@ static __always_inline int send_below(struct xdp_md *ctx, const struct packet *p
 	return leave_by(m->ifindex);
 }
 
+static __always_inline __u32 turn_of(const struct packet *p)
+{
+	return inagg_ways_turn(p->slot_key, p->block.epoch, p->block.cap);
+}
+
 static __always_inline int send_above(struct xdp_md *ctx, const struct packet *p, const struct passage *c, __u32 rank)
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
-	__u32 key = choose_up(c->job->index, p->job, p->slot_key, inagg_rank_bit(rank));
+	__u32 key = choose_up(c->job->index, p->job, turn_of(p), inagg_rank_bit(rank));
 	struct inagg_uplink *up = bpf_map_lookup_elem(&up_ports, &key);
 	int verdict;
 
@@ -248,6 +253,16 @@ __attribute__((noinline)) int canary_forward(struct xdp_md *ctx, __u32 rank, __u
 	if (!m)
 		return XDP_ABORTED;
 	return m->ifindex ? send_below(ctx, p, &c, m, subtree_of(c.job, rank) != 0) : send_above(ctx, p, &c, rank);
+}
+
+/* Likewise, what is neither summed here nor answered.  Counted if it does go on. */
+static __always_inline int canary_relay(struct xdp_md *ctx, const struct passage *c, __u32 rank, __u32 flags)
+{
+	int action = canary_forward(ctx, rank, flags);
+
+	if (action == XDP_REDIRECT || action == XDP_TX)
+		c->count->relayed++;
+	return action;
 }
 
 /* On the way to the leader. */
@@ -510,7 +525,7 @@ __attribute__((noinline)) int canary_fold(struct xdp_md *ctx, __u64 ranks, __u64
 		return -INAGG_R_JOB;
 	number = p->job;
 	job = bpf_map_lookup_elem(&jobs, &number);
-	if (!job)
+	if (!job || !job->size)
 		return -INAGG_R_JOB;
 	m = find_descriptor(p, job, p->block.epoch);
 	if (!m)
@@ -545,14 +560,13 @@ static __always_inline int canary_pass(struct xdp_md *ctx, const struct passage 
 
 	if (verdict & CANARY_LATE)
 		c->count->late++;
-	c->count->relayed++;
 	if (action == INAGG_EVADES)
 		flags = INAGG_F_BYPASS;
 	if (action == INAGG_COLLIDES) {
 		c->count->collisions++;
 		flags = INAGG_F_BYPASS | INAGG_F_COLLISION;
 	}
-	return canary_forward(ctx, c->leader_rank, flags);
+	return canary_relay(ctx, c, c->leader_rank, flags);
 }
 
 static __always_inline int canary_contribute(struct xdp_md *ctx, struct packet *p, const struct passage *c)
@@ -566,7 +580,7 @@ static __always_inline int canary_contribute(struct xdp_md *ctx, struct packet *
 	if (!ranks)
 		return drop(c->count, -INAGG_R_RANK);
 	if (p->flags & INAGG_F_BYPASS)
-		return canary_forward(ctx, c->leader_rank, 0);
+		return canary_relay(ctx, c, c->leader_rank, 0);
 	verdict = canary_fold(ctx, ranks, expected_here(c));
 	if (verdict == -INAGG_R_DUPLICATE)
 		c->count->duplicates++;
@@ -619,8 +633,7 @@ int inagg_canary(struct xdp_md *ctx)
 	case INAGG_PARTIAL:
 		return canary_contribute(ctx, p, &c);
 	case INAGG_REQUEST:
-		c.count->relayed++;
-		return canary_forward(ctx, c.leader_rank, 0);
+		return canary_relay(ctx, &c, c.leader_rank, 0);
 	default:
 		return drop(c.count, -INAGG_R_TYPE);	/* a leader forgets nothing that could be restored */
 	}
@@ -706,7 +719,7 @@ static __always_inline int send_to_children(struct xdp_md *ctx, struct packet *p
 /* For @ranks, behind switches above, when no descriptor knows by which port: by any. */
 static __always_inline __u32 any_up(const struct packet *p, const struct passage *c, __u64 ranks)
 {
-	__u32 up = choose_up(c->job->index, p->job, p->slot_key, ranks);
+	__u32 up = choose_up(c->job->index, p->job, turn_of(p), ranks);
 
 	return up < INAGG_MAX_UPS ? 1 << up : 0;
 }
@@ -722,7 +735,7 @@ static __always_inline struct inagg_copies *choose_ways_back(const struct packet
 
 	if (is_blocked(c->job->index, p->job, *ups, elsewhere)) {
 		*named |= elsewhere;
-		*ups = share_ups(c->job->index, p->job, p->slot_key, elsewhere);
+		*ups = share_ups(c->job->index, p->job, turn_of(p), elsewhere);
 		return *ups ? bpf_map_lookup_elem(&copies, &zero) : NULL;
 	}
 	if ((*named & elsewhere) && !*ups)
@@ -737,7 +750,7 @@ static __always_inline int spread_result(struct xdp_md *ctx, struct packet *p, c
 	struct inagg_copies *shared = NULL;
 	struct children all = {};
 
-	for (__u16 attempt = 0; attempt <= INAGG_CANARY_ATTEMPTS; attempt++)
+	for (__u16 attempt = 0; attempt < INAGG_CANARY_ATTEMPTS; attempt++)
 		if (attempt <= p->block.epoch)
 			collect_children(p, c, attempt, &all);
 	if (p->flags & INAGG_F_BYPASS)	/* another copy is for the others who have come */
@@ -787,8 +800,7 @@ int inagg_canary_down(struct xdp_md *ctx)
 	m = member_of(c.job, p->block.rank);
 	if (!m || (p->up && !m->ifindex))
 		return drop(c.count, -INAGG_R_RANK);
-	c.count->relayed++;
-	return canary_forward(ctx, p->block.rank, 0);
+	return canary_relay(ctx, &c, p->block.rank, 0);
 }
 
 /* The sum of a descriptor whose time is up, in a frame that looks as if rank @rank had sent it here. */

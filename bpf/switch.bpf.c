@@ -951,7 +951,7 @@ static int clear_descriptor(__u32 key, const struct inagg_clear_args *args)
 	if (!(*(volatile __u8 *)&m->state.slot.flags & INAGG_SLOT_LIVE))
 		return 1;
 	if (!lock_word(&m->busy))
-		return 0;
+		return args->what == INAGG_CLEAR_STALE;	/* what is in use is not */
 	if (args->what == INAGG_CLEAR_STALE)
 		wanted = is_stale(m);
 	else

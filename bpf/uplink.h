@@ -126,15 +126,15 @@ static __always_inline __u32 least_loaded(__u32 live, __u32 good, __u32 preferre
 	return best;
 }
 
-static __always_inline __u32 mixed(__u32 job, __u32 position)
+static __always_inline __u32 mixed(__u32 job, __u32 turn)
 {
-	return inagg_aggregator_index(job, position, 0);
+	return inagg_aggregator_index(job, turn, 0);
 }
 
-/* The port that a block's packets go up by where there is nothing to avoid. */
-static __always_inline __u32 preferred_up(const struct inagg_route *route, __u32 job, __u32 position)
+/* The port that packets go up by whose turn (inagg_ways_turn()) that is, where there is nothing to avoid. */
+static __always_inline __u32 preferred_up(const struct inagg_route *route, __u32 job, __u32 turn)
 {
-	return (route->policy == INAGG_UP_ECMP ? mixed(job, position) : position) % route->ups & (INAGG_MAX_UPS - 1);
+	return (route->policy == INAGG_UP_ECMP ? mixed(job, turn) : turn) % route->ups & (INAGG_MAX_UPS - 1);
 }
 
 /* What is known of the job's ways; NULL: there is no such job. */
@@ -166,20 +166,20 @@ __attribute__((noinline)) __u32 full_ups(void)
 }
 
 /*
- * The port that a packet of a block goes up by (Canary §5.2), to @ranks, or 0: to nobody in particular; INAGG_MAX_UPS: there is
- * none.  Switches that have nothing to avoid choose alike, so that the block's packets meet.
+ * The port that a packet goes up by (Canary §5.2) when it is @turn, to @ranks, or 0: to nobody in particular; INAGG_MAX_UPS: there is
+ * none.  Switches that have nothing to avoid choose alike, so that packets of a block meet.
  */
-__attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 position, __u64 ranks)
+__attribute__((noinline)) __u32 choose_up(__u32 row, __u32 job, __u32 turn, __u64 ranks)
 {
 	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
-	__u32 live, good, preferred, up, key = mixed(job, position) % INAGG_FLOWLETS;
+	__u32 live, good, preferred, up, key = mixed(job, turn) % INAGG_FLOWLETS;
 	struct inagg_flowlet *flow;
 	__u64 now = bpf_ktime_get_ns(), paused;
 
 	if (!route || !route->up || !route->ups)
 		return INAGG_MAX_UPS;
 	live = route->up;
-	preferred = preferred_up(route, job, position);
+	preferred = preferred_up(route, job, turn);
 	good = route->policy == INAGG_UP_ECMP ? live : good_ups(row, job, live, ranks);
 	if (!good)
 		good = live;
@@ -223,7 +223,7 @@ __attribute__((noinline)) int is_blocked(__u32 row, __u32 job, __u32 ups, __u64 
 }
 
 /* Share @ranks out among the up ports that a result of a block had better go by, in `copies`.  Bitmap of these; 0: there is none. */
-__attribute__((noinline)) __u32 share_ups(__u32 row, __u32 job, __u32 position, __u64 ranks)
+__attribute__((noinline)) __u32 share_ups(__u32 row, __u32 job, __u32 turn, __u64 ranks)
 {
 	struct inagg_route *route = bpf_map_lookup_elem(&routes, &row);
 	struct inagg_ways *w = ways_of(row, job);
@@ -237,7 +237,7 @@ __attribute__((noinline)) __u32 share_ups(__u32 row, __u32 job, __u32 position, 
 	if (inagg_ways_reached(w, idle, ranks) == inagg_ways_reached(w, usable, ranks))
 		usable = idle;
 	usable = usable ? usable : route->up;
-	inagg_ways_share(w, usable, inagg_ways_first(idle ? idle : usable, preferred_up(route, job, position)), ranks, c);
+	inagg_ways_share(w, usable, inagg_ways_first(idle ? idle : usable, preferred_up(route, job, turn)), ranks, c);
 	for (__u32 i = 0; i < INAGG_MAX_UPS; i++)
 		ups |= (c->ranks[i] != 0) << i;
 	return ups;

@@ -23,6 +23,8 @@
 #define INAGG_MAX_ELEMENTS	832	/* per packet: 26 chunks, one 3.5 KB XDP buffer */
 #define INAGG_MAX_PAYLOAD	(INAGG_MAX_ELEMENTS * 4)
 
+#define INAGG_CANARY_ATTEMPTS	3	/* canary: at a block, that may fail before its elements go past all sums (BYPASS) */
+
 /* What a packet is.  Numbers are never reused. */
 enum inagg_type {
 	/* worker to switch */
@@ -78,7 +80,7 @@ enum inagg_flag {
 	INAGG_F_COLLISION	= 1 << 7,	/* atp, canary */
 	INAGG_F_BYPASS		= 1 << 8,	/* canary */
 	INAGG_F_CONGESTION	= 1 << 9,	/* ECN seen; ORed into the result */
-	INAGG_F_WHOLE		= 1 << 10,	/* trio: no result without all ranks (broadcast, barrier) */
+	INAGG_F_WHOLE		= 1 << 10,	/* trio: no result without all ranks (broadcast, barrier); atp, canary: no sum on the way */
 	INAGG_F_ABSENT		= 1 << 11,	/* trio, CONTRIBUTION: nothing to add; its elements are room for the answer */
 };
 #define INAGG_FLAGS_MASK	0x0fff
@@ -110,7 +112,7 @@ struct inagg_hdr {
 	__be64	contributors;	/* 24: bitmap of the sources at this level */
 	__be16	boot;		/* 32: incarnation of the switch that sent this, or was last heard */
 	__be16	window_cap;	/* 34: trio, in WAIT: the block was refused, keep to so many; 0: no cap.  atp, in RESULT: next index.  panama.
-				 * canary, in REQUEST and its answer: which one of the rank about the block */
+				 * canary, in REQUEST, its answer, and what goes past sums: how often the rank has asked for the block */
 	__be16	switch_id;	/* 36: trio: epoch of a recovering block.  atp: aggregator's index.  canary */
 	__u8	scale;		/* 38: biased binary32 exponent all elements of this block obey */
 	__u8	next_scale;	/* 39: exponent this rank needs next; the result carries the maximum */

@@ -7,6 +7,7 @@
 @noWarn("unused") const bit<16> INAGG_PORT = 12000;
 @noWarn("unused") const bit<4> INAGG_WIRE_VERSION = 1;
 @noWarn("unused") const bit<8> INAGG_TOS = 0xe2;
+@noWarn("unused") const bit<16> INAGG_CANARY_ATTEMPTS = 3;
 
 // enum inagg_type
 @noWarn("unused") const bit<4> INAGG_CONTRIBUTION = 1;
@@ -92,9 +93,6 @@
 @noWarn("unused") const bit<8> INAGG_ATP = 2;
 @noWarn("unused") const bit<8> INAGG_PANAMA = 3;
 @noWarn("unused") const bit<8> INAGG_CANARY = 4;
-
-// inagg/core/leader.h
-@noWarn("unused") const bit<16> INAGG_CANARY_ATTEMPTS = 3;
 
 // bpf/switch_maps.h
 @noWarn("unused") const bit<16> INAGG_MAX_RANKS = 64;

@@ -165,8 +165,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         find_ranks.apply(hdr, meta);
         above.apply();
         routes.apply();
-        // By its block, past ports that are out of order.
-        remainder(hdr.inagg.slot, (bit<32>)meta.ups, rest);
+        // By inagg_ways_turn(), past ports that are out of order.
+        remainder(hdr.inagg.slot + (bit<32>)hdr.inagg.switch_id + (bit<32>)hdr.inagg.window_cap, (bit<32>)meta.ups, rest);
         meta.up_index = (bit<8>)rest;
         if (meta.live_ups >> meta.up_index & 1 == 0) {
             bit<8> lowest = meta.live_ups & (~meta.live_ups + 1);
@@ -241,7 +241,7 @@ action forward(inout headers_t hdr, inout metadata_t meta, in bit<12> flags) {
 
 action pass_on(inout headers_t hdr, inout metadata_t meta, in bit<12> flags) {
     forward(hdr, meta, flags);
-    count(meta.row, STAT_RELAYED, 1);
+    meta.is_relayed = 1;
 }
 
 // What is in the slot goes on to the leader.
@@ -264,7 +264,6 @@ control HearLeader(inout headers_t hdr, inout metadata_t meta) {
     CollectChildren() collect0;
     CollectChildren() collect1;
     CollectChildren() collect2;
-    CollectChildren() collect3;
 
     apply {
         bit<64> elsewhere = meta.everyone & ~meta.here;
@@ -283,7 +282,6 @@ control HearLeader(inout headers_t hdr, inout metadata_t meta) {
             collect0.apply(hdr, meta, 0, ranks, ups);
             collect1.apply(hdr, meta, 1, ranks, ups);
             collect2.apply(hdr, meta, 2, ranks, ups);
-            collect3.apply(hdr, meta, INAGG_CANARY_ATTEMPTS, ranks, ups);
             if (hdr.inagg.flags & INAGG_F_BYPASS != 0) {
                 ranks = 0;	// another copy is for the others who have come
             }
@@ -448,8 +446,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             if (ranks == 0) {
                 meta.reason = INAGG_R_RANK;
             } else if (hdr.inagg.flags & INAGG_F_BYPASS != 0) {
-                forward(hdr, meta, 0);
-            } else if (hdr.inagg.flags & INAGG_F_WHOLE != 0 ||
+                pass_on(hdr, meta, 0);
+            } else if (hdr.inagg.switch_id >= INAGG_CANARY_ATTEMPTS || hdr.inagg.flags & INAGG_F_WHOLE != 0 ||
                        (hdr.inagg.elements == 0 && hdr.inagg.dtype != INAGG_WIRE_NONE)) {
                 pass_on(hdr, meta, INAGG_F_BYPASS);	// it has no room for a sum
             } else {
@@ -466,6 +464,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             } else if (meta.place.subtree != 0 && meta.place.address == meta.source) {
                 meta.reason = INAGG_R_PORT;
             }
+        }
+        if (meta.is_relayed == 1 && meta.reason == INAGG_R_NONE) {
+            count(meta.row, STAT_RELAYED, 1);
         }
     }
 }

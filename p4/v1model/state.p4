@@ -84,6 +84,7 @@ struct metadata_t {
     bit<1>   is_for_agent;
     bit<1>   from_above;
     bit<1>   is_clock;		// made of a clock packet
+    bit<1>   is_relayed;	// canary: neither summed nor answered here
     bit<8>   clock;		// trio: what that is to do
     bit<8>   reason;		// enum inagg_reason: why it is dropped
     way_t    way;

@@ -344,7 +344,7 @@ private:
     }
 
     uint8_t any_up(uint32_t n, const Packet &packet) const {
-        const auto spine = sc.canary.spines ? fabric.choose_up(n, packet.slot) : std::nullopt;
+        const auto spine = sc.canary.spines ? fabric.choose_up(n, packet) : std::nullopt;
         return static_cast<uint8_t>(spine ? 1u << *spine : 0);
     }
 

@@ -35,8 +35,8 @@ public:
     // Does what its sender has sent to switch `n` arrive?
     bool carries(uint32_t n, const Packet &packet) const;
 
-    // The spine by which leaf `n` sends the next packet of this slot: none, as far as it knows.
-    std::optional<uint32_t> choose_up(uint32_t n, uint32_t position) const;
+    // The spine by which leaf `n` sends the packet: none, as far as it knows.
+    std::optional<uint32_t> choose_up(uint32_t n, const Packet &packet) const;
     // Bitmap of the spines that leaf `n` can send by, as far as it knows.
     uint32_t live_spines(uint32_t n) const;
     // From switch `n`, to where `rank` is.

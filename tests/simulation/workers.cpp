@@ -165,6 +165,7 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool
     if (slot.state == INAGG_WSLOT_SENT && slot.block == block) {
         packet.block.epoch = slot.epoch;
         packet.bypass = type == INAGG_CONTRIBUTION && slot.bypass;
+        packet.window_cap = packet.bypass ? inagg_wslot_question(&slot) : 0;
     }
     if (type == INAGG_REQUEST) {
         packet.block.elements = 0;

@@ -173,6 +173,15 @@ TEST_F(Descriptor, WhatIsAbandonedIsFree) {
     EXPECT_EQ(arrive(1, 4), INAGG_STORE | INAGG_OPENS);
 }
 
+TEST_F(Descriptor, ThreeAttemptsHaveAPlace) {
+    inagg_block late = block(0);
+    late.epoch = INAGG_CANARY_ATTEMPTS;
+    EXPECT_EQ(arrive(1, late), INAGG_EVADES);
+    EXPECT_FALSE(d.slot.flags & INAGG_SLOT_LIVE);
+    late.epoch--;
+    EXPECT_EQ(arrive(1, late), INAGG_STORE | INAGG_OPENS);
+}
+
 TEST_F(Descriptor, WhatItCannotSumGoesPast) {
     inagg_block empty = block(0);
     empty.elements = 0;

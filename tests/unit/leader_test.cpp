@@ -21,8 +21,9 @@ struct Lead : testing::Test {
     }
     int add(__u64 ranks, const inagg_block &b, int bypass = 0) { return inagg_lead_contribute(&l, all, ranks, &b, bypass); }
     int add(__u64 ranks, __u16 attempt = 0, int bypass = 0) { return add(ranks, block(5, attempt), bypass); }
-    int ask(__u16 rank, __u16 attempt = 0, __u32 number = 5) {
+    int ask(__u16 rank, __u16 attempt = 0, __u32 number = 5, __u16 question = 1) {
         inagg_block b{};
+        b.cap = question;
         b.block = number;
         b.generation = 1;
         b.rank = rank;
@@ -128,6 +129,16 @@ TEST_F(Lead, PartsOfAnyAttemptCount) {
     EXPECT_EQ(add(0b0010, 1), -INAGG_R_DUPLICATE);
     EXPECT_EQ(add(0b1100, 1), INAGG_ADD);
     EXPECT_EQ(add(0b0001, 0), INAGG_ADD | INAGG_COMPLETES);
+}
+
+TEST_F(Lead, WhoHasAskedForLongIsNamed) {
+    add(0b0110);
+    EXPECT_EQ(ask(1, 0, 5, 8), INAGG_TELL);
+    EXPECT_EQ(l.restore, 0u);
+    EXPECT_EQ(ask(1, 0, 5, 9), INAGG_TELL);
+    EXPECT_EQ(l.restore, 0b0010u) << "switches may have given up what they have recorded";
+    EXPECT_EQ(ask(2, 0, 5, 0), INAGG_TELL);
+    EXPECT_EQ(l.restore, 0b0110u) << "of more questions than have numbers";
 }
 
 // The result goes back by what switches have recorded of the last attempt. The others are named.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace {
 
 constexpr __u32 four = 0b1111;
@@ -28,6 +30,17 @@ struct Ways : testing::Test {
 };
 
 } // namespace
+
+TEST(Turns, WhatMayBeLostGoesByAnotherWayNextTime) {
+    constexpr __u32 ups = 4;
+    std::set<__u32> attempts, questions;
+    for (__u16 again = 0; again < ups; again++) {
+        attempts.insert(inagg_ways_turn(6, again, 0) % ups);
+        questions.insert(inagg_ways_turn(6, 1, again) % ups);
+    }
+    EXPECT_EQ(attempts.size(), ups);
+    EXPECT_EQ(questions.size(), ups);
+}
 
 TEST_F(Ways, WhatARanksSwitchSaysLastCounts) {
     learn(3, 0b0101);

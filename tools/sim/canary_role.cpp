@@ -3,6 +3,7 @@
 #include "switch.hpp"
 
 #include <inagg/core/leader.h>
+#include <inagg/core/ways.h>
 
 #include <ns3/simulator.h>
 
@@ -125,6 +126,10 @@ private:
         forward(leader_of(message), message);
     }
 
+    uint32_t up_port(const Message &message) {
+        return network_.up_port(switch_.number(), inagg_ways_turn(message.slot(), message.block().epoch, message.cap()));
+    }
+
     // To where that rank is, by whatever way is short.
     void forward(uint32_t rank, const Message &message) {
         const uint32_t host = job_.hosts[rank];
@@ -132,7 +137,7 @@ private:
             return switch_.send_to(network_.leaf(leaf_of(rank)), message);
         if (leaf_of(rank) == index())
             return switch_.send_to(host, message);
-        send_up(network_.up_port(switch_.number(), message.slot()), message);
+        send_up(up_port(message), message);
     }
 
     void send_up(uint32_t port, const Message &message) {
@@ -166,7 +171,7 @@ private:
     uint32_t any_up(const Message &message) {
         if (!is_leaf_ || !network_.shape.spines)
             return 0;
-        return 1u << (network_.up_port(switch_.number(), message.slot()) - network_.up_port_of(0));
+        return 1u << (up_port(message) - network_.up_port_of(0));
     }
 
     bool is_blocked(uint32_t ups) {

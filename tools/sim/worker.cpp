@@ -109,6 +109,7 @@ void Worker::send(uint32_t block, inagg_type type, bool everyone, bool repeated)
     if (slot.state == INAGG_WSLOT_SENT && slot.block == block) {
         message.set_epoch(slot.epoch);
         message.set_flag(INAGG_F_BYPASS, type == INAGG_CONTRIBUTION && slot.bypass);
+        message.set_cap(message.has(INAGG_F_BYPASS) ? inagg_wslot_question(&slot) : 0);
     }
     if (type == INAGG_CONTRIBUTION) {
         message.elements = job_.contribution(block, rank_);

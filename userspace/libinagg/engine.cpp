@@ -629,6 +629,8 @@ inagg_hdr Engine::load(StreamState &s, const inagg_wslot &slot, bool resend, std
         stats_.abstained += meta.absent;
     inagg_hdr h = header(s, INAGG_CONTRIBUTION, slot.block, (resend ? INAGG_F_RESEND : 0) | (slot.bypass ? INAGG_F_BYPASS : 0));
     inagg_hdr_set_meta(&h, &meta);
+    if (slot.bypass) // each time by another way
+        h.window_cap = inagg_swap16(inagg_wslot_question(&slot));
     return h;
 }
 

@@ -27,7 +27,7 @@
 #include <inagg/core/aggregator.h>
 #include <inagg/core/job.h>
 
-#define INAGG_DESCRIPTOR_STALE_NS	2000000000ULL	/* nobody waits so long for a try: it is abandoned */
+#define INAGG_DESCRIPTOR_STALE_NS	2000000000ULL	/* then it is abandoned; who still waits for the result is named in it */
 
 struct inagg_descriptor {
 	struct inagg_slot slot;	/* `seen`: ranks of the sum that is here, or has gone on */
@@ -159,7 +159,8 @@ INAGG_INLINE int inagg_descriptor_contribute(struct inagg_descriptor *d, const s
 {
 	int opens = 0;
 
-	if (!inagg_aggregator_takes(b))
+	/* later attempts have no place, lest a rank have as many as there are numbers */
+	if (b->epoch >= INAGG_CANARY_ATTEMPTS || !inagg_aggregator_takes(b))
 		return INAGG_EVADES;
 	if (!inagg_descriptor_holds(d, job, b)) {
 		if (inagg_descriptor_is_past(d, job, b))

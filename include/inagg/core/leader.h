@@ -16,8 +16,8 @@
  * that overlaps cannot be told apart and is dropped.
  *
  * The result goes back the way that the elements came, by what switches have recorded of the last attempt.  It reaches others
- * because the leader names them (`restore`): who came past the sums, since no switch recorded them, and who is in from
- * an earlier attempt.  That is the paper's tree restoration.
+ * because the leader names them (`restore`): who came past the sums, since no switch recorded them, who is in from an
+ * earlier attempt, and who has asked for so long that switches may have given up what they recorded.  That is the paper's tree restoration.
  *
  * The plane serialises calls on one lead.
  */
@@ -29,12 +29,12 @@
 #include <inagg/reason.h>
 #include <inagg/wire.h>
 
-#define INAGG_CANARY_ATTEMPTS	3	/* that fail before elements go past the sums */
+#define INAGG_ASKS_OF_THE_PATIENT	8	/* with RTOs that double, the next comes after more than 200 ms, and soon after seconds */
 
 /* One copy of a position that this rank leads. */
 struct inagg_lead {
 	struct inagg_slot slot;
-	__u64	restore;	/* ranks that are in and that switches have not recorded for this attempt */
+	__u64	restore;	/* ranks that are in and that switches have not recorded for this attempt, or no longer */
 	__u16	attempt;
 	__u16	reserved[3];
 };
@@ -106,8 +106,11 @@ INAGG_INLINE int inagg_lead_request(struct inagg_lead *l, const struct inagg_blo
 		return verdict;
 	if (l->slot.flags & INAGG_SLOT_COMPLETE)
 		return INAGG_REPLY;
-	if (l->slot.seen & inagg_rank_bit(b->rank))
+	if (l->slot.seen & inagg_rank_bit(b->rank)) {
+		if ((__u16)(b->cap - 1) >= INAGG_ASKS_OF_THE_PATIENT)	/* 0: of more questions than have numbers */
+			l->restore |= inagg_rank_bit(b->rank);
 		return INAGG_TELL;
+	}
 	if (b->epoch != l->attempt || inagg_lead_bypasses(l))
 		return INAGG_FAIL;
 	l->attempt++;

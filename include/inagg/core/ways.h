@@ -30,6 +30,16 @@ struct inagg_copies {
 	__u64	ranks[INAGG_MAX_UPS];
 };
 
+/**
+ * Whose turn it is among ways of which nothing is known: blocks take turns by their @position.  Nor goes by the same way again what
+ * may have been lost on it: packets of another @attempt, which are to meet (Canary §3.3: another id), and another @question or its
+ * answer.
+ */
+INAGG_INLINE __u32 inagg_ways_turn(__u32 position, __u16 attempt, __u16 question)
+{
+	return position + attempt + question;
+}
+
 /** Forgets what nobody has said again for one to two ages, or was said in another generation.  To be called before any use. */
 INAGG_INLINE void inagg_ways_refresh(struct inagg_ways *w, __u16 generation, __u64 now)
 {

@@ -235,6 +235,7 @@ TEST(CanaryRepair, AttemptsThatFailEndPastTheSums) {
                                         if (has_flag(h, INAGG_F_BYPASS))
                                             past.insert(inagg_swap32(h.block));
                                         EXPECT_EQ(has_flag(h, INAGG_F_BYPASS), attempt == INAGG_CANARY_ATTEMPTS);
+                                        EXPECT_EQ(has_flag(h, INAGG_F_BYPASS), h.window_cap != 0) << "each time by another way";
                                         return type == INAGG_PARTIAL;
                                     }});
     std::atomic<uint64_t> reissues{0};
