@@ -85,9 +85,9 @@ std::vector<uint32_t> values_of(const json &object, uint8_t dtype) {
 }
 
 JobSpec job_of(const json &object) {
-    check_keys(object,
-               {"number", "index", "ranks", "first_slot", "slots", "control_slots", "generation", "elements", "checked",
-                "algorithm", "family", "ports", "expiry_sweeps", "quorum", "most_open", "here", "subtrees", "cap", "integers"});
+    check_keys(object, {"number",    "index",   "ranks",     "first_slot", "slots",    "control_slots", "generation",
+                        "elements",  "checked", "algorithm", "family",     "ports",    "expiry_sweeps", "quorum",
+                        "most_open", "here",    "subtrees",  "cap",        "integers", "parent_port"});
     JobSpec spec;
     spec.number = number(object, "number", spec.number);
     spec.index = number(object, "index", spec.index);
@@ -108,6 +108,7 @@ JobSpec job_of(const json &object) {
     spec.here = number<uint64_t>(object, "here", 0);
     spec.subtrees = object.value("subtrees", std::vector<uint64_t>{});
     spec.ports = object.value("ports", std::vector<uint32_t>{});
+    spec.parent_port = number(object, "parent_port", spec.parent_port);
     return spec;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "frames.hpp"
 
+#include <inagg/core/leader.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -49,9 +51,42 @@ Packet Frames::plausible() {
         aggregate(p);
     if (job.algorithm == INAGG_PANAMA)
         add_floats(p);
-    if (job.here)
+    if (job.algorithm == INAGG_CANARY)
+        converse(p);
+    else if (job.here)
         climb(p);
     return p;
+}
+
+// What leaders say, what ranks say to them, and sums of other switches, in canary.
+void Frames::converse(Packet &p) {
+    static constexpr uint8_t words[] = {INAGG_RESULT, INAGG_WAIT, INAGG_BLOCK_FAILED};
+    const uint32_t leader = inagg_leader_of(job.ranks, p.slot);
+    uint32_t speaker = p.rank;
+    if (p.rank == leader || chance(4)) {
+        p.type = words[below(std::size(words))];
+        p.rank = static_cast<uint16_t>(chance(2) ? leader : below(job.ranks));
+        speaker = leader;
+        if (p.type != INAGG_RESULT)
+            p.elements = 0;
+    }
+    for (const uint16_t flag : {INAGG_F_RESEND, INAGG_F_MULTICAST})
+        if (chance(2))
+            p.flags |= flag;
+    for (const uint16_t flag : {INAGG_F_BYPASS, INAGG_F_WHOLE, INAGG_F_COLLISION})
+        if (chance(8))
+            p.flags |= flag;
+    if (p.dtype == INAGG_WIRE_FLOAT16 || p.dtype == INAGG_WIRE_BFLOAT16)
+        p.dtype = INAGG_WIRE_FIXED32;
+    p.epoch = static_cast<uint16_t>(chance(4) ? below(5) : 0);
+    p.window_cap = static_cast<uint16_t>(chance(3) ? below(9) : 0);
+    const bool is_above = !job.member(speaker).ifindex;
+    const uint64_t all = inagg_all_ranks(job.ranks), theirs = is_above ? all & ~job.here : job.subtree(p.rank);
+    p.contributors = chance(4) ? random() & all : theirs;
+    if (p.type == INAGG_CONTRIBUTION && theirs && chance(2))
+        p.type = INAGG_PARTIAL;
+    p.source = is_above ? parent_address(p.family) : worker_address(p.family, job.index, speaker);
+    p.source_mac = is_above ? parent_mac() : worker_mac(job.index, speaker);
 }
 
 // What only switches in a tree send: sums from below, results and waits from above.

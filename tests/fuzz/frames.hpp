@@ -25,6 +25,7 @@ private:
     void add_floats(support::Packet &p);
     void aggregate(support::Packet &p);
     void straggle(support::Packet &packet);
+    void converse(support::Packet &p);
     void climb(support::Packet &packet);
     void mutate_field(support::Packet &packet);
     void fill(support::Packet &packet);

@@ -68,6 +68,18 @@ JobSpec attacker(uint64_t round) {
         else
             spec.subtrees.clear();
     }
+    if (round % 5 == 3) { // one switch, a leaf, or a spine
+        spec.algorithm = INAGG_CANARY;
+        spec.here = 0;
+        spec.subtrees.clear();
+        if (round / 5 % 3 == 1) {
+            spec.here = 0b011;
+            spec.ports = {the_port, the_port, 0};
+        } else if (round / 5 % 3 == 2) {
+            spec.here = 0b111;
+            spec.subtrees = {0b011, 0b011, 0};
+        }
+    }
     return spec;
 }
 
@@ -182,7 +194,7 @@ bool same_packet(const Frame &a, const Frame &b) {
     const auto fields = [](const Packet &p) {
         return std::tie(p.family, p.source_mac, p.target_mac, p.source, p.target, p.source_port, p.target_port, p.type, p.dtype,
                         p.op, p.flags, p.job, p.generation, p.rank, p.block, p.slot, p.count, p.fan_in, p.boot, p.contributors,
-                        p.window_cap, p.epoch, p.scale, p.next_scale, p.elements, p.payload);
+                        p.window_cap, p.epoch, p.scale, p.next_scale, p.elements, p.port, p.payload);
     };
     return fields(*x) == fields(*y);
 }
@@ -239,7 +251,7 @@ uint64_t run_round(const std::vector<Plane *> &planes, uint64_t seed, uint64_t r
         // One plane may have seen a later time.
         const auto was_held_up = [&] { return depends_on_time && nanoseconds(CLOCK_MONOTONIC_COARSE) != now; };
         try {
-            if (spec.algorithm == INAGG_TRIO)
+            if (spec.algorithm == INAGG_TRIO || spec.algorithm == INAGG_CANARY)
                 pass_time(subjects, time, totals);
             const Answer first = all(subjects, [&](Subject &subject) { return subject.receive(frame); });
             frames.heard(first.frame);

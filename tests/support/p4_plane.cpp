@@ -79,7 +79,7 @@ inagg_uplink parent_of(const JobSpec &spec) {
         return up;
     const Address address = parent_address(spec.family);
     const Mac mac = parent_mac(), own_mac = switch_mac();
-    up.ifindex = the_port;
+    up.ifindex = spec.parent_port;
     up.family = static_cast<uint8_t>(spec.family);
     std::copy(mac.begin(), mac.end(), up.mac);
     std::copy(own_mac.begin(), own_mac.end(), up.own_mac);

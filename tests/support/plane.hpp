@@ -35,11 +35,12 @@ struct JobSpec {
     int family = 4;
     uint16_t expiry_sweeps = 0, quorum = 0; // trio
     uint32_t most_open = 64;
-    uint16_t cap = 0;                    // panama
-    uint64_t here = 0;                   // in a tree: the ranks behind this switch; 0: it stands alone
-    std::vector<uint64_t> subtrees;      // in a tree: the ranks for which the switch at a rank's address may speak
-    uint64_t excluded = 0;               // bitmap of ranks
-    std::vector<uint32_t> ports;         // of each rank; the_port where not given, 0: has not joined
+    uint16_t cap = 0;               // panama
+    uint64_t here = 0;              // in a tree: the ranks behind this switch; 0: it stands alone
+    std::vector<uint64_t> subtrees; // in a tree: the ranks for which the switch at a rank's address may speak
+    uint64_t excluded = 0;          // bitmap of ranks
+    std::vector<uint32_t> ports;    // of each rank; the_port where not given, 0: has not joined
+    uint32_t parent_port = the_port;
     uint64_t nonce = 0x1122334455667788; // of every rank's JOIN
 
     inagg_job job() const;

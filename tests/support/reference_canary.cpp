@@ -73,7 +73,7 @@ Answer ReferenceCanary::receive(Request request, bool intact) {
     const uint32_t speaker = is_word(packet.type) ? leader_of(request) : packet.rank;
     const inagg_member m = spec.member(speaker);
     const bool from_above = !m.ifindex;
-    if (from_above && (!spec.has_parent() || packet.source != parent_address(packet.family)))
+    if (from_above && (!spec.has_parent() || spec.parent_port != the_port || packet.source != parent_address(packet.family)))
         return drop(request, -INAGG_R_RANK);
     if (!from_above && m.ifindex != the_port)
         return drop(request, -INAGG_R_PORT);
@@ -89,8 +89,7 @@ Answer ReferenceCanary::receive(Request request, bool intact) {
     case INAGG_PARTIAL:
         return contribute(request, from_above);
     case INAGG_REQUEST:
-        request.row.relayed++;
-        return forward(request, leader_of(request), from_above);
+        return relay(request, leader_of(request), from_above);
     case INAGG_RESULT:
     case INAGG_BLOCK_FAILED:
         if (packet.flags & INAGG_F_MULTICAST)
@@ -105,8 +104,7 @@ Answer ReferenceCanary::receive(Request request, bool intact) {
     }
     if (from_above && !is_here(spec, packet.rank))
         return drop(request, -INAGG_R_RANK);
-    request.row.relayed++;
-    return forward(request, packet.rank, from_above);
+    return relay(request, packet.rank, from_above);
 }
 
 Answer ReferenceCanary::contribute(Request &request, bool from_above) {
@@ -121,7 +119,7 @@ Answer ReferenceCanary::contribute(Request &request, bool from_above) {
     if (!ranks || ranks & ((from_above ? request.job.all : 0) | leader))
         return drop(request, -INAGG_R_RANK);
     if (packet.flags & INAGG_F_BYPASS)
-        return forward(request, leader_of(request), from_above);
+        return relay(request, leader_of(request), from_above);
     Descriptor &d = descriptor(request, request.block.epoch);
     const inagg_arrival arrival{.ranks = ranks,
                                 .expected = expected_here(request),
@@ -135,11 +133,10 @@ Answer ReferenceCanary::contribute(Request &request, bool from_above) {
     request.row.late += action == INAGG_PASS_UP && d.state.late;
     request.row.collisions += action == INAGG_COLLIDES;
     if (action > INAGG_COUNT) {
-        request.row.relayed++;
         request.packet.flags |= action == INAGG_COLLIDES ? INAGG_F_BYPASS | INAGG_F_COLLISION
                                 : action == INAGG_EVADES ? INAGG_F_BYPASS
                                                          : 0;
-        return forward(request, leader_of(request), from_above);
+        return relay(request, leader_of(request), from_above);
     }
     const std::vector<uint32_t> values = element_values(packet.payload, packet.dtype);
     for (std::size_t i = 0; i < values.size(); i++)
@@ -172,6 +169,13 @@ Answer ReferenceCanary::send_sum(Request &request, const Descriptor &d) {
     out.elements = state.elements;
     out.payload = element_bytes({d.lanes.begin(), d.lanes.begin() + state.elements}, out.dtype);
     return forward(request, leader_of(request), d.state.ups);
+}
+
+// What is neither summed here nor answered, if it does go on.
+Answer ReferenceCanary::relay(Request &request, uint32_t rank, bool from_above) {
+    const Answer answer = forward(request, rank, from_above);
+    request.row.relayed += answer.action != Action::drop;
+    return answer;
 }
 
 // To where that rank is: its own address, or the only switch above.
@@ -208,7 +212,7 @@ Answer ReferenceCanary::spread(Request &request, bool from_above) {
         named = request.block.contributors;
     } else {
         uint64_t children = 0;
-        for (uint16_t attempt = 0; attempt <= std::min<uint16_t>(request.block.epoch, INAGG_CANARY_ATTEMPTS); attempt++) {
+        for (uint16_t attempt = 0; attempt <= std::min<uint16_t>(request.block.epoch, INAGG_CANARY_ATTEMPTS - 1); attempt++) {
             Descriptor &d = descriptor(request, attempt);
             inagg_block block = request.block;
             block.epoch = attempt;

@@ -30,6 +30,8 @@ public:
     void sweep(const JobSpec &spec);
     // The sum of one of them goes on; absorbed if there is none. `row_of` finds a job's counters.
     template <typename RowOf> Answer tick(RowOf row_of);
+    // Nobody knows any more whose timers have.
+    void forget_expired() { expired_.clear(); }
     void clear() { *this = ReferenceCanary(); }
     std::string pool(const JobSpec &spec) const;
 
@@ -45,9 +47,9 @@ private:
     };
 
     Answer contribute(Request &request, bool from_above);
-    Answer pass(Request &request, uint16_t flags);
     Answer spread(Request &request, bool from_above);
     Answer send_sum(Request &request, const Descriptor &d);
+    Answer relay(Request &request, uint32_t rank, bool from_above);
     Answer forward(Request &request, uint32_t rank, bool from_above);
     Answer finish(const Expired &expired, inagg_stats &row);
     Descriptor &descriptor(const Request &request, uint16_t attempt);

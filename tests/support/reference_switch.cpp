@@ -282,6 +282,7 @@ void ReferenceSwitch::clear_records() {
     std::fill(records.begin(), records.end(), inagg_record{});
     open.clear();
     expired.clear();
+    canary.forget_expired();
 }
 
 std::string ReferenceSwitch::pool(const JobSpec &spec) {

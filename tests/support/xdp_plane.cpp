@@ -136,7 +136,7 @@ void XdpPlane::add_uplink(const JobSpec &spec) {
     if (spec.has_parent()) {
         const Address parent = parent_address(spec.family), own = switch_address(spec.family);
         const Mac mac = parent_mac(), own_mac = switch_mac();
-        up.ifindex = the_port;
+        up.ifindex = spec.parent_port;
         up.family = static_cast<uint8_t>(spec.family);
         std::copy(mac.begin(), mac.end(), up.mac);
         std::copy(own_mac.begin(), own_mac.end(), up.own_mac);
@@ -159,8 +159,12 @@ void XdpPlane::add_route(const JobSpec &spec, const inagg_uplink &up) {
     check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.up_ports), &zero, &up, BPF_ANY), "writing `up_ports`");
 }
 
-// As if the timers of the job's descriptors had found them.
+// As if the timers of the job's descriptors had found them, which then wait for nothing more.
 void XdpPlane::expire_descriptors(uint32_t number, uint32_t index) {
+    inagg_alarm alarm;
+    check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.alarms), &index, &alarm), "reading `alarms`");
+    alarm.first = alarm.end;
+    check(bpf_map_update_elem(bpf_map__fd(skeleton->maps.alarms), &index, &alarm, BPF_ANY), "writing `alarms`");
     for (uint32_t key = 0; key < switch_descriptors; key++) {
         inagg_descriptor_memory memory;
         check(bpf_map_lookup_elem(bpf_map__fd(skeleton->maps.descriptors), &key, &memory), "reading a descriptor");
