@@ -182,7 +182,9 @@ private:
 
     void answer(uint32_t r, const Packet &packet) {
         Copy &copy = copy_of(r, packet.block.block);
-        const int verdict = inagg_lead_request(&copy.state, &packet.block);
+        inagg_block asked = packet.block;
+        asked.cap = packet.window_cap;
+        const int verdict = inagg_lead_request(&copy.state, &asked);
         world.trace("leader {}: rank {} asks for block {:#x} in attempt {}: verdict {}, attempt {}, seen {:#x}", r,
                     packet.block.rank, packet.block.block, packet.block.epoch, verdict, copy.state.attempt, copy.state.slot.seen);
         world.require(copy.state.attempt <= INAGG_CANARY_ATTEMPTS, "leader {}: attempt {} at block {:#x}", r, copy.state.attempt,
@@ -260,6 +262,7 @@ private:
     // same reason: the dead rank has answered some ranks and not others, and those go on to what these will
     // never send.
     void check_deadline(uint32_t r, const inagg_wslot &slot) override {
+        world.outcome.deaths++;
         world.require(sc.killed.has_value(), "no progress for {} s: {}", deadline() / s, stuck());
         const uint64_t blamed = missing(r, slot);
         world.require(blamed, "rank {} cannot say who is missing from block {:#x}", r, slot.block);
@@ -270,7 +273,6 @@ private:
             world.require(first && inagg_before(first->block, slot.block), "rank {} blames {:#x} for block {:#x}, not rank {}", r,
                           blamed, slot.block, *sc.killed);
         }
-        world.outcome.indirect += blamed != inagg_rank_bit(*sc.killed);
     }
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "fabric.hpp"
 
+#include <inagg/core/ways.h>
+
 #include <algorithm>
 
 namespace simulation {
@@ -49,13 +51,16 @@ bool Fabric::seems_dead(uint32_t leaf, uint32_t spine) const {
     return spines[spine].lasts(noticed) || link(leaf, spine).lasts(noticed);
 }
 
-std::optional<uint32_t> Fabric::choose_up(uint32_t n, uint32_t position) const {
+std::optional<uint32_t> Fabric::choose_up(uint32_t n, const Packet &packet) const {
+    const uint32_t turn = inagg_ways_turn(packet.slot, packet.block.epoch, packet.window_cap);
     const bool wanders = world.random.chance(shape.wanders);
-    const auto first = static_cast<uint32_t>(wanders ? world.random.below(shape.spines) : position % shape.spines);
+    const auto first = static_cast<uint32_t>(wanders ? world.random.below(shape.spines) : turn % shape.spines);
     for (uint32_t i = 0; i < shape.spines; i++) {
         const uint32_t spine = (first + i) % shape.spines;
-        if (!seems_dead(n, spine))
-            return spine;
+        if (seems_dead(n, spine))
+            continue;
+        world.outcome.detours += spine != turn % shape.spines;
+        return spine;
     }
     return std::nullopt;
 }
@@ -72,7 +77,7 @@ void Fabric::forward(uint32_t n, uint32_t rank, const Packet &packet) const {
         return send_to_rank(n, rank, packet);
     if (!is_leaf(n))
         return send_to_leaf(n, leaf_of(rank), packet);
-    if (const auto spine = choose_up(n, packet.slot))
+    if (const auto spine = choose_up(n, packet))
         send_up(n, *spine, packet);
 }
 

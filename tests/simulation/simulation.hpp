@@ -106,7 +106,7 @@ struct Outcome {
     uint64_t degraded, recoveries, refused, late, outrun, excluded; // trio
     uint64_t fallen, full;                                          // panama: climbers that were lost, packets without a buffer
     // canary
-    uint64_t reissues, collisions, stragglers, bypasses, timers, asked, indirect;
+    uint64_t reissues, collisions, stragglers, bypasses, timers, asked, detours, deaths;
 };
 
 // Runs the seed's scenario to its end. Throws Violation when an invariant breaks.
