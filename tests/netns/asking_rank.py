@@ -50,7 +50,7 @@ def main():
                 sock.sendto(bare(WAIT, job, generation, header[SLOT], header[SOURCE], 1 << rank, size, header[WINDOW_CAP]), switch)
     elif rank == ASKS:
         for question in range(count):
-            sock.sendto(bare(REQUEST, job, generation, LEADERS[question % 2], rank, 1 << rank, size, 1 + question), switch)
+            sock.sendto(bare(REQUEST, job, generation, LEADERS[question % 2], rank, 1 << rank, size, 1 + question // 2), switch)
             answers += sum(header[TYPE] & 0xf == WAIT for header in packets(sock, 0.01))
         print(json.dumps({"answers": answers}), flush=True)
     time.sleep(SETTLE)

@@ -645,9 +645,11 @@ Outcome JobBook::refused_above(const inagg_event &event, Time now) {
 // A switch brings a job that has lost its root: this is the next, with the same generation and shape. It gets its slots
 // as if it had forgotten them.
 Outcome JobBook::adopt(const inagg_event &event, Time now) {
-    if (policy_.has_parent() || policy_.server)
-        return refused(INAGG_R_POLICY, "only a root that is a switch takes jobs over");
     const inagg_join &join = event.join;
+    const auto known = jobs_.find(event.job);
+    const bool repeats = known != jobs_.end() && is_spread(join.algorithm) && is_run_of(known->second, event);
+    if (policy_.server || (policy_.has_parent() && !repeats))
+        return refused(INAGG_R_POLICY, "only a root that is a switch takes jobs over");
     inagg_job record = new_record(join.algorithm, be16toh(join.size), be32toh(join.slots), be32toh(join.control_slots),
                                   be16toh(join.elements), (join.flags & shape_flags) | INAGG_JOIN_TREE);
     const bool spread = is_spread(record.algorithm);
