@@ -95,10 +95,14 @@ def test_roots(tmp_path):
 
 
 def test_two_jobs(tmp_path):
-    """Of three ranks each, with few descriptors for both."""
-    run = netns(tmp_path, "--workers", 6, "--algorithm", "canary", "--transport", "udp", "--inaggd-arg=--descriptors=64", "--loss", 0.01, "--",
-                "sh", "-c", THREE_A_JOB + "exec inagg-perf allreduce -b 64K -e 64K -n 3 -w 1 --check --json")
+    """Of three ranks each, with few descriptors for both: they meet there."""
+    kept = tuple(f"--root-arg=--job={job}:size=3,algorithm=canary" for job in (1, 2))
+    run = netns(tmp_path, "--workers", 6, "--algorithm", "canary", "--transport", "udp", *kept, "--inaggd-arg=--descriptors=64", "--loss", 0.01,
+                "--", "sh", "-c", THREE_A_JOB + "inagg-perf allreduce -b 64K -e 64K -n 3 -w 1 --check --json || exit; "
+                f"test $INAGG_JOB$INAGG_RANK != 10 || {{ sleep 1; {ask(('inagg',), 'stats')}; }}")
     assert_exact(run, jobs=2)
+    rows = next(value for value in objects("\n".join(run.lines(0)) + "\n") if isinstance(value, list))
+    assert all(row["collisions"] > 0 and row["additions"] > 0 for row in rows if row["job"] in (1, 2)) and len(rows) > 1
 
 
 def test_no_descriptor_is_left(tmp_path):
