@@ -72,10 +72,10 @@ action find_descriptor(in inagg_h h, in metadata_t meta, in bit<32> window, in b
 }
 
 #define REMAINDER_STEP(k) rest = rest >= divisor << k ? rest - (divisor << k) : rest;
-// @number is less than 2^14: of slots, data and control, there are 2 * INAGG_MAX_SLOTS.
+// @number is less than 2^15: of slots, data and control, there are 2 * INAGG_MAX_SLOTS, and turns add a few hundred to that.
 action remainder(in bit<32> number, in bit<32> divisor, out bit<32> rest) {
     rest = number;
-    REMAINDER_STEP(13) REMAINDER_STEP(12) REMAINDER_STEP(11) REMAINDER_STEP(10) REMAINDER_STEP(9)
+    REMAINDER_STEP(14) REMAINDER_STEP(13) REMAINDER_STEP(12) REMAINDER_STEP(11) REMAINDER_STEP(10) REMAINDER_STEP(9)
     REMAINDER_STEP(8) REMAINDER_STEP(7) REMAINDER_STEP(6) REMAINDER_STEP(5) REMAINDER_STEP(4)
     REMAINDER_STEP(3) REMAINDER_STEP(2) REMAINDER_STEP(1) REMAINDER_STEP(0)
 }

@@ -87,8 +87,8 @@ void describe(CLI::App &app, Options &o) {
         ->capture_default_str();
     app.add_option("--up-port", o.up_policy,
                    "canary: by which parent a sum goes that has no rank of its own here to go to: default "
-                   "(by its block, while that "
-                   "port's queue is short), ecmp (by its block), flowlet, or least (the shortest queue)")
+                   "(by its block and attempt, while that "
+                   "port's queue is short), ecmp (by a hash of these), flowlet, or least (the shortest queue)")
         ->transform(inagg::one_of<inagg_up_policy>(
             {{"default", INAGG_UP_DEFAULT}, {"ecmp", INAGG_UP_ECMP}, {"flowlet", INAGG_UP_FLOWLET}, {"least", INAGG_UP_LEAST}}))
         ->default_str("default");

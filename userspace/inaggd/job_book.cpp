@@ -646,13 +646,14 @@ Outcome JobBook::refused_above(const inagg_event &event, Time now) {
 // as if it had forgotten them.
 Outcome JobBook::adopt(const inagg_event &event, Time now) {
     const inagg_join &join = event.join;
-    const auto known = jobs_.find(event.job);
-    const bool repeats = known != jobs_.end() && is_spread(join.algorithm) && is_run_of(known->second, event);
-    if (policy_.server || (policy_.has_parent() && !repeats))
-        return refused(INAGG_R_POLICY, "only a root that is a switch takes jobs over");
     inagg_job record = new_record(join.algorithm, be16toh(join.size), be32toh(join.slots), be32toh(join.control_slots),
                                   be16toh(join.elements), (join.flags & shape_flags) | INAGG_JOIN_TREE);
     const bool spread = is_spread(record.algorithm);
+    const auto known = jobs_.find(event.job);
+    const bool repeats =
+        spread && known != jobs_.end() && is_run_of(known->second, event) && same_job(known->second.record, record);
+    if (policy_.server || (policy_.has_parent() && !repeats))
+        return refused(INAGG_R_POLICY, "only a root that is a switch takes jobs over");
     if (!needs_no_root(record.algorithm))
         return refused(INAGG_R_ALGORITHM, fmt::format("jobs with {} stay at their root", algorithm_name(record.algorithm)));
     if (record.flags & INAGG_JOIN_CHECKED && !policy_.limits.checks_payloads)

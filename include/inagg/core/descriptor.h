@@ -27,7 +27,7 @@
 #include <inagg/core/aggregator.h>
 #include <inagg/core/job.h>
 
-#define INAGG_DESCRIPTOR_STALE_NS	2000000000ULL	/* then it is abandoned; who still waits for the result is named in it */
+#define INAGG_DESCRIPTOR_STALE_NS	2000000000ULL	/* then it is abandoned; who still waits for the result is soon named in it */
 
 struct inagg_descriptor {
 	struct inagg_slot slot;	/* `seen`: ranks of the sum that is here, or has gone on */

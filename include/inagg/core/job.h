@@ -72,7 +72,7 @@ struct inagg_stats {
 	__u64	late;		/* contributions to a block that was decided without them */
 	__u64	recoveries;	/* blocks whose record was gone and that all ranks were asked for */
 	__u64	expired;	/* completions by what adds nothing: a TICK, a rank that is absent or in already */
-	__u64	relayed;	/* in a tree: passed to the parent, or results passed down */
+	__u64	relayed;	/* in a tree: passed to the parent, or results passed down; canary: what is neither summed nor for all */
 	__u64	collisions;	/* atp: contributions whose aggregator another block had */
 	__u64	partials;	/* atp: sums sent on before all ranks here were in */
 	__u64	saturated;	/* atp, the server: blocks that all ranks were asked for as floats */

@@ -29,7 +29,7 @@
 #include <inagg/reason.h>
 #include <inagg/wire.h>
 
-#define INAGG_ASKS_OF_THE_PATIENT	8	/* with RTOs that double, the next comes after more than 200 ms, and soon after seconds */
+#define INAGG_ASKS_OF_THE_PATIENT	8	/* the next comes after 200 ms at the soonest, and ever later ones after seconds */
 
 /* One copy of a position that this rank leads. */
 struct inagg_lead {
@@ -107,7 +107,7 @@ INAGG_INLINE int inagg_lead_request(struct inagg_lead *l, const struct inagg_blo
 	if (l->slot.flags & INAGG_SLOT_COMPLETE)
 		return INAGG_REPLY;
 	if (l->slot.seen & inagg_rank_bit(b->rank)) {
-		if ((__u16)(b->cap - 1) >= INAGG_ASKS_OF_THE_PATIENT)	/* 0: of more questions than have numbers */
+		if (b->cap > INAGG_ASKS_OF_THE_PATIENT)
 			l->restore |= inagg_rank_bit(b->rank);
 		return INAGG_TELL;
 	}

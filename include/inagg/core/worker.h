@@ -28,6 +28,7 @@
 #define INAGG_RTO_CEILING_NS	500000000ULL
 #define INAGG_MOST_DOUBLINGS	9		/* takes any RTO to the ceiling */
 #define INAGG_ASK_ALL_AFTER	2		/* fruitless requests before everyone is asked */
+#define INAGG_ASKS_AGAIN	128		/* canary: the number of the question after 255, which is forgotten by then */
 #define INAGG_LINEAR_ASKS	3		/* canary: fruitless questions before the next come ever later */
 #define INAGG_ASKS_A_ROUND	32		/* a round trip to a result takes as long as so many to a WAIT, at most */
 #define INAGG_ROUNDS_AN_RTO	3		/* SRTT and 4 RTTVAR are three round trips after one sample */
@@ -596,10 +597,10 @@ INAGG_INLINE __u64 inagg_wslot_patience(const struct inagg_worker *w, const stru
 	return inagg_wslot_backoff(w, s, n > INAGG_LINEAR_ASKS ? n - INAGG_LINEAR_ASKS : 0);
 }
 
-/** The number of the latest question about the block of @s, which an answer to it carries; 0: they are not told apart any more. */
+/** The number of the latest question about the block of @s, which an answer to it carries; 0: there was none. */
 INAGG_INLINE __u16 inagg_wslot_question(const struct inagg_wslot *s)
 {
-	return s->asks < 255 ? s->asks : 0;
+	return s->asks;
 }
 
 /** The leader of @block answers that @question of this rank (0: none).  If nothing was sent since it tells a round trip. */
@@ -722,8 +723,7 @@ INAGG_INLINE int inagg_worker_ask(struct inagg_worker *w, struct inagg_wslot *s,
 		inagg_wslot_expired(w, s, now);
 	s->overtaken = 0;
 	s->asked = inagg_coarse(now);
-	if (s->asks < 255)
-		s->asks++;
+	s->asks = s->asks < 255 ? s->asks + 1 : INAGG_ASKS_AGAIN;
 	s->due_ns = now + inagg_wslot_patience(w, s, s->tries);
 	return INAGG_W_REQUEST;
 }
