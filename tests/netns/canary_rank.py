@@ -23,7 +23,8 @@ UDP_NO_CHECK6_RX = 102
 
 
 def packet(kind, job, generation, rank, size, nonce, port):
-    return sealed(1 << 4 | kind, 0, 0, job, generation, 0, 0, 0, 0, rank, 0, size, *[0] * 7) + BODY.pack(nonce, size, ELEMENTS, port, CANARY, 0, 0, 0, 0, 0, 0, 0)
+    header = sealed(1 << 4 | kind, 0, 0, job, generation, 0, 0, 0, 0, rank, 0, size, *[0] * 7)
+    return header + BODY.pack(nonce, size, ELEMENTS, port, CANARY, 0, 0, 0, 0, 0, 0, 0)
 
 
 def join(sock, switch, job, rank, size, nonce):

@@ -87,6 +87,13 @@ def test_how_long_sums_wait(tmp_path, options, told, text):
     assert route["wait_us"] == told if told else 2 <= route["wait_us"] <= 20_000 and route["wait_us"] != 20
 
 
+@pytest.mark.parametrize("policy", ["ecmp", "flowlet", "least"])
+def test_ways_up(tmp_path, policy):
+    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, switches=SPINES[:2], options=(
+        "--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--rate", "200mbit", f"--inaggd-arg=--up-port={policy}"))
+    assert all(row["replies"] > 0 for row in result.switches), "results come back by both spines"
+
+
 def test_roots(tmp_path):
     """Any rank may be whom a sum is for, and who has what all want."""
     run = netns(tmp_path, "--workers", 8, "--algorithm", "canary", "--transport", "udp", *FABRIC, "--loss", 0.01, "--", PYTHON, HERE / "roots_rank.py")

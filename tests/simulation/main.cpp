@@ -119,16 +119,17 @@ struct Sight {
 constexpr uint64_t enough_to_see_all = 1000; // seeds
 
 std::vector<Sight> sights_of(const Options &options, const Outcome &total) {
-    std::vector<Sight> of_trio = {{total.degraded, "blocks degraded"},
-                                  {total.recoveries, "blocks recovered"},
-                                  {total.refused, "contributions refused"},
-                                  {total.late, "late contributions"},
-                                  {total.outrun, "ranks outran all histories"}};
-    if (!options.tree)
-        of_trio.push_back({total.excluded, "ranks excluded"});
     switch (options.algorithm) {
-    case INAGG_TRIO:
-        return of_trio;
+    case INAGG_TRIO: {
+        std::vector<Sight> sights = {{total.degraded, "blocks degraded"},
+                                     {total.recoveries, "blocks recovered"},
+                                     {total.refused, "contributions refused"},
+                                     {total.late, "late contributions"},
+                                     {total.outrun, "ranks outran all histories"}};
+        if (!options.tree) // where nobody is excluded
+            sights.push_back({total.excluded, "ranks excluded"});
+        return sights;
+    }
     case INAGG_PANAMA:
         return {{total.fallen, "sums lost on their way up"}, {total.full, "packets without a buffer"}};
     case INAGG_CANARY:

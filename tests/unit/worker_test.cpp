@@ -975,6 +975,8 @@ TEST_F(Led, QuestionsBeyondCountingHaveLateNumbersAgain) {
         ask(s.due_ns);
         EXPECT_EQ(inagg_wslot_question(&s), i < 256 ? i : 128 + i % 128);
     }
+    inagg_worker_told(&w, &s, s.block, 0, (static_cast<__u64>(s.asked) << 10) + 500 * us);
+    EXPECT_NE(w.doublings, 0u) << "what answers no question tells no round trip";
 }
 
 TEST_F(Led, NobodyBacksOffWhileResultsCome) {

@@ -643,7 +643,7 @@ Outcome JobBook::refused_above(const inagg_event &event, Time now) {
 }
 
 // A switch brings a job that has lost its root: this is the next, with the same generation and shape. It gets its slots
-// as if it had forgotten them.
+// as if it had forgotten them. Below another switch none is taken over, but what is known here may be said again (canary).
 Outcome JobBook::adopt(const inagg_event &event, Time now) {
     const inagg_join &join = event.join;
     inagg_job record = new_record(join.algorithm, be16toh(join.size), be32toh(join.slots), be32toh(join.control_slots),

@@ -17,7 +17,8 @@
  *
  * The result goes back the way that the elements came, by what switches have recorded of the last attempt.  It reaches others
  * because the leader names them (`restore`): who came past the sums, since no switch recorded them, who is in from an
- * earlier attempt, and who has asked for so long that switches may have given up what they recorded.  That is the paper's tree restoration.
+ * earlier attempt, and who has asked for so long that switches may have given up what they recorded.  That is the paper's tree
+ * restoration.
  *
  * The plane serialises calls on one lead.
  */
