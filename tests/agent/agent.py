@@ -5,6 +5,7 @@
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import json
 import os
 import pty
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import termios
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from network import BPFFS, BUILD, DIR, ROOT, add_worker, attached, build_network, die_with_parent, enter_namespaces, run, until
@@ -307,6 +309,21 @@ def test_a_new_run_replaces_the_old(hosts):
         until(lambda: drops("GENERATION"), "the old run's packet is counted")
         sums(new, 0)
         sums(new, 1)
+
+
+def test_a_job_that_runs_is_not_begun_anew(hosts):
+    """Though a host that has a rank of it asks for another's."""
+    with Agent():
+        workers = [Worker(hosts[rank], rank).join() for rank in range(2)]
+        other = Worker(hosts[0], 1)
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(other.ask)
+            for block in itertools.count():
+                sums(workers, block)
+                if answer.done():
+                    break
+                time.sleep(0.1)
+        assert answer.result() == "TAKEN"
 
 
 def test_records_are_swept_whatever_the_job_waits_for(hosts):

@@ -79,6 +79,8 @@ struct Policy {
 // How long a JOIN that other ranks' actions may make acceptable (they leave, or restart the job) is kept
 // waiting before it is refused or the job is restarted for it.
 inline constexpr std::chrono::milliseconds patience{1500};
+// How often the planes say which jobs they hear: several times in `patience`, so that a busy one is never taken for silent.
+inline constexpr std::chrono::milliseconds activity_interval = patience / 3;
 // How long a job that has lost a link, and has no root left to go to, waits for a link to come back.
 inline constexpr std::chrono::milliseconds outage{5000};
 

@@ -332,6 +332,8 @@ void need_free_ports(const std::string &dir, const std::vector<std::string> &por
 }
 
 void Loader::attach_new(const std::vector<std::string> &ports) {
+    for (const std::string &port : ports) // before any of them runs the new program
+        open_exit(port, index_of(port));
     std::vector<std::string> attached;
     try {
         for (const std::string &port : ports)

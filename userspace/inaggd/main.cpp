@@ -278,7 +278,7 @@ public:
             if (Clock::now() >= next_poll) {
                 look_at_links();
                 agent_->poll_activity();
-                next_poll = Clock::now() + std::chrono::seconds(2);
+                next_poll = Clock::now() + activity_interval;
             }
         }
         if (service_.reloads())

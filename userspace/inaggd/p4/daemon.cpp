@@ -24,7 +24,6 @@ namespace {
 
 constexpr uint16_t last_port = 510;         // 511 is where BMv2 drops frames, and none of Tofino's
 constexpr uint16_t ports_of_pipeline = 128; // Tofino: numbers, used or not
-constexpr auto activity_interval = std::chrono::seconds(2);
 
 struct NamedPort {
     std::string name;
