@@ -610,11 +610,21 @@ static __always_inline int answers_reach(void *data, const struct inagg_member *
 	return (m->flags & INAGG_MEMBER_STATIC) || !((known[0] ^ here[0]) | (known[1] ^ here[1]) | (known[2] ^ here[2]));
 }
 
+/* Why the member that sent @join cannot be in this job: a reason, or 0. */
+static __always_inline __u32 why_not(const struct inagg_job *job, const struct inagg_join *join, __u32 rank)
+{
+	if (bpf_ntohs(join->size) != job->size)
+		return INAGG_R_SIZE;
+	if (bpf_ntohs(join->elements) < job->elements)
+		return INAGG_R_MTU;
+	return inagg_job_excludes(job, rank) ? INAGG_R_EXCLUDED : 0;
+}
+
 static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void *data, void *end,
 				      struct datagram *d, const struct inagg_job *job)
 {
 	struct inagg_join *join = (void *)(d + 1);
-	__u32 rank = bpf_ntohs(d->hdr.source), row;
+	__u32 rank = bpf_ntohs(d->hdr.source), row, reason;
 	struct inagg_member *m;
 	struct inagg_stats *count;
 	__u64 ranks;
@@ -628,11 +638,8 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 		m = bpf_map_lookup_elem(&members, &row);
 		count = get_stats(job->index);
 		if (m && count && joined(ctx, data, join->nonce, m) && answers_reach(data, m)) {
-			if (bpf_ntohs(join->size) != job->size)
-				return refuse(job->index, INAGG_R_SIZE);
-			if (bpf_ntohs(join->elements) < job->elements)
-				return refuse(job->index, INAGG_R_MTU);
-			if (m->flags & INAGG_MEMBER_STATIC) {
+			reason = why_not(job, join, rank);
+			if ((m->flags & INAGG_MEMBER_STATIC) && !reason) {
 				m->nonce = join->nonce;
 				m->receive_port = join->receive_port;
 				__builtin_memcpy(m->mac, data + ETH_ALEN, 6);
@@ -647,8 +654,8 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 			attend(job->index, rank);
 			if (m->flags & INAGG_MEMBER_SWITCH)
 				write_policy(&d->hdr, job, ranks);
-			if (inagg_job_excludes(job, rank))
-				write_refusal(&d->hdr, job, INAGG_R_EXCLUDED, p->boot);
+			if (reason)
+				write_refusal(&d->hdr, job, reason, p->boot);
 			else
 				write_config(&d->hdr, job, ranks, p->boot);
 			count->joins++;

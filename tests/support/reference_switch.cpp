@@ -396,10 +396,6 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     if (m.ifindex != the_port || spec.family != packet.family || j.nonce != m.nonce ||
         packet.source != worker_address(spec.family, spec.index, packet.rank) || !std::ranges::equal(packet.source_mac, m.mac))
         return {Action::absorb, 0, {}};
-    if (ntohs(j.size) != spec.ranks)
-        return drop(rows[spec.index], INAGG_R_SIZE);
-    if (ntohs(j.elements) < spec.elements)
-        return drop(rows[spec.index], INAGG_R_MTU);
     const inagg_job row = spec.job();
     Packet out = packet;
     out.flags = INAGG_F_CHECKED;
@@ -410,10 +406,13 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     out.target_mac = packet.source_mac;
     out.source_port = INAGG_PORT;
     out.target_port = ntohs(j.receive_port);
-    if (inagg_job_excludes(&row, packet.rank)) {
-        rows[spec.index].joins++;
+    rows[spec.index].joins++;
+    if (const inagg_reason why = ntohs(j.size) != spec.ranks             ? INAGG_R_SIZE
+                                 : ntohs(j.elements) < spec.elements     ? INAGG_R_MTU
+                                 : inagg_job_excludes(&row, packet.rank) ? INAGG_R_EXCLUDED
+                                                                         : INAGG_R_NONE) {
         out.type = INAGG_REFUSED;
-        out.slot = INAGG_R_EXCLUDED;
+        out.slot = why;
         return {Action::reply, 0, build(out)};
     }
     inagg_config c{};
@@ -424,7 +423,6 @@ Answer ReferenceSwitch::join(const Packet &packet) {
     c.control_slots = htonl(spec.control_slots);
     c.algorithm = spec.algorithm;
     c.flags = spec.job().flags;
-    rows[spec.index].joins++;
     out.type = INAGG_CONFIG;
     out.generation = spec.generation;
     out.fan_in = spec.ranks;
