@@ -121,7 +121,7 @@ void inagg_options_init(inagg_options *options);
  * INAGG_AGGREGATE_FROM (bytes, "64K", "40M"), INAGG_KEY and INAGG_JOIN_KEY, or INAGG_KEY_FILE and
  * INAGG_JOIN_KEY_FILE, files with them.
  * Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
- * INAGG_EINVAL names the variable that is missing or wrong.
+ * INAGG_EINVAL names the variable that is missing or wrong.  INAGG_SWITCH may be missing until inagg_join().
  */
 int inagg_options_from_env(inagg_options *options);
 
@@ -146,9 +146,9 @@ int inagg_options_for_rank(inagg_options *options, uint16_t rank, uint16_t size)
 int inagg_join(const inagg_options *options, inagg_comm **comm);
 
 /**
- * Leave the job and free @comm, also after errors.  Waits for operations under way, and with canary until all ranks leave or
- * nobody has needed this one for 5 s, at most the timeout each; inagg_wait() still tells what became of them, and frees their
- * requests.  NULL is allowed.
+ * Leave the job and free @comm, also after errors.  Waits for operations under way, and then, since others may need results that
+ * only ranks keep, until all ranks leave or nobody has needed this one for a second (canary, of which ranks lead blocks: 5 s), at
+ * most the timeout each; inagg_wait() still tells what became of them, and frees their requests.  NULL is allowed.
  * In a child of fork() it does nothing: the parent is in the job, and other calls give INAGG_ECLOSED there.
  */
 int inagg_leave(inagg_comm *comm);

@@ -121,8 +121,8 @@ public:
     // carries the tensors has deadlines of its own.
     virtual std::optional<std::string> stall() const = 0;
     virtual inagg_stats_t stats() const = 0;
-    // Nothing: whoever is done may leave. Else others may need results that only this rank keeps, until a
-    // barrier that is their last operation, too, and the barrier's for so long after it.
+    // After a barrier that is all ranks' last operation: this rank leads blocks, and others may need the barrier's result from
+    // it for so long. Nothing: it leads none.
     virtual std::optional<std::chrono::nanoseconds> linger() const { return std::nullopt; }
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;

@@ -18,8 +18,9 @@ namespace {
 
 constexpr std::chrono::nanoseconds drive_wait = 5ms; // a blocked caller hands over to others after this
 constexpr std::chrono::nanoseconds keeper_period = 5ms;
-constexpr std::chrono::nanoseconds keeper_wait = 1ms;     // while operations are under way
-constexpr uint64_t settle_ns = 10 * INAGG_RTO_CEILING_NS; // leaving waits for others: ten of what they ask may be lost
+constexpr std::chrono::nanoseconds keeper_wait = 1ms;         // while operations are under way
+constexpr uint64_t settle_ns = 2 * INAGG_RTO_CEILING_NS;      // leaving waits for others
+constexpr uint64_t settle_led_ns = 10 * INAGG_RTO_CEILING_NS; // of who led blocks: ten of what others ask may be lost
 
 std::unique_ptr<Carrier> join(const inagg_options &options, std::string &note) {
     validate(options);
@@ -94,17 +95,19 @@ void Communicator::drain() {
         progress(drive_wait);
 }
 
-// Others may need results that only this rank keeps. A barrier that nobody asked for tells that all are done,
-// and then only its own result may be missed somewhere. A rank that is dead must not hold the others, so the
-// barrier is given up when nobody has been given a result for a while. The lock is held.
+// Others may need results that only ranks keep: the switch may forget one before all have it (PROTOCOL §7.3). A barrier that
+// nobody asked for tells that all are done, and then only its own result may be missed somewhere. A rank that is dead, or
+// not done for long, must not hold the others, so the barrier is given up when nobody has been given a result for a while.
+// The lock is held.
 void Communicator::settle() {
-    if (broken_ || !carrier_->linger())
+    if (broken_)
         return;
     const Handle barrier = carrier_->prepare({});
     carrier_->start(barrier);
     const uint64_t last = monotonic_ns() + options_.timeout_ms * 1'000'000ULL;
-    wait_until_given(settle_ns, last, [&] { return barrier->done(); });
-    if (barrier->done())
+    const std::optional<std::chrono::nanoseconds> linger = carrier_->linger();
+    wait_until_given(linger ? settle_led_ns : settle_ns, last, [&] { return barrier->done(); });
+    if (linger && barrier->done())
         wait_until_given(static_cast<uint64_t>(carrier_->linger()->count()), last, [] { return false; });
 }
 

@@ -41,7 +41,7 @@ uint64_t sum_in_place(Communicator &c, Values &values, inagg_op op = INAGG_SUM) 
 }
 
 // What rank 0 gets of a queue of sums whose scales change, large ones and averages among them.
-// `calm` ends what disturbs the switch: nobody leaves while another may need a result back.
+// `calm` ends what disturbs the switch.
 std::vector<Values> queue_of_sums(
     SoftwareSwitch &software_switch, const std::function<void()> &calm = [] {}) {
     constexpr int sums = 80;
@@ -58,7 +58,6 @@ std::vector<Values> queue_of_sums(
             c.wait(*handle);
         c.wait(*c.barrier());
         calm();
-        c.wait(*c.barrier());
         if (c.rank() == 0)
             kept = values;
     });

@@ -128,7 +128,6 @@ TEST(Panama, AForgetfulSwitchIsHelped) {
         }
         c.wait(*c.barrier());
         disturber.request_stop();
-        c.wait(*c.barrier()); // nobody leaves while another may need a result back
     });
     EXPECT_GT(software_switch.counters().restores, 0U);
 }
@@ -387,7 +386,7 @@ TEST(PanamaTrees, EachHasAWindowAndAnEqualShare) {
             options.trees = 4;
         });
     for (std::size_t tree = 0; tree < switches.size(); tree++) {
-        EXPECT_EQ(switches[tree]->counters().completions, 100U) << tree;
+        EXPECT_EQ(switches[tree]->counters().completions, 100U + (tree ? 0 : leaving)) << tree;
         if (tree == 1) {
             EXPECT_LE(switches[tree]->counters().most_open, 2U);
         }

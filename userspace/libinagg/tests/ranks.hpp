@@ -36,6 +36,9 @@ inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t
     return options_for(software_switch.address(), rank, size, job);
 }
 
+// What ranks leave with: a control block, of the first tree.
+inline constexpr uint64_t leaving = 1;
+
 // Calls body(communicator) once for each rank, in threads; throws the first exception of any.
 inline void run_ranks(const std::string &address, uint16_t size, const std::function<void(Communicator &)> &body,
                       const std::function<void(inagg_options &)> &change = {}) {

@@ -126,7 +126,7 @@ TEST_P(Rings, EveryTypeAndOperatorInTheOrderOfTheRanks) {
         },
         from(everything));
     // The ranks have said where they are, and that is all that went through the switch.
-    EXPECT_EQ(software_switch.counters().completions, (10U * size + 63) / 64);
+    EXPECT_EQ(software_switch.counters().completions, (10U * size + 63) / 64 + leaving);
 }
 
 TEST_P(Rings, ManyTensorsOfBothKindsInFlight) {
@@ -219,7 +219,7 @@ TEST(Ring, Ipv6) {
             EXPECT_EQ(data, std::vector<int32_t>(1000, 3));
         },
         from(everything));
-    EXPECT_EQ(software_switch->counters().completions, 1U);
+    EXPECT_EQ(software_switch->counters().completions, 1U + leaving);
 }
 
 TEST(Ring, BesideSeveralTreesAndALossySwitch) {
