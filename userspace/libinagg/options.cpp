@@ -246,7 +246,7 @@ void validate_trees(const inagg_options &options) {
     const std::size_t addresses = switch_addresses(options).size();
     if (options.trees < 1 || options.trees > max_trees)
         throw Error(INAGG_EINVAL, "{} trees: a job has 1 to {}", options.trees, max_trees);
-    if (addresses != 1 && addresses != options.trees)
+    if (addresses > 1 && addresses != options.trees)
         throw Error(INAGG_EINVAL, "'{}' are {} switches for {} tree{}: set INAGG_TREES={}, or give one address",
                     options.switch_address, addresses, options.trees, options.trees == 1 ? "" : "s", addresses);
     if (options.job + options.trees - 1 > UINT16_MAX)
@@ -312,11 +312,34 @@ inagg_options default_options() {
 
 namespace {
 
+// All but whether there is a switch: callers may name it later.
+void validate_settings(const inagg_options &options) {
+    if (options.struct_size != sizeof(options))
+        throw Error(INAGG_EINVAL, "options.struct_size is {}, not {}: call inagg_options_init() first", options.struct_size,
+                    sizeof(options));
+    if (!is_terminated(options.switch_address) || !is_terminated(options.algorithm) || !is_terminated(options.transport) ||
+        !is_terminated(options.key) || !is_terminated(options.join_key))
+        throw Error(INAGG_EINVAL, "a text in the options has no terminating 0");
+    if (options.size < 1 || options.size > INAGG_MAX_RANKS)
+        throw Error(INAGG_EINVAL, "size {}: a job has 1 to {} ranks", options.size, INAGG_MAX_RANKS);
+    if (options.rank >= options.size)
+        throw Error(INAGG_EINVAL, "rank {}: with {} ranks it must be 0 to {}", options.rank, options.size, options.size - 1);
+    if (options.timeout_ms == 0)
+        throw Error(INAGG_EINVAL, "timeout 0 ms: set at least 1");
+    validate_straggling(options);
+    validate_ring(options);
+    validate_trees(options);
+    const std::string_view transport = options.transport;
+    if (std::find(transports.begin(), transports.end(), transport) == transports.end())
+        throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));
+    validate_scale(options);
+    validate_congestion_control(options);
+    validate_keys(options);
+}
+
 // All but rank and size, which are set.
 void read_environment(inagg_options &options) {
     read_text("INAGG_SWITCH", options.switch_address);
-    if (!options.switch_address[0])
-        throw Error(INAGG_EINVAL, "INAGG_SWITCH is not set: set it to the IPv4 or IPv6 address of the switch");
     read_number({"INAGG_JOB"}, options.job, 0, 65535);
     read_text("INAGG_ALGORITHM", options.algorithm);
     read_text("INAGG_TRANSPORT", options.transport);
@@ -339,7 +362,7 @@ void read_environment(inagg_options &options) {
         options.aggregate_from = parse_bytes(*aggregate_from);
     read_key("INAGG_KEY", "INAGG_KEY_FILE", options.key);
     read_key("INAGG_JOIN_KEY", "INAGG_JOIN_KEY_FILE", options.join_key);
-    validate(options);
+    validate_settings(options);
 }
 
 } // namespace
@@ -370,29 +393,10 @@ inagg_options options_of_tree(const inagg_options &options, uint16_t index) {
 }
 
 void validate(const inagg_options &options) {
-    if (options.struct_size != sizeof(options))
-        throw Error(INAGG_EINVAL, "options.struct_size is {}, not {}: call inagg_options_init() first", options.struct_size,
-                    sizeof(options));
-    if (!is_terminated(options.switch_address) || !is_terminated(options.algorithm) || !is_terminated(options.transport) ||
-        !is_terminated(options.key) || !is_terminated(options.join_key))
-        throw Error(INAGG_EINVAL, "a text in the options has no terminating 0");
+    validate_settings(options);
     if (!options.switch_address[0])
-        throw Error(INAGG_EINVAL, "the switch's address is empty: set options.switch_address or INAGG_SWITCH");
-    if (options.size < 1 || options.size > INAGG_MAX_RANKS)
-        throw Error(INAGG_EINVAL, "size {}: a job has 1 to {} ranks", options.size, INAGG_MAX_RANKS);
-    if (options.rank >= options.size)
-        throw Error(INAGG_EINVAL, "rank {}: with {} ranks it must be 0 to {}", options.rank, options.size, options.size - 1);
-    if (options.timeout_ms == 0)
-        throw Error(INAGG_EINVAL, "timeout 0 ms: set at least 1");
-    validate_straggling(options);
-    validate_ring(options);
-    validate_trees(options);
-    const std::string_view transport = options.transport;
-    if (std::find(transports.begin(), transports.end(), transport) == transports.end())
-        throw Error(INAGG_EINVAL, "transport '{}': set one of {}", transport, fmt::join(transports, ", "));
-    validate_scale(options);
-    validate_congestion_control(options);
-    validate_keys(options);
+        throw Error(INAGG_EINVAL,
+                    "INAGG_SWITCH is not set: set it, or options.switch_address, to the IPv4 or IPv6 address of the switch");
 }
 
 uint8_t algorithm_number(std::string_view name) {

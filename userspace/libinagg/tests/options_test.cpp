@@ -92,7 +92,6 @@ TEST(Environment, FallsBackToLaunchers) {
 }
 
 TEST(Environment, NamesWhatIsWrong) {
-    expect_blames("INAGG_SWITCH", {{"INAGG_SWITCH", ""}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "1"}});
     expect_blames("INAGG_SIZE", {{"INAGG_RANK", "0"}});
     expect_blames("INAGG_RANK", {{"INAGG_SIZE", "2"}});
     expect_blames("INAGG_RANK", {});
@@ -182,6 +181,13 @@ TEST(Validation, OnlyTrioLeavesRanksOut) {
     validate(options);
     std::string("switchml").copy(options.algorithm, sizeof(options.algorithm));
     expect_refused(options, {"expiry 1000 us", "quorum 3", "INAGG_ALGORITHM=trio", "INAGG_EXPIRY", "INAGG_QUORUM"});
+}
+
+TEST(Validation, TheSwitchMayBeNamedAfterTheRest) {
+    inagg_options options = from({{"INAGG_SWITCH", ""}, {"INAGG_RANK", "0"}, {"INAGG_SIZE", "4"}});
+    expect_refused(options, {"INAGG_SWITCH is not set", "options.switch_address"});
+    std::string("10.0.0.1").copy(options.switch_address, sizeof(options.switch_address) - 1);
+    validate(options);
 }
 
 TEST(Validation, AKeyOfZerosIsNone) {

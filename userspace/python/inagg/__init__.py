@@ -292,14 +292,15 @@ class Communicator:
         unknown = set(changes) - set(known)
         if unknown:
             raise TypeError(f"unknown options {sorted(unknown)}; there are {sorted(known)}")
+        fitting = {name: value.encode() if isinstance(value, str) else _fit(name, value, known[name])
+                   for name, value in changes.items()}
         values = _Options()
-        needed = {"switch_address", "rank", "size"}
-        if needed <= set(changes):
-            _library.inagg_options_init(ctypes.byref(values))
+        if {"rank", "size"} <= set(changes):
+            _check(_library.inagg_options_for_rank(ctypes.byref(values), fitting["rank"], fitting["size"]))
         else:
             _check(_library.inagg_options_from_env(ctypes.byref(values)))
-        for name, value in changes.items():
-            setattr(values, name, value.encode() if isinstance(value, str) else _fit(name, value, known[name]))
+        for name, value in fitting.items():
+            setattr(values, name, value)
         return values
 
     def __enter__(self):

@@ -5,11 +5,13 @@ Usage: inagg_test.py SWITCH_PROGRAM; the environment sets INAGG_LIBRARY and PYTH
 """
 
 import fractions
+import os
 import subprocess
 import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 import numpy
 
@@ -182,6 +184,19 @@ class Ranks(unittest.TestCase):
             inagg.Communicator(switch_address=self.address, rank=0, size=1, expiry_us=1000)
         with self.assertRaisesRegex(inagg.Error, "use afxdp, kernel, udp"):
             inagg.Communicator(switch_address=self.address, rank=0, size=1, algorithm="trio", transport="xdp")
+
+    def test_what_is_not_given_is_the_environments(self):
+        alone = {"rank": 0, "size": 1}
+        with mock.patch.dict(os.environ, INAGG_TRANSPORT="pigeon"), self.assertRaisesRegex(inagg.Error, "pigeon"):
+            inagg.Communicator(switch_address=self.address, **alone)
+        with mock.patch.dict(os.environ, INAGG_KEY="zz"), self.assertRaisesRegex(inagg.Error, "INAGG_KEY"):
+            inagg.Communicator(switch_address=self.address, **alone)
+        launched = {"INAGG_SWITCH": self.address, "INAGG_TRANSPORT": "udp", "OMPI_COMM_WORLD_RANK": "99",
+                    "OMPI_COMM_WORLD_SIZE": "128"}
+        with mock.patch.dict(os.environ, launched), inagg.Communicator(**alone) as comm:
+            self.assertEqual((comm.rank, comm.size), (0, 1))
+        with mock.patch.dict(os.environ, INAGG_SWITCH=""), self.assertRaisesRegex(inagg.Error, "INAGG_SWITCH is not set"):
+            inagg.Communicator(**alone)
 
     def test_errors(self):
         with self.assertRaisesRegex(inagg.Error, "rank 2"):
