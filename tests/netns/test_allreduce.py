@@ -70,6 +70,10 @@ def test_two_ranks_behind_a_port(tmp_path, loss):
     allreduce(tmp_path, 5, *SMALL, options=("--ranks-per-host", 2, "--loss", loss))
 
 
+def test_as_many_ranks_as_a_job_may_have(tmp_path):
+    allreduce(tmp_path, 64, "-b", "64K", "-e", "64K", "-n", 2, "-w", 1, options=("--ranks-per-host", 4))
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_all_behind_a_plain_bridge(tmp_path, transport):
     allreduce(tmp_path, 4, *SMALL, transport=transport, options=("--topology", "bridge"))

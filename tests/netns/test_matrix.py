@@ -35,8 +35,25 @@ def test_links(tmp_path, transport, links):
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 16])
 @pytest.mark.parametrize("loss", [0, 0.01])
 def test_workers(tmp_path, transport, workers, loss):
-    allreduce(tmp_path, workers, "-b", "4K", "-e", "1M", "-f", 4, "-n", 3, "-w", 1, transport=transport,
-              options=("--loss", loss), limit=HOUR)
+    result = allreduce(tmp_path, workers, "-b", "4K", "-e", "4M", "-f", 4, "-n", 3, "-w", 1, "-d", DTYPES, transport=transport,
+                       options=("--loss", loss), limit=HOUR)
+    if loss:
+        assert_lossy(result)
+
+
+@transports
+@pytest.mark.parametrize("workers", [2, 3, 7, 16])
+@pytest.mark.parametrize("links", ["duplicates and reordering", "corruption"])
+def test_workers_on_bad_links(tmp_path, transport, workers, links):
+    allreduce(tmp_path, workers, "-b", "4K", "-e", "1M", "-f", 4, "-n", 2, "-w", 0, "-d", DTYPES, transport=transport,
+              options=LINKS[links], limit=HOUR)
+
+
+@transports
+@pytest.mark.parametrize("links", LINKS)
+def test_ipv6_on_bad_links(tmp_path, transport, links):
+    allreduce(tmp_path, 4, "-b", "4K", "-e", "4M", "-f", 4, "-n", 2, "-w", 0, "-d", DTYPES, transport=transport,
+              options=("--ipv6", *LINKS[links]), limit=HOUR)
 
 
 @transports
@@ -53,15 +70,21 @@ def test_odd_sizes(tmp_path, transport, mtu, family):
 @pytest.mark.parametrize("inflight", [2, 8, 64])
 @pytest.mark.parametrize("loss", [0, 0.01])
 def test_tensors_in_flight(tmp_path, transport, inflight, loss):
-    allreduce(tmp_path, 4, "-b", "4K", "-e", "1M", "-f", 4, "-n", 3, "-w", 1, "--inflight", inflight,
-              transport=transport, options=("--loss", loss), limit=HOUR)
+    result = allreduce(tmp_path, 4, "-b", "4K", "-e", "1M", "-f", 4, "-n", 3, "-w", 1, "-d", DTYPES, "--inflight", inflight,
+                       transport=transport, options=("--loss", loss), limit=HOUR)
+    if loss:
+        assert_lossy(result)
 
 
+@transports
 @pytest.mark.parametrize("shape", [("--ranks-per-host", 2), ("--ranks-per-host", 4), ("--topology", "bridge"),
                                    ("--topology", "bridge", "--ranks-per-host", 2)])
 @pytest.mark.parametrize("loss", [0, 0.01, 0.1])
-def test_shapes(tmp_path, shape, loss):
-    allreduce(tmp_path, 7, "-b", "4K", "-e", "1M", "-f", 4, "-n", 3, "-w", 1, options=(*shape, "--loss", loss), limit=HOUR)
+def test_shapes(tmp_path, transport, shape, loss):
+    result = allreduce(tmp_path, 7, "-b", "4K", "-e", "1M", "-f", 4, "-n", 3, "-w", 1, "-d", DTYPES, transport=transport,
+                       options=(*shape, "--loss", loss), limit=HOUR)
+    if loss:
+        assert_lossy(result)
 
 
 @transports

@@ -2,6 +2,8 @@
 """inagg-netns itself: statuses, output, environment, and that nothing is left of a run however it ends."""
 
 import ctypes
+import importlib.util
+import json
 import os
 import re
 import shutil
@@ -179,6 +181,21 @@ def test_mpirun_starts_ranks_on_all_hosts(tmp_path):
     assert run.status == 0
     assert sorted(run.lines("mpirun")) == ["0 host0 10.77.0.10 9 .", "1 host0 10.77.0.10 9 .", "2 host1 10.77.0.11 9 .",
                                            "3 host1 10.77.0.11 9 .", "4 host2 10.77.0.12 9 ."]
+
+
+@pytest.mark.parametrize("launched, options", [
+    (("mpirun",), ()),
+    (("sh", "-c", "unset INAGG_RANK INAGG_SIZE; SLURM_PROCID=$WORKER SLURM_NTASKS=4 exec \"$@\"", "srun"), ()),
+    (("/usr/bin/python3", "-m", "torch.distributed.run", "--no_python"), ("--launcher", "torchrun")),
+], ids=["mpirun", "srun", "torchrun"])
+def test_ranks_know_themselves_from_their_launcher(tmp_path, launched, options):
+    if not shutil.which(launched[0]) or (options and not importlib.util.find_spec("torch")):
+        pytest.skip("there is no such launcher: install openmpi-bin and python3-torch")
+    run = netns(tmp_path, "--workers", 4, "--ranks-per-host", 2, *options, "--", *launched,
+                "inagg-perf", "allreduce", "-b", "64K", "-e", "64K", "-n", 3, "--check", "--json")
+    assert run.status == 0
+    rows = [json.loads(line[line.index("{"):]) for line in run.output.splitlines() if '"wrong"' in line and '"size"' in line]
+    assert [(row["wrong"], row["same"], row["workers"]) for row in rows] == [(0, True, 4)]
 
 
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun: install openmpi-bin")
