@@ -851,7 +851,7 @@ Outcome JobBook::join_held(JobState &job, const inagg_event &event, Time now) {
     const bool may_begin_anew = begins_anew(job, event), is_silent = now - job.heard >= patience;
     if ((idle(job, now) && !(member.flags & INAGG_MEMBER_RESERVED)) || (may_begin_anew && is_silent))
         return restart_for(job, event, {}, now);
-    if (may_begin_anew && !waited(event, now, 2 * patience)) // what is heard may be told a second later
+    if (may_begin_anew && !waited(event, now, 2 * patience)) // what is heard may be told up to a second later
         return ignored("waits: the job may still run");
     return refuse_late(event, INAGG_R_TAKEN, fmt::format("rank is held by {}", Address::of(member).text()), now);
 }

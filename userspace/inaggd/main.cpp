@@ -260,7 +260,8 @@ public:
             std::vector<pollfd> fds = {{.fd = links_.fd(), .events = POLLIN, .revents = 0},
                                        {.fd = ring_buffer__epoll_fd(events_.get()), .events = POLLIN, .revents = 0}};
             service_.add_to(fds);
-            poll(fds.data(), fds.size(), static_cast<int>(std::min(agent_->watch_interval(), agent_->tend_interval()).count()));
+            poll(fds.data(), fds.size(),
+                 static_cast<int>(std::min({activity_interval, agent_->watch_interval(), agent_->tend_interval()}).count()));
             if (fds[0].revents) {
                 links_.read([this](bool gone, uint32_t ifindex, const std::string &name) { link(gone, ifindex, name); });
                 look_at_links();
