@@ -147,7 +147,7 @@ int inagg_join(const inagg_options *options, inagg_comm **comm);
 
 /**
  * Leave the job and free @comm, also after errors.  Waits for operations under way, and then, since others may need results that
- * only ranks keep, until all ranks leave or nobody has needed this one for a second (canary, of which ranks lead blocks: 5 s), at
+ * only ranks keep, until all ranks leave or nobody has needed this one for 2 s (canary, of which ranks lead blocks: 5 s), at
  * most the timeout each; inagg_wait() still tells what became of them, and frees their requests.  NULL is allowed.
  * In a child of fork() it does nothing: the parent is in the job, and other calls give INAGG_ECLOSED there.
  */

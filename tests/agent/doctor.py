@@ -253,6 +253,9 @@ def test_a_rank_without_a_size(_):
     found, status = examine(environment={"INAGG_RANK": "0"})
     assert status == 1
     expect(found, "worker: environment", "missing", "INAGG_SIZE")
+    found, status = examine(environment={"INAGG_RANK": "0", "INAGG_SIZE": "1"})
+    assert status == 1
+    expect(found, "worker: environment", "missing", "INAGG_SWITCH")
 
 
 def test_a_rank_with_a_wrong_setting(_):

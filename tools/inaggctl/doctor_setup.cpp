@@ -156,8 +156,10 @@ void examine_worker(json &findings) {
     if (!is_worker())
         return;
     inagg_options options;
-    if (inagg_options_from_env(&options) != INAGG_OK) {
-        findings.push_back(finding("worker: environment", "missing", inagg_message(), "correct the variable that it names"));
+    const bool good = inagg_options_from_env(&options) == INAGG_OK;
+    if (!good || !options.switch_address[0]) {
+        findings.push_back(finding("worker: environment", "missing", good ? "INAGG_SWITCH is not set" : inagg_message(),
+                                   "correct the variable that it names"));
         return;
     }
     findings.push_back(finding("worker: environment", "ok",

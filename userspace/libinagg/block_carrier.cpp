@@ -91,7 +91,7 @@ void BlockCarrier::start(const Handle &prepared) {
     const auto operation = std::static_pointer_cast<BlockOperation>(prepared);
     operation->number = calls_++;
     const bool renewal = operation->call.kind == Call::Kind::renewal;
-    const bool barrier = operation->call.kind == Call::Kind::barrier || renewal;
+    const bool barrier = renewal || operation->call.kind == Call::Kind::barrier || operation->call.kind == Call::Kind::leaving;
     operation->assigned = barrier;
     if (renewal) // its result is the maximum: if one rank knows of a returning one, all do
         operation->exponent = transport_->returning();
@@ -266,6 +266,7 @@ BlockMeta BlockCarrier::load_control(uint32_t block, std::byte *payload) {
     const uint16_t tail = seals(Stream::control) ? tail_ : 0;
     BlockMeta meta = operation.guess ? operation.guess->load(control.index, payload) : load_exponent(0, tail, payload);
     meta.next_scale = operation.exponent;
+    meta.saturated |= operation.call.kind == Call::Kind::leaving; // else only elements make it so
     meta.whole = says_whole_ && operation.call.kind != Call::Kind::reduction;
     if (tail)
         check_->seal(identify(control), meta, payload, inagg_check_fits(scale_of(operation), operation.exponent, &meta));
@@ -348,6 +349,8 @@ void BlockCarrier::store_control(uint32_t block, const BlockMeta &meta, const st
         controls_.pop_front();
         first_control_++;
     }
+    if (!operation->guess && meta.saturated && operation->call.kind != Call::Kind::leaving)
+        throw others_have_left(options_.job);
     if (operation->call.kind == Call::Kind::reduction && !operation->agreed)
         agree(*operation, meta.next_scale);
     if (operation->guessed)

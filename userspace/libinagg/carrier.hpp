@@ -29,7 +29,7 @@ namespace inagg {
 
 // What one rank wants of a collective call.
 struct Call {
-    enum class Kind { reduction, broadcast, barrier, renewal } kind = Kind::barrier;
+    enum class Kind { reduction, broadcast, barrier, renewal, leaving } kind = Kind::barrier;
     const void *send = nullptr; // broadcast: as recv
     void *recv = nullptr;       // null: the result is not wanted here
     std::size_t count = 0;
@@ -121,8 +121,8 @@ public:
     // carries the tensors has deadlines of its own.
     virtual std::optional<std::string> stall() const = 0;
     virtual inagg_stats_t stats() const = 0;
-    // After a barrier that is all ranks' last operation: this rank leads blocks, and others may need the barrier's result from
-    // it for so long. Nothing: it leads none.
+    // Nothing: whoever is done may leave. Else others may need results that only this rank keeps, until a barrier of all that are
+    // leaving, and the barrier's for so long after it.
     virtual std::optional<std::chrono::nanoseconds> linger() const { return std::nullopt; }
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;

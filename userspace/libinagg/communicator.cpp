@@ -18,9 +18,10 @@ namespace {
 
 constexpr std::chrono::nanoseconds drive_wait = 5ms; // a blocked caller hands over to others after this
 constexpr std::chrono::nanoseconds keeper_period = 5ms;
-constexpr std::chrono::nanoseconds keeper_wait = 1ms;         // while operations are under way
-constexpr uint64_t settle_ns = 2 * INAGG_RTO_CEILING_NS;      // leaving waits for others
-constexpr uint64_t settle_led_ns = 10 * INAGG_RTO_CEILING_NS; // of who led blocks: ten of what others ask may be lost
+constexpr std::chrono::nanoseconds keeper_wait = 1ms; // while operations are under way
+// Leaving waits so long for others, who ask all ranks at their third time-out. Ranks of canary lead blocks: of what others ask of
+// them ten may be lost.
+constexpr uint64_t settle_ns = 4 * INAGG_RTO_CEILING_NS, settle_led_ns = 10 * INAGG_RTO_CEILING_NS;
 
 std::unique_ptr<Carrier> join(const inagg_options &options, std::string &note) {
     validate(options);
@@ -80,6 +81,9 @@ void Communicator::leave() {
     drain();
     try {
         settle();
+    } catch (const Error &) { // the others' calls differ, or they are gone
+    }
+    try {
         carrier_->leave();
     } catch (const Error &) {
         // Nobody is left to hear it; the switch forgets this rank when the job restarts.
@@ -96,18 +100,20 @@ void Communicator::drain() {
 }
 
 // Others may need results that only ranks keep: the switch may forget one before all have it (PROTOCOL §7.3). A barrier that
-// nobody asked for tells that all are done, and then only its own result may be missed somewhere. A rank that is dead, or
+// says what it is for tells that all are done, and then only its own result may be missed somewhere. A rank that is dead, or
 // not done for long, must not hold the others, so the barrier is given up when nobody has been given a result for a while.
 // The lock is held.
 void Communicator::settle() {
-    if (broken_)
+    if (broken_ || !carrier_->linger() || !carrier_->stats().blocks)
         return;
-    const Handle barrier = carrier_->prepare({});
+    Call call;
+    call.kind = Call::Kind::leaving;
+    const Handle barrier = carrier_->prepare(call);
     carrier_->start(barrier);
     const uint64_t last = monotonic_ns() + options_.timeout_ms * 1'000'000ULL;
-    const std::optional<std::chrono::nanoseconds> linger = carrier_->linger();
-    wait_until_given(linger ? settle_led_ns : settle_ns, last, [&] { return barrier->done(); });
-    if (linger && barrier->done())
+    const bool leads = algorithm_number(options_.algorithm) == INAGG_CANARY;
+    wait_until_given(leads ? settle_led_ns : settle_ns, last, [&] { return barrier->done(); });
+    if (barrier->done())
         wait_until_given(static_cast<uint64_t>(carrier_->linger()->count()), last, [] { return false; });
 }
 

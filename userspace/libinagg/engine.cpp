@@ -209,9 +209,9 @@ inagg_stats_t Engine::stats() const {
     return stats;
 }
 
-std::optional<std::chrono::nanoseconds> Engine::linger() const {
+std::chrono::nanoseconds Engine::linger() const {
     if (!leader_)
-        return std::nullopt;
+        return {};
     // The first question of others comes after one; where answers get lost, so may questions.
     const uint64_t timeouts = leader_->replies() ? 6 : 2;
     const StreamState &control = streams_[static_cast<int>(Stream::control)];

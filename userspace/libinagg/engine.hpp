@@ -46,7 +46,7 @@ public:
     bool returning() const override { return inagg_membership_returning(&membership_); }
     bool renew() override;
     inagg_stats_t stats() const override;
-    std::optional<std::chrono::nanoseconds> linger() const override;
+    std::chrono::nanoseconds linger() const override;
     void leave() override;
 
     // Boot id of the switch as last heard; another owner of the membership watches it for changes.

@@ -152,7 +152,7 @@ std::string describe(const Stalled &stalled, const inagg_options &options) {
     const uint64_t missing = inagg_all_ranks(options.size) & ~stalled.contributors;
     if (missing & inagg_rank_bit(options.rank) && stalled.leader < 0)
         return waits_for(block, missing) + ", one of which is this one: what it sends is lost, or its calls differ from others' "
-                                           "in count, type, operator or INAGG_SCALE";
+                                           "in count, type, operator or INAGG_SCALE, or another has left the job";
     if (!missing)
         return fmt::format("{} has all ranks' contributions, but its result does not arrive", block);
     return waits_for(block, missing);
@@ -168,6 +168,10 @@ Error no_sum(uint16_t job, const std::string &address, Stream stream, uint32_t b
             block,
             alike ? "the same each time, so that switch, one above it, or what a rank has sent to it, was changed"
                   : "another one each time, so packets are changed on the way from it"};
+}
+
+Error others_have_left(uint16_t job) {
+    return {INAGG_ECLOSED, "job {}: a rank has left the job, though this one's calls go on: all ranks make the same calls", job};
 }
 
 Error calls_differ(uint16_t job, const std::string &where) {

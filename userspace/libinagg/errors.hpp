@@ -45,6 +45,8 @@ std::string describe(const Stalled &stalled, const inagg_options &options);
 // `where` follows the job's number.
 // Answers for a block are no sum of what its ranks have sent; `alike`: all the same one.
 Error no_sum(uint16_t job, const std::string &address, Stream stream, uint32_t block, bool alike);
+// The result of a control block says so.
+Error others_have_left(uint16_t job);
 Error calls_differ(uint16_t job, const std::string &where = "");
 Error out_of_scale(const Call &call, const inagg_options &options);
 // Its root was excluded before all of it was here.

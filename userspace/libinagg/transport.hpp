@@ -80,7 +80,7 @@ public:
     virtual bool renew() { return true; }
     virtual inagg_stats_t stats() const = 0;
     // As Carrier's, after a barrier that was the last control block.
-    virtual std::optional<std::chrono::nanoseconds> linger() const { return std::nullopt; }
+    virtual std::chrono::nanoseconds linger() const { return {}; }
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;
 };

@@ -92,7 +92,7 @@ void Session::agree() {
 }
 
 int Session::end(MPI_Comm, int, void *, void *) {
-    // With canary each waits for the others that leave: in the same order everywhere.
+    // Each waits for the others that leave: in the same order everywhere.
     std::vector<Offload *> offloads;
     for (const auto &[offload, owned] : session->offloads_)
         offloads.push_back(offload);

@@ -307,6 +307,29 @@ TEST(Soft, WhoIsDoneStaysUntilAllAre) {
     EXPECT_EQ(software_switch.counters().restores, 1U);
 }
 
+// Whose calls go on is told so, and does not take that rank's goodbye for its own barrier. leave() repeats what it was told.
+TEST(Soft, WhoLeavesIsMissed) {
+    std::vector<float> data(64 * 100, 1);
+    const std::function<Communicator::Handle(Communicator &)> calls[] = {
+        [](Communicator &c) { return c.barrier(); },
+        [&](Communicator &c) { return c.allreduce(data.data(), data.data(), data.size(), INAGG_FLOAT32, INAGG_SUM); }};
+    for (const auto &call : calls) {
+        SoftwareSwitch software_switch({.elements = 64});
+        try {
+            run_ranks(software_switch, 2, [&](Communicator &c) {
+                c.wait(*c.barrier());
+                if (c.rank() == 1) {
+                    EXPECT_THROW(c.wait(*call(c)), Error);
+                }
+            });
+            ADD_FAILURE() << "it succeeds";
+        } catch (const Error &error) {
+            EXPECT_EQ(error.code(), INAGG_ECLOSED);
+            EXPECT_NE(std::string(error.what()).find("a rank has left the job"), std::string::npos) << error.what();
+        }
+    }
+}
+
 TEST(Soft, ClearedSlotsAreRepaired) { expect_exact_while(&SoftwareSwitch::clear_slots); }
 
 TEST(Soft, ClearedSlotsAreRepairedInTheSwitchsByteOrder) { expect_exact_while(&SoftwareSwitch::clear_slots, true); }

@@ -271,7 +271,7 @@ class Communicator:
     The arguments default to the environment: INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE (or torchrun's,
     Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED,
     INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY, INAGG_CONGESTION_CONTROL, INAGG_TREES,
-    INAGG_AGGREGATE_FROM.
+    INAGG_AGGREGATE_FROM and the keys. What the environment says has to make sense by itself.
     """
 
     def __init__(self, **options):

@@ -92,7 +92,7 @@ def _join(group):
 
 
 def _leave(groups):
-    """In the same order on all ranks: with canary each waits for the others that leave."""
+    """In the same order on all ranks: each waits for the others that leave."""
     for group in list(groups):
         group.leave()
 
