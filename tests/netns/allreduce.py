@@ -83,6 +83,19 @@ def total(rows):
             "reasons": dict(sum((Counter(row.get("reasons")) for row in rows), Counter()))}
 
 
+def sums_of(run, rank=0):
+    """What inagg-perf says of each size."""
+    return [value for value in objects("\n".join(run.lines(rank)) + "\n") if "wrong" in value and "size" in value]
+
+
+def are_exact(entries):
+    """What inagg-perf has found of each size. tests/run knows by what is printed that a repetition would prove nothing."""
+    wrong = [entry for entry in entries if entry["wrong"] or not entry["same"]]
+    if wrong:
+        print(f"INEXACT SUMS: {wrong}")
+    return not wrong
+
+
 def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switchml", options=(), environment=None,
               restarts=False, stragglers="", sources=None, server=False, trees=1, command="{}", limit=RUN_LIMIT):
     """Run a checked allreduce; assert that every element is right, that all ranks have the same bits and that the switch
@@ -99,6 +112,7 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
     run = netns(tmp_path, "--workers", workers, "--algorithm", algorithm, "--transport", transport, "--job", job,
                 "--trees", trees, *configured, *servers, *options, "--",
                 *with_counters(command.format(line), server), environment=environment, limit=limit)
+    assert are_exact(sums_of(run))
     assert run.status == 0
     values = objects("\n".join(run.lines(0)) + "\n")
     if server:
@@ -109,7 +123,7 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
     assert sizes
     assert {(entry["dtype"], entry["op"]) for entry in sizes} == operations(perf)
     for entry in sizes:
-        assert entry["wrong"] == 0 and entry["same"] and entry["workers"] == workers and entry["transport"] == transport
+        assert entry["workers"] == workers and entry["transport"] == transport
     blocks = counters["blocks"] // workers
     if restarts or stragglers:
         assert switch["completions"] >= blocks
@@ -124,10 +138,10 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
 
 def assert_exact(run, jobs, ranks=3):
     """Each of so many jobs, of so many ranks, has summed, and every element is right."""
-    assert run.status == 0
     for leader in range(0, ranks * jobs, ranks):
-        entries = [value for value in objects("\n".join(run.lines(leader)) + "\n") if "size" in value]
-        assert entries and all(entry["wrong"] == 0 and entry["same"] and entry["workers"] == ranks for entry in entries)
+        entries = sums_of(run, leader)
+        assert are_exact(entries) and run.status == 0
+        assert entries and all(entry["workers"] == ranks for entry in entries)
 
 
 def assert_lossy(result):

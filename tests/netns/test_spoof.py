@@ -3,7 +3,7 @@
 
 import pytest
 
-from allreduce import QUICK, allreduce, miss_the_end, objects
+from allreduce import QUICK, allreduce, are_exact, miss_the_end, objects, sums_of
 from netns import HERE, PYTHON, netns
 
 KEY, OTHER = "00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100"
@@ -25,10 +25,6 @@ def agents(tmp_path, *more):
     """Every switch has the key."""
     words = ("--key-file", key_file(tmp_path), *more)
     return tuple(word for each in words for word in ("--inaggd-arg", each))
-
-
-def perf_lines(run, rank=0):
-    return [value for value in objects("\n".join(run.lines(rank)) + "\n") if "wrong" in value and "size" in value]
 
 
 @pytest.mark.parametrize("algorithm, transport, more", [
@@ -57,7 +53,7 @@ def test_ranks_with_the_key_join_where_all_spines_know_the_job(tmp_path):
     run = netns(tmp_path, "--workers", 4, "--topology", "leaf-spine", "--algorithm", "canary", *agents(tmp_path), "--",
                 *PERF.split(), *map(str, SIZES), "-n", 3, "-d", "int32", environment=RANKS)
     assert run.status == 0
-    assert perf_lines(run) and all(entry["wrong"] == 0 and entry["same"] for entry in perf_lines(run))
+    assert sums_of(run) and are_exact(sums_of(run))
 
 
 def test_an_agent_that_is_started_again_asks_again(tmp_path):
@@ -107,7 +103,7 @@ def test_a_job_of_its_own_key(tmp_path):
               f"! INAGG_TIMEOUT_MS=1000 INAGG_JOIN_KEY={OTHER} {PERF} -b 4K -e 4K -n 1 --job 9 && inaggctl --json job list")
     run = netns(tmp_path, "--workers", 1, "--inaggd-arg", "-v", "--", "sh", "-c", script, environment=RANKS)
     assert run.status == 0
-    assert perf_lines(run)[0]["wrong"] == 0
+    assert sums_of(run)[0]["wrong"] == 0
     assert KEY not in run.output + run.error
 
 
@@ -127,7 +123,7 @@ def test_a_host_without_the_key_changes_nothing(tmp_path):
     count = 100_000
     run = spoofed(tmp_path, RANKS, *agents(tmp_path, "--job", f"5:size=2,key-file={tmp_path / 'join.key'}"), count=count)
     assert run.status == 0
-    assert len(perf_lines(run)) == 2 and all(entry["wrong"] == 0 and entry["same"] for entry in perf_lines(run))
+    assert len(sums_of(run)) == 2 and are_exact(sums_of(run))
     attack = run.json(2)[0]
     unproven = [KEY_REASON, False]
     assert attack["said"] == {"join 0": unproven, "join 1": unproven, "copy": [CHALLENGE, True]}
@@ -155,7 +151,7 @@ def test_what_icmp_says_of_the_way_is_not_believed(tmp_path, transport, switch, 
     assert run.status == 0 and "error" not in run.error, run.error
     assert run.json(2)[0]["rounds"] >= 1
     assert any("mtu 600" in line for line in run.lines(0)), "somebody did believe it"
-    assert len(perf_lines(run)) == 2 and all(entry["wrong"] == 0 and entry["same"] for entry in perf_lines(run))
+    assert len(sums_of(run)) == 2 and are_exact(sums_of(run))
 
 
 def test_a_false_switch_ends_nothing(tmp_path):
@@ -172,4 +168,4 @@ def test_a_false_switch_ends_nothing(tmp_path):
     assert run({}).status != 0, "without the key it is believed"
     keyed = run(RANKS, *agents(tmp_path))
     assert keyed.status == 0
-    assert perf_lines(keyed) and all(entry["wrong"] == 0 and entry["same"] for entry in perf_lines(keyed))
+    assert sums_of(keyed) and are_exact(sums_of(keyed))
