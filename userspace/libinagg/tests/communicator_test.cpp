@@ -541,7 +541,7 @@ TEST(Deadline, WhoseOwnCallDiffersIsToldSo) {
     ASSERT_NE(other, messages.end());
     const std::string own = *messages.begin() == *other ? *messages.rbegin() : *messages.begin();
     EXPECT_EQ(own, *other + ", one of which is this one: what it sends is lost, or its calls differ from others' in count, type, "
-                            "operator or INAGG_SCALE");
+                            "operator or INAGG_SCALE, or another has left the job");
 }
 
 TEST(Deadline, NamesJobBlockAndMissingRanks) {
