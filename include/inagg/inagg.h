@@ -39,7 +39,7 @@ typedef enum inagg_error {
 	INAGG_ERANGE = -5,    /* a value does not fit the scale fixed by hand (not with atp), or FLOAT64 its limbs; all ranks get this error */
 	INAGG_ESYSTEM = -6,   /* a system call failed */
 	INAGG_EPRIVILEGE = -7,/* the transport needs privileges that the process lacks */
-	INAGG_ECLOSED = -8,   /* the job was ended or restarted, or an earlier error broke this communicator */
+	INAGG_ECLOSED = -8,   /* the job was ended or restarted, a rank has left it, or an earlier error broke this communicator */
 	INAGG_EVERIFY = -9,   /* a result is not the sum of what the ranks have sent: inagg_options.key */
 } inagg_error;
 
@@ -147,7 +147,7 @@ int inagg_join(const inagg_options *options, inagg_comm **comm);
 
 /**
  * Leave the job and free @comm, also after errors.  Waits for operations under way, and then, since others may need results that
- * only ranks keep, until all ranks leave or nobody has needed this one for 2 s (canary, of which ranks lead blocks: 5 s), at
+ * only ranks keep, until all ranks leave or nobody has needed this one for 2 s (canary, whose ranks lead blocks: 5 s), at
  * most the timeout each; inagg_wait() still tells what became of them, and frees their requests.  NULL is allowed.
  * In a child of fork() it does nothing: the parent is in the job, and other calls give INAGG_ECLOSED there.
  */

@@ -38,15 +38,17 @@ def netns_command(*arguments):
     return [str(BIN / "inagg-netns"), "run", *map(str, arguments)]
 
 
-def netns(tmp_path, *arguments, limit=RUN_LIMIT, environment=None):
-    """Run inagg-netns to its end. `arguments` come after `run` and contain the command after `--`."""
+def netns(tmp_path, *arguments, limit=RUN_LIMIT, environment=None, lies=False):
+    """Run inagg-netns to its end. `arguments` come after `run` and contain the command after `--`. `lies`: sums are to be wrong,
+    so what is shown does not say it in the words that tests/run looks for."""
     summary = tmp_path / "links.json"
     summary.unlink(missing_ok=True)
     done = subprocess.run(netns_command("--timeout", limit, "--json-summary", summary, *arguments), text=True,
                           capture_output=True, stdin=subprocess.DEVNULL, timeout=limit + 30,
                           env={**os.environ, **(environment or {})})
     links = json.loads(summary.read_text()) if summary.exists() else {}
-    print(f"$ inagg-netns run {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}")  # shown if the test fails
+    shown = done.stdout.replace('"wrong"', '"wrong on purpose"') if lies else done.stdout
+    print(f"$ inagg-netns run {' '.join(map(str, arguments))}\n{shown}{done.stderr}")  # shown if the test fails
     return Run(done.returncode, done.stdout, done.stderr, links)
 
 

@@ -54,7 +54,7 @@ DAMAGE = ("--workers", 3, "--corrupt", 0.0005, "--corrupt-offset", 106)  # eleme
 def test_links_that_damage_elements(tmp_path):
     def run(environment):
         return netns(tmp_path, *DAMAGE, "--", "sh", "-c", "INAGG_CHECKED=0 exec " + " ".join(map(str, perf("int32"))),
-                     environment=environment)
+                     environment=environment, lies=not environment)
 
     assert wrong(run({})) > 0, "without the key it goes through"
     expect_error_or_exact(run(KEY))
@@ -70,7 +70,7 @@ def test_memory_of_the_switch_that_changes(tmp_path, dtype):
     def run(environment):
         saboteur = f"{BUILD}/bin/saboteur /sys/fs/bpf/inagg/slots 4"
         return netns(tmp_path, "--workers", 3, "--also-in-switch", saboteur, "--", *perf(dtype),
-                     environment={**environment, "INAGG_TIMEOUT_MS": "3000"})
+                     environment={**environment, "INAGG_TIMEOUT_MS": "3000"}, lies=not environment)
 
     assert wrong(run({})) > 0, "without the key it goes through"
     keyed = run(KEY)

@@ -349,7 +349,7 @@ void BlockCarrier::store_control(uint32_t block, const BlockMeta &meta, const st
         controls_.pop_front();
         first_control_++;
     }
-    if (!operation->guess && meta.saturated && operation->call.kind != Call::Kind::leaving)
+    if (!operation->guess && meta.saturated && waits_for_all(*operation))
         throw others_have_left(options_.job);
     if (operation->call.kind == Call::Kind::reduction && !operation->agreed)
         agree(*operation, meta.next_scale);
@@ -358,6 +358,12 @@ void BlockCarrier::store_control(uint32_t block, const BlockMeta &meta, const st
     if (operation->call.kind == Call::Kind::renewal)
         operation->renews = meta.next_scale != 0;
     returned(operation);
+}
+
+// Of who is leaving it does not matter, and sums of trio may go on without them.
+bool BlockCarrier::waits_for_all(const BlockOperation &operation) const {
+    const bool goes_on = options_.expiry_us || options_.quorum || options_.exclude_ms;
+    return operation.call.kind != Call::Kind::leaving && !(goes_on && operation.call.kind == Call::Kind::reduction);
 }
 
 // The first of a sum's control blocks is back. All of them say the same.

@@ -70,6 +70,7 @@ private:
     void agree_on_key();
     bool has_key() const { return !check_ || check_->has_begun(); }
     bool seals(Stream stream) const { return check_ && (stream == Stream::data || !trio_); }
+    bool waits_for_all(const BlockOperation &operation) const;
     bool has_all_it_must(const Segment &segment, const BlockMeta &meta) const;
     void choose_scale(BlockOperation &operation) const;
     void ask_scale(const BlockHandle &operation);

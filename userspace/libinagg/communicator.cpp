@@ -81,7 +81,7 @@ void Communicator::leave() {
     drain();
     try {
         settle();
-    } catch (const Error &) { // the others' calls differ, or they are gone
+    } catch (const std::exception &) { // the others' calls differ, or they are gone
     }
     try {
         carrier_->leave();

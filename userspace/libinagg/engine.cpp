@@ -406,7 +406,12 @@ void Engine::finish_led(StreamState &s, uint32_t block) {
         wrong_ = no_sum(membership_.config.job, membership_.switch_address, s.stream, block, true);
         return;
     }
-    client_.store(s.stream, block, result.meta, result.payload);
+    try {
+        client_.store(s.stream, block, result.meta, result.payload);
+    } catch (const Error &error) { // for the others the result is in the queue, and goes first
+        wrong_ = error;
+        return;
+    }
     open(s, slot);
 }
 

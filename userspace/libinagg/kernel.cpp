@@ -125,7 +125,9 @@ public:
     uint32_t blocks_ahead() const override;
     uint64_t excluded() const override { return info().excluded; }
     inagg_stats_t stats() const override;
-    void leave() override { socket_.reset(); }
+    // Its goodbye is a barrier like any other.
+    std::optional<std::chrono::nanoseconds> linger() const override { return std::chrono::nanoseconds(0); }
+    void leave() override;
 
 private:
     // A tensor: `bytes` of the caller's memory and, in a broadcast, up to 3 more that fill the last int32.
@@ -490,6 +492,15 @@ inagg_info KernelCarrier::info() const {
     if (getsockopt(socket_.get(), SOL_INAGG, INAGG_INFO, &info, &length))
         return {};
     return info;
+}
+
+void KernelCarrier::leave() {
+    // A goodbye that nobody has answered must not keep the seat: close() would wait for it in the background.
+    if (!tensors_.empty() && tensors_.front()->call.kind == Call::Kind::leaving) {
+        const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+        setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    }
+    socket_.reset();
 }
 
 inagg_stats_t KernelCarrier::stats() const {
