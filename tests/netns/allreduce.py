@@ -134,10 +134,10 @@ def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switc
 
 def assert_exact(run, jobs, ranks=3):
     """Each of so many jobs, of so many ranks, has summed, and every element is right."""
+    assert run.status == 0
     for leader in range(0, ranks * jobs, ranks):
         entries = sums_of(run, leader)
-        assert are_exact(entries) and run.status == 0
-        assert entries and all(entry["workers"] == ranks for entry in entries)
+        assert entries and are_exact(entries) and all(entry["workers"] == ranks for entry in entries)
 
 
 def assert_lossy(result):
