@@ -32,7 +32,7 @@ public:
     int descriptor() const override { return transport_->descriptor(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return transport_->stats(); }
-    std::optional<std::chrono::nanoseconds> linger() const override { return transport_->linger(); }
+    std::chrono::nanoseconds linger() const override { return transport_->linger(); }
     void leave() override { transport_->leave(); }
 
 private:

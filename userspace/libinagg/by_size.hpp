@@ -28,7 +28,7 @@ public:
     uint32_t floats() const override { return aggregated_->floats(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override { return aggregated_->stats(); }
-    std::optional<std::chrono::nanoseconds> linger() const override { return aggregated_->linger(); }
+    std::chrono::nanoseconds linger() const override { return aggregated_->linger(); }
     void leave() override { aggregated_->leave(); }
 
 private:

@@ -121,9 +121,8 @@ public:
     // carries the tensors has deadlines of its own.
     virtual std::optional<std::string> stall() const = 0;
     virtual inagg_stats_t stats() const = 0;
-    // Nothing: whoever is done may leave. Else others may need results that only this rank keeps, until a barrier of all that are
-    // leaving, and the barrier's for so long after it.
-    virtual std::optional<std::chrono::nanoseconds> linger() const { return std::nullopt; }
+    // After a barrier of all that are leaving: for how long others may need its result from this rank.
+    virtual std::chrono::nanoseconds linger() const { return {}; }
     // Tell the switch that this rank leaves; best effort, does not wait.
     virtual void leave() = 0;
 };

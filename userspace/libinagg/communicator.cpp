@@ -104,7 +104,7 @@ void Communicator::drain() {
 // not done for long, must not hold the others, so the barrier is given up when nobody has been given a result for a while.
 // The lock is held.
 void Communicator::settle() {
-    if (broken_ || !carrier_->linger() || !carrier_->stats().blocks)
+    if (broken_ || !carrier_->stats().blocks)
         return;
     Call call;
     call.kind = Call::Kind::leaving;
@@ -114,7 +114,7 @@ void Communicator::settle() {
     const bool leads = algorithm_number(options_.algorithm) == INAGG_CANARY;
     wait_until_given(leads ? settle_led_ns : settle_ns, last, [&] { return barrier->done(); });
     if (barrier->done())
-        wait_until_given(static_cast<uint64_t>(carrier_->linger()->count()), last, [] { return false; });
+        wait_until_given(static_cast<uint64_t>(carrier_->linger().count()), last, [] { return false; });
 }
 
 // Until `done`, or nobody has been given a result for `quiet_ns`, or `last` has come.

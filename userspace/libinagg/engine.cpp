@@ -408,8 +408,8 @@ void Engine::finish_led(StreamState &s, uint32_t block) {
     }
     try {
         client_.store(s.stream, block, result.meta, result.payload);
-    } catch (const Error &error) { // for the others the result is in the queue, and goes first
-        wrong_ = error;
+    } catch (const std::exception &) { // for the others the result is in the queue, and goes first
+        wrong_ = current_error();
         return;
     }
     open(s, slot);

@@ -24,7 +24,7 @@ public:
     uint32_t floats() const override { return trees_[0]->floats(); }
     std::optional<std::string> stall() const override;
     inagg_stats_t stats() const override;
-    std::optional<std::chrono::nanoseconds> linger() const override { return trees_[0]->linger(); } // it has the barriers
+    std::chrono::nanoseconds linger() const override { return trees_[0]->linger(); } // it has the barriers
     void leave() override;
 
 private:

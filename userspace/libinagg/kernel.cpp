@@ -125,8 +125,6 @@ public:
     uint32_t blocks_ahead() const override;
     uint64_t excluded() const override { return info().excluded; }
     inagg_stats_t stats() const override;
-    // Its goodbye is a barrier like any other.
-    std::optional<std::chrono::nanoseconds> linger() const override { return std::chrono::nanoseconds(0); }
     void leave() override;
 
 private:
@@ -495,7 +493,8 @@ inagg_info KernelCarrier::info() const {
 }
 
 void KernelCarrier::leave() {
-    // A goodbye that nobody has answered must not keep the seat: close() would wait for it in the background.
+    // A goodbye, here a barrier like any other, that nobody has answered must not keep the seat: close() would wait for it in the
+    // background.
     if (!tensors_.empty() && tensors_.front()->call.kind == Call::Kind::leaving) {
         const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
         setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));

@@ -32,7 +32,7 @@ public:
     int descriptor() const override { return carrier_->descriptor(); }
     std::optional<std::string> stall() const override { return carrier_->stall(); }
     inagg_stats_t stats() const override { return carrier_->stats(); }
-    std::optional<std::chrono::nanoseconds> linger() const override { return carrier_->linger(); }
+    std::chrono::nanoseconds linger() const override { return carrier_->linger(); }
     void leave() override { carrier_->leave(); }
 
 private:
