@@ -39,6 +39,12 @@ inline inagg_options options_for(const SoftwareSwitch &software_switch, uint16_t
 // What ranks leave with: a control block, of the first tree.
 inline constexpr uint64_t leaving = 1;
 
+template <typename T>
+std::vector<T> reduced(Communicator &comm, std::vector<T> data, inagg_dtype dtype, inagg_op op = INAGG_SUM) {
+    comm.wait(*comm.allreduce(data.data(), data.data(), data.size(), dtype, op));
+    return data;
+}
+
 // Calls body(communicator) once for each rank, in threads; throws the first exception of any.
 inline void run_ranks(const std::string &address, uint16_t size, const std::function<void(Communicator &)> &body,
                       const std::function<void(inagg_options &)> &change = {}) {

@@ -28,12 +28,6 @@ std::function<void(inagg_options &)> with_key(const char *algorithm = "switchml"
     };
 }
 
-template <typename T>
-std::vector<T> reduced(Communicator &comm, std::vector<T> data, inagg_dtype dtype, inagg_op op = INAGG_SUM) {
-    comm.wait(*comm.allreduce(data.data(), data.data(), data.size(), dtype, op));
-    return data;
-}
-
 std::vector<float> floats_of(int rank, std::size_t count) {
     std::vector<float> values(count);
     for (std::size_t i = 0; i < count; i++)

@@ -16,11 +16,6 @@ namespace {
 
 using Vector = std::vector<double>;
 
-template <typename T> std::vector<T> reduced(Communicator &comm, std::vector<T> data, inagg_dtype dtype, inagg_op op) {
-    comm.wait(*comm.allreduce(data.data(), data.data(), data.size(), dtype, op));
-    return data;
-}
-
 Vector sum(Communicator &comm, const Vector &data) { return reduced(comm, data, INAGG_FLOAT64, INAGG_SUM); }
 
 TEST(Wide, SumsOfDoublesAreExact) {
