@@ -33,7 +33,6 @@ test: deps build ## run all tests (about half an hour on 2 cores)
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan
 
 test-full: deps build packages ## the full matrices of every tier, and the Debian packages (over an hour; a mirror)
-	@cmake --build $(BUILD) --target unit-programs
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan --full
 
 simulation-long: deps build ## only the simulated schedules, with millions of seeds

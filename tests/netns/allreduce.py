@@ -12,7 +12,14 @@ from netns import HERE, RUN_LIMIT, Run, netns
 
 DTYPES = "int32,float32,float16,bfloat16"
 TRANSPORTS = ("udp", "afxdp", "xdp")
-QUICK = ("-n", 3, "-w", 1)
+
+
+def compared(sums):
+    """Of inagg-perf: so many sums, each of which is compared. Timed ones are not."""
+    return ("-n", 0, "--check-iterations", sums)
+
+
+QUICK = compared(3)
 
 
 def jobs_of(size):

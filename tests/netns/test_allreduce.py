@@ -83,11 +83,11 @@ def test_all_behind_a_plain_bridge_with_loss(tmp_path):
     assert_lossy(allreduce(tmp_path, 4, *SIZES, options=("--topology", "bridge", "--loss", 0.02)))
 
 
-def test_same_bits_in_every_run_and_transport(tmp_path):
-    runs = [allreduce(tmp_path, 4, *SMALL, "--seed", 7, transport=transport, options=options).hashes()
-            for transport, options in (("udp", ()), ("udp", ("--loss", 0.05)), ("xdp", ()), ("afxdp", ()))]
-    assert all(hashes == runs[0] for hashes in runs)
-    assert allreduce(tmp_path, 4, *SMALL, "--seed", 8).hashes() != runs[0]
+def test_hashes_are_of_the_elements(tmp_path):
+    """Of sums that are rounded test_guess.py compares the bits."""
+    first, lossy, other = (allreduce(tmp_path, 4, *SMALL, "--seed", seed, options=options).hashes()
+                           for seed, options in ((7, ()), (7, ("--loss", 0.05)), (8, ())))
+    assert first == lossy != other
 
 
 @pytest.mark.parametrize("arguments, complaint", [

@@ -3,7 +3,7 @@
 
 import pytest
 
-from allreduce import DTYPES, QUICK, THREE_A_JOB, allreduce, assert_exact, assert_lossy, server_options, server_stats
+from allreduce import DTYPES, QUICK, THREE_A_JOB, allreduce, assert_exact, assert_lossy, compared, server_options, server_stats
 from netns import netns
 
 LEAF0 = "--bpffs /sys/fs/bpf/inagg-leaf0"
@@ -86,19 +86,13 @@ def test_what_the_dead_held_is_free_after_a_while(tmp_path, pause, shares, free)
     assert (additions_a_block(result) < 2.7) == free
 
 
-def test_same_bits_as_one_switch(tmp_path):
-    perf = ("-b", "64K", "-e", "64K", *QUICK, "-d", "float32,bfloat16")
-    assert atp(tmp_path, 4, *perf).hashes() == allreduce(tmp_path, 4, *perf).hashes()
-
-
-# In place only the check has data.
-@pytest.mark.parametrize("perf, rounds", [((), 6), (("--op", "avg", "--in-place"), 2)])
+@pytest.mark.parametrize("perf", [(), ("--op", "avg", "--in-place")])
 @pytest.mark.parametrize("loss", [0, 0.01])
-def test_what_does_not_fit_the_scale_is_summed_as_floats(tmp_path, loss, perf, rounds):
+def test_what_does_not_fit_the_scale_is_summed_as_floats(tmp_path, loss, perf):
     """13 of 205 blocks have an element that is far too large."""
     result = atp(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, "--outliers", 5000, *perf, options=("--loss", loss),
                  environment={"INAGG_SCALE": "8"})
-    assert result.switch["saturated"] == 13 * rounds
+    assert result.switch["saturated"] == 13 * 3
 
 
 def test_an_agreed_scale_never_saturates(tmp_path):
@@ -108,5 +102,5 @@ def test_an_agreed_scale_never_saturates(tmp_path):
 
 def test_a_rack_forgets_many_times(tmp_path):
     clear = f"while inaggctl {LEAF0} slots clear; do echo cleared; sleep 0.05; done"
-    result = atp(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 40, "-w", 1, options=("--also-in-switch", clear))
+    result = atp(tmp_path, 4, "-b", "1M", "-e", "1M", *compared(40), options=("--also-in-switch", clear))
     assert result.run.lines("switch").count("cleared") >= 3

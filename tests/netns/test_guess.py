@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from allreduce import TRANSPORTS
+from allreduce import TRANSPORTS, server_options
 from netns import BUILD, HERE, PYTHON, netns
 
 GUESSING, AGREED_FIRST = 8, 1  # control slots: one is too few for elements, so each sum takes two rounds
@@ -13,15 +13,16 @@ BLOCKS = 3                     # of each sum that is counted
 PYTHON_FOLDER = HERE.parent.parent / "userspace" / "python"
 LIBRARY = {"INAGG_LIBRARY": str(BUILD / "lib" / "libinagg.so.0"),
            "PYTHONPATH": os.pathsep.join([str(PYTHON_FOLDER), os.environ.get("PYTHONPATH", "")])}
-FORGETFUL = "while inaggctl slots clear; do sleep 0.02; done"
+FORGETFUL = "while inaggctl slots clear; do echo cleared; sleep 0.02; done"
 
 
-def ranks(tmp_path, transports=TRANSPORTS, control=GUESSING, options=()):
+def ranks(tmp_path, transports=TRANSPORTS, control=GUESSING, algorithm="switchml", options=()):
     """What guess_rank.py printed on each rank."""
-    run = netns(tmp_path, "--workers", len(transports), "--inaggd-arg", "--job",
-                "--inaggd-arg", f"1:size={len(transports)},control={control},elements=352", *options,
+    run = netns(tmp_path, "--workers", len(transports), "--algorithm", algorithm, "--root-arg=--job",
+                f"--root-arg=1:size={len(transports)},algorithm={algorithm},control={control},elements=352", *options,
                 "--", PYTHON, HERE / "guess_rank.py", *transports, environment=LIBRARY)
     assert run.status == 0
+    assert FORGETFUL not in options or run.lines("switch").count("cleared") >= 3
     printed = [run.json(rank)[0] for rank in range(len(transports))]
     assert [one["transport"] for one in printed] == list(transports)
     assert len({one["hash"] for one in printed}) == 1
@@ -51,3 +52,12 @@ def test_one_round_while_the_scale_stays(tmp_path, agreed_first):
                                      ("--loss", 0.02, "--also-in-switch", FORGETFUL)])
 def test_same_bits_on_bad_links(tmp_path, agreed_first, options):
     assert ranks(tmp_path, options=options)[0]["hash"] == agreed_first["hash"]
+
+
+@pytest.mark.parametrize("algorithm, topology, server", [
+    ("switchml", "two-level", False), ("switchml", "three-level", False), ("switchml", "star", True), ("trio", "star", False),
+    ("trio", "two-level", False), ("atp", "rack", True), ("canary", "leaf-spine", False)])
+def test_same_bits_wherever_elements_are_added(tmp_path, agreed_first, algorithm, topology, server):
+    """Sums that are rounded, as those of real data are; 16-bit floats by ranks instead of switches."""
+    options = ("--topology", topology, *(("--leaves", 3) if topology == "leaf-spine" else ()), *(server_options(tmp_path) if server else ()))
+    assert ranks(tmp_path, 3 * ["udp"], algorithm=algorithm, options=options)[0]["hash"] == agreed_first["hash"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from allreduce import QUICK, allreduce, assert_lossy, objects, server_stats
+from allreduce import QUICK, allreduce, assert_lossy, compared, objects, server_stats
 from netns import HERE, PYTHON, netns
 
 LEAF_SPINE = ("--topology", "leaf-spine")
@@ -67,7 +67,7 @@ def test_servers_as_spines(tmp_path):
 @pytest.mark.parametrize("spine, name", [("spine0", ""), ("spine1", "spine1@")])
 def test_a_spine_is_restarted(tmp_path, spine, name):
     """Its next agent takes over what the switch holds."""
-    result, additions = spines(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 150, "-w", 1, restarts=True,
+    result, additions = spines(tmp_path, 4, "-b", "1M", "-e", "1M", *compared(80), restarts=True,
                                options=("--kill-inaggd", f"{name}400ms", "--restart-inaggd", f"{name}700ms"))
     assert len(re.findall(rf"\[{spine}\].* boot id", result.run.error)) == 2
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from allreduce import DTYPES, TRANSPORTS, allreduce, assert_lossy
+from allreduce import DTYPES, TRANSPORTS, allreduce, assert_lossy, compared
 
 HOUR = 3600
 LINKS = {
@@ -94,6 +94,6 @@ def test_shapes(tmp_path, transport, shape, loss):
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_switch_forgets_on_bad_links(tmp_path, transport, seed):
     clear = "sleep 0.5; for i in $(seq 10000); do inaggctl slots clear || exit; echo cleared; sleep 0.2; done"
-    result = allreduce(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", 20, "-w", 1, transport=transport, restarts=True, limit=HOUR,
+    result = allreduce(tmp_path, 4, "-b", "1M", "-e", "1M", *compared(30), transport=transport, restarts=True, limit=HOUR,
                        options=("--also-in-switch", clear, "--loss", 0.01, "--dup", 0.01, "--reorder", 0.01, "--seed", seed))
     assert result.run.lines("switch").count("cleared") >= 3

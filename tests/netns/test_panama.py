@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from allreduce import DTYPES, QUICK, THREE_A_JOB, TRANSPORTS, allreduce, assert_lossy, objects
+from allreduce import DTYPES, QUICK, THREE_A_JOB, TRANSPORTS, allreduce, assert_lossy, compared, objects
 from netns import HERE, PYTHON, netns
 
 
@@ -28,7 +28,7 @@ def test_bad_links_and_damage(tmp_path):
 
 
 def test_switch_that_forgets(tmp_path):
-    panama(tmp_path, 4, "-b", "256K", "-e", "256K", "-n", 30, "-w", 1, restarts=True,
+    panama(tmp_path, 4, "-b", "256K", "-e", "256K", *compared(40), restarts=True,
            options=("--also-in-switch", "while inaggctl slots clear; do sleep 0.1; done"))
 
 

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from allreduce import assert_exact, objects
+from allreduce import assert_exact, compared, objects
 from netns import netns
 
 JOB = 1  # of the tree over spine0; the next is that over spine1
@@ -21,7 +21,7 @@ def ctl(switch, *words):
 def cut_run(tmp_path, *options, iterations=40, then="true", at_the_end="true"):
     """A checked allreduce over two trees, of 400 ms a round, while links of the fabric fail; then a command on all ranks and
     one on rank 0."""
-    perf = shlex.join(["inagg-perf", "allreduce", "-b", "1M", "-e", "1M", "-n", str(iterations), "-w", "1", "--check", "--json"])
+    perf = shlex.join(map(str, ("inagg-perf", "allreduce", "-b", "1M", "-e", "1M", *compared(iterations), "--check", "--json")))
     return netns(tmp_path, "--workers", 4, "--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--trees", 2,
                  "--job", JOB, "--transport", "udp", "--rate", "20mbit", *options, "--",
                  "sh", "-c", f"{perf} && {{ {then}; }} && {{ test $INAGG_RANK != 0 || {{ {at_the_end}; }}; }}")

@@ -113,7 +113,7 @@ def spoofed(tmp_path, environment, *options, also=(), count=100_000):
     script = (f"if [ $RANK = 2 ]; then sleep 2; exec {PYTHON} {HERE}/spoofer.py attack {file} 5 {count}; fi; "
               f"run='{PERF} -b 1M -e 1M --job 5 --rank '$RANK' --size 2'; "
               f"if [ $RANK = 0 ]; then {PYTHON} {HERE}/spoofer.py capture {file} & sniffer=$!; sleep 0.5; fi; "
-              f"$run -n 1 && $run -n 400; status=$?; "
+              f"$run -n 1 && $run -n 0 --check-iterations 200; status=$?; "
               f"if [ $RANK = 0 ]; then kill $sniffer; inaggctl --json drops; inaggctl --json stats; fi; exit $status")
     return netns(tmp_path, "--workers", 3, "--transport", "udp", *options, *also, "--", "sh", "-c", script,
                  environment={"INAGG_TIMEOUT_MS": "10000", **environment})
@@ -158,11 +158,11 @@ def test_a_false_switch_ends_nothing(tmp_path):
     false_switch = f"{PYTHON} {HERE}/spoofer.py false-switch {tmp_path / 'said'}"
     also = ("--also-in-switch", false_switch)
     script = (f"{PYTHON} {HERE}/spoofer.py capture {tmp_path / 'said'} & sniffer=$!; sleep 0.5; "
-              f"{PERF} -b 1M -e 1M -n 200; status=$?; kill $sniffer; exit $status")
+              f"{PERF} -b 1M -e 1M -n 0 --check-iterations 100; status=$?; kill $sniffer; exit $status")
 
     def run(environment, *options):
         return netns(tmp_path, "--workers", 2, "--transport", "udp", "--quiet-ranks", *options, *also, "--", "sh", "-c",
-                     f"if [ $RANK = 0 ]; then {script}; else exec {PERF} -b 1M -e 1M -n 200; fi",
+                     f"if [ $RANK = 0 ]; then {script}; else exec {PERF} -b 1M -e 1M -n 0 --check-iterations 100; fi",
                      environment={"INAGG_TIMEOUT_MS": "5000", **environment})
 
     assert run({}).status != 0, "without the key it is believed"

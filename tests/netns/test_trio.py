@@ -3,7 +3,7 @@
 
 import pytest
 
-from allreduce import DTYPES, QUICK, allreduce, assert_lossy, objects
+from allreduce import DTYPES, QUICK, allreduce, assert_lossy, compared, objects
 from netns import netns
 
 SIZES = ("-b", "4K", "-e", "1M", "-f", 16)
@@ -52,7 +52,7 @@ def test_a_quorum_decides_at_once(tmp_path):
 
 def test_forgetting_switch(tmp_path):
     """Slots vanish in mid-run, and a rank is late: still one result for each block, on all ranks."""
-    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 60, "--straggle", "3:50ms:5", stragglers=",expiry=5ms",
+    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", *compared(60), "--straggle", "3:50ms:5", stragglers=",expiry=5ms",
                   options=("--expiry", "5ms", "--loss", 0.01, "--also-in-switch", SLOTS_CLEARED), restarts=True)
     assert result.run.lines("switch").count("cleared") >= 3
     assert result.switch["recoveries"] > 0
@@ -63,7 +63,7 @@ def test_sweeps_without_an_agent(tmp_path):
     expired = "inaggctl stats --job 1 | grep expired"
     sweep = (f"sleep 1; pkill -STOP inaggd; inagg-sweep --port p0 & sleep 0.2; {expired}; sleep 0.5; {expired}; "
              "pkill -CONT inaggd; sleep 60")
-    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 200, "--straggle", "2:200ms:3", stragglers=",expiry=5ms",
+    result = trio(tmp_path, 4, "-b", "64K", "-e", "64K", *compared(200), "--straggle", "2:200ms:3", stragglers=",expiry=5ms",
                   options=("--expiry", "5ms", "--also-in-switch", sweep))
     before, after = (int(line.split()[1]) for line in result.run.lines("switch") if line.startswith("  expired"))
     assert after > before

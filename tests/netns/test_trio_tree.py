@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from allreduce import QUICK, allreduce, assert_lossy
+from allreduce import QUICK, allreduce, assert_lossy, compared
 from netns import netns
 
 SIZES = ("-b", "4K", "-e", "256K", "-f", 8)
@@ -58,13 +58,13 @@ def test_a_quorum_decides_at_once(tmp_path):
 @pytest.mark.parametrize("where", ["", LEAF0])
 def test_a_switch_forgets_many_times(tmp_path, where):
     """Also while a rank is late: still one result for each block, on all ranks."""
-    result = tree(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 60, "--straggle", "3:50ms:5", expiry="10ms",
+    result = tree(tmp_path, 4, "-b", "64K", "-e", "64K", *compared(60), "--straggle", "3:50ms:5", expiry="10ms",
                   options=("--loss", 0.01, "--also-in-switch", SLOTS_CLEARED.format(where)), restarts=True)
     assert result.run.lines("switch").count("cleared") >= 3
 
 
 def test_a_leaf_is_restarted(tmp_path):
-    result = tree(tmp_path, 4, "-b", "64K", "-e", "64K", "-n", 300, "--straggle", "3:20ms:5", expiry="10ms",
+    result = tree(tmp_path, 4, "-b", "64K", "-e", "64K", *compared(300), "--straggle", "3:20ms:5", expiry="10ms",
                   restarts=True, options=("--loss", 0.01, "--kill-inaggd", "leaf0@500ms", "--restart-inaggd", "leaf0@1500ms",
                            "--also-in-switch", f"sleep 1; inaggctl {LEAF0} slots clear"))
     assert len(re.findall(r"\[leaf0\].* boot id", result.run.error)) == 2

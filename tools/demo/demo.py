@@ -4,6 +4,7 @@
 Beside it stands a single process that learns from the same batches. What counts is in `checks`.
 """
 import argparse
+import importlib
 import json
 import os
 import pathlib
@@ -13,8 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-
-import model
+import traceback
 
 WORKERS = 4
 LOSS = 0.01
@@ -87,8 +87,16 @@ def checks(reports, links, reference):
     ]
 
 
+def load_model():
+    try:
+        return importlib.import_module("model")
+    except ImportError as missing:
+        raise Failure(f"{missing}: it takes NumPy and scikit-learn (make deps, or python3-sklearn)") from missing
+
+
 def run(args):
     start = time.monotonic()
+    model = load_model()
     with tempfile.TemporaryDirectory(prefix="inagg-demo-") as name:
         folder = pathlib.Path(name)
         print(f"A network {'-'.join(map(str, model.LAYERS))} learns to read handwritten digits (scikit-learn).")
@@ -107,12 +115,17 @@ def run(args):
         raise Failure("; ".join(failed))
 
 
+def end(*_):
+    print("demo: FAIL ended by a signal", flush=True)
+    sys.exit(128 + signal.SIGTERM)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path, nargs="?", default=pathlib.Path("build"), help="build folder")
     parser.add_argument("--transport", default="auto", help="udp, kernel, afxdp, xdp or auto")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, end)
     try:
         run(args)
     except Failure as failure:
@@ -121,6 +134,10 @@ def main():
     except KeyboardInterrupt:
         print("demo: FAIL interrupted")
         return 130
+    except Exception as error:
+        traceback.print_exc()
+        print(f"demo: FAIL {type(error).__name__}: {error}")
+        return 1
     print("demo: PASS")
     return 0
 

@@ -56,7 +56,7 @@ class Worker:
         bound = sum_bound(parts)
         self.sums += 1
         self.wrong_sums += bool((error > bound).any())
-        self.worst = max(self.worst, float((error / bound.max()).max()))
+        self.worst = max(self.worst, float((error[bound > 0] / bound[bound > 0]).max(initial=0)))
         self.network.step(total[:-1])
         return float(total[-1])
 

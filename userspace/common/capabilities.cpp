@@ -4,6 +4,7 @@
 #include <cap-ng.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <vector>
@@ -38,6 +39,12 @@ void keep_capabilities(std::initializer_list<int> kept) {
     if (capng_apply(CAPNG_SELECT_CAPS))
         throw std::system_error(errno, std::generic_category(), "capabilities");
     forbid_new_ones();
+}
+
+bool has_capabilities(std::initializer_list<int> wanted) {
+    capng_get_caps_process();
+    return std::ranges::all_of(
+        wanted, [](int capability) { return capng_have_capability(CAPNG_EFFECTIVE, static_cast<unsigned>(capability)); });
 }
 
 } // namespace inagg

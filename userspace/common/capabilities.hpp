@@ -10,4 +10,7 @@ namespace inagg {
 // ones (no_new_privs). What the caller does not have it does not get. Before threads are started. Throws std::system_error.
 void keep_capabilities(std::initializer_list<int> kept);
 
+// Does this process have all of these?
+bool has_capabilities(std::initializer_list<int> wanted);
+
 } // namespace inagg

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include <unistd.h>
+
 namespace inaggd {
 
 // What the user reads: names the value that is wrong and what to do about it.
@@ -19,7 +21,11 @@ public:
         : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// Text of an error number; accepts libbpf's negative ones.
-inline std::string system_text(int error) { return std::strerror(error < 0 ? -error : error); }
+// Text of an error number, and what helps if privileges are missing; accepts libbpf's negative ones.
+inline std::string system_text(int error) {
+    const int number = error < 0 ? -error : error;
+    const bool forbidden = (number == EPERM || number == EACCES) && geteuid() != 0;
+    return fmt::format("{}{}", std::strerror(number), forbidden ? " (run as root)" : "");
+}
 
 } // namespace inaggd

@@ -170,8 +170,7 @@ bpf_program *program_of(const bpf_object *object, const char *name) { return bpf
 // `error` is what loading returned. Whoever calls a program finds it from now on.
 void need_loaded(const switch_bpf *skeleton, int error) {
     if (error)
-        throw Error("the kernel refuses the switch program: {}{}", system_text(error),
-                    error == -EPERM ? "; run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON" : "");
+        throw Error("the kernel refuses the switch program: {}", system_text(error));
     if (int unlinked = inagg_link_programs(skeleton->obj))
         throw Error("algorithms: {}", system_text(unlinked));
 }

@@ -457,6 +457,8 @@ void give_up_privileges(const Options &options) {
 }
 
 void run_xdp(const Options &options, std::vector<std::string> arguments) {
+    if (!inagg::has_capabilities({CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON}))
+        throw Error("a switch needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root");
     Daemon daemon(options, std::move(arguments));
     daemon.start();
     daemon.announce();

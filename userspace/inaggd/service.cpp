@@ -135,11 +135,11 @@ void need_run_dir(const Options &options) {
 }
 
 RunDir::RunDir(std::string path) : path_(std::move(path)) {
-    std::error_code seen_below;
-    std::filesystem::create_directories(path_, seen_below);
+    std::error_code error;
+    std::filesystem::create_directories(path_, error);
     lock_ = Fd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!lock_)
-        throw Error("{}: {}; choose another --run-dir", path_, system_text(errno));
+        throw Error("{}: {}; choose another --run-dir", path_, system_text(error ? error.value() : errno));
     if (flock(lock_.get(), LOCK_EX | LOCK_NB))
         throw Error("{}: another inaggd runs here; stop it or choose another --run-dir and --bpffs", path_);
     owned_ = true;

@@ -185,7 +185,7 @@ bool XdpDevice::share(uint32_t program_id, bool native) {
                     info.name, program_id);
     bpf_xdp_query_opts mode{};
     mode.sz = sizeof(mode);
-    if (native && !bpf_xdp_query(index_, 0, &mode) && mode.attach_mode != XDP_ATTACHED_DRV)
+    if (native && !bpf_xdp_query(index_, 0, &mode) && mode.attach_mode == XDP_ATTACHED_SKB) // or none: it has just gone
         throw Error(INAGG_ESYSTEM, "device {} runs XDP in generic mode: transport {} needs a driver with XDP", name_, transport_);
     for (uint32_t i = 0; i < info.nr_map_ids && i < maps.size(); i++)
         open_map(maps[i]);

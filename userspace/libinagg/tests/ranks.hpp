@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Runs the ranks of a job as threads against a SoftwareSwitch, over the transport that INAGG_TEST_TRANSPORT
-// names (udp).
+// Runs the ranks of a job as threads against a SoftwareSwitch, over udp: the transport that needs no privileges.
 #pragma once
 
 #include "communicator.hpp"
 #include "options.hpp"
 #include "software_switch.hpp"
 
-#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <string>
@@ -16,16 +15,10 @@
 
 namespace inagg {
 
-// The tests are the same for each transport that needs no privileges.
-inline std::string tested_transport() {
-    const char *name = std::getenv("INAGG_TEST_TRANSPORT");
-    return name ? name : "udp";
-}
-
 inline inagg_options options_for(const std::string &address, uint16_t rank, uint16_t size, uint16_t job = 7) {
     inagg_options options = default_options();
     address.copy(options.switch_address, sizeof(options.switch_address) - 1);
-    options.transport[tested_transport().copy(options.transport, sizeof(options.transport) - 1)] = '\0';
+    std::strcpy(options.transport, "udp");
     options.job = job;
     options.rank = rank;
     options.size = size;

@@ -128,6 +128,7 @@ def _declare(library):
     for name, result, arguments in [
         ("options_init", None, [ctypes.POINTER(_Options)]),
         ("options_from_env", number, [ctypes.POINTER(_Options)]),
+        ("options_for_rank", number, [ctypes.POINTER(_Options), u16, u16]),
         ("join", number, [ctypes.POINTER(_Options), out]),
         ("leave", number, [pointer]),
         ("rank", u16, [pointer]),

@@ -123,7 +123,8 @@ class Ranks(unittest.TestCase):
         data = numpy.arange(1000, dtype=numpy.int32)
 
         def request():
-            return inagg.Communicator(switch_address=self.address, rank=0, size=1, transport="udp").iallreduce(data)
+            return inagg.Communicator(switch_address=self.address, rank=numpy.int64(0), size=numpy.int64(1),
+                                      transport="udp").iallreduce(data)
 
         numpy.testing.assert_array_equal(request().wait(), data)
 
