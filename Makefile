@@ -29,7 +29,7 @@ $(BUILD)/build.ninja:
 demo: deps build ## train a network on four workers through the XDP switch
 	@tools/demo/run $(BUILD)
 
-test: deps build ## run all tests (about half an hour on 2 cores)
+test: deps build ## run all tests (about 25 minutes on 2 cores)
 	@tests/run --build $(BUILD) --asan $(BUILD)-asan
 
 test-full: deps build packages ## the full matrices of every tier, and the Debian packages (over an hour; a mirror)
