@@ -63,12 +63,12 @@ def test_bad_links(tmp_path, options):
 
 
 def test_few_descriptors(tmp_path):
-    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, options=("--inaggd-arg=--descriptors=16",))
+    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *compared(6), options=("--inaggd-arg=--descriptors=16",))
     assert result.total("collisions") > 0 and result.total("additions") > 0
 
 
 def test_no_patience(tmp_path):
-    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, options=("--inaggd-arg=--canary-timeout=1", "--reorder", 0.05))
+    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *compared(6), options=("--inaggd-arg=--canary-timeout=1", "--reorder", 0.05))
     assert result.total("late") > 0 and result.total("partials") > 0
 
 
@@ -89,7 +89,7 @@ def test_how_long_sums_wait(tmp_path, options, told, text):
 
 @pytest.mark.parametrize("policy", ["ecmp", "flowlet", "least"])
 def test_ways_up(tmp_path, policy):
-    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *QUICK, switches=SPINES[:2], options=(
+    result = canary(tmp_path, 4, "-b", "256K", "-e", "256K", *compared(10), switches=SPINES[:2], options=(
         "--topology", "leaf-spine", "--leaves", 2, "--spines", 2, "--rate", "200mbit", f"--inaggd-arg=--up-port={policy}"))
     assert all(row["replies"] > 0 for row in result.switches), "results come back by both spines"
 
