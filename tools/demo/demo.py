@@ -4,7 +4,6 @@
 Beside it stands a single process that learns from the same batches. What counts is in `checks`.
 """
 import argparse
-import importlib
 import json
 import os
 import pathlib
@@ -89,9 +88,10 @@ def checks(reports, links, reference):
 
 def load_model():
     try:
-        return importlib.import_module("model")
+        import model
     except ImportError as missing:
         raise Failure(f"{missing}: it takes NumPy and scikit-learn (make deps, or python3-sklearn)") from missing
+    return model
 
 
 def run(args):
