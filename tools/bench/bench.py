@@ -27,7 +27,7 @@ SMALL = 4 << 10  # bytes: few enough blocks that their scale is guessed
 BARS = {"switch_add_vs_copy_352": ("most", 1.8), "allreduce_4K_n8_vs_best_ring": ("least", 5),
         "allreduce_4M_n8_vs_best_ring": ("least", 1), "allreduce_64M_n8_vs_best_ring": ("least", 1),
         "limited_link_n8_fraction": ("least", 0.9), "loss_1pct_inflation": ("most", 1.5)}
-SUMMARY = (*BARS, "allreduce_64M_n8_vs_best_peer", "allreduce_4K_n8_vs_best_peer", "allreduce_4K_n8_fresh_vs_best_ring",
+SUMMARY = (*BARS, "switch_add_vs_copy_352_net", "allreduce_64M_n8_vs_best_peer", "allreduce_4K_n8_vs_best_peer", "allreduce_4K_n8_fresh_vs_best_ring",
            "tcp_with_switch_vs_without", "straggler_20_p99_ms_10", "straggler_4096_p99_ms_10", "training_p16_vs_ideal",
            "training_p16_vs_switchml", "training_p16_vs_gloo")
 # Iterations that take about a second with eight workers on two cores.
@@ -174,21 +174,22 @@ class Bench:
         if isinstance(rows, Failed):
             self.add("switch_add_vs_copy_352", None, "ns/element", command=command, error=str(rows))
             return
-        print(f"{'type':>9} {'elements':>8} {'ranks':>5} {'checked':>7} {'switch':>8} {'copy':>8} {'ratio':>6}")
+        print(f"{'type':>9} {'elements':>8} {'ranks':>5} {'checked':>7} {'switch':>8} {'copy':>8} {'ratio':>6} {'with harness':>13}")
         for row in rows:
             checked = "_checked" if row["checked"] else ""
+            net, with_harness = row["ratio"], row["ratio_with_driver"]
             print(f"{row['dtype']:>9} {row['elements']:>8} {row['ranks']:>5} {'yes' if checked else 'no':>7}"
-                  f" {row['switch_ns_per_element']:>8.3f} {row['copy_ns_per_element']:>8.3f} {row['ratio']:>6.2f}")
+                  f" {row['switch_ns_per_element']:>8.3f} {row['copy_ns_per_element']:>8.3f} {net:>6.2f} {with_harness:>13.2f}")
             only = (f"--elements {row['elements']} --ranks {row['ranks']} --dtype {row['dtype']}"
                     + ("" if checked else " --unchecked"))
-            name = f"switch_{row['dtype']}_{row['elements']}_r{row['ranks']}{checked}"
-            figures = {name: (row["switch_ns_per_element"], "ns/element")}
+            figures = {f"switch_{row['dtype']}_{row['elements']}_r{row['ranks']}{checked}":
+                       (row["switch_ns_per_element"], "ns/element", net)}
             if (row["dtype"], row["elements"], row["ranks"], row["checked"]) == ("fixed32", 352, 8, False):
-                figures["switch_add_vs_copy_352"] = (row["ratio"], "our time over the copy's")
-            for name, (value, unit) in figures.items():
-                self.add(name, value, unit, f"copy: {row['copy_ns_per_element']:.4g} ns/element", row["ratio"],
-                         f"{command} {only}", ratio_is="ours over the copy's, the harness's own time subtracted from both",
-                         ratio_with_harness=row["ratio_with_driver"])
+                # The bar is for what BPF_PROG_TEST_RUN says of both, its own time included.
+                figures["switch_add_vs_copy_352"] = (with_harness, "our time over the copy's", with_harness)
+                figures["switch_add_vs_copy_352_net"] = (net, "without the harness's", net)
+            for name, (value, unit, ratio) in figures.items():
+                self.add(name, value, unit, f"copy: {row['copy_ns_per_element']:.4g} ns/element net", ratio, f"{command} {only}")
 
     # (b)
 
