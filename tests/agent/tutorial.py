@@ -41,7 +41,7 @@ def make_clone(directory):
 def run_all(directory):
     marks = [f"echo; echo === {step}\n{block(step)}" for step in STEPS]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("INAGG_", "PYTHON"))}
-    environment["HOME"] = str(directory)
+    environment["HOME"] = environment["TMPDIR"] = str(directory)
     output = directory / "output"  # not a pipe: what a failed step leaves running would keep that open
     with output.open("w") as file:
         done = subprocess.run(["timeout", str(LIMIT), "bash", "-e", "-u", "-o", "pipefail", "-c", "\n".join(marks)], cwd=directory,

@@ -82,7 +82,7 @@ def test_switch_that_does_not_start(tmp_path):
 
 @pytest.mark.parametrize("option, value", [
     ("--rate", "5"), ("--rate", "1gbits"), ("--rate", "0gbit"), ("--loss", "2"), ("--loss", "-0.1"), ("--dup", "x"),
-    ("--delay", "1h"), ("--corrupt", "nan"), ("--mtu", "9000"), ("--topology", "ring"), ("--algorithm", "magic"),
+    ("--delay", "1h"), ("--corrupt", "nan"), ("--mtu", "9001"), ("--topology", "ring"), ("--algorithm", "magic"),
     ("--transport", "pigeon"), ("--workers", "0"), ("--workers", "65"), ("--kill", "1"), ("--kill", "5@1s"),
 ])
 def test_bad_values_are_named(tmp_path, option, value):
@@ -193,7 +193,8 @@ def test_ranks_know_themselves_from_their_launcher(tmp_path, launched, options):
     if not shutil.which(launched[0]) or (options and not importlib.util.find_spec("torch")):
         pytest.skip("there is no such launcher: install openmpi-bin and python3-torch")
     run = netns(tmp_path, "--workers", 4, "--ranks-per-host", 2, *options, "--", *launched,
-                "inagg-perf", "allreduce", "-b", "64K", "-e", "64K", "-n", 3, "--check", "--json")
+                "inagg-perf", "allreduce", "-b", "64K", "-e", "64K", "-n", 3, "--check", "--json",
+                environment={"TMPDIR": str(tmp_path)} if options else None)
     assert run.status == 0
     rows = [json.loads(line[line.index("{"):]) for line in run.output.splitlines() if '"wrong"' in line and '"size"' in line]
     assert are_exact(rows) and [row["workers"] for row in rows] == [4]
@@ -208,7 +209,8 @@ def test_status_of_mpirun(tmp_path):
 
 def test_torchrun_is_started_on_each_host(tmp_path):
     run = netns(tmp_path, "--workers", 4, "--ranks-per-host", 2, "--launcher", "torchrun",
-                *shell("echo $PET_NNODES $PET_NODE_RANK $PET_NPROC_PER_NODE $PET_MASTER_ADDR $INAGG_RANK."))
+                *shell("echo $PET_NNODES $PET_NODE_RANK $PET_NPROC_PER_NODE $PET_MASTER_ADDR $INAGG_RANK."),
+                environment={"TMPDIR": str(tmp_path)})
     assert run.lines("host0") == ["2 0 2 10.77.0.10 ."] and run.lines("host1") == ["2 1 2 10.77.0.10 ."]
 
 

@@ -184,7 +184,7 @@ def test_unchanged_program_by_torchrun(tmp_path):
     """Two hosts with a torchrun each, and a program that asks for gloo."""
     run = netns(tmp_path, "--workers", 2, "--transport", "udp", "--launcher", "torchrun", "--", "torchrun", "-m",
                 "inagg.torch", SCRIPT, "--backend", "gloo", "--epochs", 1, "--images", 640, "--tests", 100,
-                environment=ENVIRONMENT)
+                environment={**ENVIRONMENT, "TMPDIR": str(tmp_path)})
     assert run.status == 0
     reports = [value for line in run.output.splitlines() for value in objects(line[line.find("{"):] + "\n")
                if "weights" in value]

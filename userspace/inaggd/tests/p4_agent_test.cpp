@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 using namespace inaggd;
@@ -459,6 +460,7 @@ TEST_F(P4AgentTest, AJobWithAKeyIsJoinedWithIt) {
     std::ofstream(path) << "7 01000000000000000200000000000000\n";
     ASSERT_EQ(chmod(path.c_str(), 0600), 0);
     agent->add_job(parse_job_spec("7:size=2,key-file=" + path));
+    std::filesystem::remove(path);
     const auto expect_reason = [](const std::vector<Answer> &got, inagg_reason reason) {
         ASSERT_EQ(got.size(), 1u);
         EXPECT_EQ(got[0].type(), INAGG_REFUSED);
