@@ -47,21 +47,13 @@ static __always_inline int is_plain_sum(__u8 dtype_op)
 	return dtype_op == INAGG_WIRE_FIXED32 << 4 || dtype_op == INAGG_WIRE_INT32 << 4;
 }
 
-/* The header of what the switch says about a block; the frame's payload is final. */
-static __always_inline void answer(struct xdp_md *ctx, const struct packet *p, const struct inagg_job *job,
-				   __u8 type, const struct report *r)
+/* The header of what the switch says about a block, but for its checksums. */
+static __always_inline void write_answer(struct inagg_hdr *h, const struct packet *p, const struct inagg_job *job, __u8 type,
+					 const struct report *r)
 {
-	int checked = job->flags & INAGG_JOIN_CHECKED, sum = type != INAGG_WAIT;
+	int sum = type != INAGG_WAIT;
 	__u16 flags = p->flags & INAGG_F_VERSION;
-	__u32 checksum = 0;
-	struct inagg_hdr *h;
-	void *end;
 
-	if (checked)
-		checksum = payload_checksum(ctx, p->payload / 64);
-	h = header_of(ctx, &end);
-	if (!h)
-		return;
 	flags |= sum ? r->flags | r->state.marks | (p->flags & INAGG_F_RESEND) : r->flags & (INAGG_F_MULTICAST | INAGG_F_SATURATED);
 	if (sum && (r->state.flags & INAGG_SLOT_SATURATED))
 		flags |= INAGG_F_SATURATED;
@@ -78,6 +70,23 @@ static __always_inline void answer(struct xdp_md *ctx, const struct packet *p, c
 	h->scale = p->block.scale;
 	h->next_scale = sum ? r->state.next_scale : 0;
 	h->elements = sum ? bpf_htons(r->state.elements) : 0;
+}
+
+/* The same in the frame, whose payload is final. */
+static __always_inline void answer(struct xdp_md *ctx, const struct packet *p, const struct inagg_job *job,
+				   __u8 type, const struct report *r)
+{
+	int checked = job->flags & INAGG_JOIN_CHECKED;
+	__u32 checksum = 0;
+	struct inagg_hdr *h;
+	void *end;
+
+	if (checked)
+		checksum = payload_checksum(ctx, p->payload / 64);
+	h = header_of(ctx, &end);
+	if (!h)
+		return;
+	write_answer(h, p, job, type, r);
 	if (checked)
 		inagg_hdr_seal_checked(h, checksum);
 	else

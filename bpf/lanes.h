@@ -372,6 +372,16 @@ __attribute__((noinline)) int wide_add(struct lanes *sums, __u32 chunks)
 	return 0;
 }
 
+__attribute__((noinline)) int wide_add_wrapping(struct lanes *sums, __u32 chunks)
+{
+	struct lanes *wide = get_widened();
+
+	if (!sums || !wide)
+		return -1;
+	FOR_EACH_WIDE(wide, sums, chunks, *a = add_wrapping(*a, *p))
+	return 0;
+}
+
 __attribute__((noinline)) int wide_load(struct lanes *sums, __u32 chunks)
 {
 	struct lanes *wide = get_widened();

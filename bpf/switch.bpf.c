@@ -12,6 +12,7 @@
  *   inagg_canary, inagg_canary_down, inagg_expire  that of Canary (canary.h): towards a block's leader, what it says, timers
  *   inagg_panama    the float additions of PANAMA (panama.h), whose jobs are trees otherwise, also of one switch
  *   inagg_sweep, inagg_sweep_once, inagg_tick  run by the agent: its blocks that do not wait (sweep.h)
+ *   inagg_several, inagg_spread  contributions to several blocks in a frame of several buffers, and their results (several.h)
  *   inagg_meter     on ports whose rate is known, in the kernel's own path: ordinary traffic waits, too (meter.h)
  *   inagg_egress    on the devmap entries: gives each copy of a result its rank's addresses
  *   inagg_clear     run by the agent: forgets slots, records and floors, safely beside traffic
@@ -652,6 +653,7 @@ static __always_inline int membership(struct xdp_md *ctx, struct packet *p, void
 				return XDP_DROP;	/* it asks again */
 			p->reply_port = join->receive_port;
 			attend(job->index, rank);
+			d->hdr.count = bpf_htons(job->blocks);
 			if (m->flags & INAGG_MEMBER_SWITCH)
 				write_policy(&d->hdr, job, ranks);
 			if (reason)
@@ -712,6 +714,8 @@ static __always_inline void hand_over(const struct packet *p)
 		*to = *p;
 }
 
+#include "several.h"
+
 SEC("xdp.frags")
 int inagg_switch(struct xdp_md *ctx)
 {
@@ -742,8 +746,11 @@ int inagg_switch(struct xdp_md *ctx)
 	family = family_of(data);
 	d = datagram_of(data, end, family);
 	payload = d ? payload_length(data, end, family, d) : -1;
-	if (!d || payload < 0)
+	/* longer than a block can be: in several buffers, so that the end of the first does not agree, or in one that is large */
+	if (!d || payload < 0 || payload > INAGG_MAX_PAYLOAD) {
+		bpf_tail_call(ctx, &algorithms, INAGG_CALL_SEVERAL);
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_LENGTH);
+	}
 	h = &d->hdr;
 	if (inagg_hdr_version(h) != INAGG_WIRE_VERSION)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_VERSION);

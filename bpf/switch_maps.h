@@ -76,6 +76,7 @@ enum inagg_call {
 	INAGG_CALL_COMBINED,
 	INAGG_CALL_CANARY_DOWN,	/* what the leader says */
 	INAGG_CALL_EXPIRE,	/* what TICK finds of jobs with INAGG_CANARY */
+	INAGG_CALL_SEVERAL,	/* frames of several buffers */
 	INAGG_CALLS
 };
 

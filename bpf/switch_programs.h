@@ -26,6 +26,7 @@ static const struct inagg_program inagg_programs[] = {
 	{ INAGG_CALL_CANARY, "inagg_canary", 1 },
 	{ INAGG_CALL_CANARY_DOWN, "inagg_canary_down", 1 },
 	{ INAGG_CALL_EXPIRE, "inagg_expire", 1 },
+	{ INAGG_CALL_SEVERAL, "inagg_several", 0 },
 };
 #define INAGG_PROGRAMS	(sizeof(inagg_programs) / sizeof(inagg_programs[0]))
 

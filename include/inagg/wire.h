@@ -22,6 +22,7 @@
 #define INAGG_CHUNK		32	/* element counts on the wire are multiples of this */
 #define INAGG_MAX_ELEMENTS	832	/* per packet: 26 chunks, one 3.5 KB XDP buffer */
 #define INAGG_MAX_PAYLOAD	(INAGG_MAX_ELEMENTS * 4)
+#define INAGG_MAX_BLOCKS	4	/* of one CONTRIBUTION that is longer than that */
 
 #define INAGG_CANARY_ATTEMPTS	3	/* canary: at a block, that may fail before its elements go past all sums (BYPASS) */
 
@@ -107,7 +108,7 @@ struct inagg_hdr {
 	__u8	tree;		/* 16: canary: ways up that had better not lead to who asks, or to the leader that speaks; else 0 */
 	__u8	port;		/* 17: 0; inside a switch of canary: up ports that a copy is for */
 	__be16	source;		/* 18: rank, or child switch */
-	__be16	count;		/* 20: ranks folded in; CONFIG to a switch: its quorum */
+	__be16	count;		/* 20: ranks folded in; CONFIG to a switch: its quorum, to a rank: blocks of a packet */
 	__be16	fan_in;		/* 22: ranks expected */
 	__be64	contributors;	/* 24: bitmap of the sources at this level */
 	__be16	boot;		/* 32: incarnation of the switch that sent this, or was last heard */

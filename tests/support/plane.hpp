@@ -30,6 +30,7 @@ struct JobSpec {
     uint32_t first_slot = 0, slots = 4, control_slots = 2;
     uint16_t generation = 1;
     uint16_t elements = 64;
+    uint8_t blocks = 0; // in a packet
     uint8_t flags = 0;
     uint8_t algorithm = INAGG_SWITCHML;
     int family = 4;

@@ -148,6 +148,7 @@ inagg_job JobSpec::job() const {
     j.generation = generation;
     j.size = ranks;
     j.elements = elements;
+    j.blocks = blocks;
     j.algorithm = algorithm;
     j.flags = flags | (here ? INAGG_JOIN_TREE : 0);
     j.fan_in_log2 = static_cast<uint8_t>(inagg_fan_in_log2(ranks));

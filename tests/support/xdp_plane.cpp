@@ -359,7 +359,7 @@ Answer XdpPlane::run(const bpf_program *program, const Frame &frame, const std::
     };
     const auto before = drops_by_reason();
     Answer answer;
-    answer.frame.resize(4096);
+    answer.frame.resize(std::max<size_t>(4096, frame.size() + 256)); // with what is told to tc
     LIBBPF_OPTS(bpf_test_run_opts, run, .data_in = frame.data(), .data_out = answer.frame.data(),
                 .data_size_in = static_cast<uint32_t>(frame.size()), .data_size_out = static_cast<uint32_t>(answer.frame.size()),
                 .repeat = 1);
@@ -389,7 +389,8 @@ Answer XdpPlane::run(const bpf_program *program, const Frame &frame, const std::
     }
     // Who is refused for want of room is told so.
     const bool told = answer.action == Action::reply && answer.reason == INAGG_R_FULL;
-    if (drops > 1 || (drops && answer.action != Action::drop && !told))
+    const bool may_bring_several = frame.size() > header_offset(4) + sizeof(inagg_hdr) + INAGG_MAX_PAYLOAD;
+    if (!may_bring_several && (drops > 1 || (drops && answer.action != Action::drop && !told)))
         answer.action = Action::fail;
     if (answer.action != Action::reply && answer.action != Action::multicast && answer.action != Action::up)
         answer.frame.clear();

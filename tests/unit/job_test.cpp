@@ -165,3 +165,56 @@ TEST(Job, BlockOfHeaderIsInHostOrder) {
     b = inagg_block_of(&h);
     EXPECT_EQ(b.saturated, 1);
 }
+
+TEST(Job, SeveralBlocksInAPacket) {
+    inagg_job job = example_job();
+    job.elements = 512;
+    job.blocks = 4;
+    inagg_block b = example_block();
+    b.elements = 512;
+    const auto blocks = [&](__u32 payload, __u32 slot = 0) { return inagg_blocks_in(&job, &b, slot, payload); };
+    EXPECT_EQ(blocks(2 * 2048), 2u);
+    EXPECT_EQ(blocks(4 * 2048), 4u);
+    EXPECT_EQ(blocks(2048), 0u) << "that is one";
+    EXPECT_EQ(blocks(5 * 2048), 0u) << "too many";
+    for (__u32 payload : {0u, 2 * 2048u - 4, 2 * 2048u + 4, 3 * 2048u - 64, UINT32_MAX})
+        EXPECT_EQ(blocks(payload), 0u) << payload;
+    EXPECT_EQ(blocks(2 * 2048, 126), 2u);
+    EXPECT_EQ(blocks(2 * 2048, 127), 0u) << "the second would be a control block, or of the other copy";
+    EXPECT_EQ(blocks(2 * 2048, 128), 0u);
+    for (__u8 type : {type_of(INAGG_WIRE_INT32, INAGG_WIRE_MIN), type_of(INAGG_WIRE_FLOAT16), type_of(INAGG_WIRE_FLOAT32)}) {
+        b.dtype_op = type;
+        EXPECT_EQ(blocks(2 * 2048), 0u) << int{type};
+    }
+    b.dtype_op = type_of(INAGG_WIRE_FIXED32);
+    EXPECT_EQ(blocks(2 * 2048), 2u);
+    b.absent = 1;
+    EXPECT_EQ(blocks(2 * 2048), 0u);
+    b.absent = 0;
+    b.elements = 480;
+    EXPECT_EQ(blocks(2 * 1920), 0u) << "as many elements as packets have";
+    b.elements = job.elements = 352;
+    EXPECT_EQ(blocks(2 * 1408), 0u) << "one block might be as long";
+    EXPECT_EQ(blocks(3 * 1408), 3u);
+    job.blocks = 2;
+    EXPECT_EQ(blocks(3 * 1408), 0u) << "more than CONFIG said";
+    job.blocks = 0;
+    EXPECT_EQ(blocks(3 * 1408), 0u);
+}
+
+TEST(Job, WhoTakesSeveralBlocksInAPacket) {
+    inagg_job job = example_job();
+    const auto takes = [&](inagg_algorithm algorithm, __u8 flags = 0) {
+        job.algorithm = static_cast<__u8>(algorithm);
+        job.flags = flags;
+        return inagg_job_takes_several(&job);
+    };
+    EXPECT_TRUE(takes(INAGG_SWITCHML));
+    EXPECT_TRUE(takes(INAGG_TRIO));
+    for (inagg_algorithm other : {INAGG_ATP, INAGG_PANAMA, INAGG_CANARY})
+        EXPECT_FALSE(takes(other)) << other;
+    EXPECT_FALSE(takes(INAGG_SWITCHML, INAGG_JOIN_TREE));
+    EXPECT_FALSE(takes(INAGG_TRIO, INAGG_JOIN_CHECKED));
+    job.group_port = 1;
+    EXPECT_FALSE(takes(INAGG_SWITCHML)) << "results come to a group";
+}

@@ -514,9 +514,15 @@ local function payload_bytes(h)
 	return h.elements * (element_bytes[h.dtype] or 0)
 end
 
+-- Are there so many bytes behind the header? A contribution may bring several blocks.
+local function has_length(h, bytes)
+	local block = payload_bytes(h)
+	return bytes == block or h.name == "CONTRIBUTION" and block > 0 and bytes > MAX_ELEMENTS * 4 and bytes % block == 0
+end
+
 local function add_payload(tree, buffer, h)
 	local body = body_for(h)
-	if buffer:reported_len() - HEADER_BYTES ~= payload_bytes(h) then
+	if not has_length(h, buffer:reported_len() - HEADER_BYTES) then
 		tree:add_proto_expert_info(expert.length)
 	end
 	if not body then

@@ -29,7 +29,7 @@ struct inagg_job {
 	__u8	family;		/* of `group`: 4 or 6 */
 	__u8	group_mac[6];
 	__u8	keep;		/* configured: stays when all its ranks have left */
-	__u8	reserved;
+	__u8	blocks;		/* most in a CONTRIBUTION that all ports carry; 0, 1: one */
 	__u8	group[16];	/* IPv4 in the first 4 bytes */
 };
 
@@ -194,6 +194,30 @@ INAGG_INLINE int inagg_job_admits(const struct inagg_job *job, const struct inag
 	if (payload != b->elements * inagg_element_bytes(dtype))
 		return -INAGG_R_LENGTH;
 	return 0;
+}
+
+/** May ranks of @job send several blocks in a packet, where switch and MTU let them?  Each is added by itself, to integers. */
+INAGG_INLINE int inagg_job_takes_several(const struct inagg_job *job)
+{
+	return (job->algorithm == INAGG_SWITCHML || job->algorithm == INAGG_TRIO) && !job->group_port &&
+	       !(job->flags & (INAGG_JOIN_TREE | INAGG_JOIN_CHECKED));
+}
+
+/**
+ * How many blocks a CONTRIBUTION with @payload bytes behind its header brings, @b the first and @slot its index, if it brings more
+ * than one; each has as many elements as packets of @job have.  0: it is none that a switch takes.
+ */
+INAGG_INLINE __u32 inagg_blocks_in(const struct inagg_job *job, const struct inagg_block *b, __u32 slot, __u32 payload)
+{
+	__u32 blocks = 2;
+
+	if (job->blocks < 2 || !inagg_job_takes_several(job) || b->elements != job->elements || b->absent)
+		return 0;
+	if (b->dtype_op != INAGG_WIRE_INT32 << 4 && b->dtype_op != INAGG_WIRE_FIXED32 << 4)
+		return 0;
+	while (blocks < job->blocks && blocks < INAGG_MAX_BLOCKS && blocks * b->elements * 4 < payload)
+		blocks++;
+	return payload > INAGG_MAX_PAYLOAD && payload == blocks * b->elements * 4 && slot + blocks <= job->slots ? blocks : 0;
 }
 
 #endif /* INAGG_CORE_JOB_H */

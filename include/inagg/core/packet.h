@@ -23,6 +23,7 @@ struct inagg_job_config {
 	__u8	tree;		/* switches in a tree add: sums of 16-bit floats travel as fixed point */
 	__u8	integers;	/* panama, where a switch adds no floats: all sums of floats do */
 	__u8	big_endian;	/* elements are turned, outbound and inbound */
+	__u8	blocks;		/* most that the switch takes in a CONTRIBUTION of several buffers; 0: one */
 	__u16	quorum;		/* trio, asked for: ranks that decide a block; 0: all */
 	__u32	expiry_us;	/* trio, asked for: a block waits so long for its next rank; 0: for all */
 	__u32	exclude_ms;	/* trio, asked for: a rank that is silent for so long is excluded; 0: none */
@@ -40,6 +41,15 @@ struct inagg_block_meta {
 	__u16	epoch;		/* trio: of a block that is being recovered */
 	__u64	contributors;	/* results: ranks in the sum */
 };
+
+/** May the elements of the next block follow those of this CONTRIBUTION in its packet?  A plain sum's, sent for the first time. */
+INAGG_INLINE int inagg_may_be_joined(const struct inagg_hdr *h)
+{
+	const __u16 others = ~(INAGG_F_VERSION | INAGG_F_SATURATED | INAGG_F_WHOLE) & INAGG_FLAGS_MASK;
+
+	return !(inagg_swap16(h->level_flags) & others) &&
+	       (h->dtype_op == INAGG_WIRE_INT32 << 4 || h->dtype_op == INAGG_WIRE_FIXED32 << 4);
+}
 
 /** Payload bytes of a block. */
 INAGG_INLINE __u32 inagg_block_bytes(const struct inagg_block_meta *m)
@@ -182,6 +192,7 @@ INAGG_INLINE int inagg_config_accept(struct inagg_job_config *job, const struct 
 	job->tree = (c->flags & (INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN)) != 0;	/* then whole words only are turned */
 	job->integers = (c->flags & INAGG_JOIN_INTEGERS) != 0;
 	job->big_endian = (c->flags & INAGG_JOIN_BIG_ENDIAN) != 0;
+	job->blocks = inagg_swap16(h->count) <= INAGG_MAX_BLOCKS ? (__u8)inagg_swap16(h->count) : 0;
 	if (inagg_swap16(c->size) != job->size)
 		return -INAGG_R_SIZE;
 	if (c->algorithm != job->algorithm)
