@@ -22,7 +22,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from network import BPFFS, BUILD, DIR, ROOT, add_worker, attached, build_network, die_with_parent, enter_namespaces, run, until
+from network import BPFFS, BUILD, DIR, ROOT, add_worker, attached, build_network, die_with_parent, enter_namespaces, inside, run, until
 
 PORTS = ["p0", "p1", "p2"]
 ELEMENTS = 32
@@ -550,6 +550,57 @@ def test_trace(hosts):
         text = subprocess.run([BUILD / "bin/inaggctl", "trace", "7"], capture_output=True, text=True, check=True).stdout
         assert text.splitlines() == ["switch 10.77.0.1: job 7, generation "
                                      f"{workers[0].generation}, switchml, ranks here: 0, 1", "  no block is open"], text
+
+
+def test_several_blocks_in_a_packet(hosts):
+    """What is not as it must be is refused as a whole, before anything is added."""
+    if int(os.uname().release.split(".")[0]) * 100 + int(os.uname().release.split(".")[1]) < 606:
+        return print("SKIP: tc has no links before Linux 6.6")
+    elements = 512
+
+    def contribute(worker, blocks, block, slot=None, value=1, more=0, **fields):
+        header = packet("CONTRIBUTION", 7, worker.rank, **{"generation": worker.generation, "slot": block if slot is None else slot,
+                                                          "block": block, "elements": [0] * elements, **fields})[:64]
+        worker.socket.sendto(header + struct.pack(f"<{blocks * elements + more}i", *[value] * (blocks * elements + more)), worker.switch)
+
+    def results(worker, blocks):
+        found = {}
+        while len(found) < blocks and (answer := worker.receive(2)):
+            if answer[0] == "RESULT":
+                found[answer[1]] = set(struct.unpack(f"<{elements}i", answer[2]))
+        return found
+
+    for port, holder in zip(PORTS, hosts):
+        run("ip", "link", "set", port, "mtu", "9000")
+        run(*inside(holder), "ip", "link", "set", "eth0", "mtu", "9000")
+    with Agent("--job=7:size=2,elements=512,blocks=4,slots=8"):
+        workers = [Worker(hosts[rank], rank, elements=832).join() for rank in range(2)]
+        stranger = Worker(hosts[2], 1, nonce=workers[1].nonce)
+        stranger.generation = workers[1].generation
+        contribute(workers[0], 4, 0, value=5)
+        before = ctl("stats", "--job", "7")[0]
+        assert before["packets"] == 1 and before["additions"] == 4, before
+        bad = [lambda: contribute(stranger, 4, 0), lambda: contribute(workers[1], 4, 0, more=1), lambda: contribute(workers[1], 3, 0, more=-1),
+               lambda: contribute(workers[1], 4, 5), lambda: contribute(workers[1], 4, 4, slot=6),
+               lambda: contribute(workers[1], 2, 0, generation=1)]
+        for send in bad:
+            send()
+        until(lambda: sum(row["packets"] for row in ctl("drops")) >= len(bad), "all of them are refused")
+        assert ctl("stats", "--job", "7")[0]["additions"] == 4
+        contribute(workers[1], 4, 0, value=7)
+        for worker in workers:
+            assert results(worker, 4) == {slot: {12} for slot in range(4)}
+        contribute(workers[1], 4, 0, value=7)  # again: its results, for it alone
+        assert results(workers[1], 4) == {slot: {12} for slot in range(4)} and not results(workers[0], 1)
+        contribute(workers[0], 2, 4, value=1)
+        workers[1].elements = 512  # what others send one by one meets what comes together
+        for block in (4, 5):
+            workers[1].socket.sendto(packet("CONTRIBUTION", 7, 1, generation=workers[1].generation, slot=block, block=block,
+                                            elements=[2] * elements), workers[1].switch)
+        assert results(workers[0], 2) == results(workers[1], 2) == {4: {3}, 5: {3}}
+    for port, holder in zip(PORTS, hosts):
+        run("ip", "link", "set", port, "mtu", "1500")
+        run(*inside(holder), "ip", "link", "set", "eth0", "mtu", "1500")
 
 
 def said_to_nobody(program, *arguments):

@@ -272,8 +272,9 @@ json check_native_xdp(const std::string &interface, uint32_t ifindex) {
 json check_mtu(const std::string &interface) {
     uint32_t mtu = inaggd::mtu_of(interface);
     return judge(interface + ": MTU", mtu <= 3498, "warn", fmt::format("{}", mtu),
-                 "above 3498 frames need several buffers, and inagg's packets do not grow further: ip link set dev " + interface +
-                     " mtu 3498");
+                 "only udp makes use of what is above 3498, where all ranks use it and every link carries that: otherwise "
+                 "ip link set dev " +
+                     interface + " mtu 3498");
 }
 
 // A veth takes frames that a program at its other end sends only with GRO or a program of its own.

@@ -49,7 +49,7 @@ void print_jobs(const json &jobs) {
     for (const json &job : jobs)
         fmt::print("{:>6} {:>5} {:>7} {:>11} {:<10} {:>12} {:>9}\n", text(job["job"]), text(job["size"]), text(job["joined"]),
                    text(job["generation"]), text(job["algorithm"]), text(job["slots"]) + "+" + text(job["control_slots"]),
-                   text(job["elements"]));
+                   text(job["elements"]) + (job["blocks"] > 1 ? "x" + text(job["blocks"]) : ""));
     for (const json &job : jobs)
         for (const json &rank : job["stragglers"])
             fmt::print("job {}: rank {} is {}: missed {} blocks, {} packets heard\n", text(job["job"]), text(rank["rank"]),

@@ -334,6 +334,14 @@ void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers strag
     positions_[number] = uplink.position;
 }
 
+// That every port carries in a packet, together longer than a block can be.
+uint8_t JobBook::blocks_here(uint8_t family, const inagg_job &record) const {
+    const uint32_t room = policy_.mtu - std::min(policy_.mtu, header_bytes(family)), bytes = uint32_t{record.elements} * 4;
+    const uint32_t blocks = std::min<uint32_t>(room / bytes, INAGG_MAX_BLOCKS);
+    const bool longer = blocks > 1 && 2 * bytes > INAGG_MAX_PAYLOAD; // which is how a switch tells
+    return policy_.several && longer && inagg_job_takes_several(&record) ? static_cast<uint8_t>(blocks) : 0;
+}
+
 uint16_t JobBook::most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const {
     return std::min(most_elements(policy_.mtu, family, algorithm, stragglers), policy_.limits.elements);
 }
@@ -757,6 +765,7 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
         return *no;
     inagg_job record = new_record(want.algorithm, want.size, usual_slots(want.algorithm, slots_on_the_way(event, elements)),
                                   policy_.job_control, elements, flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
+    record.blocks = blocks_here(event.family, record);
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
     if (!job)
         return refused(INAGG_R_FULL, what_is_full(record), std::move(so_far));
@@ -1136,6 +1145,8 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     if (elements == 0 || elements > most)
         throw Error("job {}: elements={} do not fit the ports' MTU of {}{}; the most is {}", spec.number, elements, policy_.mtu,
                     spec.stragglers.expiry_us ? ", or what an expiry leaves room for" : "", most);
+    const uint8_t wanted = spec.elements ? 1 : INAGG_MAX_BLOCKS; // who says how long packets are knows why
+    record.blocks = std::min(spec.blocks ? spec.blocks : wanted, blocks_here(6, record));
 
     Outcome outcome{.verdict = Verdict::done};
     JobState *job = create(spec.number, record, spec.stragglers, outcome, now);

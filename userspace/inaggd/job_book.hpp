@@ -56,6 +56,7 @@ struct Policy {
     uint32_t job_control = 8;
     bool auto_jobs = true; // the first rank's JOIN creates its job
     uint32_t mtu = 1500;   // smallest of all ports
+    bool several = false;  // blocks may come in a packet
     std::chrono::seconds idle{600};
     std::chrono::seconds join{60};    // for the next rank of a job that was not configured
     uint32_t port_forming = 4;        // such jobs that wait for ranks, per port; at a server per host, likewise:
@@ -261,6 +262,7 @@ private:
     std::optional<Outcome> unfit(const inagg_event &event) const;
     uint32_t slots_on_the_way(const inagg_event &event, uint16_t elements) const;
     uint32_t usual_slots(uint8_t algorithm, uint32_t on_the_way) const;
+    uint8_t blocks_here(uint8_t family, const inagg_job &record) const;
     uint16_t most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const;
     uint8_t flags_of(uint8_t algorithm, bool checked) const;
     Outcome ask_parent(const inagg_event &event, Time now);

@@ -38,6 +38,7 @@ json job_json(uint16_t number, const inagg_job &job, const Members &members, con
             {"slots", job.slots},
             {"control_slots", job.control_slots},
             {"elements", job.elements},
+            {"blocks", std::max<unsigned>(job.blocks, 1)},
             {"checked", (job.flags & INAGG_JOIN_CHECKED) != 0},
             {"tree", (job.flags & INAGG_JOIN_TREE) != 0},
             {"integers", (job.flags & INAGG_JOIN_INTEGERS) != 0},

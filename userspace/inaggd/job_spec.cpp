@@ -79,6 +79,8 @@ void apply_setting(JobSpec &spec, const std::string &key, const std::string &val
         spec.control = parse_pool(value, "control");
     else if (key == "elements")
         spec.elements = parse_elements(value);
+    else if (key == "blocks")
+        spec.blocks = static_cast<uint8_t>(parse_number(value, "blocks", 1, INAGG_MAX_BLOCKS));
     else if (key == "algorithm")
         spec.algorithm = parse_algorithm(value);
     else if (key == "expiry")
@@ -94,7 +96,7 @@ void apply_setting(JobSpec &spec, const std::string &key, const std::string &val
     else if (key == "member")
         spec.members.push_back(parse_member(value));
     else
-        throw Error("job: unknown setting '{}'; known are size, slots, control, elements, algorithm, expiry, "
+        throw Error("job: unknown setting '{}'; known are size, slots, control, elements, blocks, algorithm, expiry, "
                     "quorum, exclude-after, checked, key-file, member",
                     key);
 }

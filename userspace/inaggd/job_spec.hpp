@@ -38,6 +38,7 @@ struct JobSpec {
     uint32_t slots = 0;    // 0: the agent's default
     uint32_t control = 0;  // likewise
     uint16_t elements = 0; // 0: as many as every port's MTU allows
+    uint8_t blocks = 0;    // at most, of a packet; 0: as many as every port's MTU allows or, with `elements`, one
     uint8_t algorithm = INAGG_SWITCHML;
     bool checked = false;
     std::string key_file{}; // where its key is, if it has one of its own

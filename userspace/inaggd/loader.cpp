@@ -113,8 +113,9 @@ std::vector<fs::path> own_pins(const fs::path &dir) {
     std::vector<fs::path> pins;
     for (const AttachedPort &port : attached_ports(dir)) {
         pins.emplace_back(port.pin);
-        if (const fs::path meter = meter_pin(dir, port.name); pinned(meter))
-            pins.push_back(meter);
+        for (const std::string &pin : {meter_pin(dir, port.name), spread_pin(dir, port.name)})
+            if (pinned(pin))
+                pins.emplace_back(pin);
     }
     for (const char *name : programs)
         if (program_name(dir / name) == kernel_name(name))
@@ -175,6 +176,24 @@ void need_loaded(const switch_bpf *skeleton, int error) {
         throw Error("algorithms: {}", system_text(unlinked));
 }
 
+// A link, so that nothing remains when its pin goes; the older way to attach to tc leaves a queueing discipline behind. One that
+// is there goes on with this program. False: errno says why not.
+bool link_to_tc(const bpf_program *program, uint32_t ifindex, bpf_attach_type where, const std::string &pin) {
+    const Fd old(bpf_obj_get(pin.c_str()));
+    bpf_link_info info{};
+    __u32 size = sizeof info;
+    if (old && bpf_obj_get_info_by_fd(old.get(), &info, &size) == 0 && info.xdp.ifindex == ifindex && // of tcx at the same place
+        bpf_link_update(old.get(), bpf_program__fd(program), nullptr) == 0)
+        return true;
+    unpin(pin);
+    const Fd link(bpf_link_create(bpf_program__fd(program), static_cast<int>(ifindex), where, nullptr));
+    if (!link)
+        return false;
+    if (bpf_obj_pin(link.get(), pin.c_str()))
+        throw Error("{}: {}", pin, system_text(errno));
+    return true;
+}
+
 int create_link(int program, uint32_t ifindex, uint32_t mode) {
     LIBBPF_OPTS(bpf_link_create_opts, options, .flags = mode);
     return bpf_link_create(program, static_cast<int>(ifindex), BPF_XDP, &options);
@@ -221,6 +240,8 @@ void Loader::load(const SwitchSizes &sizes) {
         if (program.by_job && !awaited)
             bpf_program__set_autoload(program_of(skeleton_->obj, program.name), false);
     }
+    for (bpf_program *program : {skeleton_->progs.inagg_several, skeleton_->progs.inagg_spread})
+        bpf_program__set_autoload(program, sizes.several);
     need_loaded(skeleton_, switch_bpf__load(skeleton_));
     pin_new_maps();
     pin_programs();
@@ -365,6 +386,7 @@ uint32_t Loader::attach(const std::string &port) {
         if (old.pin != pin) { // the interface had another name
             fs::rename(old.pin, pin);
             unmeter(old.name);
+            unspread(old.name);
         }
         Fd link(bpf_obj_get(pin.c_str()));
         if (bpf_link_update(link.get(), program, nullptr) == 0)
@@ -388,23 +410,37 @@ uint32_t Loader::attach(const std::string &port) {
 
 void Loader::detach(const std::string &port) {
     unmeter(port);
+    unspread(port);
     unpin(port_pin(dir_, port));
 }
 
-// A link, so that nothing remains when its pin goes; the older way to attach to tc leaves a queueing discipline behind.
 void Loader::meter(const std::string &port, uint32_t ifindex) const {
     constexpr auto tcx_egress = static_cast<bpf_attach_type>(47); // BPF_TCX_EGRESS, Linux 6.6
-    const std::string pin = meter_pin(dir_, port);
-    unmeter(port);
-    const Fd link(bpf_link_create(bpf_program__fd(skeleton_->progs.inagg_meter), static_cast<int>(ifindex), tcx_egress, nullptr));
-    if (!link) {
+    if (!link_to_tc(skeleton_->progs.inagg_meter, ifindex, tcx_egress, meter_pin(dir_, port)))
         spdlog::info("port {}: its queue is told from this switch's packets alone: {} (before Linux 6.6)", port,
                      system_text(errno));
-        return;
-    }
-    if (bpf_obj_pin(link.get(), pin.c_str()))
-        throw Error("{}: {}", pin, system_text(errno));
 }
+
+bool Loader::has_several() const { return bpf_program__fd(skeleton_->progs.inagg_several) >= 0; }
+
+bool Loader::spread(const std::string &port, uint32_t ifindex) const {
+    constexpr auto tcx_ingress = static_cast<bpf_attach_type>(46); // BPF_TCX_INGRESS, Linux 6.6
+    const bool linked = link_to_tc(skeleton_->progs.inagg_spread, ifindex, tcx_ingress, spread_pin(dir_, port));
+    if (!linked)
+        spdlog::info("port {}: packets bring one block each: {} (before Linux 6.6)", port, system_text(errno));
+    return linked;
+}
+
+void Loader::take_several(bool take) const {
+    const uint32_t call = INAGG_CALL_SEVERAL;
+    const int table = bpf_map__fd(skeleton_->maps.algorithms), program = bpf_program__fd(skeleton_->progs.inagg_several);
+    if (!take)
+        bpf_map_delete_elem(table, &call); // there may be none
+    else if (bpf_map_update_elem(table, &call, &program, BPF_ANY))
+        throw Error("algorithms: {}", system_text(errno));
+}
+
+void Loader::unspread(const std::string &port) const { unpin(spread_pin(dir_, port)); }
 
 void Loader::unmeter(const std::string &port) const { unpin(meter_pin(dir_, port)); }
 

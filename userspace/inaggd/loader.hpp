@@ -38,6 +38,7 @@ struct SwitchSizes {
     bool queues;          // some port's rate is known
     bool quotas;          // jobs may send so much and no more
     bool uplink_quotas;   // likewise to switches above
+    bool several;         // ports carry packets of several blocks
 };
 
 class Loader {
@@ -61,6 +62,13 @@ public:
     // Counts what the kernel itself sends by the port, whose rate is known, from Linux 6.6 on.
     void meter(const std::string &port, uint32_t ifindex) const;
     void unmeter(const std::string &port) const;
+    // Were the programs for packets of several blocks loaded?
+    bool has_several() const;
+    // Has tc send the results of packets that bring several blocks, from Linux 6.6 on. False: not here.
+    bool spread(const std::string &port, uint32_t ifindex) const;
+    void unspread(const std::string &port) const;
+    // May such packets come? Who sends them none the less, for they were welcome before, sends their blocks again one by one.
+    void take_several(bool take) const;
     // Pins the new table of algorithms, which ends the old programs. Call when all ports are attached.
     void publish();
     // Detaches every port and removes the switch's pins: nothing is left but what others pinned.

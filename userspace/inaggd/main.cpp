@@ -157,6 +157,8 @@ struct Plan {
     std::optional<inagg_queue> uplink_quota{};   // of each job, to all switches above
 };
 
+constexpr uint32_t largest_single_mtu = 3498; // that one block, however large, makes use of
+
 Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t buffers) {
     return {.slots = slots,
             .buffers = buffers,
@@ -167,6 +169,7 @@ Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t bu
             .job_control = o.control_slots,
             .auto_jobs = !o.no_auto_jobs,
             .mtu = plan.mtu,
+            .several = plan.mtu > largest_single_mtu,
             .idle = std::chrono::seconds(o.idle_seconds),
             .join = std::chrono::seconds(o.join_seconds),
             .port_forming = o.port_forming,
@@ -225,7 +228,8 @@ public:
                                                                                .shares = o_.shares,
                                                                                .queues = !plan_.queues.empty(),
                                                                                .quotas = plan_.quota.has_value(),
-                                                                               .uplink_quotas = plan_.uplink_quota.has_value()},
+                                                                               .uplink_quotas = plan_.uplink_quota.has_value(),
+                                                                               .several = plan_.mtu > largest_single_mtu},
                                                                               o_.fresh) {}
 
     void start() {
@@ -307,6 +311,7 @@ private:
         agent_->maps().forget_arrivals(); // of interfaces that may be no more
         for (const std::string &port : o_.ports)
             attach(port);
+        follow_mtu();
         loader_.publish();
         for (const AttachedPort &old : attached_ports(o_.bpffs))
             if (std::find(o_.ports.begin(), o_.ports.end(), old.name) == o_.ports.end()) {
@@ -377,14 +382,28 @@ private:
         return ifindex;
     }
 
+    // Does tc send the results of packets with several blocks, whichever port they come by? Else XDP takes none.
+    bool takes_several() {
+        const bool takes = loader_.has_several() && std::ranges::all_of(attached_, [this](const auto &port) {
+                               return loader_.spread(port.second, port.first);
+                           });
+        loader_.take_several(takes);
+        for (const auto &[ifindex, port] : attached_)
+            if (!takes)
+                loader_.unspread(port);
+        return takes;
+    }
+
     // Packets of new jobs pass all ports that there are.
     void follow_mtu() {
         std::vector<std::string> ports;
         for (const auto &[ifindex, port] : attached_)
             ports.push_back(port);
         try {
-            if (!ports.empty())
-                agent_->book().policy().mtu = smallest_mtu(ports);
+            if (ports.empty())
+                return;
+            agent_->book().policy().mtu = smallest_mtu(ports);
+            agent_->book().policy().several = takes_several();
         } catch (const Error &) {
             // one is just going; its own message follows
         }

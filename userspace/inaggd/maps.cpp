@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *port_prefix = "link_", *meter_prefix = "meter_";
+constexpr const char *port_prefix = "link_", *meter_prefix = "meter_", *spread_prefix = "spread_";
 
 // Map operations fail only when kernel and program disagree about the map; say which.
 void check(int result, const char *what) {
@@ -482,6 +482,8 @@ static std::string pin_of(const char *prefix, const std::string &dir, const std:
 std::string port_pin(const std::string &dir, const std::string &name) { return pin_of(port_prefix, dir, name); }
 
 std::string meter_pin(const std::string &dir, const std::string &name) { return pin_of(meter_prefix, dir, name); }
+
+std::string spread_pin(const std::string &dir, const std::string &name) { return pin_of(spread_prefix, dir, name); }
 
 std::vector<AttachedPort> attached_ports(const std::string &dir) {
     std::vector<AttachedPort> ports;

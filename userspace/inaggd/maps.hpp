@@ -152,6 +152,8 @@ void clear_slots(const SwitchMaps &maps, const uint16_t *job, bool keep_boot);
 std::string port_pin(const std::string &dir, const std::string &name);
 // Where the link of what counts its ordinary traffic is, if its rate is known.
 std::string meter_pin(const std::string &dir, const std::string &name);
+// And that of what sends the results of packets with several blocks, if it carries such.
+std::string spread_pin(const std::string &dir, const std::string &name);
 std::vector<AttachedPort> attached_ports(const std::string &dir);
 // Is the switch pinned in `dir` attached to that interface?
 bool serves(const std::string &dir, uint32_t ifindex);

@@ -539,6 +539,40 @@ TEST_F(Book, WhatIsConfiguredAgainIsTheSameJobOrNone) {
         EXPECT_THROW(add(other), Error) << other;
 }
 
+TEST_F(Book, SeveralBlocksInAPacketWherePortsCarryThem) {
+    const auto blocks_of = [&](const std::string &settings) {
+        expect_done(add("7:size=2" + settings));
+        const unsigned blocks = job().record.blocks;
+        expect_done(book.remove(7));
+        return blocks;
+    };
+    book.policy().mtu = 9000;
+    EXPECT_EQ(blocks_of(""), 0u) << "no program for them";
+    EXPECT_EQ(blocks_of(",elements=832,blocks=2"), 0u);
+    book.policy().several = true;
+    EXPECT_EQ(blocks_of(""), 2u) << "of 832";
+    EXPECT_EQ(blocks_of(",blocks=3"), 2u) << "no more than fit";
+    EXPECT_EQ(blocks_of(",blocks=1"), 1u);
+    EXPECT_EQ(blocks_of(",elements=512"), 1u) << "who says how long packets are";
+    EXPECT_EQ(blocks_of(",elements=512,blocks=4"), 4u);
+    EXPECT_EQ(blocks_of(",elements=512,blocks=3"), 3u);
+    EXPECT_EQ(blocks_of(",elements=352,blocks=4"), 0u) << "two might be one";
+    for (const char *none : {",checked", ",algorithm=panama", ",algorithm=canary"})
+        EXPECT_EQ(blocks_of(none), 0u) << none;
+    expect_done(add("7:size=2"));
+    book.policy().mtu = 3498;
+    expect_ignored(add("7:size=2"));
+    EXPECT_EQ(job().record.blocks, 2) << "its ranks know";
+    expect_done(book.remove(7));
+    EXPECT_EQ(blocks_of(""), 0u);
+    book.policy().mtu = 4250;
+    EXPECT_EQ(blocks_of(",elements=512,blocks=2"), 2u);
+    Worker w = Worker::of(0);
+    w.elements = 512;
+    expect_done(join(w));
+    EXPECT_EQ(job().record.blocks, 2);
+}
+
 TEST_F(Book, ConfiguredJobStaysAndBeginsAnew) {
     expect_done(add("7:size=2,slots=64,control=4,elements=320,checked"));
     EXPECT_EQ(job().record.slots, 64u);

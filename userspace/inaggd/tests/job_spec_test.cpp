@@ -16,12 +16,13 @@ TEST(JobSpec, NeedsOnlyNumberAndSize) {
 }
 
 TEST(JobSpec, ReadsEverySetting) {
-    JobSpec spec = parse_job_spec("65535:size=64,slots=256,control=4,elements=352,algorithm=switchml,checked,"
+    JobSpec spec = parse_job_spec("65535:size=64,slots=256,control=4,elements=352,blocks=3,algorithm=switchml,checked,"
                                   "member=0@p0/10.77.0.10,member=63@eth0.100/fd77::73");
     EXPECT_EQ(spec.number, 65535);
     EXPECT_EQ(spec.slots, 256u);
     EXPECT_EQ(spec.control, 4u);
     EXPECT_EQ(spec.elements, 352);
+    EXPECT_EQ(spec.blocks, 3);
     EXPECT_TRUE(spec.checked);
     ASSERT_EQ(spec.members.size(), 2u);
     EXPECT_EQ(spec.members[0].port, "p0");
@@ -57,6 +58,8 @@ TEST(JobSpec, RefusesWhatItCannotMean) {
         {"7:size=4,control=3", "not 3"},
         {"7:size=4,elements=350", "not 350"},
         {"7:size=4,elements=864", "'864'"},
+        {"7:size=4,blocks=0", "'0'"},
+        {"7:size=4,blocks=5", "'5'"},
         {"7:size=4,algorithm=ring", "'ring'"},
         {"7:size=4,algorithm=trio,expiry=10", "'10'"},
         {"7:size=4,algorithm=trio,expiry=99us", "'99us'"},
