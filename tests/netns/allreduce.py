@@ -101,15 +101,15 @@ def are_exact(entries):
 
 
 def allreduce(tmp_path, workers, *perf, transport="udp", job=1, algorithm="switchml", options=(), environment=None,
-              restarts=False, stragglers="", sources=None, server=False, trees=1, command="{}", limit=RUN_LIMIT):
+              restarts=False, stragglers="", settings="", sources=None, server=False, trees=1, command="{}", limit=RUN_LIMIT):
     """Run a checked allreduce; assert that every element is right, that all ranks have the same bits and that the switch
     made the sums. `restarts`: the switch may forget slots meanwhile, so that it adds some packets again. `stragglers`:
-    settings of a trio job that decides blocks without them. `sources`: what the root of a tree of switches adds for each
+    settings of a trio job that decides blocks without them. `settings`: others of the job. `sources`: what the root of a tree of switches adds for each
     block, ranks and switches, instead of one contribution a rank. `server`: inagg-ps in the place of the root, and for each
     of the other `trees`; "bmv2": and a P4 switch below it."""
     jobs = range(job, job + trees)
     line = shlex.join(map(str, ("inagg-perf", "allreduce", *perf, "--check", "--json")))
-    wanted = f"size={workers},algorithm={algorithm}{stragglers}{',checked' if '--corrupt' in options else ''}"
+    wanted = f"size={workers},algorithm={algorithm}{stragglers}{settings}{',checked' if '--corrupt' in options else ''}"
     configured = [word for number in jobs  # keep their counters at the end
                   for word in ("--root-arg", "--job", "--root-arg", f"{number}:{wanted}")]
     servers = () if not server else server_options(tmp_path) if server is True else server_options(tmp_path, server)

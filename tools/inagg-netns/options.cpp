@@ -153,7 +153,7 @@ void add_run(CLI::App &run, Options &options) {
     run.add_option("--ranks-per-host", options.ranks_per_host, "Ranks that share a host, its address and port")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
-    run.add_option("--mtu", options.mtu, "MTU of all links")->check(CLI::Range(1280, 3498))->capture_default_str();
+    run.add_option("--mtu", options.mtu, "MTU of all links")->check(CLI::Range(1280, 9000))->capture_default_str();
     run.add_flag("--ipv6", options.ipv6, "Give the ranks IPv6 addresses of switch and master");
     add_impairments(run, options.impairments);
     run.add_option("--algorithm", options.algorithm, "INAGG_ALGORITHM of the ranks")

@@ -57,6 +57,7 @@ Engine::Engine(std::string name, std::unique_ptr<PacketIo> io, const Membership 
 // Both from block 0.
 void Engine::start_streams() {
     const JobConfig &job = membership_.config;
+    io_->join_blocks(job);
     const uint32_t counts[stream_count] = {job.slots, job.control_slots};
     uint32_t first_slot = 0;
     for (int i = 0; i < stream_count; i++) {

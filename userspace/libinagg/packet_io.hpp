@@ -2,7 +2,7 @@
 // The seam between the engine, which knows packets, and what carries them: UdpIo and AfxdpIo.
 #pragma once
 
-#include <inagg/wire.h>
+#include <inagg/core/packet.h>
 
 #include <array>
 #include <chrono>
@@ -34,6 +34,8 @@ public:
     virtual std::byte *reserve() noexcept = 0;
     // Queue the frame reserved last as a packet with `bytes` of UDP payload.
     virtual void commit(std::size_t bytes) noexcept = 0;
+    // From now on contributions to as many consecutive data blocks as `job` says may leave in one packet.
+    virtual void join_blocks(const inagg_job_config & /*job*/) {}
     // Send what is queued.
     virtual void flush() = 0;
     // Send what is queued and hand every packet that has arrived to `receiver`; if none has, sleep up to

@@ -25,7 +25,6 @@ namespace inagg {
 
 namespace {
 
-constexpr unsigned tx_frames = 256;
 constexpr unsigned rx_buffers = 256; // a power of two
 constexpr unsigned completion_entries = 2048;
 constexpr int buffer_group = 0;
@@ -94,6 +93,11 @@ constexpr int passing[] = {
     EPROTO,
     EACCES,
 };
+
+void mark_send(io_uring_sqe *sqe) {
+    sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    io_uring_sqe_set_data64(sqe, send_tag);
+}
 
 bool is_passing(int error) { return std::ranges::find(passing, error) != std::end(passing); }
 
@@ -180,7 +184,7 @@ void UdpIo::open_ring() {
 
     // Whoever drives the communicator reaps; nobody is interrupted for a completion.
     io_uring_params params{};
-    params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CQSIZE;
+    params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
     params.cq_entries = completion_entries;
     if (const int error = io_uring_queue_init_params(tx_frames * 2, &ring_, &params))
         throw ring_error(-error);
@@ -208,37 +212,112 @@ UdpIo::Buffers UdpIo::allocate(std::size_t bytes, std::size_t aligned) const {
 // send that worked leaves no completion behind.
 
 std::byte *UdpIo::reserve() noexcept {
-    if (queued_ == tx_frames) {
-        io_uring_submit(&ring_);
-        queued_ = 0;
-    }
+    if (queued_ == tx_frames)
+        submit();
     return tx_frames_.get() + next_frame_ * frame_stride_;
 }
 
 void UdpIo::commit(std::size_t bytes) noexcept {
-    io_uring_sqe *sqe = next_sqe();
-    if (!sqe)
-        return; // lost, as in a network; the timer repeats it
-    io_uring_prep_send(sqe, unicast_.socket.get(), tx_frames_.get() + next_frame_ * frame_stride_, bytes, MSG_DONTWAIT);
-    sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
-    io_uring_sqe_set_data64(sqe, send_tag);
+    std::byte *frame = tx_frames_.get() + next_frame_ * frame_stride_;
+    Joined &packet = packets_[next_frame_];
+    packet.sqe = nullptr;
+    heed_loss(frame, bytes);
+    if (last_ && joins(*last_, frame, bytes)) {
+        join(*last_, frame, bytes);
+    } else {
+        packet.sqe = next_sqe();
+        if (!packet.sqe)
+            return; // lost, as in a network; the timer repeats it
+        io_uring_prep_send(packet.sqe, unicast_.socket.get(), frame, bytes, MSG_DONTWAIT);
+        mark_send(packet.sqe);
+        packet.message = {};
+        packet.message.msg_iov = packet.parts.data();
+        packet.message.msg_iovlen = 1;
+        packet.parts[0] = {frame, bytes};
+        last_ = &packet;
+    }
     next_frame_ = (next_frame_ + 1) % tx_frames;
     queued_++;
 }
 
-void UdpIo::flush() {
-    if (!queued_)
+void UdpIo::join_blocks(const inagg_job_config &job) {
+    const std::size_t bytes = std::size_t{job.elements} * 4, room = path_payload_ - std::min(path_payload_, sizeof(inagg_hdr));
+    block_bytes_ = sizeof(inagg_hdr) + bytes;
+    data_slots_ = job.slots;
+    // two are to be more than a block may have, which is how a switch tells
+    most_blocks_ = bytes * 2 > INAGG_MAX_PAYLOAD ? static_cast<unsigned>(std::min<std::size_t>(job.blocks, room / bytes)) : 1;
+}
+
+static inagg_hdr header_at(const void *frame) {
+    inagg_hdr header;
+    std::memcpy(&header, frame, sizeof(header));
+    return header;
+}
+
+// The next data block, for the first time, and in all else as that before?
+bool UdpIo::joins(const Joined &packet, const std::byte *frame, std::size_t bytes) const {
+    const auto blocks = static_cast<unsigned>(packet.message.msg_iovlen);
+    if (blocks >= most_blocks_ || bytes != block_bytes_ ||
+        packet.parts[blocks - 1].iov_len + sizeof(inagg_hdr) * (blocks > 1) != bytes)
+        return false;
+    const inagg_hdr first = header_at(packet.parts[0].iov_base);
+    inagg_hdr next = header_at(frame);
+    if (inagg_hdr_type(&first) != INAGG_CONTRIBUTION || !inagg_may_be_joined(&first) ||
+        inagg_swap32(first.slot) + blocks >= data_slots_)
+        return false;
+    next.block = inagg_swap32(inagg_swap32(next.block) - blocks);
+    next.slot = inagg_swap32(inagg_swap32(next.slot) - blocks);
+    next.checksum = first.checksum;
+    return std::memcmp(&first, &next, sizeof(first)) == 0;
+}
+
+void UdpIo::join(Joined &packet, std::byte *frame, std::size_t bytes) {
+    packet.parts[packet.message.msg_iovlen++] = {frame + sizeof(inagg_hdr), bytes - sizeof(inagg_hdr)};
+    io_uring_prep_sendmsg(packet.sqe, unicast_.socket.get(), &packet.message, MSG_DONTWAIT);
+    mark_send(packet.sqe);
+    if (++joined_ == 1024) {
+        joined_ /= 2;
+        resent_ /= 2;
+    }
+}
+
+// Not every path carries what its ends' interfaces do, nor does every driver let XDP look at it: where half of the blocks that
+// left together, of the last thousand, had to be sent again, each goes by itself from now on.
+void UdpIo::heed_loss(const std::byte *frame, std::size_t bytes) {
+    if (most_blocks_ < 2 || bytes != block_bytes_)
         return;
+    const inagg_hdr header = header_at(frame);
+    resent_ += inagg_hdr_type(&header) == INAGG_CONTRIBUTION && (inagg_swap16(header.level_flags) & INAGG_F_RESEND);
+    if (resent_ > 16 && resent_ * 2 > joined_)
+        most_blocks_ = 1;
+}
+
+void UdpIo::flush() {
+    if (queued_)
+        submit();
+}
+
+void UdpIo::submit() {
     io_uring_submit(&ring_);
+    release_frames();
+}
+
+// For other packets, also those that the kernel had no memory to take: they are lost, as in a network.
+void UdpIo::release_frames() {
+    for (unsigned back = 1; io_uring_sq_ready(&ring_) && back <= queued_; back++)
+        if (io_uring_sqe *sqe = packets_[(next_frame_ + tx_frames - back) % tx_frames].sqe) {
+            io_uring_prep_nop(sqe);
+            mark_send(sqe);
+        }
     queued_ = 0;
+    last_ = nullptr;
 }
 
 io_uring_sqe *UdpIo::next_sqe() {
     io_uring_sqe *sqe = io_uring_get_sqe(&ring_);
     if (sqe)
         return sqe;
-    io_uring_submit(&ring_);
-    queued_ = 0;
+    submit();
     return io_uring_get_sqe(&ring_);
 }
 
@@ -260,6 +339,10 @@ void UdpIo::receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) {
 // A packet was too long: for its interface, or for somebody's ICMP, after which the next one is sent.
 void UdpIo::check_path() {
     const std::size_t now = payload_of_path(unicast_.socket.get());
+    if (now < path_payload_ && now >= std::max(block_bytes_, sizeof(inagg_hdr)) && most_blocks_ > 1) {
+        path_payload_ = now; // of one block it still has room
+        most_blocks_ = 1;
+    }
     if (now < path_payload_)
         throw Error(
             INAGG_ESYSTEM,
@@ -313,7 +396,7 @@ void UdpIo::wait_for_events(std::chrono::nanoseconds wait) {
     io_uring_cqe *cqe = nullptr;
     const int result = wait.count() > 0 ? io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr)
                                         : io_uring_submit_and_get_events(&ring_);
-    queued_ = 0;
+    release_frames();
     if (result < 0 && result != -ETIME && result != -EINTR && result != -EAGAIN && result != -EBUSY)
         throw system_error("io_uring_enter", -result);
 }

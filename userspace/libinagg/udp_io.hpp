@@ -9,7 +9,9 @@
 
 #include <liburing.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -25,6 +27,7 @@ public:
 
     std::byte *reserve() noexcept override;
     void commit(std::size_t bytes) noexcept override;
+    void join_blocks(const inagg_job_config &job) override;
     void flush() override;
     void receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) override;
     int descriptor() const override { return ring_.ring_fd; }
@@ -46,6 +49,13 @@ private:
         void operator()(std::byte *memory) const { std::free(memory); }
     };
     using Buffers = std::unique_ptr<std::byte[], Free>;
+    // Frames that leave as one packet: the elements of all behind the header of the first.
+    struct Joined {
+        io_uring_sqe *sqe; // none: the frame is not the first
+        msghdr message;
+        std::array<iovec, INAGG_MAX_BLOCKS> parts;
+    };
+    static constexpr unsigned tx_frames = 256;
 
     void open_socket();
     void open_ring();
@@ -53,6 +63,11 @@ private:
     Buffers allocate(std::size_t bytes, std::size_t aligned) const;
     io_uring_buf_ring *rx_ring() { return reinterpret_cast<io_uring_buf_ring *>(rx_entries_.get()); }
     io_uring_sqe *next_sqe();
+    void submit();
+    void release_frames();
+    bool joins(const Joined &packet, const std::byte *frame, std::size_t bytes) const;
+    void join(Joined &packet, std::byte *frame, std::size_t bytes);
+    void heed_loss(const std::byte *frame, std::size_t bytes);
     void arm();
     void arm(Listener &listener);
     void give_buffer(unsigned id);
@@ -80,7 +95,13 @@ private:
     Buffers tx_frames_;
     std::size_t frame_stride_ = 0;
     unsigned next_frame_ = 0;
-    unsigned queued_ = 0; // frames whose sends are not submitted yet
+    unsigned queued_ = 0;                   // frames whose sends are not submitted yet
+    unsigned most_blocks_ = 1;              // of a packet
+    std::size_t block_bytes_ = 0;           // of those that may be joined, and their header
+    uint32_t data_slots_ = 0;               // of theirs
+    unsigned joined_ = 0, resent_ = 0;      // blocks, lately: sent together with others, sent again
+    std::array<Joined, tx_frames> packets_; // by the first of their frames
+    Joined *last_ = nullptr;                // the packet that was queued last
 
     Buffers rx_entries_; // rx_ring()
     Buffers rx_buffers_;

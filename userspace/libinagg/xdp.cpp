@@ -603,6 +603,7 @@ public:
     explicit UnicastOnly(std::unique_ptr<PacketIo> io) : io_(std::move(io)) {}
     std::byte *reserve() noexcept override { return io_->reserve(); }
     void commit(std::size_t bytes) noexcept override { io_->commit(bytes); }
+    void join_blocks(const inagg_job_config &job) override { io_->join_blocks(job); }
     void flush() override { io_->flush(); }
     void receive(PacketReceiver &receiver, std::chrono::nanoseconds wait) override { io_->receive(receiver, wait); }
     void join_group(std::span<const uint8_t, 16> group, uint16_t port) override {
