@@ -33,14 +33,14 @@ def walk(*scripts, directory):
     run("bash", "-e", "-u", "-o", "pipefail", "-c", "\n".join(scripts), cwd=directory)
 
 
-def allreduce(holders, dtype):
+def allreduce(holders, dtype, *options, **more):
     """inagg-perf on every rank through job 7; rank 0's rows."""
     command = [str(BUILD / "bin" / "inagg-perf"), "allreduce", "-b", "4", "-e", "1M", "-f", "16", "-n", "2", "-w", "1",
-               "-d", dtype, "--check", "--json"]
+               "-d", dtype, "--check", "--json", *options]
     workers = []
     for rank in RANKS:
         environment = dict(os.environ, INAGG_SWITCH="10.77.0.1", INAGG_JOB="7", INAGG_RANK=str(rank),
-                           INAGG_SIZE=str(len(RANKS)), INAGG_TRANSPORT=TRANSPORT, INAGG_TIMEOUT_MS="10000")
+                           INAGG_SIZE=str(len(RANKS)), INAGG_TRANSPORT=TRANSPORT, INAGG_TIMEOUT_MS="10000", **more)
         workers.append(subprocess.Popen(inside(holders[rank]) + command, env=environment, text=True,
                                         stdout=subprocess.PIPE, preexec_fn=die_with_parent))
     outputs = [worker.communicate(timeout=60)[0] for worker in workers]
@@ -95,9 +95,26 @@ def check(holders, directory):
     rows = allreduce(holders, "float32")
     assert rows and all(row["wrong"] == 0 for row in rows), f"wrong sums in the second run: {rows}"
     print(f"{len(rows)} sizes exact in each of two runs; {counters()}")
+    check_trio(holders, functions, job7, directory)
 
     walk("DIR=/sys/fs/bpf/inagg", cleanup, directory=directory)
     assert not attached("p0") and not attached("p1") and not DIR.exists(), "the clean-up left something"
+
+
+def check_trio(holders, functions, job7, directory):
+    """The README's lines about it, and a rank that sleeps."""
+    text = (ROOT / "README.md").read_text()
+    begin, sweep = re.search(r"`(fill jobs 7 \"\$\(job7 3 1\)\")`", text).group(1), re.search(r"`(inagg-sweep .*?)`", text).group(1)
+    walk(functions, job7, begin, directory=directory)
+    sweeping = subprocess.Popen([BUILD / "bin" / word if word == "inagg-sweep" else word for word in sweep.split()],
+                                preexec_fn=die_with_parent)
+    try:
+        rows = allreduce(holders, "int32", "--straggle", "1:300ms:2", INAGG_ALGORITHM="trio")
+    finally:
+        sweeping.terminate()
+        assert sweeping.wait(10) == 0
+    assert rows and all(row["wrong"] == 0 for row in rows), f"wrong sums with trio: {rows}"
+    assert sum(row["degraded_blocks"] for row in rows) > 0, f"rank 0 waited for the straggler: {rows}"
 
 
 def main():

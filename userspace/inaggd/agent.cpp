@@ -35,19 +35,6 @@ Stragglers stragglers_of(const inagg_job_policy &row) {
     return {.expiry_us = row.policy.expiry_us, .quorum = row.policy.quorum, .exclude_ms = row.policy.exclude_ms};
 }
 
-// Ranks keep to one window, but a straggler may be in the one before.
-inagg_job_policy policy_of(uint16_t number, const JobState &job, const SweepPlan &plan) {
-    inagg_job_policy row{};
-    row.policy.expiry_us = job.stragglers.expiry_us;
-    row.policy.expiry_sweeps = expiry_in_sweeps(job.stragglers.expiry_us, plan);
-    row.policy.quorum = job.stragglers.quorum;
-    row.policy.exclude_ms = job.stragglers.exclude_ms;
-    row.policy.most_open = 2 * pool_slots(job.record);
-    row.job = number;
-    row.generation = job.record.generation;
-    return row;
-}
-
 void copy_own_address(const inagg_switch_settings &settings, inagg_uplink &uplink) {
     if (uplink.family == 4)
         std::memcpy(uplink.own_address, &settings.address4, 4);
@@ -301,7 +288,7 @@ void Agent::apply_renew(const Outcome::Change &change) {
     write_route(job);
     forget_blocks(job.record);
     if (has_records(job.record))
-        maps_.put_policy(job.record.index, policy_of(change.job, job, sweeper_.plan()));
+        maps_.put_policy(job.record.index, policy_row(change.job, job.record, job.stragglers, sweeper_.plan()));
     write_members(job);
     write_key(change.job, job.record.index);
     maps_.put_job(change.job, job.record);
@@ -494,7 +481,7 @@ SweepPlan Agent::planned_sweeps() const {
 void Agent::sweep(const SweepPlan &plan) {
     for (const auto &[number, job] : book_.jobs()) // before the sweeps become more frequent
         if (has_records(job.record))
-            maps_.put_policy(job.record.index, policy_of(number, job, plan));
+            maps_.put_policy(job.record.index, policy_row(number, job.record, job.stragglers, plan));
     sweeper_.sweep(plan);
 }
 

@@ -84,7 +84,7 @@ void apply_setting(JobSpec &spec, const std::string &key, const std::string &val
     else if (key == "algorithm")
         spec.algorithm = parse_algorithm(value);
     else if (key == "expiry")
-        spec.stragglers.expiry_us = parse_time(value, key, least_expiry_us, most_expiry_us);
+        spec.stragglers.expiry_us = parse_expiry(value);
     else if (key == "exclude-after")
         spec.stragglers.exclude_ms = parse_time(value, key, least_exclude_us, most_exclude_us) / 1000;
     else if (key == "quorum")
@@ -102,6 +102,8 @@ void apply_setting(JobSpec &spec, const std::string &key, const std::string &val
 }
 
 } // namespace
+
+uint32_t parse_expiry(const std::string &text) { return parse_time(text, "expiry", least_expiry_us, most_expiry_us); }
 
 JobSpec parse_job_spec(const std::string &text) {
     size_t colon = text.find(':');

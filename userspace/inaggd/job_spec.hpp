@@ -31,6 +31,9 @@ using inagg::least_expiry_us, inagg::most_expiry_us, inagg::expiry_can_be_kept;
 // Ranks say that they are there four times in it.
 inline constexpr uint32_t least_exclude_ms = 1000;
 
+// "10ms": microseconds. Throws where that is no time, or none that a switch's timers can keep.
+uint32_t parse_expiry(const std::string &text);
+
 // A configured job: --job and `inaggctl job add`.
 struct JobSpec {
     uint16_t number = 0;

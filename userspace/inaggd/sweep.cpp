@@ -9,6 +9,7 @@
 #include "watch.hpp"
 
 #include <CLI/CLI.hpp>
+#include <bpf/bpf.h>
 #include <spdlog/spdlog.h>
 
 #include <csignal>
@@ -18,10 +19,37 @@ namespace {
 using namespace inaggd;
 
 struct Options {
-    std::string bpffs = default_bpffs, port;
+    std::string bpffs = default_bpffs, port, expiry;
     uint32_t sweepers = 100, per_expiry = 4;
     inagg::LogFormat log_format = inagg::LogFormat::text;
 };
+
+// bpftool puts no program into `algorithms`; inaggd's loader does.
+void link_programs(const std::string &bpffs) {
+    const Fd algorithms = open_pin(bpffs, "algorithms");
+    for (const auto &[call, name] : {std::pair{INAGG_CALL_TRIO, "inagg_trio"}, std::pair{INAGG_CALL_TICK, "inagg_tick"}}) {
+        const uint32_t key = call;
+        uint32_t id;
+        if (bpf_map_lookup_elem(algorithms.get(), &key, &id) == 0)
+            continue;
+        const Fd program = open_pin(bpffs, name);
+        const int fd = program.get();
+        if (bpf_map_update_elem(algorithms.get(), &key, &fd, BPF_ANY))
+            throw Error("{}/algorithms: {}: {}", bpffs, name, system_text(errno));
+    }
+}
+
+// What inaggd does when a job begins: its generation has a policy, and nothing of those before.
+void begin_new_generations(const SwitchMaps &maps, const Stragglers &stragglers, const SweepPlan &plan) {
+    for (const auto &[number, job] : maps.jobs()) {
+        if (!has_records(job) || maps.policy(job.index).generation == job.generation)
+            continue;
+        maps.put_policy(job.index, {});
+        maps.forget_job(job);
+        maps.put_policy(job.index, policy_row(number, job, stragglers, plan));
+        spdlog::info("job {}: generation {}", number, job.generation);
+    }
+}
 
 // Rows of `policies` of jobs that do not always wait for all ranks, by job row.
 std::map<uint32_t, inagg_job_policy> jobs_to_sweep(const SwitchMaps &maps) {
@@ -54,10 +82,14 @@ void exclude_the_gone(const SwitchMaps &maps, Watch &watch, const Sweeper &sweep
 
 void serve(const Options &o, const sigset_t &ends) {
     const SwitchMaps maps = SwitchMaps::open(o.bpffs);
+    Stragglers stragglers;
+    if (!o.expiry.empty())
+        stragglers.expiry_us = parse_expiry(o.expiry);
     auto jobs = jobs_to_sweep(maps);
-    if (jobs.empty())
-        throw Error("{}: no trio job has an expiry_us or exclude_ms in `policies`: nothing to sweep for", o.bpffs);
-    std::vector<uint32_t> expiries;
+    if (jobs.empty() && o.expiry.empty())
+        throw Error("{}: no trio job has an expiry_us or exclude_ms in `policies`: nothing to sweep for; say --expiry", o.bpffs);
+    link_programs(o.bpffs);
+    std::vector<uint32_t> expiries = {stragglers.expiry_us};
     for (const auto &[index, row] : jobs)
         expiries.push_back(row.policy.expiry_us);
     Sweeper sweeper(o.bpffs, mac_of(o.port));
@@ -72,8 +104,12 @@ void serve(const Options &o, const sigset_t &ends) {
         patience = row.policy.exclude_ms && (!patience || row.policy.exclude_ms < patience) ? row.policy.exclude_ms : patience;
     const auto period = watch_period(patience);
     const timespec wait{.tv_sec = period.count() / 1000, .tv_nsec = period.count() % 1000 * 1000000};
-    for (Watch watch(maps); sigtimedwait(&ends, nullptr, &wait) < 0;)
+    Watch watch(maps);
+    do {
         exclude_the_gone(maps, watch, sweeper);
+        if (!o.expiry.empty())
+            begin_new_generations(maps, stragglers, plan);
+    } while (sigtimedwait(&ends, nullptr, &wait) < 0);
     sweeper.sweep({});
 }
 
@@ -83,6 +119,7 @@ int main(int argc, char **argv) {
     Options o;
     CLI::App app("Sweeps for stragglers of trio jobs on a switch without inaggd, until SIGINT or SIGTERM");
     app.add_option("-p,--port", o.port, "interface whose MAC address results come from")->required();
+    app.add_option("--expiry", o.expiry, "of trio jobs that have no row of their generation in `policies`: 10ms");
     app.add_option("--bpffs", o.bpffs, "directory of the pins")->capture_default_str();
     app.add_option("--sweepers", o.sweepers, "timers, at most")
         ->check(CLI::Range(1u, unsigned{INAGG_MAX_SWEEPERS}))

@@ -70,6 +70,19 @@ uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan) {
     return static_cast<uint16_t>(std::clamp<int64_t>((expiry + plan.period - 1ns) / plan.period, 1, INAGG_MOST_SWEEPS - 1));
 }
 
+// Ranks keep to one window, but a straggler may be in the one before.
+inagg_job_policy policy_row(uint16_t number, const inagg_job &job, const Stragglers &stragglers, const SweepPlan &plan) {
+    inagg_job_policy row{};
+    row.policy.expiry_us = stragglers.expiry_us;
+    row.policy.expiry_sweeps = expiry_in_sweeps(stragglers.expiry_us, plan);
+    row.policy.quorum = stragglers.quorum;
+    row.policy.exclude_ms = stragglers.exclude_ms;
+    row.policy.most_open = 2 * pool_slots(job);
+    row.job = number;
+    row.generation = job.generation;
+    return row;
+}
+
 Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
     : sweep_(open_pin(bpffs, "inagg_sweep")), once_(open_pin(bpffs, "inagg_sweep_once")),
       switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),

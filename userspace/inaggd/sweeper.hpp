@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/fd.hpp"
+#include "job_spec.hpp"
 
 #include <switch_maps.h>
 
@@ -32,6 +33,8 @@ struct SweepPlan {
 SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry, uint32_t buckets);
 // A job's expiry in such sweeps: at least one, 0 for none.
 uint16_t expiry_in_sweeps(uint32_t expiry_us, const SweepPlan &plan);
+// The row of `policies` of a job whose blocks are decided so.
+inagg_job_policy policy_row(uint16_t number, const inagg_job &job, const Stragglers &stragglers, const SweepPlan &plan);
 
 class Sweeper {
 public:
