@@ -62,7 +62,21 @@ static __always_inline int switchml_fold_copy(const struct packet *p, const stru
 	return verdict;
 }
 
-static __always_inline int trio_fold_copy(struct packet *p, int *outside)
+struct several {
+	struct xdp_md *ctx;
+	struct packet *p;	/* of the block that is looked at */
+	const struct inagg_job *job;
+	struct inagg_stats *count;
+	__u32 offset;		/* of its elements in the frame */
+	__u32 bytes;
+	__u32 payload;		/* bytes of all blocks */
+	int outside;		/* the rank is not in the block, whoever is */
+	__u32 refused;		/* the first block that there was no room for, from 1; 0: none */
+	__u16 cap;		/* trio: what ranks may have open then */
+	struct completed completed;
+};
+
+static __always_inline int trio_fold_copy(struct several *s, struct packet *p)
 {
 	struct inagg_floor_memory *floor = floor_of(p);
 	struct report r;
@@ -88,20 +102,11 @@ static __always_inline int trio_fold_copy(struct packet *p, int *outside)
 		t.count->recoveries++;
 	if (verdict > 0 && (verdict & INAGG_COMPLETES))
 		count_decision(&t, &r);
-	*outside = !(r.state.seen & inagg_rank_bit(p->block.rank));
+	s->outside = !(r.state.seen & inagg_rank_bit(p->block.rank));
+	if (verdict == -INAGG_R_FULL)
+		s->cap = inagg_window_cap(*t.open);
 	return verdict;
 }
-
-struct several {
-	struct xdp_md *ctx;
-	struct packet *p;	/* of the block that is looked at */
-	const struct inagg_job *job;
-	struct inagg_stats *count;
-	__u32 offset;		/* of its elements in the frame */
-	__u32 bytes;
-	int outside;		/* the rank is not in the block, whoever is */
-	struct completed completed;
-};
 
 /* What a rank is not told here of, a block that is not taken or that it is in already, it asks for. */
 static __always_inline void note_verdict(struct several *s, __u32 i, int verdict)
@@ -110,6 +115,8 @@ static __always_inline void note_verdict(struct several *s, __u32 i, int verdict
 
 	if (verdict < 0) {
 		drop(s->count, verdict);
+		if (verdict == -INAGG_R_FULL && !s->refused)
+			s->refused = i + 1;
 	} else if (action == INAGG_REPLY) {
 		s->count->late += s->outside;
 		s->count->duplicates += !s->outside;
@@ -144,7 +151,7 @@ static long fold_next(__u32 i, void *context)
 	if (bpf_xdp_load_bytes(s->ctx, s->offset, copy, bytes))
 		return 1;
 	if (s->job->algorithm == INAGG_TRIO)
-		verdict = trio_fold_copy(s->p, &s->outside);
+		verdict = trio_fold_copy(s, s->p);
 	else
 		verdict = switchml_fold_copy(s->p, s->job);
 	note_verdict(s, i, verdict);
@@ -214,10 +221,30 @@ static __attribute__((noinline)) int admit_several(struct xdp_md *ctx, struct se
 	s->count->packets++;
 	if (is_over_quota(s->job, bpf_xdp_get_buff_len(ctx)))
 		return drop(s->count, -INAGG_R_QUOTA), 0;
+	s->payload = payload;
 	s->offset = (family == 4 ? INAGG_HDR4 : INAGG_HDR6) + sizeof(struct inagg_hdr);
 	if (s->job->algorithm == INAGG_TRIO)
 		attend(s->job->index, s->p->block.rank);
 	return blocks;
+}
+
+/* The job or the bucket is full: the rank is told to slow down, of the first block that this befell. */
+static __attribute__((noinline)) int tell_refused(struct several *s)
+{
+	struct report r = { .cap = s->cap };
+	struct packet *p = s->p;
+	struct inagg_hdr *h;
+	void *end;
+
+	if (!p || !s->count || bpf_xdp_adjust_meta(s->ctx, sizeof(s->completed)))
+		return XDP_ABORTED;
+	h = header_of(s->ctx, &end);
+	if (!h)
+		return XDP_ABORTED;
+	h->block = bpf_htonl(bpf_ntohl(h->block) + s->refused - 1);
+	h->slot = bpf_htonl(bpf_ntohl(h->slot) + s->refused - 1);
+	p->payload = s->payload;
+	return tell(s->ctx, p, s->job, s->count, &r, 0);
 }
 
 SEC("xdp.frags")
@@ -231,9 +258,9 @@ int inagg_several(struct xdp_md *ctx)
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(s.completed)))	/* before anything is added: not all drivers can */
 		return drop(s.count, -INAGG_R_RESIZE);
 	bpf_loop(blocks, fold_next, &s, 0);
-	if (!(s.completed.blocks | s.completed.replies))
-		return XDP_DROP;
-	return pass_on(ctx, &s.completed);
+	if (s.completed.blocks | s.completed.replies)
+		return pass_on(ctx, &s.completed);
+	return s.refused ? tell_refused(&s) : XDP_DROP;
 }
 
 /* What programs on tc answer; as <linux/pkt_cls.h> has them, but for the first, which is TCX_NEXT. */

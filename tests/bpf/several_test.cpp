@@ -165,6 +165,24 @@ TEST_P(Several, WhatIsNotAsItMustBeChangesNothing) {
     expect_refused([](Packet &) {}, INAGG_R_PAYLOAD_CHECKSUM);
 }
 
+TEST_P(Several, WhoFindsNoRoomIsTold) {
+    if (spec.algorithm != INAGG_TRIO)
+        GTEST_SKIP() << "only trio has caps";
+    spec.most_open = 2;
+    plane->add_job(spec);
+    const Answer answer = plane->receive(build(contribution_to(1, 1, 4, 5).together));
+    EXPECT_EQ(answer.action, Action::reply) << action_name(answer.action);
+    EXPECT_EQ(answer.reason, uint32_t{INAGG_R_FULL});
+    const auto wait = parse(answer.frame);
+    ASSERT_TRUE(wait);
+    EXPECT_EQ(wait->type, INAGG_WAIT);
+    EXPECT_EQ(wait->block, 3u) << "two found room";
+    EXPECT_EQ(wait->slot, 3u);
+    EXPECT_NE(wait->window_cap, 0);
+    EXPECT_TRUE(wait->payload.empty());
+    EXPECT_EQ(plane->stats(spec.index).additions, 2u);
+}
+
 TEST_P(Several, NoFrameTouchesAnothersPool) {
     std::mt19937 random(7);
     JobSpec left = spec, right = spec;
