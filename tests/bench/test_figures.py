@@ -37,6 +37,14 @@ class Pretended(Runner):
     def tcp(self, switch, seconds):
         return {"none": 40, "inaggd": 4}[switch]
 
+    def script(self, name, *_):
+        assert name == "stragglers"
+        return [{"window": 20, "expiry_ms": expiry, "sweeps": 4, "median_ms": 3, "p99_ms": 9, "most_ms": 12, "bound_ms": 2 * expiry + 1,
+                 "sweep_median_ms": 3, "sweep_p99_ms": 4, "overflows": 0} for expiry in (2, 10)]
+
+    def script_command(self, name, *_):
+        return ["tools/bench/" + name]
+
     def switch(self, rounds):
         return [{"dtype": "fixed32", "elements": elements, "ranks": 8, "checked": False, "switch_ns_per_element": 0.25,
                  "copy_ns_per_element": 0.1, "ratio": 2.5, "ratio_with_driver": 1.6} for elements in (256, 352, 832)]
@@ -51,7 +59,7 @@ def measured(folder, failing=()):
     """The bench, and what it has written, by name."""
     one = bench.Bench(folder, bench.QUICK, bench.PARTS)
     one.runner = Pretended(folder, failing)
-    for part in ("switch", "free", "limited", "loss", "tcp"):
+    for part in ("switch", "free", "limited", "loss", "tcp", "stragglers"):
         getattr(one, part)()
     rows = json.loads(one.write().read_text())
     assert one.write() == folder / "bench" / "results.json"
@@ -82,6 +90,8 @@ def test_bars(tmp_path, capsys):
     assert "meets at most 1.8" in lines["switch_add_vs_copy_352"]
     assert "meets at least 5" in lines["allreduce_4K_n8_vs_best_ring"]
     assert "MISSES at most 1.5" in lines["loss_1pct_inflation"]
+    assert "MISSES at least 1, as a ratio" in lines["straggler_20_p99_ms_2"]
+    assert "meets at least 1, as a ratio" in lines["straggler_20_p99_ms_10"]
 
 
 def test_what_does_not_run_is_said(tmp_path):
