@@ -31,7 +31,7 @@
 	X(21, TAKEN, "rank is held by another host")                                                  \
 	X(22, MTU, "MTU is smaller than the job's packets")                                           \
 	X(23, FULL, "no slots, memory or job numbers left on this switch")                                    \
-	X(24, POLICY, "the switch does not create jobs on request")                                   \
+	X(24, POLICY, "the switch makes no such job on request")                                   \
 	X(25, REPLACED, "the job was restarted by another run")                                       \
 	X(26, PARSE, "headers cannot be parsed")                                                      \
 	X(27, MULTICAST, "no port to send the result to")                                             \

@@ -45,7 +45,8 @@ const std::map<std::string_view, const char *> advice = {
     {"TAKEN", "two hosts have the same INAGG_RANK, or a host's address has changed: inaggctl job del"},
     {"MTU", "the MTU of a port is below the job's packets: ip link set dev PORT mtu"},
     {"FULL", "the switch's memory is full: inaggd --slots, --buckets for trio, --buffers for panama, or fewer jobs"},
-    {"POLICY", "the switch makes no such job on request: inaggd without --no-auto-jobs, or inaggctl job add"},
+    {"POLICY", "the switch makes no such job on request, and its log says why: --no-auto-jobs, or expiry and exclusion that it "
+               "cannot keep"},
     {"PARSE", "frames with three VLAN tags: take them off before they reach the switch"},
     {"MULTICAST", "no port to send results to: inaggctl job show"},
     {"BUSY", "CPUs of the switch get in each other's way: keep other work off those that take the ports' interrupts"},

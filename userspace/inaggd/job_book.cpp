@@ -424,11 +424,13 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
         return refused(INAGG_R_POLICY, fmt::format("expiry {} us is not {} us to {} s", want.stragglers.expiry_us,
                                                    least_expiry_us, most_expiry_us / 1'000'000));
     if (want.stragglers.exclude_ms && want.stragglers.exclude_ms < least_exclude_ms)
-        return refused(INAGG_R_POLICY, fmt::format("ranks can be excluded after {} ms at the soonest", least_exclude_ms));
+        return refused(INAGG_R_POLICY,
+                       fmt::format("exclusion after {} ms: it takes {} at least", want.stragglers.exclude_ms, least_exclude_ms));
     if (want.stragglers.exclude_ms && !policy_.limits.excludes)
         return refused(INAGG_R_POLICY, "this switch excludes no ranks");
     if (want.stragglers.exclude_ms && policy_.in_tree())
-        return refused(INAGG_R_POLICY, "no rank is excluded in a tree of switches");
+        return refused(INAGG_R_POLICY, fmt::format("exclusion after {} ms: no rank is excluded in a tree of switches",
+                                                   want.stragglers.exclude_ms));
     return std::nullopt;
 }
 

@@ -51,6 +51,17 @@ std::string address_text(const uint8_t (&mapped)[16]) {
                                           : inet_ntop(AF_INET6, &address, text, sizeof(text));
 }
 
+// What this rank has asked for that the switch may be unable to do.
+static const char *hint_of(const inagg_options &options, int reason) {
+    if (reason == INAGG_R_ALGORITHM && options.algorithm == std::string_view("atp"))
+        return "; atp needs inagg-ps, as the switch or behind it";
+    if (reason == INAGG_R_POLICY && options.exclude_ms)
+        return "; INAGG_EXCLUDE_AFTER wants trio at one switch, not a tree, and 1s at least";
+    if (reason == INAGG_R_POLICY && options.expiry_us)
+        return "; INAGG_EXPIRY and INAGG_QUORUM want trio, and an expiry that the switch's timers can keep";
+    return "";
+}
+
 Error join_refused(const inagg_options &options, const Refusal &refusal) {
     return {INAGG_EREFUSED,
             "{} refuses rank {} of job {} (size {}): {}{}",
@@ -59,9 +70,7 @@ Error join_refused(const inagg_options &options, const Refusal &refusal) {
             options.job,
             options.size,
             reason_text(refusal.reason),
-            refusal.reason == INAGG_R_ALGORITHM && options.algorithm == std::string_view("atp")
-                ? "; atp needs inagg-ps, as the switch or behind it"
-                : ""};
+            hint_of(options, refusal.reason)};
 }
 
 Error no_proof(const inagg_options &options, int reason) {
