@@ -54,10 +54,10 @@ def test_a_leaf_is_restarted(tmp_path):
     """Its agent is killed and its slots are gone; the next agent serves the next job."""
     result = tree(tmp_path, 4, 2, "-b", "1M", "-e", "1M", *compared(60), restarts=True,
                   options=("--loss", 0.01, "--kill-inaggd", "leaf0@500ms", "--restart-inaggd", "leaf0@1500ms",
-                           "--also-in-switch", f"sleep 1; inaggctl {LEAF0} slots clear"),
+                           "--also-in-switch", f"sleep 1; inaggctl {LEAF0} slots clear && echo cleared"),
                   command="{0} && sleep 3 && inagg-perf allreduce -b 4K -e 4K --job 77 --check")
     starts = [match.start() for match in re.finditer(r"\[leaf0\].* boot id", result.run.error)]
-    assert len(starts) == 2
+    assert len(starts) == 2 and result.run.lines("switch") == ["cleared"]
     assert "job 77: generation" in result.run.error[starts[1]:]
 
 

@@ -26,11 +26,18 @@ def test_waits_for_all(tmp_path, transport, dtype):
     assert result.switch["degraded"] == 0
 
 
-@pytest.mark.parametrize("topology", ["two-level", "three-level"])
-def test_sixteen_workers_with_loss(tmp_path, topology):
-    result = tree(tmp_path, 16, "-b", "64K", "-e", "64K", *QUICK, topology=topology, expiry="50ms",
+def assert_racks_add(result, sources):
+    """Of `sources` switches and ranks below it the root hears little more than one sum a block: what came late."""
+    assert sources * result.switch["completions"] <= result.switch["additions"] + result.switch["degraded"] * sources
+    assert result.switch["additions"] <= 1.5 * sources * result.switch["completions"]
+
+
+@pytest.mark.parametrize("topology, sources", [("two-level", 4), ("three-level", 3)])
+def test_sixteen_workers_with_loss(tmp_path, topology, sources):
+    result = tree(tmp_path, 16, "-b", "64K", "-e", "256K", "-f", 4, *QUICK, topology=topology, expiry="50ms",
                   options=("--loss", 0.01))
     assert_lossy(result)
+    assert_racks_add(result, sources)
 
 
 @pytest.mark.parametrize("topology", ["two-level", "three-level"])
@@ -63,11 +70,14 @@ def test_a_switch_forgets_many_times(tmp_path, where):
     assert result.run.lines("switch").count("cleared") >= 3
 
 
-def test_a_leaf_is_restarted(tmp_path):
-    result = tree(tmp_path, 4, "-b", "64K", "-e", "64K", *compared(300), "--straggle", "3:20ms:5", expiry="10ms",
-                  restarts=True, options=("--loss", 0.01, "--kill-inaggd", "leaf0@500ms", "--restart-inaggd", "leaf0@1500ms",
-                           "--also-in-switch", f"sleep 1; inaggctl {LEAF0} slots clear"))
+@pytest.mark.parametrize("topology, workers", [("two-level", 4), ("three-level", 8)])
+def test_a_leaf_is_restarted(tmp_path, topology, workers):
+    result = tree(tmp_path, workers, "-b", "64K", "-e", "64K", *compared(300), "--straggle", "3:20ms:5", topology=topology,
+                  expiry="10ms", restarts=True,
+                  options=("--loss", 0.01, "--kill-inaggd", "leaf0@500ms", "--restart-inaggd", "leaf0@1500ms",
+                           "--also-in-switch", f"sleep 1; inaggctl {LEAF0} slots clear && echo cleared"))
     assert len(re.findall(r"\[leaf0\].* boot id", result.run.error)) == 2
+    assert result.run.lines("switch") == ["cleared"]
 
 
 def test_nobody_is_excluded(tmp_path):
@@ -75,3 +85,4 @@ def test_nobody_is_excluded(tmp_path):
                 "inagg-perf", "allreduce", "-b", "4K", "-e", "4K", environment={"INAGG_EXCLUDE_AFTER": "5s"})
     assert run.status != 0
     assert "POLICY" in run.error and "no rank is excluded in a tree" in run.error
+    assert re.search(r"^\[0\].* refuses rank 0 .*INAGG_EXCLUDE_AFTER", run.error, re.M)
