@@ -27,9 +27,9 @@ def test_waits_for_all(tmp_path, transport, dtype):
 
 
 def assert_racks_add(result, sources):
-    """Of `sources` switches and ranks below it the root hears little more than one sum a block: what came late."""
+    """The root hears one sum a block from each of `sources`, switches and ranks below it, and what came late, but not each rank."""
     assert sources * result.switch["completions"] <= result.switch["additions"] + result.switch["degraded"] * sources
-    assert result.switch["additions"] <= 1.5 * sources * result.switch["completions"]
+    assert result.switch["additions"] < 0.75 * 16 * result.switch["completions"]
 
 
 @pytest.mark.parametrize("topology, sources", [("two-level", 4), ("three-level", 3)])
