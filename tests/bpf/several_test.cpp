@@ -222,7 +222,7 @@ TEST_P(Several, NoFrameTouchesAnothersPool) {
     EXPECT_GT(plane->stats(spec.index).additions, rounds / 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Several, testing::Combine(testing::Values(INAGG_SWITCHML, INAGG_TRIO), testing::Values(4, 6)),
+INSTANTIATE_TEST_SUITE_P(Of, Several, testing::Values(std::tuple{INAGG_SWITCHML, 4}, std::tuple{INAGG_TRIO, 6}),
                          [](const auto &param) {
                              return fmt::format("{}_{}", std::get<0>(param.param) == INAGG_TRIO ? "trio" : "switchml",
                                                 std::get<1>(param.param));

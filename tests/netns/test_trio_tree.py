@@ -34,7 +34,7 @@ def assert_racks_add(result, sources):
 
 @pytest.mark.parametrize("topology, sources", [("two-level", 4), ("three-level", 3)])
 def test_sixteen_workers_with_loss(tmp_path, topology, sources):
-    result = tree(tmp_path, 16, "-b", "64K", "-e", "256K", "-f", 4, *QUICK, topology=topology, expiry="50ms",
+    result = tree(tmp_path, 16, "-b", "64K", "-e", "64K", *QUICK, topology=topology, expiry="50ms",
                   options=("--loss", 0.01))
     assert_lossy(result)
     assert_racks_add(result, sources)
