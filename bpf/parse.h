@@ -91,8 +91,8 @@ static __always_inline struct datagram *datagram_of(void *data, void *end, __u32
 	return (void *)(d + 1) > end ? NULL : d;
 }
 
-/* Bytes behind the inagg header; negative if the frame's lengths contradict each other. */
-static __always_inline int payload_length(void *data, void *end, __u32 family, const struct datagram *d)
+/* Bytes behind the inagg header, in a frame with @rest from its UDP header on; negative if its lengths contradict each other. */
+static __always_inline int payload_length(void *data, __u32 rest, __u32 family, const struct datagram *d)
 {
 	__u32 bytes = bpf_ntohs(d->udp.len), ip_bytes;
 
@@ -100,7 +100,7 @@ static __always_inline int payload_length(void *data, void *end, __u32 family, c
 		ip_bytes = bpf_ntohs(((struct iphdr *)(data + ETH_HLEN))->tot_len) - sizeof(struct iphdr);
 	else
 		ip_bytes = bpf_ntohs(((struct ipv6hdr *)(data + ETH_HLEN))->payload_len);
-	if (ip_bytes != bytes || bytes < sizeof(*d) || bytes != (__u32)(end - (void *)d))
+	if (ip_bytes != bytes || bytes < sizeof(*d) || bytes != rest)
 		return -1;
 	return bytes - sizeof(*d);
 }

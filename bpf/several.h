@@ -16,20 +16,6 @@ struct completed {
 };
 #define COMPLETED	0x696e6167
 
-/* Bytes behind the inagg header of a frame in any number of buffers; negative if its lengths contradict each other. */
-static __always_inline int whole_payload_length(struct xdp_md *ctx, void *data, __u32 family, const struct datagram *d)
-{
-	__u32 bytes = bpf_ntohs(d->udp.len), ip_bytes, before = family == 4 ? INAGG_UDP4 : INAGG_UDP6;
-
-	if (family == 4)
-		ip_bytes = bpf_ntohs(((struct iphdr *)(data + ETH_HLEN))->tot_len) - sizeof(struct iphdr);
-	else
-		ip_bytes = bpf_ntohs(((struct ipv6hdr *)(data + ETH_HLEN))->payload_len);
-	if (ip_bytes != bytes || bytes < sizeof(*d) || bytes + before != bpf_xdp_get_buff_len(ctx))
-		return -1;
-	return bytes - sizeof(*d);
-}
-
 /* fold() of elements that lie in the scratch buffer; plain sums only. */
 static __always_inline void fold_copy(const struct inagg_slot *state, __u32 *ready, __u64 *lanes, const struct packet *p, int verdict)
 {
@@ -181,7 +167,7 @@ static __attribute__((noinline)) int admit_several(struct xdp_md *ctx, struct se
 {
 	void *data = frame_data(ctx), *end = frame_end(ctx);
 	struct datagram *d;
-	__u32 family, blocks;
+	__u32 family, blocks, rest;
 	int payload, verdict;
 
 	*action = XDP_ABORTED;
@@ -189,7 +175,8 @@ static __attribute__((noinline)) int admit_several(struct xdp_md *ctx, struct se
 		return 0;
 	family = family_of(data);
 	d = datagram_of(data, end, family);
-	payload = d ? whole_payload_length(ctx, data, family, d) : -1;
+	rest = bpf_xdp_get_buff_len(ctx) - (family == 4 ? INAGG_UDP4 : INAGG_UDP6);	/* in all its buffers */
+	payload = d ? payload_length(data, rest, family, d) : -1;
 	*action = XDP_DROP;
 	if (!d || payload < 0)
 		return refuse(INAGG_STATS_NO_JOB, INAGG_R_LENGTH), 0;

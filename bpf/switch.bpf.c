@@ -745,7 +745,7 @@ int inagg_switch(struct xdp_md *ctx)
 
 	family = family_of(data);
 	d = datagram_of(data, end, family);
-	payload = d ? payload_length(data, end, family, d) : -1;
+	payload = d ? payload_length(data, end - (void *)d, family, d) : -1;
 	/* longer than a block can be: in several buffers, so that the end of the first does not agree, or in one that is large */
 	if (!d || payload < 0 || payload > INAGG_MAX_PAYLOAD) {
 		bpf_tail_call(ctx, &algorithms, INAGG_CALL_SEVERAL);
@@ -861,7 +861,7 @@ int inagg_egress(struct xdp_md *ctx)
 		return XDP_PASS;
 	family = family_of(data);
 	d = datagram_of(data, end, family);
-	payload = d ? payload_length(data, end, family, d) : -1;
+	payload = d ? payload_length(data, end - (void *)d, family, d) : -1;
 	if (!d || payload < 0)
 		return XDP_PASS;
 	h = &d->hdr;

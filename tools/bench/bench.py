@@ -191,7 +191,8 @@ class Bench:
                 figures["switch_add_vs_copy_352"] = (with_harness, "our time over the copy's", with_harness)
                 figures["switch_add_vs_copy_352_net"] = (net, "without the harness's", net)
             for name, (value, unit, ratio) in figures.items():
-                self.add(name, value, unit, f"copy: {row['copy_ns_per_element']:.4g} ns/element net", ratio, f"{command} {only}")
+                self.add(name, value, unit, f"copy: {row['copy_ns_per_element']:.4g} ns/element net", ratio, f"{command} {only}",
+                         ratio_with_harness=with_harness)
 
     # (b)
 
@@ -497,12 +498,12 @@ class Bench:
 
 def verdict(result):
     """Does a figure reach what it is to reach?"""
-    name, value = result["name"], result["value"]
+    name = result["name"]
     if name in RATIO_BARS:
         kind, bar, value, what = "least", RATIO_BARS[name], result["ratio"], ", as a ratio"
-    elif name in BARS:
-        (kind, bar), what = BARS[name], ""
-    if name not in {**BARS, **RATIO_BARS} or value is None:
+    else:
+        (kind, bar), value, what = BARS.get(name, ("", None)), result["value"], ""
+    if bar is None or value is None:
         return ""
     meets = value <= bar if kind == "most" else value >= bar
     return f"{'meets' if meets else 'MISSES'} at {kind} {bar:.3g}{what}"

@@ -271,10 +271,10 @@ json check_native_xdp(const std::string &interface, uint32_t ifindex) {
 
 json check_mtu(const std::string &interface) {
     uint32_t mtu = inaggd::mtu_of(interface);
-    return judge(interface + ": MTU", mtu <= 3498, "warn", fmt::format("{}", mtu),
-                 "only udp makes use of what is above 3498, where all ranks use it and every link carries that: otherwise "
-                 "ip link set dev " +
-                     interface + " mtu 3498");
+    return judge(interface + ": MTU", mtu <= inaggd::largest_single_mtu, "warn", fmt::format("{}", mtu),
+                 fmt::format("only udp makes use of what is above {1}, where all ranks use it and every link carries that: "
+                             "otherwise ip link set dev {0} mtu {1}",
+                             interface, inaggd::largest_single_mtu));
 }
 
 // A veth takes frames that a program at its other end sends only with GRO or a program of its own.

@@ -336,10 +336,8 @@ void JobBook::restore(uint16_t number, const inagg_job &record, Stragglers strag
 
 // That every port carries in a packet, together longer than a block can be.
 uint8_t JobBook::blocks_here(uint8_t family, const inagg_job &record) const {
-    const uint32_t room = policy_.mtu - std::min(policy_.mtu, header_bytes(family)), bytes = uint32_t{record.elements} * 4;
-    const uint32_t blocks = std::min<uint32_t>(room / bytes, INAGG_MAX_BLOCKS);
-    const bool longer = blocks > 1 && 2 * bytes > INAGG_MAX_PAYLOAD; // which is how a switch tells
-    return policy_.several && longer && inagg_job_takes_several(&record) ? static_cast<uint8_t>(blocks) : 0;
+    const uint32_t blocks = inagg_blocks_of_room(record.elements, policy_.mtu - std::min(policy_.mtu, header_bytes(family)));
+    return policy_.several && blocks > 1 && inagg_job_takes_several(&record) ? static_cast<uint8_t>(blocks) : 0;
 }
 
 uint16_t JobBook::most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const {

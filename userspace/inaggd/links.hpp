@@ -29,6 +29,8 @@ private:
 // Is it up, and is somebody at the other end?
 bool has_link(const std::string &port);
 uint32_t mtu_of(const std::string &port);
+// More than that one block, however large, makes no use of, and takes frames of several buffers.
+inline constexpr uint32_t largest_single_mtu = 3498;
 std::array<uint8_t, 6> mac_of(const std::string &port);
 // The first address of `family` on the port, or on the bridge that the port belongs to.
 Address address_near(const std::string &port, uint8_t family);

@@ -157,8 +157,6 @@ struct Plan {
     std::optional<inagg_queue> uplink_quota{};   // of each job, to all switches above
 };
 
-constexpr uint32_t largest_single_mtu = 3498; // that one block, however large, makes use of
-
 Policy policy_of(const Options &o, const Plan &plan, uint32_t slots, uint32_t buffers) {
     return {.slots = slots,
             .buffers = buffers,

@@ -230,9 +230,7 @@ void UdpIo::commit(std::size_t bytes) noexcept {
             return; // lost, as in a network; the timer repeats it
         io_uring_prep_send(packet.sqe, unicast_.socket.get(), frame, bytes, MSG_DONTWAIT);
         mark_send(packet.sqe);
-        packet.message = {};
-        packet.message.msg_iov = packet.parts.data();
-        packet.message.msg_iovlen = 1;
+        packet.blocks = 1;
         packet.parts[0] = {frame, bytes};
         last_ = &packet;
     }
@@ -241,11 +239,10 @@ void UdpIo::commit(std::size_t bytes) noexcept {
 }
 
 void UdpIo::join_blocks(const inagg_job_config &job) {
-    const std::size_t bytes = std::size_t{job.elements} * 4, room = path_payload_ - std::min(path_payload_, sizeof(inagg_hdr));
-    block_bytes_ = sizeof(inagg_hdr) + bytes;
+    const std::size_t room = path_payload_ - std::min(path_payload_, sizeof(inagg_hdr));
+    block_bytes_ = sizeof(inagg_hdr) + std::size_t{job.elements} * 4;
     data_slots_ = job.slots;
-    // two are to be more than a block may have, which is how a switch tells
-    most_blocks_ = bytes * 2 > INAGG_MAX_PAYLOAD ? static_cast<unsigned>(std::min<std::size_t>(job.blocks, room / bytes)) : 1;
+    most_blocks_ = std::min<unsigned>(job.blocks, inagg_blocks_of_room(job.elements, static_cast<uint32_t>(room)));
 }
 
 static inagg_hdr header_at(const void *frame) {
@@ -256,7 +253,7 @@ static inagg_hdr header_at(const void *frame) {
 
 // The next data block, for the first time, and in all else as that before?
 bool UdpIo::joins(const Joined &packet, const std::byte *frame, std::size_t bytes) const {
-    const auto blocks = static_cast<unsigned>(packet.message.msg_iovlen);
+    const unsigned blocks = packet.blocks;
     if (blocks >= most_blocks_ || bytes != block_bytes_ ||
         packet.parts[blocks - 1].iov_len + sizeof(inagg_hdr) * (blocks > 1) != bytes)
         return false;
@@ -272,7 +269,10 @@ bool UdpIo::joins(const Joined &packet, const std::byte *frame, std::size_t byte
 }
 
 void UdpIo::join(Joined &packet, std::byte *frame, std::size_t bytes) {
-    packet.parts[packet.message.msg_iovlen++] = {frame + sizeof(inagg_hdr), bytes - sizeof(inagg_hdr)};
+    packet.parts[packet.blocks++] = {frame + sizeof(inagg_hdr), bytes - sizeof(inagg_hdr)};
+    packet.message = {};
+    packet.message.msg_iov = packet.parts.data();
+    packet.message.msg_iovlen = packet.blocks;
     io_uring_prep_sendmsg(packet.sqe, unicast_.socket.get(), &packet.message, MSG_DONTWAIT);
     mark_send(packet.sqe);
     if (++joined_ == 1024) {

@@ -52,7 +52,8 @@ private:
     // Frames that leave as one packet: the elements of all behind the header of the first.
     struct Joined {
         io_uring_sqe *sqe; // none: the frame is not the first
-        msghdr message;
+        msghdr message;    // of several
+        unsigned blocks;
         std::array<iovec, INAGG_MAX_BLOCKS> parts;
     };
     static constexpr unsigned tx_frames = 256;

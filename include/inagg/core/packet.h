@@ -42,6 +42,16 @@ struct inagg_block_meta {
 	__u64	contributors;	/* results: ranks in the sum */
 };
 
+/** Blocks of @elements for which a packet has room, in @room bytes behind its header; 0: two would be no more than one may have. */
+INAGG_INLINE __u32 inagg_blocks_of_room(__u32 elements, __u32 room)
+{
+	const __u32 bytes = elements * 4;
+
+	if (2 * bytes <= INAGG_MAX_PAYLOAD)
+		return 0;
+	return room / bytes < INAGG_MAX_BLOCKS ? room / bytes : INAGG_MAX_BLOCKS;
+}
+
 /** May the elements of the next block follow those of this CONTRIBUTION in its packet?  A plain sum's, sent for the first time. */
 INAGG_INLINE int inagg_may_be_joined(const struct inagg_hdr *h)
 {
