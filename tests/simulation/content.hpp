@@ -31,6 +31,10 @@ public:
     Content(uint64_t seed, const Scenario &scenario, uint16_t job_generation)
         : seed_(seed), sc(scenario), generation(job_generation) {}
 
+    // Each generation sums something else.
+    Content of(uint16_t job_generation) const { return {seed_, sc, job_generation}; }
+    void begin(uint16_t job_generation) { generation = job_generation; }
+
     // Broadcasts and barriers mean nothing without all ranks.
     bool whole(uint32_t block) const { return use_of(block) != Use::sum; }
     // This rank has nothing to add to the block (trio).
@@ -51,7 +55,7 @@ public:
 private:
     enum class Use { sum, broadcast, barrier };
 
-    uint64_t hash(uint64_t a, uint64_t b) const { return Random(seed_ * 1000003 + a * 7919 + b).next(); }
+    uint64_t hash(uint64_t a, uint64_t b) const { return Random(seed_ * 1000003 + generation * 104729 + a * 7919 + b).next(); }
     Use use_of(uint32_t block) const;
     // What switch `n` makes of these ranks, which are behind it.
     Payload float_sum(uint32_t block, uint64_t ranks, uint32_t n) const;
@@ -60,7 +64,7 @@ private:
 
     const uint64_t seed_;
     const Scenario &sc;
-    const uint16_t generation;
+    uint16_t generation;
 };
 
 } // namespace simulation

@@ -58,6 +58,9 @@ const std::map<std::string, Mutation> mutations = {
     {"take-excluded", Mutation::take_excluded},
     {"await-excluded", Mutation::await_excluded},
     {"find-floor", Mutation::find_floor},
+    {"any-generation", Mutation::any_generation},
+    {"keep-records", Mutation::keep_records},
+    {"believe-old", Mutation::believe_old},
 };
 
 const std::map<std::string, inagg_algorithm> algorithms = {
@@ -98,6 +101,7 @@ void accumulate(Outcome &total, const Outcome &one) {
     total.late += one.late;
     total.outrun += one.outrun;
     total.excluded += one.excluded;
+    total.returned += one.returned;
     total.fallen += one.fallen;
     total.full += one.full;
     total.reissues += one.reissues;
@@ -126,8 +130,10 @@ std::vector<Sight> sights_of(const Options &options, const Outcome &total) {
                                      {total.refused, "contributions refused"},
                                      {total.late, "late contributions"},
                                      {total.outrun, "ranks outran all histories"}};
-        if (!options.tree) // where nobody is excluded
+        if (!options.tree) { // where nobody is excluded
             sights.push_back({total.excluded, "ranks excluded"});
+            sights.push_back({total.returned, "ranks taken back"});
+        }
         return sights;
     }
     case INAGG_PANAMA:

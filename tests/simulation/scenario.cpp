@@ -95,7 +95,18 @@ void draw_exclusions(Random &random, Scenario &sc) {
         const uint32_t any = static_cast<uint32_t>(random.below(sc.ranks));
         sc.faults.push_back({Fault::exclude, (before ? before->at : 0) + random.below(random.chance(0.5) ? 5 * ms : 500 * ms),
                              before ? before->rank : any, 0});
+        const Fault excluded = sc.faults.back();
+        if (random.chance(0.7))
+            sc.faults.push_back(
+                {Fault::come_back, excluded.at + random.below(random.chance(0.5) ? 5 * ms : 500 * ms), excluded.rank, 0});
     }
+}
+
+void draw_renewals(Random &random, Scenario &sc) {
+    const double often = random.chance(0.5) ? 0 : 0.5;
+    for (size_t tensor = 1; tensor < sc.tensors.size(); tensor++)
+        sc.trio.renewals[tensor] = random.chance(often);
+    sc.trio.leftovers = random.chance(0.5) ? 0 : 0.5;
 }
 
 void draw_trio(Random &random, Scenario &sc, bool tree) {
@@ -108,8 +119,11 @@ void draw_trio(Random &random, Scenario &sc, bool tree) {
     sc.trio.lost_ticks = random.chance(0.8) ? 0 : random.chance(0.5) ? 0.5 : 1;
     sc.trio.history = random.chance(0.25) ? sc.slots << random.between(0, 2) : 4096;
     sc.trio.foreign = random.chance(0.3);
-    if (sc.ranks > 1 && !tree)
+    sc.trio.renewals.resize(sc.tensors.size());
+    if (sc.ranks > 1 && !tree && !sc.quiet) {
         draw_exclusions(random, sc);
+        draw_renewals(random, sc);
+    }
 }
 
 // Spines die and links fail; one spine never dies for good.
@@ -204,7 +218,7 @@ Scenario make_scenario(Random &random, const Options &options) {
 
 std::string Scenario::describe() const {
     static constexpr const char *names[] = {"restart",     "clear-all", "clear-one", "sleep", "kill",
-                                            "clear-floor", "exclude",   "spine",     "link"};
+                                            "clear-floor", "exclude",   "come-back", "spine", "link"};
     std::string text =
         fmt::format("{} ranks, {} {} slots, base {:#x}, tensors", ranks, slots, control ? "control" : "data", base);
     for (uint32_t blocks : tensors)
@@ -216,6 +230,9 @@ std::string Scenario::describe() const {
                             "lost ticks {}{}",
                             trio.buckets, trio.policy.expiry_sweeps, trio.sweep_period / us, trio.policy.quorum,
                             trio.policy.most_open, trio.history, trio.lost_ticks, trio.foreign ? ", beside another job" : "");
+    for (size_t tensor = 0; tensor < trio.renewals.size(); tensor++)
+        if (trio.renewals[tensor])
+            text += fmt::format(", may renew before tensor {}", tensor);
     if (short_frames)
         text += ", results do not fit into questions";
     if (!parents.empty())

@@ -31,9 +31,9 @@ private:
 };
 
 struct Fault {
-    enum Kind { restart, clear_all, clear_one, sleep, kill, clear_floor, exclude, spine, link } kind;
+    enum Kind { restart, clear_all, clear_one, sleep, kill, clear_floor, exclude, come_back, spine, link } kind;
     Time at;
-    uint32_t rank; // sleep, kill, exclude; spine, link: its number
+    uint32_t rank; // sleep, kill, exclude, come_back; spine, link: its number
     Time duration; // sleep, link; spine: 0: for good
 };
 
@@ -47,6 +47,9 @@ struct TrioScenario {
     double lost_ticks;    // the agent is dead or late
     uint32_t history;     // results that each rank keeps
     bool foreign;         // another job has an open record in each bucket
+    double leftovers;     // records that are not cleared when a generation begins
+    // Of each tensor: before it, all agree whether the next generation begins.
+    std::vector<bool> renewals;
 };
 
 // What only canary has: leaf switches with the ranks, and spines that each leaf is linked to.

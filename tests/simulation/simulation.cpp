@@ -51,7 +51,8 @@ public:
         }
         workers->check_end();
         the_one->check_end();
-        if (world.sc.quiet && (world.sc.algorithm == INAGG_SWITCHML || world.sc.algorithm == INAGG_CANARY))
+        const bool counts = world.sc.algorithm != INAGG_ATP && world.sc.algorithm != INAGG_PANAMA;
+        if (world.sc.quiet && counts && !world.outcome.outrun)
             check_quiet();
         return world.outcome;
     }
@@ -95,6 +96,8 @@ private:
             return workers->kill(fault.rank);
         case Fault::exclude:
             return world.exclude(fault.rank);
+        case Fault::come_back:
+            return workers->come_back(fault.rank);
         case Fault::spine:
             return the_one->fail_spine(fault.rank, fault.duration);
         case Fault::link:
@@ -103,14 +106,15 @@ private:
     }
 
     // One rank slept and nothing was lost: for each block of the window every other rank sends its
-    // elements and asks a few times. After that a back-off's round costs the order of n packets, not n * n.
+    // elements and asks a few times. After that a back-off's round costs the order of n packets, not n * n. Blocks that are
+    // given up (trio) are waited for one window after the other.
     void check_quiet() {
         const Scenario &sc = world.sc;
         const Outcome &outcome = world.outcome;
         uint64_t rounds = 2 + sc.faults[0].duration / INAGG_RTO_CEILING_NS;
         for (Time wait = INAGG_RTO_FLOOR_NS; wait < std::min<Time>(sc.faults[0].duration, INAGG_RTO_CEILING_NS); wait *= 2)
             rounds++;
-        const uint64_t window = std::min<uint64_t>(sc.slots, outcome.blocks);
+        const uint64_t window = std::min<uint64_t>(outcome.degraded ? outcome.blocks : sc.slots, outcome.blocks);
         const uint64_t necessary = outcome.blocks * 2 * sc.ranks;
         const uint64_t hops = sc.algorithm == INAGG_CANARY ? 2 * sc.deepest : std::max<size_t>(sc.parents.size(), 1);
         const uint64_t most = hops * (2 * necessary + window * (12 * sc.ranks + rounds * 4 * (sc.ranks + 1)));

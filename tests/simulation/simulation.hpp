@@ -25,9 +25,10 @@
 // is the only one that any ever accepts; ranks are missing only where the job's policy permits, and only as
 // soon and as late as its expiry says; no other job's record is touched; open records are counted right. Of a
 // rank that is excluded, at any moment, a result may differ from the others' only in blocks that these
-// decided anew after the switch had forgotten them. At the end: everyone who remains has everything, unless
-// it needs a rank that was killed and not excluded, or, with a short history, it fell behind by more than all
-// ranks keep.
+// decided anew after the switch had forgotten them. It may come back as a new one, and is in the next generation, which begins
+// when all that remain have finished the same tensors; its blocks have the numbers of those before. At the end: everyone who
+// remains has everything, unless it needs a rank that was killed and not excluded, or, with a short history, it fell behind by
+// more than all ranks keep.
 #pragma once
 
 #include "scenario.hpp"
@@ -86,6 +87,9 @@ enum class Mutation {
     take_excluded,    // an excluded rank's packets count
     await_excluded,   // blocks wait for excluded ranks
     find_floor,       // a lost floor is found though a rank is excluded
+    any_generation,   // the switch takes packets of any generation
+    keep_records,     // what is known of blocks outlives its generation
+    believe_old,      // workers accept results of any generation
 };
 
 struct Options {
@@ -103,8 +107,8 @@ struct Violation : std::runtime_error {
 
 struct Outcome {
     uint64_t events, packets, dropped, blocks, restores;
-    uint64_t degraded, recoveries, refused, late, outrun, excluded; // trio
-    uint64_t fallen, full;                                          // panama: climbers that were lost, packets without a buffer
+    uint64_t degraded, recoveries, refused, late, outrun, excluded, returned; // trio
+    uint64_t fallen, full; // panama: climbers that were lost, packets without a buffer
     // canary
     uint64_t reissues, collisions, stragglers, bypasses, timers, asked, detours, deaths;
 };

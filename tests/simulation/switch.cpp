@@ -6,6 +6,8 @@ namespace simulation {
 void OneSwitch::receive(int, const Packet &packet) {
     const int refused = inagg_job_admits(&job, &packet.block, packet.slot,
                                          packet.block.elements * inagg_element_bytes(packet.block.dtype_op >> 4));
+    if (refused == -INAGG_R_GENERATION && packet.block.generation != job.generation)
+        return; // it was long on its way
     world.require(!refused, "an honest packet is refused for reason {}", -refused);
     switch (packet.type) {
     case INAGG_CONTRIBUTION:

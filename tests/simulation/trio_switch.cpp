@@ -24,14 +24,25 @@ public:
     TrioSwitch(World &shared, const Tree *below)
         : OneSwitch(shared, below), policy(sc.trio.policy), whole(job), records(sc.trio.buckets * INAGG_WAYS),
           beside(records.size()), floors(job.slots + job.control_slots), swept(sc.trio.buckets) {
-        for (uint32_t position = 0; position < floors.size(); position++) {
-            floors[position] = inagg_floor_at_start(&job, position);
-            if (inagg_stream_of(&job, position) == sc.control)
-                floors[position].block += sc.base;
-        }
+        for (uint32_t position = 0; position < floors.size(); position++)
+            start_floor(position);
         if (sc.trio.foreign)
             for (uint32_t bucket = 0; bucket < sc.trio.buckets; bucket++)
                 records[bucket * INAGG_WAYS + bucket % INAGG_WAYS] = foreign();
+    }
+
+    void receive(int target, const Packet &packet) override {
+        if (packet.type == INAGG_JOIN)
+            return join(packet);
+        Packet taken = packet;
+        if (world.broken(Mutation::any_generation))
+            taken.block.generation = job.generation;
+        OneSwitch::receive(target, taken);
+    }
+
+    void restart() override {
+        OneSwitch::restart();
+        asked = 0;
     }
 
     void clear_all() override {
@@ -80,6 +91,8 @@ private:
     std::vector<inagg_floor> floors;
     std::vector<bool> swept; // buckets whose next sweep is scheduled
     uint32_t counted_open = 0;
+    uint64_t asked = 0;                            // ranks that want the next generation
+    std::array<uint32_t, INAGG_MAX_RANKS> lives{}; // of those in this one
     uint64_t foreign_cleared = 0;
 
     // An open record of another job with the number of one of our blocks.
@@ -87,7 +100,7 @@ private:
         inagg_record r{};
         r.slot.seen = 1;
         r.slot.block = sc.base;
-        r.slot.generation = job.generation;
+        r.slot.generation = first_generation;
         r.slot.flags = INAGG_SLOT_LIVE;
         r.job = another_job;
         r.stream = sc.control;
@@ -100,8 +113,58 @@ private:
 
     uint32_t open_records() const {
         return static_cast<uint32_t>(std::count_if(records.begin(), records.end(), [&](const inagg_record &r) {
-            return r.job == job.index && inagg_record_is_open(&r);
+            return r.job == job.index && r.slot.generation == job.generation && inagg_record_is_open(&r);
         }));
+    }
+
+    // ---- generations ----
+
+    // All that remain ask for the next generation; one that is excluded waits for it, once it has started again.
+    void join(const Packet &packet) {
+        const uint32_t rank = packet.block.rank;
+        if (packet.block.generation == job.generation)
+            asked |= inagg_rank_bit(rank);
+        else if (!inagg_job_excludes(&job, rank))
+            return configure(rank);
+        else if (packet.life != lives[rank])
+            world.returning |= inagg_rank_bit(rank);
+        if ((asked & job.all) == job.all)
+            begin_generation();
+    }
+
+    void configure(uint32_t rank) {
+        Packet packet{};
+        packet.type = INAGG_CONFIG;
+        packet.boot = boot;
+        packet.life = lives[rank];
+        packet.block.generation = job.generation;
+        send_to(rank, packet);
+    }
+
+    // Whatever is left of the one before is nobody's.
+    void begin_generation() {
+        for (uint32_t rank = 0; rank < sc.ranks; rank++)
+            lives[rank] += world.returning >> rank & 1;
+        world.begin_generation();
+        asked = 0;
+        counted_open = 0;
+        for (inagg_record &r : records)
+            if (r.job == job.index && world.broken(Mutation::keep_records))
+                r.slot.generation = job.generation;
+            else if (r.job == job.index && !world.random.chance(sc.trio.leftovers))
+                r = {};
+        for (uint32_t position = 0; position < floors.size(); position++)
+            start_floor(position);
+        for (uint32_t rank = 0; rank < sc.ranks; rank++)
+            if (!inagg_job_excludes(&job, rank))
+                configure(rank);
+    }
+
+    // The first block of this generation is the next.
+    void start_floor(uint32_t position) {
+        floors[position] = inagg_floor_at_start(&job, position);
+        if (inagg_stream_of(&job, position) == sc.control)
+            floors[position].block += sc.base;
     }
 
     // ---- packets ----
@@ -218,7 +281,7 @@ private:
         inagg_record &r = records[index];
         counted_open--;
         if (r.flags & INAGG_RECORD_RECOVERING && !beside[index].restored && inagg_job_excluded(&job))
-            world.decided_anew.insert(r.slot.block);
+            world.decided_anew.insert({job.generation, r.slot.block});
         if (world.broken(Mutation::hide_degraded))
             r.flags &= static_cast<uint8_t>(~INAGG_RECORD_DEGRADED);
         world.outcome.degraded += (r.flags & INAGG_RECORD_DEGRADED) != 0;
@@ -303,6 +366,10 @@ private:
 
     void visit(uint32_t index) {
         inagg_record &r = records[index];
+        if (r.slot.generation != job.generation) {
+            r.slot.flags = 0;
+            return;
+        }
         const bool was_expired = r.flags & INAGG_RECORD_EXPIRED;
         if (world.broken(Mutation::expire_whole))
             r.flags &= static_cast<uint8_t>(~(INAGG_RECORD_WHOLE | INAGG_RECORD_RECOVERING));
@@ -316,7 +383,7 @@ private:
 
     void tick(uint32_t index) {
         inagg_record &r = records[index];
-        if (r.job != job.index || inagg_record_finish(&r, &job) < 0)
+        if (r.job != job.index || r.slot.generation != job.generation || inagg_record_finish(&r, &job) < 0)
             return;
         world.trace("switch: tick decides block {:#x} with {:#x}", r.slot.block, r.slot.seen);
         Packet cause{};

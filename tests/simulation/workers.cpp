@@ -2,26 +2,26 @@
 #include "workers.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace simulation {
 
 Workers::Workers(World &shared) : world(shared), sc(shared.sc), job(shared.job), ranks(shared.sc.ranks) {
-    uint32_t block = sc.base;
-    for (uint32_t blocks : sc.tensors) {
-        tensor_start.push_back(block);
-        block += blocks;
-    }
-    for (Rank &rank : ranks) {
-        inagg_worker_init(&rank.worker, sc.slots, 0);
-        rank.worker.limit = sc.base;
-        rank.worker.accepted = sc.base - 1;
-        rank.slots.resize(sc.slots);
-        rank.heard.resize(sc.slots);
-        rank.missing = sc.tensors;
-        for (uint32_t i = 0; i < sc.slots; i++) {
-            inagg_wslot_init(&rank.slots[i], i);
-            rank.slots[i].block += sc.base;
-        }
+    for (Rank &rank : ranks)
+        begin(rank, 0);
+}
+
+void Workers::begin(Rank &rank, uint32_t tensor) {
+    inagg_worker_init(&rank.worker, sc.slots, 0);
+    rank.worker.limit = sc.base;
+    rank.worker.accepted = sc.base - 1;
+    rank.slots.resize(sc.slots);
+    rank.heard.assign(sc.slots, {});
+    rank.missing = sc.tensors;
+    rank.first = rank.called = rank.finished = tensor;
+    for (uint32_t i = 0; i < sc.slots; i++) {
+        inagg_wslot_init(&rank.slots[i], i);
+        rank.slots[i].block += sc.base;
     }
 }
 
@@ -39,11 +39,12 @@ void Workers::sleep(uint32_t r, Time duration) {
 void Workers::kill(uint32_t r) {
     world.trace("rank {} is killed", r);
     ranks[r].dead = true;
+    ranks[r].returns = false;
 }
 
 void Workers::arrive(uint32_t r, const Packet &packet) {
     Rank &rank = ranks[r];
-    if (rank.dead)
+    if (rank.dead && !rank.returns)
         return;
     if (world.now < rank.asleep_until) {
         if (rank.inbox.size() < 256) // a receive ring
@@ -93,12 +94,12 @@ void Workers::arm(uint32_t r) {
 
 void Workers::call(uint32_t r) {
     Rank &rank = ranks[r];
-    if (rank.dead || rank.called == sc.tensors.size() || !may_call(rank))
+    if (prepares(r) || rank.dead || rank.called == sc.tensors.size() || !may_call(rank))
         return;
     if (world.now < rank.asleep_until)
         return world.schedule(Event::call, rank.asleep_until, static_cast<int>(r), 0);
     const uint32_t tensor = rank.called++;
-    rank.worker.limit = tensor_start[tensor] + sc.tensors[tensor];
+    rank.worker.limit = start_of(rank, tensor) + sc.tensors[tensor];
     rank.progress_at = world.now;
     world.trace("rank {} calls tensor {}", r, tensor);
     for (inagg_wslot &slot : rank.slots)
@@ -157,9 +158,10 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool
     packet.from = static_cast<int>(r);
     packet.version = static_cast<uint8_t>(inagg_pool_version(&rank.worker, block));
     packet.slot = inagg_position_of(&job, sc.control, block);
-    packet.block = world.content.meta_of(block, r);
-    packet.block.whole = world.content.whole(block);
-    packet.block.absent = world.content.absent(block, r);
+    const Content content = content_of(r);
+    packet.block = content.meta_of(block, r);
+    packet.block.whole = content.whole(block);
+    packet.block.absent = content.absent(block, r);
     packet.block.contributors = inagg_rank_bit(r);
     const inagg_wslot &slot = rank.slots[index_of(block)];
     if (slot.state == INAGG_WSLOT_SENT && slot.block == block) {
@@ -173,7 +175,7 @@ void Workers::send(uint32_t r, uint32_t block, uint8_t type, bool everyone, bool
     } else if (type == INAGG_CONTRIBUTION && slot.raw)
         load_raw(r, packet);
     else if (type == INAGG_CONTRIBUTION)
-        packet.payload = world.content.contribution(block, r);
+        packet.payload = content.contribution(block, r);
     else
         load_held(r, packet);
     world.trace("rank {} sends type {} block {:#x} epoch {}", r, type, block, packet.block.epoch);
@@ -242,7 +244,7 @@ bool Workers::overtaken(uint32_t r, inagg_wslot &slot) { return inagg_worker_ove
 
 void Workers::finish_block(uint32_t r, uint32_t block) {
     Rank &rank = ranks[r];
-    rank.missing[tensor_of(block)]--;
+    rank.missing[tensor_of(rank, block)]--;
     while (rank.finished < rank.called && !rank.missing[rank.finished]) {
         rank.finished++;
         world.schedule(Event::call, world.now + (sc.pause ? world.random.below(sc.pause) : 0), static_cast<int>(r), 0);
@@ -271,21 +273,34 @@ void Workers::check_lag(uint32_t index) {
     world.require(highest - lowest <= sc.slots, "slot {}: a rank lags from {:#x} to {:#x}", index, highest, lowest);
 }
 
-uint32_t Workers::tensor_of(uint32_t block) const {
-    uint32_t i = 0;
-    while (i + 1 < tensor_start.size() && !inagg_before(block, tensor_start[i + 1]))
-        i++;
-    return i;
+// The first block of a tensor, or behind the last one's.
+uint32_t Workers::start_of(const Rank &rank, size_t tensor) const {
+    return std::accumulate(sc.tensors.begin() + rank.first, sc.tensors.begin() + static_cast<ptrdiff_t>(tensor), sc.base);
+}
+
+uint32_t Workers::tensor_of(const Rank &rank, uint32_t block) const {
+    uint32_t tensor = rank.first;
+    while (!inagg_before(block, start_of(rank, tensor + 1)))
+        tensor++;
+    return tensor;
 }
 
 // Nothing has happened for so long that a library would return an error.
 bool Workers::expired(const Rank &rank) const {
-    return rank.called > rank.finished && world.now >= rank.progress_at + deadline() &&
-           world.now >= rank.asleep_until + deadline();
+    return is_waiting(rank) && world.now >= rank.progress_at + deadline() && world.now >= rank.asleep_until + deadline();
+}
+
+// One that comes back is not, once it is in a generation that has begun.
+bool Workers::is_over(uint32_t r) const {
+    const Rank &rank = ranks[r];
+    return rank.dead ? !rank.returns || inagg_job_excludes(&job, r) : done(rank) || expired(rank);
 }
 
 bool Workers::over() const {
-    return std::all_of(ranks.begin(), ranks.end(), [&](const Rank &rank) { return rank.dead || done(rank) || expired(rank); });
+    for (uint32_t r = 0; r < sc.ranks; r++)
+        if (!is_over(r))
+            return false;
+    return true;
 }
 
 std::string Workers::stuck() const {
@@ -313,10 +328,14 @@ void Workers::check_end() {
         if (ranks[r].dead || done(ranks[r]) || inagg_job_excludes(&job, r))
             continue;
         const inagg_wslot *slot = oldest(ranks[r]);
-        world.require(slot, "rank {} has nothing in flight and is not done", r);
-        check_deadline(r, *slot);
+        if (slot)
+            check_deadline(r, *slot);
+        else
+            check_idle(r);
     }
 }
+
+void Workers::check_idle(uint32_t r) { world.require(false, "rank {} has nothing in flight and is not done", r); }
 
 // Only a death excuses a deadline, and the error must name exactly who died.
 void Workers::check_deadline(uint32_t r, const inagg_wslot &slot) {

@@ -25,6 +25,10 @@ struct Rank {
     Time progress_at = 0;
     bool dead = false;
     std::vector<Packet> inbox; // arrived while asleep
+    uint16_t generation = first_generation;
+    uint32_t first = 0;   // tensor of its generation
+    uint32_t lives = 0;   // how often it has started again
+    bool returns = false; // dead until the next generation begins
 };
 
 class Workers {
@@ -38,6 +42,8 @@ public:
     void call(uint32_t r);
     void sleep(uint32_t r, Time duration);
     void kill(uint32_t r);
+    // A rank that has been excluded starts again, to be in the next generation.
+    virtual void come_back(uint32_t) {}
 
     bool over() const;
     std::string stuck() const;
@@ -63,6 +69,11 @@ protected:
     // Results of other blocks show that this one's is lost.
     virtual bool overtaken(uint32_t r, inagg_wslot &slot);
     virtual void rebooted(uint32_t, inagg_wslot &slot) { inagg_worker_rebooted(&slot); }
+    // Is there something to be done before the rank calls its next tensor, and in hand?
+    virtual bool prepares(uint32_t) { return false; }
+    virtual bool is_waiting(const Rank &rank) const { return rank.called > rank.finished; }
+    // Rank `r` is not done and has nothing in flight: may it?
+    virtual void check_idle(uint32_t r);
     // May a rank call its next tensor, beyond the depth that it drew?
     virtual bool may_call(const Rank &) const { return true; }
     // Rank `r` has waited in vain for the block of `slot`: may it?
@@ -76,6 +87,9 @@ protected:
     uint32_t index_of(uint32_t block) const { return block & (sc.slots - 1); }
     const inagg_wslot *oldest(const Rank &rank) const;
     bool done(const Rank &rank) const { return rank.finished == sc.tensors.size(); }
+    // A rank of a generation that has begun, at the first block of this tensor.
+    void begin(Rank &rank, uint32_t tensor);
+    Content content_of(uint32_t r) const { return world.content.of(ranks[r].generation); }
     void notice_boot(uint32_t r, uint16_t heard);
     // What rank `r` accepts is the sum of all ranks.
     void check_result(uint32_t r, uint32_t block, const Packet &packet);
@@ -90,11 +104,11 @@ protected:
 private:
     void load_raw(uint32_t r, Packet &packet) const;
     void arm(uint32_t r);
-    uint32_t tensor_of(uint32_t block) const;
+    uint32_t start_of(const Rank &rank, size_t tensor) const;
+    uint32_t tensor_of(const Rank &rank, uint32_t block) const;
     uint64_t beside_killed() const;
     bool expired(const Rank &rank) const;
-
-    std::vector<uint32_t> tensor_start;
+    bool is_over(uint32_t r) const;
 };
 
 std::unique_ptr<Workers> make_switchml_workers(World &world);

@@ -4,8 +4,6 @@
 namespace simulation {
 namespace {
 
-constexpr uint16_t generation = 3;
-
 inagg_job make_job(const Scenario &sc) {
     inagg_job job{};
     job.all = inagg_all_ranks(sc.ranks);
@@ -13,7 +11,7 @@ inagg_job make_job(const Scenario &sc) {
     job.first_slot = sc.first_slot;
     job.slots = sc.control ? 16 : sc.slots;
     job.control_slots = sc.control ? sc.slots : 2;
-    job.generation = generation;
+    job.generation = first_generation;
     job.size = static_cast<uint16_t>(sc.ranks);
     job.elements = 64;
     job.algorithm = static_cast<uint8_t>(sc.algorithm);
@@ -24,7 +22,7 @@ inagg_job make_job(const Scenario &sc) {
 
 World::World(const Options &chosen)
     : options(chosen), random(chosen.seed), sc(make_scenario(random, chosen)), job(make_job(sc)),
-      content(chosen.seed, sc, generation) {
+      content(chosen.seed, sc, first_generation) {
     for (uint32_t blocks : sc.tensors)
         outcome.blocks += blocks;
 }
@@ -50,6 +48,15 @@ void World::exclude(uint32_t rank) {
     trace("rank {} is excluded", rank);
     job.all = remaining;
     outcome.excluded++;
+}
+
+void World::begin_generation() {
+    job.generation++;
+    trace("generation {} begins, {:#x} come back", job.generation, returning);
+    job.all |= returning;
+    outcome.returned += inagg_count_ranks(returning);
+    returning = 0;
+    content.begin(job.generation);
 }
 
 void World::deliver_later(int to, const Packet &packet) {

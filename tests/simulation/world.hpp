@@ -15,6 +15,8 @@
 
 namespace simulation {
 
+inline constexpr uint16_t first_generation = 3;
+
 // Where packets go: to a rank, to the switch, or to another switch of a tree, whose root is the_switch.
 inline constexpr int the_switch = -1;
 constexpr int switch_target(uint32_t index) { return the_switch - static_cast<int>(index); }
@@ -29,6 +31,7 @@ struct Packet {
     bool bypass;   // canary: is not to be summed; BLOCK_FAILED: send it so
     int from;      // canary: who has sent it over this link
     uint16_t boot;
+    uint32_t life;       // JOIN, CONFIG: how often the rank has started again
     uint16_t window_cap; // WAIT: the block was refused; canary: which question of a rank this is or answers
     uint32_t slot;
     uint64_t contributors;
@@ -58,11 +61,12 @@ public:
     Random random;
     const Scenario sc;
     inagg_job job{};
-    const Content content;
+    Content content; // of the generation that the job is in; a rank may lag
     Time now = 0;
     Outcome outcome{};
-    std::map<uint32_t, uint64_t> accepted; // by block: which ranks have its result
-    std::set<uint32_t> decided_anew;       // blocks: by the ranks that remained, after they were forgotten
+    std::map<uint32_t, uint64_t> accepted;                // by block: which ranks have its result
+    std::set<std::pair<uint16_t, uint32_t>> decided_anew; // generation and block: by the ranks that remained, once forgotten
+    uint64_t returning = 0;                               // excluded ranks that wait for the next generation
 
     bool idle() const { return events.empty(); }
     Event next();
@@ -71,6 +75,8 @@ public:
     void transmit(int to, const Packet &packet);
     // The job goes on without this rank, unless it is the last.
     void exclude(uint32_t rank);
+    // With those that wait for it.
+    void begin_generation();
 
     // Is this rule broken on purpose?
     bool broken(Mutation mutation) const { return options.mutation == mutation; }
