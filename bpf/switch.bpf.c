@@ -501,6 +501,16 @@ static __always_inline void write_refusal(struct inagg_hdr *h, const struct inag
 	inagg_hdr_seal_checked(h, inagg_body_checksum(h + 1));
 }
 
+static __always_inline void write_stragglers(struct inagg_config *c, __u32 row)
+{
+	struct inagg_stragglers *s = bpf_map_lookup_elem(&stragglers, &row);
+
+	if (!s)
+		return;
+	c->stragglers.temporary = bpf_cpu_to_be64(s->temporary);
+	c->stragglers.permanent = bpf_cpu_to_be64(s->permanent);
+}
+
 static __always_inline void write_config(struct inagg_hdr *h, const struct inagg_job *job, __u64 ranks, __u16 boot)
 {
 	struct inagg_config *c = (void *)(h + 1);
@@ -518,6 +528,8 @@ static __always_inline void write_config(struct inagg_hdr *h, const struct inagg
 	c->flags = job->flags;
 	c->group_port = job->group_port;
 	__builtin_memcpy(c->group, job->group, 16);
+	if (!job->group_port)
+		write_stragglers(c, job->index);
 	h->level_flags = 0;
 	prove(h, job->index);
 	inagg_hdr_seal_checked(h, inagg_body_checksum(c));

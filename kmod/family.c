@@ -236,7 +236,7 @@ static void linger(struct work_struct *work)
  */
 static bool is_killed(const struct inagg_sock *isk)
 {
-	return current->flags & PF_EXITING && current->exit_code & 0x7f && isk->member.flags & INAGG_JOIN_WATCHED;
+	return current->flags & PF_EXITING && current->exit_code & 0x7f && isk->member.flags & INAGG_JOIN_RENEW;
 }
 
 static int inagg_release(struct socket *sock)

@@ -253,6 +253,8 @@ static void get_info(struct inagg_sock *isk, struct inagg_info *info)
 	info->slots = isk->job.slots;
 	info->ahead = ahead;
 	info->excluded = isk->member.excluded;
+	info->temporary = isk->member.temporary;
+	info->permanent = isk->member.permanent;
 	info->srtt_ns = s[INAGG_DATA].worker.srtt_ns ?: s[INAGG_CONTROL].worker.srtt_ns;
 	spin_unlock_bh(&isk->lock);
 }

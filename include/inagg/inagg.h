@@ -232,6 +232,13 @@ int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inag
  */
 int inagg_excluded(inagg_comm *comm, uint64_t *ranks);
 /**
+ * Bitmaps of ranks that the switch takes for stragglers, as it last said, some seconds ago at most (trio with an expiry, a quorum
+ * or exclusion, at a switch without others above or below; else 0).  *@temporary: blocks were decided without them since it
+ * looked before.  *@permanent: nothing was heard of them, while others were, for inagg_options.exclude_ms, or 5 s where nobody
+ * is excluded; and those that are.
+ */
+int inagg_stragglers(inagg_comm *comm, uint64_t *temporary, uint64_t *permanent);
+/**
  * Take back ranks that were excluded and have joined again: all others call this at the same place in their calls, now
  * and then.  A barrier, after all operations under way.  If a rank waits to come back, the job goes on in a new
  * generation with it, and *@renewed is 1 on all ranks, else 0.  The call that follows is the first one of the rank

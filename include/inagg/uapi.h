@@ -150,6 +150,8 @@ struct inagg_info {
 	__u64	ahead;		/* trio: data blocks behind those of all tensors sent, whose results are here */
 	__u64	excluded;	/* trio: bitmap of ranks that the others have gone on without */
 	__u64	mismatches;	/* results that were not what the ranks have sent: INAGG_VERIFY */
+	__u64	temporary;	/* trio: bitmap of ranks without which blocks were decided lately */
+	__u64	permanent;	/* trio: bitmap of ranks that nothing was heard of for long, and of those that are excluded */
 };
 
 #endif /* INAGG_UAPI_H */

@@ -144,9 +144,10 @@ struct inagg_join {
 enum inagg_join_flag {
 	INAGG_JOIN_CHECKED	= 1 << 0,	/* wants payload checksums */
 	INAGG_JOIN_TREE		= 1 << 1,	/* JOIN: from a switch, for a rank behind it; CONFIG: switches in a tree add */
-	INAGG_JOIN_WATCHED	= 1 << 2,	/* CONFIG: silent ranks are excluded, so repeat the JOIN */
+	INAGG_JOIN_WATCHED	= 1 << 2,	/* CONFIG: silent ranks are taken for gone, so repeat the JOIN */
 	INAGG_JOIN_RETURNING	= 1 << 3,	/* CONFIG: an excluded rank waits for the next generation */
-	INAGG_JOIN_RENEW	= 1 << 4,	/* JOIN: goes on, from the generation in the header to the next */
+	INAGG_JOIN_RENEW	= 1 << 4,	/* JOIN: goes on, from the generation in the header to the next; CONFIG: the job does,
+						 * as it excludes ranks that are gone, and takes them back in the next */
 	INAGG_JOIN_MOVED	= 1 << 5,	/* JOIN, LEAVE of a switch: the rank goes on, in that generation, at another root */
 	INAGG_JOIN_INTEGERS	= 1 << 6,	/* CONFIG, MOVED: a switch adds no floats: fixed point with panama, too */
 	INAGG_JOIN_BIG_ENDIAN	= 1 << 7,	/* JOIN: the rank can turn its elements; CONFIG, MOVED: it has to, with TREE */
@@ -162,7 +163,13 @@ struct inagg_config {
 	__u8	algorithm;	/* 20 */
 	__u8	flags;		/* 21: enum inagg_join_flag in force */
 	__be16	group_port;	/* 22: results come to this group address and port (no egress rewrite) */
-	__u8	group[16];	/* 24: zero: results come to the worker's own address */
+	union {
+		__u8	group[16];	/* 24: zero: results come to the worker's own address */
+		struct {
+			__be64	temporary;	/* without group_port: bitmaps of ranks, stragglers as the switch sees them */
+			__be64	permanent;
+		} stragglers;
+	};
 };
 
 /* INAGG_REFUSED: the JOIN that it answers, echoed; where one above refuses, with its address. */

@@ -7,8 +7,9 @@ SIZES = {"__u8": 1, "__u16": 2, "__be16": 2, "sa_family_t": 2, "__kernel_sa_fami
 
 
 def struct_fields(source, name):
-    """[(offset, bytes, field)] of a struct whose members need no padding."""
+    """[(offset, bytes, field)] of a struct whose members need no padding; of a union its first member."""
     body = re.search(rf"struct {name} \{{(.*?)\n\}};", source, re.S).group(1)
+    body = re.sub(r"\n\t\tstruct \{.*?\n\t\t\} \w+;", "", body, flags=re.S)
     fields, offset = [], 0
     for kind, field, length in re.findall(r"^\s+(\w+)\s+(\w+)(?:\[(\d+)\])?;", body, re.M):
         size = SIZES[kind] * int(length or 1)

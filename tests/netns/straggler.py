@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A rank of test_exclusion.py: `straggler.py kill|stop|back DIRECTORY`. Rank 2 is lost in the third step, comes back as another
-process (back) or wakes up, and all finish together.
+"""A rank of test_exclusion.py: `straggler.py kill|stop|back|judged DIRECTORY`. Rank 2 is lost in the third step, comes back as
+another process (back) or wakes up, and all finish together. With `judged` nobody is excluded: all say what they hear of rank 2.
 
 Each step is an allreduce of ones; step numbers and sums are printed. Nobody comes back before the others have said, by a file each
 in DIRECTORY, that they know of the exclusion. Who comes back learns from a broadcast where the others are."""
@@ -62,13 +62,41 @@ def run(comm, role, directory):
     print("done", flush=True)
 
 
+def judgement(comm):
+    temporary, permanent = comm.stragglers()
+    return "permanent" if permanent >> LOST & 1 else "temporary" if temporary >> LOST & 1 else "none"
+
+
+def run_judged(comm, directory):
+    others = [rank for rank in range(comm.size) if rank != LOST]
+    step, heard, deadline = 0, ["none"], time.monotonic() + PATIENCE
+    while not all((directory / f"{rank}.over").exists() for rank in others):
+        if time.monotonic() > deadline:
+            sys.exit("the others never heard what they wait for")
+        if comm.rank == LOST and step == 2:
+            lose("stop", directory, comm.size)
+        comm.allreduce(numpy.ones(1000, dtype=numpy.int32))
+        if (now := judgement(comm)) != heard[-1]:
+            print("heard", now, flush=True)
+            heard.append(now)
+        if now == "permanent":
+            (directory / str(comm.rank)).touch()  # let it wake up
+        elif now == "none" and "permanent" in heard:
+            (directory / f"{comm.rank}.over").touch()
+        step += 1
+        time.sleep(0 if comm.blocks_ahead() else 0.02)  # who is behind catches up
+
+
 def main():
     role, directory = sys.argv[1], pathlib.Path(sys.argv[2])
     if role == "back":
         wait_until_out(directory, [rank for rank in range(int(os.environ["INAGG_SIZE"])) if rank != LOST])
     try:
         with inagg.Communicator() as comm:
-            run(comm, role, directory)
+            if role == "judged":
+                run_judged(comm, directory)
+            else:
+                run(comm, role, directory)
     except inagg.Error as error:
         print("error", error, flush=True)
         if role != "stop" or "excluded" not in str(error):

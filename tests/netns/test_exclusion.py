@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""trio: the others go on without a rank that is gone, and take it back."""
+"""trio: the others go on without a rank that is gone, and take it back, or hear at least that it is a straggler."""
 
 import pathlib
 
@@ -31,3 +31,16 @@ def test_a_rank_is_lost_and_comes_back(tmp_path, how):
     assert run.lines(0).count("done") == 1
     back = run.lines(2)
     assert "done" in back and (how == "kill" or any("excluded from job" in line for line in back))
+
+
+def test_where_nobody_is_excluded_stragglers_are_told_of(tmp_path):
+    """A rank that is stopped is a straggler, after 5 s one for good, and when it goes on none any more. So the others hear."""
+    known = tmp_path / "known"
+    known.mkdir()
+    run = netns(tmp_path, "--workers", 3, "--algorithm", "trio", "--transport", "udp", "--expiry", "10ms", "--",
+                INTERPRETER, "-B", HERE / "straggler.py", "judged", known,
+                environment={"PYTHONPATH": str(PYTHON), "INAGG_EXPIRY": "10ms"})
+    assert run.status == 0, run.error
+    for rank in (0, 1):
+        heard = [line for line in run.lines(rank) if line.startswith("heard")]
+        assert heard[:2] == ["heard temporary", "heard permanent"] and heard[-1] == "heard none"

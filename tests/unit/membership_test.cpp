@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace {
 
 constexpr __u64 nonce = 5, next_nonce = 6, ms = 1000000, now = 1000 * ms;
@@ -56,6 +59,23 @@ TEST_F(Membership, WhoIsWatchedSaysNowAndThenThatItIsThere) {
     EXPECT_EQ(inagg_membership_due(&m), now + 250 * ms);
     EXPECT_EQ(inagg_membership_say(&m, now + 300 * ms), INAGG_SAY_PRESENT);
     EXPECT_EQ(inagg_membership_due(&m), now + 550 * ms);
+}
+
+TEST_F(Membership, TheSwitchSaysWhoAreStragglersAndForGood) {
+    answer.stragglers.temporary = inagg_swap64(1 | 1ULL << 40);
+    answer.stragglers.permanent = inagg_swap64(2);
+    header.contributors = inagg_swap64(3);
+    begin(INAGG_JOIN_WATCHED);
+    EXPECT_EQ(m.excluded, 4u);
+    EXPECT_EQ(m.temporary, 1u) << "ranks of the job";
+    EXPECT_EQ(m.permanent, 2u | 4u) << "also who is excluded";
+}
+
+TEST_F(Membership, AGroupsAddressNamesNoRanks) {
+    answer.group_port = 1;
+    std::fill(std::begin(answer.group), std::end(answer.group), 0xff);
+    begin(INAGG_JOIN_WATCHED);
+    EXPECT_EQ(m.temporary | m.permanent, 0u);
 }
 
 TEST_F(Membership, WhoGoesOnAsksUntilItIsAnswered) {

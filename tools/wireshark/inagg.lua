@@ -387,7 +387,7 @@ local function add_struct(tree, buffer, members, fields, special)
 		local add = name == "payload_checksum" and tree.add_le or tree.add -- that one is stored without a swap
 		local item = add(tree, fields[name], range)
 		if special[name] then
-			special[name](item, range)
+			special[name](item, range, buffer)
 		end
 	end
 end
@@ -479,8 +479,11 @@ end
 
 local LEVEL_ABOVE = 1
 
-local function add_group(item, range)
-	if range(4, 12):bytes() ~= ByteArray.new("000000000000000000000000") then
+local function add_group(item, range, config_buffer)
+	if config_buffer(22, 2):uint() == 0 then
+		item:append_text(string.format(" (stragglers: temporary 0x%s, permanent 0x%s)", range(0, 8):bytes():tohex(true),
+			range(8, 8):bytes():tohex(true)))
+	elseif range(4, 12):bytes() ~= ByteArray.new("000000000000000000000000") then
 		item:append_text(" (" .. tostring(range:ipv6()) .. ")")
 	elseif range(0, 4):uint() ~= 0 then
 		item:append_text(" (" .. tostring(range(0, 4):ipv4()) .. ")")

@@ -285,6 +285,7 @@ void Agent::apply_renew(const Outcome::Change &change) {
         maps_.clear_stats(job.record.index);
     else
         maps_.delete_job(change.job);
+    maps_.put_stragglers(job.record.index, {});
     write_route(job);
     forget_blocks(job.record);
     if (has_records(job.record))

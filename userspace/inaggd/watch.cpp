@@ -39,11 +39,11 @@ uint64_t Watch::look(uint16_t number, const inagg_job &job, uint64_t ranks, uint
     inagg_presence &presence = seen->second.presence;
     const inagg_stragglers before{presence.temporary, presence.permanent};
     const inagg_attendance counts = maps_.attendance(job.index);
-    inagg_presence_look(&presence, ranks, &counts, now_ns(), uint64_t{exclude_ms} * 1'000'000);
+    inagg_presence_look(&presence, ranks, &counts, now_ns(), uint64_t{exclude_ms ? exclude_ms : INAGG_PATIENCE_MS} * 1'000'000);
     log_change(number, ranks, before.temporary, presence.temporary, "temporary");
     log_change(number, ranks, before.permanent, presence.permanent, "permanent");
     maps_.put_stragglers(job.index, {presence.temporary, presence.permanent | inagg_job_excluded(&job)});
-    return presence.permanent;
+    return exclude_ms ? presence.permanent : 0;
 }
 
 } // namespace inaggd

@@ -309,7 +309,17 @@ int inagg_excluded(inagg_comm *comm, uint64_t *ranks) {
     return guarded([&] {
         require(ranks, "the result is NULL");
         require_comm(comm);
-        *ranks = comm->communicator.excluded();
+        *ranks = comm->communicator.stragglers().excluded;
+    });
+}
+
+int inagg_stragglers(inagg_comm *comm, uint64_t *temporary, uint64_t *permanent) {
+    return guarded([&] {
+        require(temporary && permanent, "a result is NULL");
+        require_comm(comm);
+        const inagg::Stragglers now = comm->communicator.stragglers();
+        *temporary = now.temporary;
+        *permanent = now.permanent;
     });
 }
 

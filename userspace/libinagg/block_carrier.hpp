@@ -25,7 +25,7 @@ public:
     bool progress(std::chrono::nanoseconds wait) override { return transport_->progress(wait); }
     // What is here may belong to a call whose blocks have no numbers yet.
     uint32_t blocks_ahead() const override { return unassigned_.empty() ? transport_->decided(next_data_) : 0; }
-    uint64_t excluded() const override { return transport_->excluded(); }
+    Stragglers stragglers() const override { return transport_->stragglers(); }
     bool renew() override;
     uint16_t elements() const override { return transport_->config().elements - tail_; }
     uint32_t floats() const override;

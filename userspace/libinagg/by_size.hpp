@@ -22,7 +22,7 @@ public:
     void start(const Handle &operation) override;
     bool progress(std::chrono::nanoseconds wait) override;
     uint32_t blocks_ahead() const override { return aggregated_->blocks_ahead(); }
-    uint64_t excluded() const override { return aggregated_->excluded(); }
+    Stragglers stragglers() const override { return aggregated_->stragglers(); }
     bool renew() override { return aggregated_->renew(); }
     uint16_t elements() const override { return aggregated_->elements(); }
     uint32_t floats() const override { return aggregated_->floats(); }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "error.hpp"
+#include "stragglers.hpp"
 
 #include <inagg/core/tensor.h>
 #include <inagg/inagg.h>
@@ -109,7 +110,7 @@ public:
     // Data blocks of calls that have not been started yet whose results are here.
     virtual uint32_t blocks_ahead() const { return 0; }
     // As Transport's; renew() when all operations are done, the last a renewal that renews.
-    virtual uint64_t excluded() const { return 0; }
+    virtual Stragglers stragglers() const { return {}; }
     virtual bool renew() { return true; }
     // 32-bit elements in a packet of the job.
     virtual uint16_t elements() const = 0;

@@ -127,10 +127,10 @@ void Communicator::wait_until_given(uint64_t quiet_ns, uint64_t last, const std:
     }
 }
 
-uint64_t Communicator::excluded() {
+Stragglers Communicator::stragglers() {
     const std::lock_guard lock(mutex_);
     progress(0ns);
-    return carrier_->excluded();
+    return carrier_->stragglers();
 }
 
 // The result of the renewal is that all ranks have come to it, with all operations done, and whether they go

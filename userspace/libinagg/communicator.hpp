@@ -40,7 +40,7 @@ public:
     // Takes excluded ranks back that have joined again; true on all ranks if the job has gone on to its next
     // generation.
     bool renew();
-    uint64_t excluded();
+    Stragglers stragglers();
     // Drives the carrier until the operation is done, then throws its error if it has one.
     void wait(Operation &operation);
     // Drives the carrier without waiting.

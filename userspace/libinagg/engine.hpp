@@ -42,7 +42,7 @@ public:
     int descriptor() const override { return io_->descriptor(); }
     bool stalled(Stalled &out) const override;
     uint32_t decided(uint32_t block) const override { return streams_[0].history.run(block); }
-    uint64_t excluded() const override { return membership_.excluded; }
+    Stragglers stragglers() const override { return {membership_.excluded, membership_.temporary, membership_.permanent}; }
     bool returning() const override { return inagg_membership_returning(&membership_); }
     bool renew() override;
     inagg_stats_t stats() const override;

@@ -148,6 +148,18 @@ uint32_t Forest::blocks_ahead() const {
     return fewest * static_cast<uint32_t>(trees_.size());
 }
 
+// As any of the trees' switches sees them.
+Stragglers Forest::stragglers() const {
+    Stragglers all;
+    for (const auto &tree : trees_) {
+        const Stragglers here = tree->stragglers();
+        all.excluded |= here.excluded;
+        all.temporary |= here.temporary;
+        all.permanent |= here.permanent;
+    }
+    return all;
+}
+
 std::optional<std::string> Forest::stall() const {
     if (operations_.empty())
         return "nothing is in flight";

@@ -20,6 +20,7 @@ public:
     void start(const Handle &operation) override;
     bool progress(std::chrono::nanoseconds wait) override;
     uint32_t blocks_ahead() const override;
+    Stragglers stragglers() const override;
     uint16_t elements() const override { return trees_[0]->elements(); }
     uint32_t floats() const override { return trees_[0]->floats(); }
     std::optional<std::string> stall() const override;

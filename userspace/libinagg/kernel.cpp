@@ -123,7 +123,10 @@ public:
     // A linear check adds 32-bit elements up.
     uint32_t floats() const override { return verifies() ? INAGG_FLOATS_WIDENED : INAGG_FLOATS_FIXED; }
     uint32_t blocks_ahead() const override;
-    uint64_t excluded() const override { return info().excluded; }
+    Stragglers stragglers() const override {
+        const inagg_info now = info();
+        return {now.excluded, now.temporary, now.permanent};
+    }
     inagg_stats_t stats() const override;
     void leave() override;
 

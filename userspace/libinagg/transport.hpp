@@ -7,6 +7,8 @@
 //       PacketIo                       UdpIo (io_uring), AfxdpIo (AF_XDP rings)
 #pragma once
 
+#include "stragglers.hpp"
+
 #include <inagg/core/packet.h>
 #include <inagg/inagg.h>
 
@@ -71,8 +73,7 @@ public:
     virtual bool stalled(Stalled &out) const = 0;
     // Data blocks from `block` on, without a gap, whose results are here though nobody has asked for them.
     virtual uint32_t decided(uint32_t) const { return 0; }
-    // Bitmap of the ranks that the job goes on without.
-    virtual uint64_t excluded() const { return 0; }
+    virtual Stragglers stragglers() const { return {}; }
     // Does one of them wait to be taken back?
     virtual bool returning() const { return false; }
     // Nothing is in flight, here and at all ranks: go on in the job's next generation, from block 0 of each stream. True

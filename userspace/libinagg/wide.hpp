@@ -25,7 +25,7 @@ public:
     void start(const Handle &operation) override;
     bool progress(std::chrono::nanoseconds wait) override;
     uint32_t blocks_ahead() const override { return carrier_->blocks_ahead(); }
-    uint64_t excluded() const override { return carrier_->excluded(); }
+    Stragglers stragglers() const override { return carrier_->stragglers(); }
     bool renew() override { return carrier_->renew(); }
     uint16_t elements() const override { return carrier_->elements(); }
     uint32_t floats() const override { return carrier_->floats(); }

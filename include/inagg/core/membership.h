@@ -2,8 +2,8 @@
 /*
  * What a rank that has joined says of itself now and then, and what answers about its membership mean (PROTOCOL §9, §11.2).
  *
- * Where silent ranks are excluded, one that only waits, or computes, must not be: it repeats its JOIN, and the answer tells who
- * is.  So does, now and then, every rank that gets no results: it may have been told that its job has ended, and not have heard
+ * Where silent ranks are taken for gone, one that only waits, or computes, must not be: it repeats its JOIN, and the answer tells
+ * who is.  So does, now and then, every rank that gets no results: it may have been told that its job has ended, and not have heard
  * it.  Who goes on to the next generation asks for it under a new nonce, and is in the old one until the switch answers: others
  * may need what it holds.  What comes here was intact and, of a job with a key, proven.
  */
@@ -27,7 +27,9 @@ struct inagg_membership {
 	__u64	next_nonce;	/* its name in the next generation, while it asks to be in it; 0: it does not */
 	__u64	challenge;	/* of the switch, the latest */
 	__u64	said_ns;	/* when this rank last said that it is there */
-	__u64	excluded;	/* bitmap of ranks, as the switch last said */
+	__u64	excluded;	/* bitmaps of ranks, as the switch last said */
+	__u64	temporary;
+	__u64	permanent;	/* also those that are excluded */
 	__u8	flags;		/* enum inagg_join_flag, of its latest answer */
 	__u8	doubted;	/* the switch may not know this rank */
 	__u8	reserved[6];
@@ -52,7 +54,12 @@ enum inagg_news {
 INAGG_INLINE void inagg_membership_note(struct inagg_membership *m, __u32 size, const struct inagg_hdr *h,
 					const struct inagg_config *c)
 {
-	m->excluded = inagg_all_ranks(size) & ~inagg_swap64(h->contributors);
+	__u64 all = inagg_all_ranks(size);
+
+	m->excluded = all & ~inagg_swap64(h->contributors);
+	m->temporary = c->group_port ? 0 : all & inagg_swap64(c->stragglers.temporary);
+	m->permanent = c->group_port ? m->excluded : all & inagg_swap64(c->stragglers.permanent);
+	m->permanent |= m->excluded;
 	m->flags = c->flags;
 }
 

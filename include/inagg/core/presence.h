@@ -5,13 +5,16 @@
  *
  * A rank is a *temporary* straggler if blocks were decided without it since the last look, and a *permanent* one if
  * nothing of it was heard for as long as the job has patience, while others were.  Ranks that are only slow
- * are heard: they say so now and then (PROTOCOL §11.2).  When all are silent nobody is judged.
+ * are heard: they say so now and then (PROTOCOL §11.2).  When all are silent nobody is judged.  What follows is the job's
+ * wish: that the others go on without it, or only that they know.
  */
 #ifndef INAGG_CORE_PRESENCE_H
 #define INAGG_CORE_PRESENCE_H
 
 #include <inagg/core/types.h>
 #include <inagg/wire.h>
+
+#define INAGG_PATIENCE_MS	5000	/* with a rank, in a job that excludes nobody */
 
 /* What a switch counts of each rank of a job. */
 struct inagg_attendance {

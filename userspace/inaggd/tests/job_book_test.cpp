@@ -924,9 +924,23 @@ TEST_F(Book, RestoredJobsGoOn) {
     EXPECT_EQ(next.jobs().at(9).record.first_slot, 136u);
 }
 
+TEST_F(Book, WhereNobodyIsExcludedRanksAreWatchedIfBlocksDoNotWaitForAll) {
+    for (const Stragglers stragglers : {Stragglers{}, {.expiry_us = 10000}, {.quorum = 1}}) {
+        JobBook own(policy, [] { return uint16_t{0}; });
+        Worker w = Worker::of(0);
+        w.algorithm = INAGG_TRIO;
+        w.stragglers = stragglers;
+        expect_done(own.join(w.event(), now));
+        const uint8_t flags = own.jobs().at(7).record.flags;
+        EXPECT_EQ((flags & INAGG_JOIN_WATCHED) != 0, stragglers != Stragglers{});
+        EXPECT_FALSE(flags & INAGG_JOIN_RENEW);
+    }
+}
+
 TEST_F(Book, AnExcludedRankIsToldAndNotWaitedFor) {
     join_watched();
     EXPECT_TRUE(job().record.flags & INAGG_JOIN_WATCHED);
+    EXPECT_TRUE(job().record.flags & INAGG_JOIN_RENEW);
     const uint16_t before = generation();
     const Outcome outcome = book.exclude(7, 1 << 2, now);
     expect_done(outcome);

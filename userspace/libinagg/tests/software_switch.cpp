@@ -603,7 +603,7 @@ SoftwareSwitch::Job &SoftwareSwitch::create(uint16_t number, const struct inagg_
     job.record.algorithm = asked.algorithm;
     job.record.flags = asked.flags & INAGG_JOIN_CHECKED;
     if (asked.exclude_ms)
-        job.record.flags |= INAGG_JOIN_WATCHED;
+        job.record.flags |= INAGG_JOIN_WATCHED | INAGG_JOIN_RENEW;
     job.patience_ns = uint64_t{inagg_swap32(asked.exclude_ms)} * 1'000'000;
     if (asked.algorithm == INAGG_CANARY) // partial sums of 16-bit floats have no room in 16 bits
         job.record.flags |= INAGG_JOIN_TREE;
@@ -708,7 +708,7 @@ bool SoftwareSwitch::is_put_off(Job &job, const Packet &packet, const Member &me
         if (excluded)
             refuse(packet, member.endpoint, INAGG_R_EXCLUDED);
         const bool is_old = nonce && nonce != member.nonce; // of the generation before
-        return excluded || (is_old && job.record.flags & INAGG_JOIN_WATCHED);
+        return excluded || (is_old && job.record.flags & INAGG_JOIN_RENEW);
     }
     job.next[rank] = member;
     uint64_t next = 0;

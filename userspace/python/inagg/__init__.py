@@ -150,6 +150,7 @@ def _declare(library):
         ("last_contributors", ctypes.c_uint64, [ctypes.c_uint64]),
         ("blocks_ahead", number, [pointer, ctypes.POINTER(ctypes.c_uint64)]),
         ("excluded", number, [pointer, ctypes.POINTER(ctypes.c_uint64)]),
+        ("stragglers", number, [pointer, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64)]),
         ("renew", number, [pointer, ctypes.POINTER(number)]),
         ("message", ctypes.c_char_p, []),
         ("version", ctypes.c_char_p, []),
@@ -358,6 +359,12 @@ class Communicator:
         ranks = ctypes.c_uint64()
         _check(_library.inagg_excluded(self._open(), ctypes.byref(ranks)))
         return ranks.value
+
+    def stragglers(self):
+        """Bitmaps of the ranks that the switch takes for stragglers: temporary ones, permanent ones."""
+        temporary, permanent = ctypes.c_uint64(), ctypes.c_uint64()
+        _check(_library.inagg_stragglers(self._open(), ctypes.byref(temporary), ctypes.byref(permanent)))
+        return temporary.value, permanent.value
 
     def renew(self):
         """Take back ranks that were excluded and have joined again; True, on all ranks, if there were any.
