@@ -21,10 +21,17 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, INAGG_MAX_SWEEPERS);
+	__uint(max_entries, INAGG_MAX_SWEEPERS + 1);
 	__type(key, __u32);
 	__type(value, struct inagg_sweeper);
 } sweepers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inagg_sweep_process);
+} sweep_process SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
@@ -175,6 +182,7 @@ static long schedule_sweeper(__u32 i, void *context)
 		return 0;
 	phase = plan->period_ns * (i + 1) / plan->sweepers;
 	s->due_ns = plan->now + phase;
+	s->runs = s->ns = s->longest_ns = 0;
 	/* the kernel may have had no memory at hand to make the timer */
 	if (bpf_timer_set_callback(&s->timer, sweep_due) || bpf_timer_start(&s->timer, phase, 0))
 		plan->failed++;
@@ -206,8 +214,8 @@ int inagg_sweep(struct xdp_md *ctx)
 SEC("xdp")
 int inagg_sweep_once(struct xdp_md *ctx __attribute__((unused)))
 {
-	__u32 zero = 0;
-	struct inagg_sweeper *s = bpf_map_lookup_elem(&sweepers, &zero);
+	__u32 index = INAGG_SWEEPER_BY_HAND;
+	struct inagg_sweeper *s = bpf_map_lookup_elem(&sweepers, &index);
 
 	if (!s)
 		return XDP_ABORTED;

@@ -326,16 +326,23 @@ struct inagg_sweep_settings {
 	__u64	period_ns;	/* each bucket is visited so often */
 };
 
-/* `sweepers`: index 0 .. sweepers-1. */
+/* `sweepers`: index 0 .. sweepers-1, and those by hand, which no timer makes. */
+#define INAGG_SWEEPER_BY_HAND	INAGG_MAX_SWEEPERS
 struct inagg_sweeper {
 	struct bpf_timer timer;
 	__u64	due_ns;		/* next visit */
-	__u64	runs;
+	__u64	runs;		/* since it was started */
 	__u64	records;	/* visited */
 	__u64	expired;	/* found, some more than once */
 	__u64	busy;		/* buckets passed over, because a CPU was in them */
-	__u64	ns;		/* spent */
-	__u64	longest_ns;
+	__u64	ns;		/* spent in these runs */
+	__u64	longest_ns;	/* of them */
+};
+
+/* `sweep_process`[0]: the thread that sends what sweeps find, and sweeps by hand. */
+struct inagg_sweep_process {
+	__u64	since_ns;	/* when it began: CLOCK_MONOTONIC */
+	__u64	cpu_ns;		/* that it has used, but for the last moments */
 };
 
 /* `expired`: a queue of blocks for `inagg_tick` to decide. */

@@ -138,14 +138,13 @@ TEST_F(Sweeps, EachVisitsItsPart) {
         for (uint32_t i = 0; i < sweepers; i++)
             before[i] = sweeper(i);
         start(sweepers, 100ms);
-        ASSERT_TRUE(eventually([&] { return sweeper(sweepers - 1).runs > before[sweepers - 1].runs; }));
+        ASSERT_TRUE(eventually([&] { return sweeper(sweepers - 1).runs > 0; }));
         start(0, 0ms);
         uint32_t parts = 0;
         for (uint32_t i = 0; i < sweepers; i++) {
             const uint32_t part = switch_buckets * (i + 1) / sweepers - switch_buckets * i / sweepers;
             const inagg_sweeper after = sweeper(i);
-            EXPECT_EQ(after.records - before[i].records, (after.runs - before[i].runs) * part * taken)
-                << "sweeper " << i << " of " << sweepers;
+            EXPECT_EQ(after.records - before[i].records, after.runs * part * taken) << "sweeper " << i << " of " << sweepers;
             parts += part;
         }
         EXPECT_EQ(parts, switch_buckets);

@@ -77,3 +77,18 @@ def test_a_short_lived_job_does_not_age_the_blocks_of_another(tmp_path):
     run = netns(tmp_path, "--workers", 2, "--algorithm", "trio", "--", "sh", "-c", script)
     periods = [value["sweeps"]["period_us"] for value in objects("\n".join(run.lines(0)) + "\n") if "sweeps" in value]
     assert periods == [250000, 2500, 0]
+
+
+@pytest.mark.parametrize("buckets, enough", [(2048, True), (512, False)])
+def test_a_window_of_4096_blocks(tmp_path, buckets, enough):
+    """With one rank asleep they are all open at once. Where the switch lacks room, its log says so, ranks slow down, and sums are the same."""
+    status = "inaggctl --json status"
+    result = trio(tmp_path, 3, "-b", "5632K", "-e", "5632K", *compared(3), "--straggle", "2:300ms:2", stragglers=",expiry=20ms",
+                  options=("--expiry", "20ms", "--inaggd-arg=--job-slots", "--inaggd-arg=4096", "--inaggd-arg=--buckets",
+                           f"--inaggd-arg={buckets}"), command=f"{{}} && {status}")
+    assert result.switch["degraded"] > 4096
+    assert (result.counters["refused"] == 0) == enough
+    assert ("ranks are told to slow down" in result.run.error) != enough
+    sweeps = next(value["sweeps"] for value in objects("\n".join(result.run.lines(0)) + "\n") if "sweeps" in value)
+    assert 0 < sweeps["cpu"] < 1 and 0 < sweeps["cpu_sending"] < 1
+    assert 0 < sweeps["longest_us"] < 1e6 and sweeps["expired"] > 4096

@@ -38,9 +38,11 @@ void print_status(const json &status) {
         fmt::print("descriptors {} of {} held, {} at most\n", text(status["descriptors"]["held"]),
                    text(status["descriptors"]["count"]), text(status["descriptors"]["most"]));
     const json &sweeps = status["sweeps"];
-    if (sweeps["timers"] != 0)
-        fmt::print("sweeps     every {} us by {} timers, {:.1f} % of a CPU, {:.1f} us at most\n", text(sweeps["period_us"]),
-                   text(sweeps["timers"]), 100 * sweeps["cpu"].get<double>(), sweeps["longest_us"].get<double>());
+    if (sweeps.value("period_us", 0U) != 0) // a P4 switch has its own
+        fmt::print(
+            "sweeps     every {} us by {}, {:.1f} % of a CPU, {:.1f} us at most; sending {:.1f} %\n", text(sweeps["period_us"]),
+            sweeps["timers"] == 0 ? "the agent, as there is no memory for timers" : text(sweeps["timers"]) + " timers",
+            100 * sweeps["cpu"].get<double>(), sweeps["longest_us"].get<double>(), 100 * sweeps["cpu_sending"].get<double>());
 }
 
 void print_jobs(const json &jobs) {

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace inaggd {
@@ -296,6 +297,19 @@ void Agent::apply_renew(const Outcome::Change &change) {
     spdlog::info("job {}: generation {}, {} ranks, {}, {}+{} slots from {}, {} elements per packet{}", change.job,
                  job.record.generation, job.record.size, describe(job.record.algorithm, job.stragglers), job.record.slots,
                  job.record.control_slots, job.record.first_slot, job.record.elements, describe_packets(job.record));
+    if (has_records(job.record))
+        warn_of_few_buckets();
+}
+
+// New blocks leave a way in each bucket to those that must be recovered.
+void Agent::warn_of_few_buckets() const {
+    uint32_t slots = 0;
+    for (const auto &[number, job] : book_.jobs())
+        slots += has_records(job.record) ? pool_slots(job.record) : 0;
+    if (const uint32_t room = (INAGG_WAYS - 1) * maps_.bucket_count(); slots > room)
+        spdlog::warn(
+            "trio jobs have {} slots, and {} buckets room for {} blocks: ranks are told to slow down; --buckets {} has enough",
+            slots, maps_.bucket_count(), room, std::bit_ceil((slots + INAGG_WAYS - 2) / (INAGG_WAYS - 1)));
 }
 
 // From now on it is the job's, whatever the keys' file says at the next start.

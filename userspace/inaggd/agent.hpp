@@ -82,6 +82,7 @@ private:
     void provide(uint16_t number, const inagg_job &record);
     void forget_blocks(const inagg_job &record);
     void apply_renew(const Outcome::Change &change);
+    void warn_of_few_buckets() const;
     void apply_state(const Outcome::Change &change);
     void write_members(const JobState &job);
     void write_shares();

@@ -39,7 +39,7 @@ constexpr std::array state_maps = {
     "buckets",      "record_lanes", "floors",    "policies",      "open_records", "expired",     "sweepers",    "sweep_settings",
     "due",          "uplinks",      "subtrees",  "attendance",    "stragglers",   "aggregators", "queues",      "float_buffers",
     "free_buffers", "buffer_pool",  "shares",    "adding",        "up_ports",     "routes",      "descriptors", "patience",
-    "keys",         "quotas",       "occupancy", "uplink_quotas", "alarms",       "arrivals",    "ways"};
+    "keys",         "quotas",       "occupancy", "uplink_quotas", "alarms",       "arrivals",    "ways",        "sweep_process"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch",     "inagg_egress", "inagg_clear",
                                  "inagg_forget_job", "inagg_sweep",  "inagg_sweep_once"};

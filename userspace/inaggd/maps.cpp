@@ -103,6 +103,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.stragglers_ = open_pin(dir, "stragglers");
     maps.sweepers_ = open_pin(dir, "sweepers");
     maps.sweep_settings_ = open_pin(dir, "sweep_settings");
+    maps.sweep_process_ = open_pin(dir, "sweep_process");
     maps.forget_ = open_pin(dir, "inagg_forget_job");
     maps.uplinks_ = open_pin(dir, "uplinks");
     maps.subtrees_ = open_pin(dir, "subtrees");
@@ -359,15 +360,24 @@ inagg_sweep_settings SwitchMaps::sweep_settings() const {
     return settings;
 }
 
+inagg_sweep_process SwitchMaps::sweep_process() const {
+    inagg_sweep_process process{};
+    const uint32_t zero = 0;
+    check(bpf_map_lookup_elem(sweep_process_.get(), &zero, &process), "sweep_process");
+    return process;
+}
+
 inagg_sweeper SwitchMaps::sweeps() const {
     inagg_sweeper total{}, one;
-    for (uint32_t index = 0; index < INAGG_MAX_SWEEPERS; index++) {
+    for (uint32_t index = 0; index <= INAGG_SWEEPER_BY_HAND; index++) {
         check(bpf_map_lookup_elem(sweepers_.get(), &index, &one), "sweepers");
-        total.runs += one.runs;
+        if (index != INAGG_SWEEPER_BY_HAND) {
+            total.runs += one.runs;
+            total.ns += one.ns;
+        }
         total.records += one.records;
         total.expired += one.expired;
         total.busy += one.busy;
-        total.ns += one.ns;
         total.longest_ns = std::max(total.longest_ns, one.longest_ns);
     }
     return total;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "sweeper.hpp"
 
+#include "clock.hpp"
 #include "error.hpp"
 #include "maps.hpp"
 #include "ring.hpp"
@@ -24,9 +25,10 @@ constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, 
 // join could else have all of one by a short expiry.
 constexpr auto bucket_visit = 200ns;
 constexpr int share_of_processor = 4;
-constexpr uint32_t batch = 64;     // a veth's ring holds 256 frames
-constexpr auto pause = 50us;       // after each: what has no real-time priority runs, and more expires
-constexpr int most_attempts = 100; // to start the timers
+constexpr uint32_t batch = 64;        // a veth's ring holds 256 frames
+constexpr auto pause = 50us;          // after each: what has no real-time priority runs, and more expires
+constexpr auto report_period = 200ms; // of what that costs
+constexpr int most_attempts = 100;    // to start the timers
 // Room for IPv6's headers and the largest result of a job that is swept.
 constexpr size_t frame_bytes = 14 + 40 + 8 + sizeof(inagg_hdr) + INAGG_SWEPT_ELEMENTS * 4;
 
@@ -42,6 +44,13 @@ int add_due(void *blocks, void *data, size_t bytes) {
     if (bytes >= sizeof(inagg_due))
         *static_cast<uint32_t *>(blocks) += static_cast<inagg_due *>(data)->expired;
     return 0;
+}
+
+// That this thread has used.
+uint64_t cpu_ns() {
+    timespec used{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return static_cast<uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(used.tv_nsec);
 }
 
 // What was too much for `due` must not stay in the queue, before all that comes later. A frame too many is dropped.
@@ -85,8 +94,8 @@ inagg_job_policy policy_row(uint16_t number, const inagg_job &job, const Straggl
 
 Sweeper::Sweeper(const std::string &bpffs, const std::array<uint8_t, 6> &mac)
     : sweep_(open_pin(bpffs, "inagg_sweep")), once_(open_pin(bpffs, "inagg_sweep_once")),
-      switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      mac_(mac) {
+      switch_(open_pin(bpffs, "inagg_switch")), due_(open_pin(bpffs, "due")), cost_(open_pin(bpffs, "sweep_process")),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), mac_(mac) {
     if (!wake_)
         throw Error("eventfd: {}", system_text(errno));
     thread_ = std::thread(&Sweeper::run, this);
@@ -145,6 +154,9 @@ bool Sweeper::start(const inagg_sweep_settings &settings) const {
 // Waits for the timers to find something, or looks itself.
 void Sweeper::run() {
     uint32_t blocks = 0;
+    const uint64_t since = now_ns();
+    uint64_t reported = since;
+    bool unreported = true;
     go_first();
     Ring ring(ring_buffer__new(due_.get(), add_due, &blocks, nullptr));
     if (!ring) {
@@ -160,7 +172,11 @@ void Sweeper::run() {
         if (blocks)
             send(with_uncounted(std::exchange(blocks, 0)));
         const int by_hand = by_hand_ms_;
-        if (poll(fds, std::size(fds), by_hand ? by_hand : -1) < 0 && errno != EINTR)
+        if (poll(fds, std::size(fds),
+                 by_hand      ? by_hand
+                 : unreported ? static_cast<int>(report_period / 1ms)
+                              : -1) < 0 &&
+            errno != EINTR)
             spdlog::error("sweeps: poll: {}", system_text(errno));
         eventfd_t ignored;
         eventfd_read(wake_.get(), &ignored);
@@ -171,7 +187,20 @@ void Sweeper::run() {
             spdlog::error("sweeps: {}", error.what());
         }
         ring_buffer__consume(ring.get());
+        unreported |= blocks || by_hand;
+        if (unreported && now_ns() >= reported + report_period / 1ns) {
+            report_cost(since);
+            reported = now_ns();
+            unreported = false;
+        }
     }
+}
+
+void Sweeper::report_cost(uint64_t since) const {
+    const inagg_sweep_process process{.since_ns = since, .cpu_ns = cpu_ns()};
+    const uint32_t zero = 0;
+    if (bpf_map_update_elem(cost_.get(), &zero, &process, BPF_ANY))
+        spdlog::error("sweep_process: {}", system_text(errno));
 }
 
 /*

@@ -56,8 +56,10 @@ private:
     bool start(const inagg_sweep_settings &settings) const;
     void run();
     void send(uint32_t blocks) const;
+    // In the switch's memory, what this thread has cost since `since`.
+    void report_cost(uint64_t since) const;
 
-    Fd sweep_, once_, switch_, due_, wake_;
+    Fd sweep_, once_, switch_, due_, cost_, wake_;
     std::array<uint8_t, 6> mac_;
     SweepPlan plan_;
     std::atomic<int> by_hand_ms_ = 0; // instead of by timers

@@ -106,15 +106,19 @@ json summary(const SwitchMaps &maps, uint16_t number, const inagg_job &job) {
     return result;
 }
 
-// What looks for trio's stragglers, and the part of a CPU that it takes.
+double ratio(uint64_t part, uint64_t whole) { return whole ? static_cast<double>(part) / static_cast<double>(whole) : 0; }
+
+// What looks for trio's stragglers, and the part of a CPU that it takes: that of the timers, each run of which ages a part of
+// the records, and that of the thread that sends what they find, or that looks itself where there are none.
 json sweeps_json(const SwitchMaps &maps) {
     const inagg_sweep_settings settings = maps.sweep_settings();
     const inagg_sweeper done = maps.sweeps();
-    const double runs_per_ns = settings.period_ns ? static_cast<double>(settings.sweepers) / settings.period_ns : 0;
-    const double ns_per_run = done.runs ? static_cast<double>(done.ns) / static_cast<double>(done.runs) : 0;
+    const inagg_sweep_process process = maps.sweep_process();
+    const double by_timers = ratio(settings.sweepers, settings.period_ns) * ratio(done.ns, done.runs);
     return {{"timers", settings.sweepers},
             {"period_us", settings.period_ns / 1000},
-            {"cpu", runs_per_ns * ns_per_run},
+            {"cpu", by_timers},
+            {"cpu_sending", process.since_ns ? ratio(process.cpu_ns, now_ns() - process.since_ns) : 0},
             {"longest_us", static_cast<double>(done.longest_ns) / 1000},
             {"records", done.records},
             {"expired", done.expired},
