@@ -70,6 +70,10 @@ static __always_inline void sweep_record(struct inagg_record *r, struct visit *v
 	if (!(r->slot.flags & INAGG_SLOT_LIVE))
 		return;
 	v->records++;
+	if (r->slot.flags & INAGG_SLOT_COMPLETE) {	/* whoever's: most are, and the oldest makes room for another */
+		inagg_record_grow_older(r);
+		return;
+	}
 	policy = bpf_map_lookup_elem(&policies, &row);
 	if (!policy || policy->generation != r->slot.generation) {
 		r->slot.flags = 0;

@@ -557,6 +557,13 @@ enum inagg_sweep {
 	INAGG_SWEEP_FREED,	/* an open record is gone */
 };
 
+/* One more sweep since a rank came in. */
+INAGG_INLINE void inagg_record_grow_older(struct inagg_record *r)
+{
+	if (r->age < INAGG_MOST_SWEEPS)
+		r->age++;
+}
+
 /** A sweep visits a record of @job with @policy (§5: check and clear the REF flag); @clock as above. */
 INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_job *job,
 				    const struct inagg_policy *policy, __u16 clock)
@@ -566,8 +573,7 @@ INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_j
 	if (!(r->slot.flags & INAGG_SLOT_LIVE))
 		return INAGG_SWEEP_NOTHING;
 	age = r->age;
-	if (r->age < INAGG_MOST_SWEEPS)
-		r->age++;
+	inagg_record_grow_older(r);
 	if (r->slot.flags & (INAGG_SLOT_COMPLETE | INAGG_SLOT_SENT))
 		return INAGG_SWEEP_NOTHING;
 	if (inagg_record_is_outdated(r, job)) {
