@@ -21,10 +21,17 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, INAGG_MAX_SWEEPERS + 1);
+	__uint(max_entries, INAGG_MAX_SWEEPERS);
 	__type(key, __u32);
 	__type(value, struct inagg_sweeper);
 } sweepers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inagg_sweeper);
+} hand_sweeper SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -48,6 +55,7 @@ struct {
 /* One visit to a run of buckets. */
 struct visit {
 	__u32	first;
+	__u32	ages;		/* 0: only looks for what is full, since ranks were excluded */
 	__u32	records;
 	__u32	expired;
 	__u32	busy;
@@ -71,7 +79,8 @@ static __always_inline void sweep_record(struct inagg_record *r, struct visit *v
 		return;
 	v->records++;
 	if (r->slot.flags & INAGG_SLOT_COMPLETE) {	/* whoever's: most are, and the oldest makes room for another */
-		inagg_record_grow_older(r);
+		if (v->ages)
+			inagg_record_grow_older(r);
 		return;
 	}
 	policy = bpf_map_lookup_elem(&policies, &row);
@@ -83,7 +92,8 @@ static __always_inline void sweep_record(struct inagg_record *r, struct visit *v
 	job = bpf_map_lookup_elem(&jobs, &number);
 	if (!job)
 		return;
-	switch (inagg_record_sweep(r, job, &policy->policy, inagg_epoch_of(bpf_ktime_get_coarse_ns()))) {
+	switch (v->ages ? inagg_record_sweep(r, job, &policy->policy, inagg_epoch_of(bpf_ktime_get_coarse_ns())) :
+			  inagg_record_excuse(r, job)) {
 	case INAGG_SWEEP_EXPIRED:
 		e.block = r->slot.block;
 		e.generation = r->slot.generation;
@@ -129,12 +139,12 @@ static __always_inline void ring(__u32 count)
 	bpf_ringbuf_submit(due_now, 0);
 }
 
-/* Sweeper @s visits the @part-th of @parts of the buckets. */
-static __always_inline void sweep(struct inagg_sweeper *s, __u32 part, __u32 parts)
+/* Sweeper @s visits the @part-th of @parts of the buckets; @ages as in struct visit. */
+static __always_inline void sweep(struct inagg_sweeper *s, __u32 part, __u32 parts, __u32 ages)
 {
 	__u64 start = bpf_ktime_get_ns(), spent;
 	__u32 end = bucket_count * (part + 1) / parts;
-	struct visit v = { .first = bucket_count * part / parts };
+	struct visit v = { .first = bucket_count * part / parts, .ages = ages };
 
 	bpf_loop(end - v.first, sweep_bucket, &v, 0);
 	if (v.expired)
@@ -157,7 +167,7 @@ static int sweep_due(void *map __attribute__((unused)), __u32 *index, struct ina
 
 	if (part >= parts)
 		return 0;	/* stopped */
-	sweep(s, part, parts);
+	sweep(s, part, parts, 1);
 	now = bpf_ktime_get_ns();
 	/* Visits that it is too late for are left out, and the phase stays. */
 	s->due_ns += ((now > s->due_ns ? now - s->due_ns : 0) / set->period_ns + 1) * set->period_ns;
@@ -214,16 +224,17 @@ int inagg_sweep(struct xdp_md *ctx)
 	return plan.failed ? XDP_ABORTED : XDP_DROP;
 }
 
-/* One sweep over all buckets, whatever the timers do; on any frame. */
+/* One sweep over all buckets, whatever the timers do; on a frame whose first byte is struct visit's `ages`. */
 SEC("xdp")
-int inagg_sweep_once(struct xdp_md *ctx __attribute__((unused)))
+int inagg_sweep_once(struct xdp_md *ctx)
 {
-	__u32 index = INAGG_SWEEPER_BY_HAND;
-	struct inagg_sweeper *s = bpf_map_lookup_elem(&sweepers, &index);
+	__u8 *ages = frame_data(ctx);
+	__u32 zero = 0;
+	struct inagg_sweeper *s = bpf_map_lookup_elem(&hand_sweeper, &zero);
 
-	if (!s)
+	if (!s || (void *)(ages + 1) > frame_end(ctx))
 		return XDP_ABORTED;
-	sweep(s, 0, 1);
+	sweep(s, 0, 1, *ages);
 	return XDP_DROP;
 }
 

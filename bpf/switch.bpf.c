@@ -528,7 +528,7 @@ static __always_inline void write_config(struct inagg_hdr *h, const struct inagg
 	c->flags = job->flags;
 	c->group_port = job->group_port;
 	__builtin_memcpy(c->group, job->group, 16);
-	if (!job->group_port)
+	if (!job->group_port && job->flags & INAGG_JOIN_WATCHED)
 		write_stragglers(c, job->index);
 	h->level_flags = 0;
 	prove(h, job->index);

@@ -326,8 +326,7 @@ struct inagg_sweep_settings {
 	__u64	period_ns;	/* each bucket is visited so often */
 };
 
-/* `sweepers`: index 0 .. sweepers-1, and those by hand, which no timer makes. */
-#define INAGG_SWEEPER_BY_HAND	INAGG_MAX_SWEEPERS
+/* `sweepers`: index 0 .. sweepers-1; `hand_sweeper`[0]: for sweeps that no timer makes. */
 struct inagg_sweeper {
 	struct bpf_timer timer;
 	__u64	due_ns;		/* next visit */
@@ -339,10 +338,11 @@ struct inagg_sweeper {
 	__u64	longest_ns;	/* of them */
 };
 
-/* `sweep_process`[0]: the thread that sends what sweeps find, and sweeps by hand. */
+/* `sweep_process`[0]: the thread that sends what sweeps find, and sweeps by hand, when it last had something to do. */
 struct inagg_sweep_process {
-	__u64	since_ns;	/* when it began: CLOCK_MONOTONIC */
-	__u64	cpu_ns;		/* that it has used, but for the last moments */
+	__u64	since_ns;	/* CLOCK_MONOTONIC */
+	__u64	until_ns;
+	__u64	cpu_ns;		/* that it used between the two */
 };
 
 /* `expired`: a queue of blocks for `inagg_tick` to decide. */

@@ -233,7 +233,7 @@ int inagg_blocks_of_call(inagg_comm *comm, size_t count, inagg_dtype dtype, inag
 int inagg_excluded(inagg_comm *comm, uint64_t *ranks);
 /**
  * Bitmaps of ranks that the switch takes for stragglers, as it last said, some seconds ago at most (trio with an expiry, a quorum
- * or exclusion, at a switch without others above or below; else 0).  *@temporary: blocks were decided without them since it
+ * or exclusion, at an XDP switch without others above or below; else 0).  *@temporary: blocks were decided without them since it
  * looked before.  *@permanent: nothing was heard of them, while others were, for inagg_options.exclude_ms, or 5 s where nobody
  * is excluded; and those that are.
  */

@@ -267,6 +267,13 @@ class Comm
 		detail::check(inagg_excluded(comm_, &ranks));
 		return ranks;
 	}
+	/// Bitmaps of the ranks that the switch takes for stragglers: temporary ones, permanent ones (trio).
+	std::pair<std::uint64_t, std::uint64_t> stragglers()
+	{
+		std::uint64_t temporary = 0, permanent = 0;
+		detail::check(inagg_stragglers(comm_, &temporary, &permanent));
+		return {temporary, permanent};
+	}
 	/// Takes back ranks that were excluded and have joined again; true on all ranks if there were any.
 	bool renew()
 	{

@@ -86,6 +86,34 @@ public:
         return open;
     }
 
+    // For what is full, since ranks were excluded: nothing grows older.
+    void sweep_for_the_full() {
+        const Frame frame(64, 0);
+        LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = static_cast<uint32_t>(frame.size()));
+        ASSERT_EQ(bpf_prog_test_run_opts(bpf_program__fd(bpf.progs.inagg_sweep_once), &options), 0);
+        ASSERT_EQ(options.retval, uint32_t{XDP_DROP});
+    }
+
+    // What the CONFIG that answers rank 0's JOIN says of stragglers.
+    inagg_stragglers told(const JobSpec &spec) {
+        inagg_join asked{};
+        asked.nonce = inagg_swap64(spec.nonce);
+        asked.size = htons(spec.ranks);
+        asked.elements = htons(spec.elements);
+        asked.receive_port = htons(worker_port(0));
+        Packet packet = contribution(spec, 0, 0, 0);
+        packet.type = INAGG_JOIN;
+        packet.payload.resize(sizeof asked);
+        std::memcpy(packet.payload.data(), &asked, sizeof asked);
+        const Answer answer = send(packet);
+        const auto config = parse(answer.frame);
+        EXPECT_TRUE(config && config->type == INAGG_CONFIG) << action_name(answer.action);
+        inagg_config c{};
+        if (config && config->payload.size() == sizeof c)
+            std::memcpy(&c, config->payload.data(), sizeof c);
+        return {inagg_swap64(c.stragglers.temporary), inagg_swap64(c.stragglers.permanent)};
+    }
+
     bool pop(inagg_expired &e) { return bpf_map_lookup_and_delete_elem(bpf_map__fd(bpf.maps.expired), nullptr, &e) == 0; }
 
     Answer send(const Packet &packet) { return plane.receive(build(packet)); }
@@ -187,6 +215,41 @@ TEST_F(Sweeps, ATickThatIsLostIsMadeUpFor) {
     EXPECT_EQ(plane.tick().action, Action::absorb);
     plane.sweep();
     EXPECT_EQ(plane.tick().action, Action::multicast);
+}
+
+TEST_F(Sweeps, AnExclusionMakesNobodyElsesBlocksOlder) {
+    JobSpec spec = trio_job(), other = trio_job();
+    other.number = 8;
+    other.index = 1;
+    other.first_slot = 8;
+    plane.add_job(other);
+    plane.add_job(spec);
+    send(contribution(other, 0, 0, other.elements));
+    send(contribution(spec, 0, 0, spec.elements));
+    send(contribution(spec, 1, 0, spec.elements));
+    inagg_job row = spec.job();
+    row.all &= ~uint64_t{4};
+    ASSERT_EQ(bpf_map_update_elem(bpf_map__fd(bpf.maps.jobs), &spec.number, &row, BPF_ANY), 0);
+    for (int i = 0; i < 3; i++)
+        sweep_for_the_full();
+    inagg_expired e{};
+    ASSERT_TRUE(pop(e));
+    EXPECT_EQ(e.job, spec.number);
+    while (pop(e))
+        EXPECT_EQ(e.job, spec.number);
+}
+
+TEST_F(Sweeps, WatchedRanksHearWhoTheStragglersAre) {
+    JobSpec spec = trio_job();
+    const inagg_stragglers judged{2, 4};
+    for (const uint8_t flags : {uint8_t{INAGG_JOIN_WATCHED}, uint8_t{0}}) {
+        spec.flags = flags;
+        plane.add_job(spec);
+        ASSERT_EQ(bpf_map_update_elem(bpf_map__fd(bpf.maps.stragglers), &spec.index, &judged, BPF_ANY), 0);
+        const inagg_stragglers heard = told(spec);
+        EXPECT_EQ(heard.temporary, flags ? 2u : 0u);
+        EXPECT_EQ(heard.permanent, flags ? 4u : 0u);
+    }
 }
 
 TEST_F(Sweeps, RecordsOfAnotherGenerationGo) {

@@ -43,4 +43,5 @@ def test_where_nobody_is_excluded_stragglers_are_told_of(tmp_path):
     assert run.status == 0, run.error
     for rank in (0, 1):
         heard = [line for line in run.lines(rank) if line.startswith("heard")]
-        assert heard[:2] == ["heard temporary", "heard permanent"] and heard[-1] == "heard none"
+        assert heard.index("heard temporary") < heard.index("heard permanent")
+        assert "heard none" in heard[heard.index("heard permanent"):]

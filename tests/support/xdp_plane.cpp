@@ -271,7 +271,7 @@ void XdpPlane::clear_records() {
 void XdpPlane::sweep() {
     for (const auto &[number, row] : rows)
         expire_descriptors(number, row);
-    if (run(skeleton->progs.inagg_sweep_once, Frame(64), {}).action != Action::absorb)
+    if (run(skeleton->progs.inagg_sweep_once, Frame(64, 1), {}).action != Action::absorb)
         throw std::runtime_error("inagg_sweep_once failed");
 }
 

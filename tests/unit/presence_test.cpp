@@ -46,6 +46,11 @@ TEST_F(Presence, WhoIsLateIsATemporaryOneForAsLongAsItLasts) {
     EXPECT_EQ(presence.temporary, 0u);
 }
 
+TEST_F(Presence, WhatWasMissedBeforeTheFirstLookSaysNothing) {
+    look({0, 1, 2}, {1});
+    EXPECT_EQ(presence.temporary, 0u);
+}
+
 TEST_F(Presence, WhoIsSilentWhileOthersAreHeardIsAPermanentOne) {
     look({0, 1, 2});
     look({0, 1}, {2});

@@ -308,7 +308,7 @@ void Agent::warn_of_few_buckets() const {
         slots += has_records(job.record) ? pool_slots(job.record) : 0;
     if (const uint32_t room = (INAGG_WAYS - 1) * maps_.bucket_count(); slots > room)
         spdlog::warn(
-            "trio jobs have {} slots, and {} buckets room for {} blocks: ranks are told to slow down; --buckets {} has enough",
+            "trio jobs have {} slots, and {} buckets room for {} blocks: ranks are told to slow down; --buckets {} would do",
             slots, maps_.bucket_count(), room, std::bit_ceil((slots + INAGG_WAYS - 2) / (INAGG_WAYS - 1)));
 }
 
@@ -326,7 +326,7 @@ void Agent::apply_state(const Outcome::Change &change) {
     if (!job.record.group_port)
         write_ports(job);
     if (inagg_job_excluded(&job.record))
-        sweeper_.sweep_once();
+        sweeper_.sweep_once(Sweeper::Look::for_the_full);
 }
 
 void Agent::write_members(const JobState &job) {

@@ -1304,7 +1304,7 @@ JobState *JobBook::create(uint16_t number, inagg_job record, Stragglers straggle
     record.index = *free_index(record);
     record.first_slot = *free_slots(record);
     record.generation = generations_[number] = generation ? *generation : next_generation(number);
-    if (stragglers != Stragglers{} && !policy_.in_tree())
+    if (stragglers != Stragglers{} && !policy_.in_tree() && policy_.limits.excludes)
         record.flags |= INAGG_JOIN_WATCHED | (stragglers.exclude_ms ? INAGG_JOIN_RENEW : 0);
     outcome.changes.push_back({Kind::renew, number, record});
     return &(jobs_[number] = {.record = record, .stragglers = stragglers, .members = {}, .heard = now, .seated = now});

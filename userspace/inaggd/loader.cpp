@@ -34,12 +34,13 @@ namespace fs = std::filesystem;
 
 // The switch's state. The other maps (scratch space, the table of algorithms) belong to one set of
 // programs, so that an old and a new set never meet while ports change over.
-constexpr std::array state_maps = {
-    "settings",     "jobs",         "members",   "slots",         "ports",        "port_ranks",  "stats",       "events",
-    "buckets",      "record_lanes", "floors",    "policies",      "open_records", "expired",     "sweepers",    "sweep_settings",
-    "due",          "uplinks",      "subtrees",  "attendance",    "stragglers",   "aggregators", "queues",      "float_buffers",
-    "free_buffers", "buffer_pool",  "shares",    "adding",        "up_ports",     "routes",      "descriptors", "patience",
-    "keys",         "quotas",       "occupancy", "uplink_quotas", "alarms",       "arrivals",    "ways",        "sweep_process"};
+constexpr std::array state_maps = {"settings",     "jobs",        "members",    "slots",          "ports",       "port_ranks",
+                                   "stats",        "events",      "buckets",    "record_lanes",   "floors",      "policies",
+                                   "open_records", "expired",     "sweepers",   "sweep_settings", "due",         "uplinks",
+                                   "subtrees",     "attendance",  "stragglers", "aggregators",    "queues",      "float_buffers",
+                                   "free_buffers", "buffer_pool", "shares",     "adding",         "up_ports",    "routes",
+                                   "descriptors",  "patience",    "keys",       "quotas",         "occupancy",   "uplink_quotas",
+                                   "alarms",       "arrivals",    "ways",       "sweep_process",  "hand_sweeper"};
 constexpr const char *algorithms = "algorithms";
 constexpr std::array programs = {"inagg_switch",     "inagg_egress", "inagg_clear",
                                  "inagg_forget_job", "inagg_sweep",  "inagg_sweep_once"};

@@ -104,6 +104,7 @@ SwitchMaps SwitchMaps::open(const std::string &dir) {
     maps.sweepers_ = open_pin(dir, "sweepers");
     maps.sweep_settings_ = open_pin(dir, "sweep_settings");
     maps.sweep_process_ = open_pin(dir, "sweep_process");
+    maps.hand_sweeper_ = open_pin(dir, "hand_sweeper");
     maps.forget_ = open_pin(dir, "inagg_forget_job");
     maps.uplinks_ = open_pin(dir, "uplinks");
     maps.subtrees_ = open_pin(dir, "subtrees");
@@ -367,17 +368,21 @@ inagg_sweep_process SwitchMaps::sweep_process() const {
     return process;
 }
 
-inagg_sweeper SwitchMaps::sweeps() const {
+inagg_sweeper SwitchMaps::sweeps(uint32_t timers) const {
     inagg_sweeper total{}, one;
-    for (uint32_t index = 0; index <= INAGG_SWEEPER_BY_HAND; index++) {
-        check(bpf_map_lookup_elem(sweepers_.get(), &index, &one), "sweepers");
-        if (index != INAGG_SWEEPER_BY_HAND) {
-            total.runs += one.runs;
-            total.ns += one.ns;
-        }
+    const auto add = [&](const Fd &map, uint32_t index, const char *what) {
+        check(bpf_map_lookup_elem(map.get(), &index, &one), what);
         total.records += one.records;
         total.expired += one.expired;
         total.busy += one.busy;
+    };
+    add(hand_sweeper_, 0, "hand_sweeper");
+    for (uint32_t index = 0; index < INAGG_MAX_SWEEPERS; index++) {
+        add(sweepers_, index, "sweepers");
+        if (index >= timers)
+            continue;
+        total.runs += one.runs;
+        total.ns += one.ns;
         total.longest_ns = std::max(total.longest_ns, one.longest_ns);
     }
     return total;

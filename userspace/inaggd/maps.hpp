@@ -126,8 +126,8 @@ public:
     uint32_t aggregator_count() const { return aggregator_count_; }
     inagg_occupancy occupancy() const;
     inagg_sweep_settings sweep_settings() const;
-    // What all sweepers have done together; `runs` and `ns` of the timers, `longest_ns` of any.
-    inagg_sweeper sweeps() const;
+    // What all sweepers have done together; `runs`, `ns` and `longest_ns` of so many timers, those that run.
+    inagg_sweeper sweeps(uint32_t timers) const;
     inagg_sweep_process sweep_process() const;
     int events() const { return events_.get(); }
 
@@ -135,7 +135,7 @@ private:
     void clear(const inagg_clear_args &args, const char *what) const;
 
     Fd settings_, jobs_, members_, slots_, ports_, port_ranks_, stats_, events_, clear_;
-    Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, sweep_process_, forget_;
+    Fd attendance_, stragglers_, policies_, sweepers_, sweep_settings_, sweep_process_, hand_sweeper_, forget_;
     Fd uplinks_, subtrees_, queues_, arrivals_, quotas_, uplink_quotas_, shares_, up_ports_, routes_, patience_, ways_, keys_,
         occupancy_;
     uint32_t slot_count_ = 0, bucket_count_ = 0, floor_count_ = 0, aggregator_count_ = 0, buffer_count_ = 0,

@@ -76,7 +76,7 @@ void exclude_the_gone(const SwitchMaps &maps, Watch &watch, const Sweeper &sweep
             continue;
         job.all &= ~gone;
         maps.update_job(number, job);
-        sweeper.sweep_once();
+        sweeper.sweep_once(Sweeper::Look::for_the_full);
     }
 }
 

@@ -21,12 +21,13 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, some percent of a CPU
-// A visit takes so long where all records of the bucket are open (28 ns where they are complete), and visits may take a quarter
-// of a processor: whoever may join could else have all of one by a short expiry.
+// A visit takes so long where a bucket has all the open records that it takes of new blocks: 32 ns each; 55 if they have expired,
+// and 28 for four that are complete. Visits may take a quarter of a processor: whoever may join could else have all of one by
+// a short expiry.
 constexpr auto bucket_visit = 100ns;
 constexpr int share_of_processor = 4;
-constexpr uint32_t batch = 64;        // a veth's ring holds 256 frames
-constexpr auto pause = 50us;          // after each: what has no real-time priority runs, and more expires
+constexpr uint32_t batch = 64; // a veth's ring holds 256 frames
+constexpr auto pause = 50us;   // after each, or half as long as it took: what has no real-time priority runs, and more expires
 constexpr auto report_period = 200ms; // of what that costs
 constexpr int most_attempts = 100;    // to start the timers
 // Room for IPv6's headers and the largest result of a job that is swept.
@@ -53,23 +54,55 @@ uint64_t cpu_ns() {
     return static_cast<uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(used.tv_nsec);
 }
 
+// What this thread costs while it has something to do, in the switch's memory.
+class Cost {
+public:
+    explicit Cost(const Fd &map) : map_(map) {}
+    bool is_open() const { return since_; }
+    // There is something to do.
+    void begin() {
+        if (is_open())
+            return;
+        since_ = now_ns();
+        before_ = cpu_ns();
+    }
+    // Now and then.
+    void report() {
+        if (!is_open() || now_ns() < since_ + report_period / 1ns)
+            return;
+        const inagg_sweep_process process{.since_ns = since_, .until_ns = now_ns(), .cpu_ns = cpu_ns() - before_};
+        const uint32_t zero = 0;
+        if (bpf_map_update_elem(map_.get(), &zero, &process, BPF_ANY))
+            spdlog::error("sweep_process: {}", system_text(errno));
+        since_ = 0;
+    }
+
+private:
+    const Fd &map_;
+    uint64_t since_ = 0, before_ = 0;
+};
+
 // What was too much for `due` must not stay in the queue, before all that comes later. A frame too many is dropped.
 uint32_t with_uncounted(uint32_t blocks) { return blocks + blocks / 8 + 1; }
 
 } // namespace
 
 SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry, uint32_t buckets) {
-    uint32_t shortest = 0;
-    for (uint32_t expiry : expiries)
-        if (expiry && (!shortest || expiry < shortest))
+    std::chrono::nanoseconds shortest{}, longest{};
+    for (const uint32_t us : expiries) {
+        const std::chrono::nanoseconds expiry = std::chrono::microseconds(us);
+        longest = std::max(longest, expiry);
+        if (us && (shortest == 0ns || expiry < shortest))
             shortest = expiry;
-    if (!shortest)
+    }
+    if (shortest == 0ns)
         return {};
-    const std::chrono::nanoseconds expiry = std::chrono::microseconds(shortest),
-                                   least = buckets * bucket_visit * share_of_processor;
-    // The expiry is a whole number of periods: it would last up to one longer.
-    const auto periods = std::clamp<int64_t>(expiry / least, 1, per_expiry);
-    const std::chrono::nanoseconds period = std::max(expiry / periods, least);
+    // Beside what it costs, records must be able to count up to the longest expiry.
+    const std::chrono::nanoseconds least =
+        std::max<std::chrono::nanoseconds>(buckets * bucket_visit * share_of_processor, longest / (INAGG_MOST_SWEEPS - 1) + 1ns);
+    // The shortest expiry is a whole number of periods; it would last up to one longer.
+    const auto periods = std::clamp<int64_t>(shortest / least, 1, per_expiry);
+    const std::chrono::nanoseconds period = std::max((shortest + std::chrono::nanoseconds(periods - 1)) / periods, least);
     const auto most = static_cast<uint32_t>(std::max<int64_t>(period / least_shift, 1));
     return {.sweepers = std::min(sweepers, most), .period = period};
 }
@@ -136,11 +169,13 @@ void Sweeper::sweep(const SweepPlan &plan) {
                                                : fmt::format("{} timers", plan.sweepers));
 }
 
-void Sweeper::sweep_once() const {
-    std::array<char, 64> any{};
-    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = any.data(), .data_size_in = any.size());
+void Sweeper::sweep_once(Look look) const {
+    std::array<char, 64> frame{static_cast<char>(look)};
+    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = frame.size());
     if (bpf_prog_test_run_opts(once_.get(), &options))
         throw Error("program inagg_sweep_once: {}", system_text(errno));
+    if (options.retval != XDP_DROP)
+        throw Error("program inagg_sweep_once returned {}; restart inaggd with --fresh", options.retval);
 }
 
 // Whether all timers run.
@@ -156,9 +191,7 @@ bool Sweeper::start(const inagg_sweep_settings &settings) const {
 // Waits for the timers to find something, or looks itself.
 void Sweeper::run() {
     uint32_t blocks = 0;
-    const uint64_t since = now_ns();
-    uint64_t reported = since;
-    bool unreported = true;
+    Cost cost(cost_);
     go_first();
     Ring ring(ring_buffer__new(due_.get(), add_due, &blocks, nullptr));
     if (!ring) {
@@ -173,36 +206,24 @@ void Sweeper::run() {
     while (!stopping_) {
         if (blocks)
             send(with_uncounted(std::exchange(blocks, 0)));
-        const int by_hand = by_hand_ms_;
-        if (poll(fds, std::size(fds),
-                 by_hand      ? by_hand
-                 : unreported ? static_cast<int>(report_period / 1ms)
-                              : -1) < 0 &&
-            errno != EINTR)
+        cost.report();
+        const int by_hand = by_hand_ms_, wait = by_hand ? by_hand : cost.is_open() ? static_cast<int>(report_period / 1ms) : -1;
+        if (poll(fds, std::size(fds), wait) < 0 && errno != EINTR)
             spdlog::error("sweeps: poll: {}", system_text(errno));
         eventfd_t ignored;
         eventfd_read(wake_.get(), &ignored);
+        if (by_hand)
+            cost.begin();
         try {
             if (by_hand)
-                sweep_once();
+                sweep_once(Look::to_age);
         } catch (const Error &error) {
             spdlog::error("sweeps: {}", error.what());
         }
         ring_buffer__consume(ring.get());
-        unreported |= blocks || by_hand;
-        if (unreported && now_ns() >= reported + report_period / 1ns) {
-            report_cost(since);
-            reported = now_ns();
-            unreported = false;
-        }
+        if (blocks)
+            cost.begin();
     }
-}
-
-void Sweeper::report_cost(uint64_t since) const {
-    const inagg_sweep_process process{.since_ns = since, .cpu_ns = cpu_ns()};
-    const uint32_t zero = 0;
-    if (bpf_map_update_elem(cost_.get(), &zero, &process, BPF_ANY))
-        spdlog::error("sweep_process: {}", system_text(errno));
 }
 
 /*
@@ -217,6 +238,7 @@ void Sweeper::send(uint32_t blocks) const {
     std::array<char, frame_bytes> frame{};
     while (blocks) {
         const uint32_t now = std::min(blocks, batch);
+        const uint64_t began = now_ns();
         LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = frame.size(),
                     .repeat = static_cast<int>(now), .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = now);
         if (bpf_prog_test_run_opts(switch_.get(), &options)) {
@@ -224,7 +246,7 @@ void Sweeper::send(uint32_t blocks) const {
             return;
         }
         blocks -= now;
-        std::this_thread::sleep_for(pause);
+        std::this_thread::sleep_for(std::max<std::chrono::nanoseconds>(pause, std::chrono::nanoseconds((now_ns() - began) / 2)));
     }
 }
 

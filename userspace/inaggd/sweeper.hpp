@@ -47,8 +47,10 @@ public:
     // Starts the timers anew, also those of an earlier process, or stops them. They go on without this process. Timers of
     // descriptors (canary) need no sweeps, but the address, which they have from here.
     void sweep(const SweepPlan &plan);
-    // One sweep at once, beside those of the timers.
-    void sweep_once() const;
+    enum class Look : uint8_t { for_the_full, to_age };
+    // One sweep at once, beside those of the timers: for records that are full since ranks were excluded, or one that ages
+    // them all.
+    void sweep_once(Look look) const;
     const SweepPlan &plan() const { return plan_; }
 
 private:
@@ -56,8 +58,6 @@ private:
     bool start(const inagg_sweep_settings &settings) const;
     void run();
     void send(uint32_t blocks) const;
-    // In the switch's memory, what this thread has cost since `since`.
-    void report_cost(uint64_t since) const;
 
     Fd sweep_, once_, switch_, due_, cost_, wake_;
     std::array<uint8_t, 6> mac_;

@@ -112,13 +112,14 @@ double ratio(uint64_t part, uint64_t whole) { return whole ? static_cast<double>
 // the records, and that of the thread that sends what they find, or that looks itself where there are none.
 json sweeps_json(const SwitchMaps &maps) {
     const inagg_sweep_settings settings = maps.sweep_settings();
-    const inagg_sweeper done = maps.sweeps();
+    const inagg_sweeper done = maps.sweeps(settings.sweepers);
     const inagg_sweep_process process = maps.sweep_process();
+    const bool is_idle = now_ns() - process.until_ns > 1'000'000'000;
     const double by_timers = ratio(settings.sweepers, settings.period_ns) * ratio(done.ns, done.runs);
     return {{"timers", settings.sweepers},
             {"period_us", settings.period_ns / 1000},
             {"cpu", by_timers},
-            {"cpu_sending", process.since_ns ? ratio(process.cpu_ns, now_ns() - process.since_ns) : 0},
+            {"cpu_sending", is_idle ? 0 : ratio(process.cpu_ns, process.until_ns - process.since_ns)},
             {"longest_us", static_cast<double>(done.longest_ns) / 1000},
             {"records", done.records},
             {"expired", done.expired},

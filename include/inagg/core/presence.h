@@ -65,7 +65,7 @@ INAGG_INLINE void inagg_presence_look(struct inagg_presence *p, __u64 ranks, con
 		if (patience_ns && p->silent_ns[rank] >= patience_ns)
 			p->permanent |= bit;
 	}
-	p->temporary = missed & ~p->permanent;
+	p->temporary = missed & p->ranks & ~p->permanent;
 	p->last = *counts;
 	p->ranks = ranks;
 	p->look_ns = now_ns;

@@ -564,6 +564,16 @@ INAGG_INLINE void inagg_record_grow_older(struct inagg_record *r)
 		r->age++;
 }
 
+/** Ranks were excluded: a record that lacked only these is full now.  Else SWEEP_NOTHING. */
+INAGG_INLINE int inagg_record_excuse(struct inagg_record *r, const struct inagg_job *job)
+{
+	if (!inagg_record_is_open(r) || r->slot.flags & INAGG_SLOT_SENT || inagg_record_is_outdated(r, job) ||
+	    !inagg_record_is_full(r, job))
+		return INAGG_SWEEP_NOTHING;
+	r->flags |= INAGG_RECORD_EXPIRED;
+	return INAGG_SWEEP_EXPIRED;
+}
+
 /** A sweep visits a record of @job with @policy (§5: check and clear the REF flag); @clock as above. */
 INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_job *job,
 				    const struct inagg_policy *policy, __u16 clock)
@@ -580,10 +590,8 @@ INAGG_INLINE int inagg_record_sweep(struct inagg_record *r, const struct inagg_j
 		r->slot.flags = 0;
 		return INAGG_SWEEP_FREED;
 	}
-	if (inagg_record_is_full(r, job)) {	/* since the others were excluded */
-		r->flags |= INAGG_RECORD_EXPIRED;
+	if (inagg_record_excuse(r, job) == INAGG_SWEEP_EXPIRED)
 		return INAGG_SWEEP_EXPIRED;
-	}
 	if (r->flags & INAGG_RECORD_RECOVERING) {
 		if (age < INAGG_RECOVERY_SWEEPS ||
 		    (r->slot.seen && (__s16)(__u16)(clock - r->epoch) < INAGG_RECOVERY_TICKS))

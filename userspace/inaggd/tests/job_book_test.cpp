@@ -1094,6 +1094,14 @@ protected:
     }
 };
 
+TEST_F(Root, DoesNotWatchRanksThatSwitchesSpeakFor) {
+    Worker w = behind(0, 4, 129);
+    w.algorithm = INAGG_TRIO;
+    w.stragglers.expiry_us = 10000;
+    expect_done(join(w));
+    EXPECT_FALSE(job().record.flags & INAGG_JOIN_WATCHED);
+}
+
 TEST_F(Root, NamesTheRanksBehindASwitchOnceAllHaveJoined) {
     expect_done(join(behind(0, 4, 129)));
     expect_done(join(behind(2, 4, 129)));

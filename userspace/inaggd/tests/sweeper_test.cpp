@@ -40,6 +40,22 @@ TEST(Sweeps, ShortExpiriesDoNotTakeAProcessor) {
     EXPECT_EQ(plan({10000}, 100, 4, 1024), plan({10000})) << "these need no more";
 }
 
+TEST(Sweeps, TheShortestExpiryIsAWholeNumberOfSweeps) {
+    for (uint32_t per_expiry = 1; per_expiry <= 16; per_expiry++)
+        for (uint32_t expiry = 500; expiry < 100000; expiry += 37) {
+            const SweepPlan own = plan({expiry}, 100, per_expiry, 1024);
+            const auto sweeps = expiry_in_sweeps(expiry, own);
+            EXPECT_LE(sweeps, per_expiry);
+            EXPECT_LE(sweeps * own.period - std::chrono::microseconds(expiry), 16ns) << expiry << " us, " << per_expiry;
+        }
+}
+
+TEST(Sweeps, RecordsCountUpToTheLongestExpiry) {
+    constexpr uint32_t longest = 60'000'000; // microseconds
+    const SweepPlan both = plan({100, longest}, 100, 4, 64);
+    EXPECT_GE(expiry_in_sweeps(longest, both) * both.period, std::chrono::microseconds(longest));
+}
+
 TEST(Sweeps, ExpiriesCountWholeSweeps) {
     const SweepPlan four = plan({10000});
     EXPECT_EQ(expiry_in_sweeps(10000, four), 4);
