@@ -27,12 +27,12 @@ class Pretended(Runner):
         return ""
 
     def allreduce(self, contender, network, size, iterations):
-        transport, _, fresh = contender.partition("+")
+        transport, _, more = contender.partition("+")
         if transport in self.failing:
             raise Failed("it does not run here")
         if network.rate:
             return LIMITED_US * (1 if transport in bench.TRANSPORTS else 2)
-        return TIMES[transport] * (size / 4096) * (2 if fresh else 1) * LOSS.get(network.loss, 1)
+        return TIMES[transport] * (size / 4096) * (2 if more == "fresh" else 1) * LOSS.get(network.loss, 1)
 
     def tcp(self, switch, seconds):
         return {"none": 40, "inaggd": 4}[switch]
