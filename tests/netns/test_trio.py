@@ -82,13 +82,14 @@ def test_a_short_lived_job_does_not_age_the_blocks_of_another(tmp_path):
 @pytest.mark.parametrize("buckets, enough", [(2048, True), (512, False)])
 def test_a_window_of_4096_blocks(tmp_path, buckets, enough):
     """With one rank asleep they are all open at once. Where the switch lacks room, its log says so, ranks slow down, and sums are the same."""
-    status = "inaggctl --json status"
+    watch = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; inaggctl --json status; done"
     result = trio(tmp_path, 3, "-b", "5632K", "-e", "5632K", *compared(3), "--straggle", "2:300ms:2", stragglers=",expiry=20ms",
                   options=("--expiry", "20ms", "--inaggd-arg=--job-slots", "--inaggd-arg=4096", "--inaggd-arg=--buckets",
-                           f"--inaggd-arg={buckets}"), command=f"{{}} && {status}")
+                           f"--inaggd-arg={buckets}"), command=f"({watch}) > {tmp_path}/$INAGG_RANK & {{}} && wait && cat {tmp_path}/$INAGG_RANK")
     assert result.switch["degraded"] > 4096
     assert (result.counters["refused"] == 0) == enough
     assert ("ranks are told to slow down" in result.run.error) != enough
-    sweeps = next(value["sweeps"] for value in objects("\n".join(result.run.lines(0)) + "\n") if "sweeps" in value)
-    assert 0 < sweeps["cpu"] < 1 and 0 < sweeps["cpu_sending"] < 1
-    assert 0 < sweeps["longest_us"] < 1e6 and sweeps["expired"] > 4096
+    sweeps = [value["sweeps"] for value in objects("\n".join(result.run.lines(0)) + "\n") if "sweeps" in value]
+    for cost in ("cpu", "cpu_sending"):
+        assert 0 < max(values[cost] for values in sweeps) < 1
+    assert sweeps[-1]["longest_us"] > 0 and sweeps[-1]["expired"] > 4096

@@ -379,7 +379,8 @@ class Bench:
             self.add(f"straggler_{row['window']}_p99_ms_{row['expiry_ms']}{sweeps}", row["p99_ms"], "ms",
                      f"bound: {row['bound_ms']:.4g} ms", row["bound_ms"] / row["p99_ms"], command, ratio_is="bound over ours",
                      row=row)
-        self.add("straggler_lost", sum(row["overflows"] for row in rows), "packets", "0: no ring was too small", None, command)
+        if rows:
+            self.add("straggler_lost", sum(row["overflows"] for row in rows), "packets", "0: no ring was too small", None, command)
 
     def training(self):
         print("\n== training with slow workers: mean iteration, and time to an accuracy")

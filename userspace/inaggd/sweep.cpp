@@ -61,6 +61,14 @@ std::map<uint32_t, inagg_job_policy> jobs_to_sweep(const SwitchMaps &maps) {
     return rows;
 }
 
+void warn_of_unwatched(const SwitchMaps &maps) {
+    for (const auto &[number, job] : maps.jobs())
+        if (has_records(job) && maps.policy(job.index).policy.exclude_ms && !(job.flags & INAGG_JOIN_WATCHED))
+            spdlog::warn(
+                "job {}: its ranks do not say that they are there, so none is excluded: set the flags {:#x} in its row of `jobs`",
+                number, INAGG_JOIN_WATCHED | INAGG_JOIN_RENEW);
+}
+
 // Jobs go on without ranks that are gone.
 void exclude_the_gone(const SwitchMaps &maps, Watch &watch, const Sweeper &sweeper) {
     for (auto [number, job] : maps.jobs()) {
@@ -88,6 +96,7 @@ void serve(const Options &o, const sigset_t &ends) {
     auto jobs = jobs_to_sweep(maps);
     if (jobs.empty() && o.expiry.empty())
         throw Error("{}: no trio job has an expiry_us or exclude_ms in `policies`: nothing to sweep for; say --expiry", o.bpffs);
+    warn_of_unwatched(maps);
     link_programs(o.bpffs);
     std::vector<uint32_t> expiries = {stragglers.expiry_us};
     for (const auto &[index, row] : jobs)

@@ -26,6 +26,8 @@ constexpr auto least_shift = 50us; // between two timers: 20,000 runs a second, 
 // a short expiry.
 constexpr auto bucket_visit = 100ns;
 constexpr int share_of_processor = 4;
+constexpr auto least_period = 400us; // so that records can count to the longest expiry, whoever's shorter ones are beside it
+static_assert(least_period * (INAGG_MOST_SWEEPS - 1) >= std::chrono::microseconds(inagg::most_expiry_us));
 constexpr uint32_t batch = 64; // a veth's ring holds 256 frames
 constexpr auto pause = 50us;   // after each, or half as long as it took: what has no real-time priority runs, and more expires
 constexpr auto report_period = 200ms; // of what that costs
@@ -88,18 +90,14 @@ uint32_t with_uncounted(uint32_t blocks) { return blocks + blocks / 8 + 1; }
 } // namespace
 
 SweepPlan plan_sweeps(std::span<const uint32_t> expiries, uint32_t sweepers, uint32_t per_expiry, uint32_t buckets) {
-    std::chrono::nanoseconds shortest{}, longest{};
-    for (const uint32_t us : expiries) {
-        const std::chrono::nanoseconds expiry = std::chrono::microseconds(us);
-        longest = std::max(longest, expiry);
-        if (us && (shortest == 0ns || expiry < shortest))
-            shortest = expiry;
-    }
-    if (shortest == 0ns)
+    uint32_t shortest_us = 0;
+    for (const uint32_t expiry : expiries)
+        if (expiry && (!shortest_us || expiry < shortest_us))
+            shortest_us = expiry;
+    if (!shortest_us)
         return {};
-    // Beside what it costs, records must be able to count up to the longest expiry.
-    const std::chrono::nanoseconds least =
-        std::max<std::chrono::nanoseconds>(buckets * bucket_visit * share_of_processor, longest / (INAGG_MOST_SWEEPS - 1) + 1ns);
+    const std::chrono::nanoseconds shortest = std::chrono::microseconds(shortest_us);
+    const auto least = std::max<std::chrono::nanoseconds>(buckets * bucket_visit * share_of_processor, least_period);
     // The shortest expiry is a whole number of periods; it would last up to one longer.
     const auto periods = std::clamp<int64_t>(shortest / least, 1, per_expiry);
     const std::chrono::nanoseconds period = std::max((shortest + std::chrono::nanoseconds(periods - 1)) / periods, least);

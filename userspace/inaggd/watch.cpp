@@ -17,9 +17,9 @@ constexpr auto shortest = 250ms, longest = 2000ms;
 
 // Ranks that are not watched may be silent while they compute: that says nothing.
 uint32_t patience_ms(const inagg_job &job, uint32_t exclude_ms) {
-    if (exclude_ms)
-        return exclude_ms;
-    return job.flags & INAGG_JOIN_WATCHED ? INAGG_PATIENCE_MS : 0;
+    if (!(job.flags & INAGG_JOIN_WATCHED))
+        return 0;
+    return exclude_ms ? exclude_ms : INAGG_PATIENCE_MS;
 }
 
 // Of those that are looked at: who has been excluded is no longer judged.

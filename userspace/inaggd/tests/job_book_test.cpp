@@ -937,6 +937,17 @@ TEST_F(Book, WhereNobodyIsExcludedRanksAreWatchedIfBlocksDoNotWaitForAll) {
     }
 }
 
+TEST_F(Book, WhoCannotJudgeRanksDoesNotWatchThem) {
+    Policy unable = policy;
+    unable.limits.excludes = false;
+    JobBook own(unable, [] { return uint16_t{0}; });
+    Worker w = Worker::of(0);
+    w.algorithm = INAGG_TRIO;
+    w.stragglers.expiry_us = 10000;
+    expect_done(own.join(w.event(), now));
+    EXPECT_FALSE(own.jobs().at(7).record.flags & INAGG_JOIN_WATCHED);
+}
+
 TEST_F(Book, AnExcludedRankIsToldAndNotWaitedFor) {
     join_watched();
     EXPECT_TRUE(job().record.flags & INAGG_JOIN_WATCHED);

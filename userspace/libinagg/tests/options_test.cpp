@@ -171,7 +171,7 @@ TEST(Validation, OnlyTrioLeavesRanksOut) {
     expect_refused(options, {"quorum 5", "4 ranks"});
     options.quorum = 3;
     options.expiry_us = 99;
-    expect_refused(options, {"expiry 99 us", "100 us to 60 s"});
+    expect_refused(options, {"expiry 99 us", "100 us to 25 s"});
     options.expiry_us = 60'000'001;
     expect_refused(options, {"expiry 60000001 us"});
     options.expiry_us = 1000;
