@@ -46,6 +46,15 @@ JobSpec trio_job() {
     return spec;
 }
 
+// Beside trio_job(), with slots of its own.
+JobSpec another_job() {
+    JobSpec spec = trio_job();
+    spec.number = 8;
+    spec.index = 1;
+    spec.first_slot = 16;
+    return spec;
+}
+
 bool eventually(const std::function<bool()> &condition) {
     const auto end = Clock::now() + patience;
     while (!condition()) {
@@ -218,10 +227,7 @@ TEST_F(Sweeps, ATickThatIsLostIsMadeUpFor) {
 }
 
 TEST_F(Sweeps, AnExclusionMakesNobodyElsesBlocksOlder) {
-    JobSpec spec = trio_job(), other = trio_job();
-    other.number = 8;
-    other.index = 1;
-    other.first_slot = 8;
+    const JobSpec spec = trio_job(), other = another_job();
     plane.add_job(other);
     plane.add_job(spec);
     send(contribution(other, 0, 0, other.elements));
@@ -265,10 +271,7 @@ TEST_F(Sweeps, RecordsOfAnotherGenerationGo) {
 }
 
 TEST_F(Sweeps, AForgottenJobStartsAnew) {
-    JobSpec spec = trio_job(), other = trio_job();
-    other.number = 8;
-    other.index = 1;
-    other.first_slot = 16;
+    JobSpec spec = trio_job(), other = another_job();
     plane.add_job(spec);
     plane.add_job(other);
     for (uint32_t block = 0; block < 2; block++) {

@@ -114,7 +114,7 @@ private:
         uint64_t rounds = 2 + sc.faults[0].duration / INAGG_RTO_CEILING_NS;
         for (Time wait = INAGG_RTO_FLOOR_NS; wait < std::min<Time>(sc.faults[0].duration, INAGG_RTO_CEILING_NS); wait *= 2)
             rounds++;
-        const uint64_t window = std::min<uint64_t>(outcome.degraded ? outcome.blocks : sc.slots, outcome.blocks);
+        const uint64_t window = outcome.degraded ? outcome.blocks : std::min<uint64_t>(sc.slots, outcome.blocks);
         const uint64_t necessary = outcome.blocks * 2 * sc.ranks;
         const uint64_t hops = sc.algorithm == INAGG_CANARY ? 2 * sc.deepest : std::max<size_t>(sc.parents.size(), 1);
         const uint64_t most = hops * (2 * necessary + window * (12 * sc.ranks + rounds * 4 * (sc.ranks + 1)));

@@ -210,17 +210,21 @@ void Sweeper::run() {
             spdlog::error("sweeps: poll: {}", system_text(errno));
         eventfd_t ignored;
         eventfd_read(wake_.get(), &ignored);
-        if (by_hand)
+        if (by_hand) {
             cost.begin();
-        try {
-            if (by_hand)
-                sweep_once(Look::to_age);
-        } catch (const Error &error) {
-            spdlog::error("sweeps: {}", error.what());
+            age_by_hand();
         }
         ring_buffer__consume(ring.get());
         if (blocks)
             cost.begin();
+    }
+}
+
+void Sweeper::age_by_hand() const {
+    try {
+        sweep_once(Look::to_age);
+    } catch (const Error &error) {
+        spdlog::error("sweeps: {}", error.what());
     }
 }
 

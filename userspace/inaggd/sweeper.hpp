@@ -57,6 +57,7 @@ private:
     inagg_sweep_settings settings_of(const SweepPlan &plan) const;
     bool start(const inagg_sweep_settings &settings) const;
     void run();
+    void age_by_hand() const;
     void send(uint32_t blocks) const;
 
     Fd sweep_, once_, switch_, due_, cost_, wake_;

@@ -54,12 +54,11 @@ enum inagg_news {
 INAGG_INLINE void inagg_membership_note(struct inagg_membership *m, __u32 size, const struct inagg_hdr *h,
 					const struct inagg_config *c)
 {
-	__u64 all = inagg_all_ranks(size);
+	__u64 all = inagg_all_ranks(size), named = c->group_port ? 0 : all;	/* else a group's address is there */
 
 	m->excluded = all & ~inagg_swap64(h->contributors);
-	m->temporary = c->group_port ? 0 : all & inagg_swap64(c->stragglers.temporary);
-	m->permanent = c->group_port ? m->excluded : all & inagg_swap64(c->stragglers.permanent);
-	m->permanent |= m->excluded;
+	m->temporary = named & inagg_swap64(c->stragglers.temporary);
+	m->permanent = (named & inagg_swap64(c->stragglers.permanent)) | m->excluded;
 	m->flags = c->flags;
 }
 
