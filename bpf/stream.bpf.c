@@ -3,8 +3,8 @@
  * The block streams of one communicator, wholly in XDP: stores a result in its cell, turns the same
  * frame into the slot's next contribution and sends it back.  No skb, no system call per packet.
  *
- * inagg_stream runs for received packets (tail call from worker.bpf.c).  User space starts idle slots and
- * serves timers through its socket.  Both decide under the slot's lock, by core/worker.h; payload is
+ * inagg_stream runs for received packets (tail call from worker.bpf.c), and for live frames, by which user space
+ * starts idle slots and serves timers; where there are few of them, through its socket.  Both decide under the slot's lock, by core/worker.h; payload is
  * copied outside it.  That is safe because a cell changes hands only when its slot moves on: a copy that
  * might have raced with that is recognised afterwards and not sent.
  */
@@ -27,6 +27,7 @@
 char LICENSE[] SEC("license") = "GPL";
 
 #define barrier() asm volatile("" ::: "memory")
+#define ORDER_TRIES 8		/* two threads, or a few more, take them */
 #define SLOTS_LOOKED_AT 2	/* for losses, with each result: all of them in half a window */
 
 const volatile struct inagg_stream_settings settings = {};
@@ -54,6 +55,14 @@ struct {
 	__uint(max_entries, 1);
 	__uint(value_size, sizeof(__u32));
 } owed SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct inagg_order);
+} orders SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -193,7 +202,7 @@ static __always_inline int write_cell(struct xdp_md *ctx, struct inagg_cell *cel
  */
 static __always_inline int transmit(void)
 {
-	return shared.redirect ? (int)bpf_redirect(shared.redirect, 0) : XDP_TX;
+	return shared.redirect ? (int)bpf_redirect(settings.device, 0) : XDP_TX;
 }
 
 static __always_inline void count(int action)
@@ -236,8 +245,8 @@ static __always_inline void leave_to_user(const struct place *at)
 	at->slot->due_ns = 0;
 }
 
-/* The frame becomes the packet that @action asks for; @block is the slot's own. */
-static __always_inline int send(struct xdp_md *ctx, const struct place *at, int action, __u32 block)
+/* The frame becomes the packet that @action asks for; @block is the slot's own or, if it is @late, was when that was decided. */
+static __always_inline int send(struct xdp_md *ctx, const struct place *at, int action, __u32 block, int late)
 {
 	struct inagg_cell *cell;
 	__u32 bytes;
@@ -254,13 +263,11 @@ static __always_inline int send(struct xdp_md *ctx, const struct place *at, int 
 	}
 	if (write_cell(ctx, cell, bytes))
 		return hand_over(at, action);
-	if (action != INAGG_W_SEND) {
-		/* The slot moved on: another CPU may have written to the cell while we read it. */
-		if (!still_has(at, block))
-			return XDP_DROP;
-		if (rewrite(ctx, action, bytes))
-			return XDP_DROP;
-	}
+	/* If the slot moved on, another CPU may have written to the cell while we read it. */
+	if ((late || action != INAGG_W_SEND) && !still_has(at, block))
+		return XDP_DROP;
+	if (action != INAGG_W_SEND && rewrite(ctx, action, bytes))
+		return XDP_DROP;
 	count(action);
 	return transmit();
 }
@@ -450,23 +457,63 @@ static __always_inline int on_result(struct xdp_md *ctx, struct place *at, __u32
 		if (!find_slot(index, at))
 			return XDP_DROP;
 	}
-	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, at, action, next_block);
+	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, at, action, next_block, 0);
 }
 
 /* The first cell holds the REQUEST of the probe. */
-static __always_inline int on_probe(struct xdp_md *ctx)
+static __always_inline int send_probe(struct xdp_md *ctx)
 {
 	__u32 first = 0;
 	struct inagg_cell *cell = bpf_map_lookup_elem(&cells, &first);
 
-	if (shared.probe != INAGG_PROBE_ASKED) {
-		shared.probe = INAGG_PROBE_PROVEN;
-		return XDP_DROP;
-	}
 	if (!cell || write_cell(ctx, cell, 0))
 		return XDP_DROP;
 	shared.probe = INAGG_PROBE_ANSWERED;
 	return transmit();
+}
+
+static __always_inline int on_probe(struct xdp_md *ctx)
+{
+	if (shared.probe == INAGG_PROBE_ASKED)
+		return send_probe(ctx);
+	shared.probe = INAGG_PROBE_PROVEN;
+	return XDP_DROP;
+}
+
+static __always_inline struct inagg_order *next_order(void)
+{
+	__u32 turn;
+
+	for (int i = 0; i < ORDER_TRIES; i++) {
+		turn = *(volatile __u32 *)&shared.taken;
+		if (turn == *(volatile __u32 *)&shared.ordered)
+			return NULL;
+		if (__sync_val_compare_and_swap(&shared.taken, turn, turn + 1) == turn) {
+			turn &= settings.orders - 1;
+			return bpf_map_lookup_elem(&orders, &turn);
+		}
+	}
+	return NULL;	/* its thread sees that it is left */
+}
+
+/* A live frame comes from no device, so XDP_TX would not send it. */
+static __always_inline int carry_out(struct xdp_md *ctx)
+{
+	struct inagg_order *order;
+	struct place at;
+	int verdict;
+
+	if (bpf_xdp_adjust_head(ctx, -INAGG_LIVE_HEADROOM))
+		return XDP_DROP;
+	if (shared.probe == INAGG_PROBE_ANSWERED) {
+		verdict = send_probe(ctx);
+	} else {
+		order = next_order();
+		if (!order || !find_slot(order->slot, &at))
+			return XDP_DROP;
+		verdict = send(ctx, &at, (int)order->action, order->block, 1);
+	}
+	return verdict == XDP_TX ? (int)bpf_redirect(settings.device, 0) : verdict;
 }
 
 static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, __u32 block, __u64 contributors)
@@ -496,7 +543,7 @@ static __always_inline int on_wait(struct xdp_md *ctx, const struct place *at, _
 		ring();	/* others may wait for this rank: the socket asks for what it waits for */
 		return XDP_DROP;
 	}
-	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, at, action, own_block);
+	return action == INAGG_W_NOTHING ? XDP_DROP : send(ctx, at, action, own_block, 0);
 }
 
 SEC("xdp.frags")
@@ -512,6 +559,8 @@ int inagg_stream(struct xdp_md *ctx)
 
 	if ((void *)(h + 1) > end || !from_switch(data, end))
 		return XDP_PASS;
+	if (!h->version_type && h->contributors == settings.token)
+		return carry_out(ctx);
 	type = inagg_hdr_type(h);
 	if (type != INAGG_RESULT && type != INAGG_WAIT)
 		return XDP_PASS;

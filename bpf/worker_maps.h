@@ -52,9 +52,24 @@ struct inagg_worker_slot {
 	__u32	reserved;
 };
 
+/*
+ * `orders`: a ring of packets that user space wants the program to make of live frames (BPF_F_TEST_XDP_LIVE_FRAMES).
+ * A live frame is known by the token, and carries out the next order.
+ */
+struct inagg_order {
+	__u32	slot;
+	__u32	block;
+	__u32	action;		/* INAGG_W_SEND or INAGG_W_RESEND */
+	__u32	reserved;
+};
+
+#define INAGG_LIVE_HEADROOM	192	/* bytes of a live frame's headroom, 256, that are for data; the kernel wants 40 */
+#define INAGG_LIVE_BYTES	3520	/* that fit then: a page of 4 KiB less headroom and what the kernel keeps there */
+
 /* What a communicator is; constant, so that the verifier removes what it does not need. */
 struct inagg_stream_settings {
 	__u64	all;		/* inagg_all_ranks(size) */
+	__u64	token;		/* `contributors` of live frames */
 	__u8	remote[16];	/* the switch */
 	__u32	header_bytes;	/* Ethernet to UDP: 42, 46, 62 or 66 */
 	__u32	family;		/* 4 or 6 */
@@ -63,6 +78,9 @@ struct inagg_stream_settings {
 	__u32	cells;		/* powers of two, at least 4 windows */
 	__u32	control_cells;
 	__u32	checked;
+	__u32	device;		/* that leads to the switch */
+	__u32	orders;		/* places in the ring of that name, a power of two */
+	__u32	reserved;
 	__u16	job;		/* network byte order, as on the wire */
 	__u16	generation;
 	__u16	rank;
@@ -103,8 +121,10 @@ struct inagg_stream_shared {
 	struct inagg_boots boots;	/* network byte order */
 	__u32	probe;		/* enum inagg_probe */
 	__u32	restore;	/* slot + 1 whose last result somebody waits for, if BPF had no room for it */
+	__u32	redirect;	/* send by redirection; 0: XDP_TX */
+	__u32	ordered;	/* orders so far: the next one goes to `ordered` % settings.orders */
+	__u32	taken;		/* of these, by live frames */
 	__u32	reserved2;
-	__u32	redirect;	/* device to send by redirection to; 0: XDP_TX */
 };
 
 #endif /* INAGG_WORKER_MAPS_H */

@@ -6,7 +6,7 @@ The rest is in test_matrix.py.
 
 import pytest
 
-from allreduce import DTYPES, QUICK, TRANSPORTS, allreduce, assert_lossy
+from allreduce import DTYPES, QUICK, TRANSPORTS, allreduce, assert_lossy, compared, objects
 from netns import netns
 
 SIZES = ("-b", "4K", "-e", "256K", "-f", 8, *QUICK)
@@ -63,6 +63,14 @@ def test_ipv6(tmp_path, transport):
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_large_mtu(tmp_path, transport):
     allreduce(tmp_path, 3, *SMALL, transport=transport, options=("--mtu", 3498))
+
+
+def test_xdp_starts_blocks_without_a_socket(tmp_path):
+    """What a rank's sockets send stays a fraction of its blocks, also where a tensor fits the window and each block is a first one."""
+    datagrams = """echo '{{"datagrams":' $(awk '/^Udp: [0-9]/ {{print $5}}' /proc/net/snmp) '}}'"""
+    result = allreduce(tmp_path, 3, "-b", "128K", "-e", "128K", *compared(20), transport="xdp", command="{} && " + datagrams)
+    sent = next(value["datagrams"] for value in objects("\n".join(result.run.lines(0)) + "\n") if "datagrams" in value)
+    assert result.counters["blocks"] // 3 > 20 * (128 << 10) // 4 // 352 > 8 * sent
 
 
 @pytest.mark.parametrize("loss", [0, 0.02])

@@ -201,8 +201,6 @@ class Bench:
         present = self.contenders()
         if size <= SMALL and not network.rate:
             present += [f"{transport}+fresh" for transport in TRANSPORTS]
-        elif not network.rate:
-            present += ["xdp+few"]
         times, iterations = self.times(network, size, present)
         good = {name: value for name, value in times.items() if not isinstance(value, Failed)}
         ring = min(RINGS, key=good.get) if good.keys() >= set(RINGS) else None
@@ -248,8 +246,6 @@ class Bench:
         contenders = {"": TRANSPORTS}
         if size <= SMALL:
             contenders["_fresh"] = [f"{transport}+fresh" for transport in TRANSPORTS]
-        else:
-            contenders["_few"] = ["xdp+few"]
         for kind, ours in ((kind, fastest(names)) for kind, names in contenders.items()):
             for suffix, names in (("best_ring", RINGS), ("best_peer", PEERS)):
                 lacking = sorted({name for times in measured.values() for name in names if name not in times})
@@ -535,7 +531,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, help="rounds that the contenders take turns in")
     one = parser.add_argument_group("one measurement")
     one.add_argument("--measure", choices=(*CONTENDERS, *(f"{transport}+fresh" for transport in TRANSPORTS),
-                                               *(f"{transport}+key" for transport in VERIFYING), "xdp+few"),
+                                               *(f"{transport}+key" for transport in VERIFYING)),
                      help="only this contender, with what follows")
     one.add_argument("--workers", type=int, default=8)
     one.add_argument("--mtu", type=int, default=1500)

@@ -16,10 +16,9 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 TRANSPORTS = ("udp", "afxdp", "xdp")
 CUBIC = str(HERE / "cubic-rank")
-# What a transport with "+key", "+fresh" or "+few" has beside the transport.
+# What a transport with "+key" or "+fresh" has beside the transport.
 KEY = ["env", "INAGG_KEY=000102030405060708090a0b0c0d0e0f"]
 FRESH = ["--tensors", "3"]  # each call's scale is another than those before, from which scales are guessed
-FEW = ["--inaggd-arg=--job-slots", "--inaggd-arg=16"]  # blocks in flight: round trips are short where all is on one machine
 RINGS = ("mpi-ring", "gloo-ring")
 PEERS = RINGS + ("mpi-default", "gloo-bcube")
 CONTENDERS = TRANSPORTS + PEERS
@@ -125,7 +124,7 @@ class Runner:
         """The command of one measurement. FOLDER is where the ranks of a peer meet: new and empty."""
         transport, _, more = contender.partition("+")
         if transport in TRANSPORTS:
-            return self.netns(network, "--transport", transport, *(FEW if more == "few" else [])) + (KEY if more == "key" else []) + [
+            return self.netns(network, "--transport", transport) + (KEY if more == "key" else []) + [
                 str(self.bin / "inagg-perf"), "allreduce", "-b", text_of_size(size), "-e", text_of_size(size),
                 "-n", str(iterations), "-w", str(iterations // 5 + 1), "--check", "--check-iterations", "1", "--json",
                 *(FRESH if more == "fresh" else [])]

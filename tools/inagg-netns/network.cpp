@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 
 namespace netns {
 namespace {
@@ -219,10 +220,19 @@ void Network::join_bridge(const Namespace &space, const std::string &port, const
     ip_batch(space, fmt::format("link set {} master {}\n", port, bridge));
 }
 
+// A veth delivers to the queue of the sender's CPU. With one, packets are all received where others already are; with more, a
+// socket of AF_XDP, which has one, would miss those of the rest.
+static unsigned queues(const Options &options) {
+    if (options.queues)
+        return options.queues;
+    return options.transport == "xdp" ? std::max(std::thread::hardware_concurrency(), 1U) : 1;
+}
+
 // A veth pair from `device` here to `peer` there.
 void Network::connect(const Namespace &here, const std::string &device, const Namespace &there, const std::string &peer) {
-    ip_batch(here, fmt::format("link add {0} mtu {1} type veth peer name {2} mtu {1} netns {3}\nlink set {0} up\n", device,
-                               options_.mtu, peer, there.path()));
+    const std::string end = fmt::format("mtu {0} numrxqueues {1} numtxqueues {1}", options_.mtu, queues(options_));
+    ip_batch(here, fmt::format("link add {0} {1} type veth peer name {2} {1} netns {3}\nlink set {0} up\n", device, end, peer,
+                               there.path()));
     ip_batch(there, fmt::format("link set {} up\n", peer));
 }
 

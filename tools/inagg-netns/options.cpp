@@ -154,6 +154,11 @@ void add_run(CLI::App &run, Options &options) {
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
     run.add_option("--mtu", options.mtu, "MTU of all links")->check(CLI::Range(1280, 9000))->capture_default_str();
+    run.add_option(
+           "--queues", options.queues,
+           "Receive queues of each end of a link; XDP runs on as many CPUs at once. By default one, and with --transport xdp "
+           "as many as there are CPUs")
+        ->check(CLI::Range(1, 64));
     run.add_flag("--ipv6", options.ipv6, "Give the ranks IPv6 addresses of switch and master");
     add_impairments(run, options.impairments);
     run.add_option("--algorithm", options.algorithm, "INAGG_ALGORITHM of the ranks")

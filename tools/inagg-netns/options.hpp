@@ -53,6 +53,7 @@ struct Options {
     unsigned workers = 0;
     unsigned ranks_per_host = 1;
     unsigned mtu = 1500;
+    unsigned queues = 0; // of each end of a link; 0: what is good for `transport`
     bool ipv6 = false;
     Impairments impairments;
     std::string algorithm = "switchml";

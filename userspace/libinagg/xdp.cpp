@@ -7,6 +7,7 @@
 #include "join.hpp"
 #include "transports.hpp"
 #include "xdp_device.hpp"
+#include "xdp_frames.hpp"
 
 #include "stream.skel.h"
 
@@ -19,11 +20,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <deque>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace inagg {
 
@@ -31,9 +34,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr uint32_t windows_in_ring = 32; // cells for each slot: user space wakes up seldom, and late
-constexpr uint32_t publish_every = 32;   // cells filled before the window opens further
+constexpr uint32_t windows_in_ring = 4;   // cells for each slot; what is in more does not stay in a cache
+constexpr uint32_t fewest_cells = 256;    // in a ring: user space wakes up seldom, and late
+constexpr uint32_t publish_every = 32;    // cells filled before the window opens further
+constexpr uint32_t worth_live_frames = 4; // packets: to have the program run takes 10 us, a datagram 3
 constexpr int probes = 20;
+constexpr int live_probes = 3;
 constexpr auto probe_wait = 20ms;
 // Higher than the core's: a rank whose thread waits for a CPU lets its slots rest, which is no loss.
 constexpr uint64_t timer_floor_ns = 3'000'000;
@@ -45,6 +51,8 @@ struct StreamDeleter {
 struct RingDeleter {
     void operator()(ring_buffer *ring) const { ring_buffer__free(ring); }
 };
+
+uint32_t cells_for(uint32_t slots) { return std::max(slots * windows_in_ring, fewest_cells); }
 
 // A value that BPF programs read or write at the same time.
 template <typename T> std::atomic_ref<T> shared_word(T &value) { return std::atomic_ref<T>(value); }
@@ -120,6 +128,8 @@ private:
     void load_programs();
     void map_memory();
     void prove_path();
+    void prove_live_frames();
+    bool is_proven() const;
     inagg_cell &cell(const Ring &ring, uint32_t block) const;
     inagg_stream_state &state(const Ring &ring) const;
     inagg_wslot slot(uint32_t index) const;
@@ -129,9 +139,12 @@ private:
     void publish(const Ring &ring);
     bool collect(Ring &ring);
     void serve();
-    void serve(const Ring &ring, uint64_t now);
+    void serve(const Ring &ring, uint32_t index, uint64_t now);
+    void start(const Ring &ring, uint32_t from);
     bool may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
     int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block);
+    void order(uint32_t index, int action, uint32_t block);
+    void send_orders(bool more);
     void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
     void send_restore(uint32_t index);
     void send_probe();
@@ -156,8 +169,11 @@ private:
     std::unique_ptr<ring_buffer, RingDeleter> doorbell_;
     MappedMap<inagg_worker_slot> slots_;
     MappedMap<inagg_cell> cells_;
+    MappedMap<inagg_order> order_ring_;
     inagg_stream_shared *shared_ = nullptr;
     std::unique_ptr<Registration> registration_;
+    std::optional<LiveFrames> live_;  // if they get through
+    std::vector<inagg_order> orders_; // of this round of serve()
 
     Ring rings_[stream_count];
     uint64_t reboots_seen_ = 0;
@@ -173,7 +189,7 @@ XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<Pa
     : device_(std::move(device)), out_(io.get()), membership_(membership), client_(client), port_(io->receive_port()),
       header_(device_->frame_header(port_)) {
     const JobConfig &job = membership_.config;
-    const uint32_t data_cells = job.slots * windows_in_ring, control_cells = job.control_slots * windows_in_ring;
+    const uint32_t data_cells = cells_for(job.slots), control_cells = cells_for(job.control_slots);
     rings_[0] = {.stream = Stream::data, .window = job.slots, .first_slot = 0, .cells = data_cells, .first_cell = 0};
     rings_[1] = {.stream = Stream::control,
                  .window = job.control_slots,
@@ -184,6 +200,7 @@ XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<Pa
     map_memory();
     registration_ = std::make_unique<Registration>(*device_, port_, bpf_program__fd(bpf_->progs.inagg_stream));
     prove_path();
+    prove_live_frames();
     io_ = std::move(io);
 }
 
@@ -194,6 +211,9 @@ void XdpTransport::load_programs() {
         throw system_error("opening the stream program");
     inagg_stream_settings settings{};
     settings.all = inagg_all_ranks(job.size);
+    settings.token = random_nonce();
+    settings.orders = std::bit_ceil(2 * (job.slots + job.control_slots)); // one batch may wait for the helper, another be added
+    settings.device = device_->index();
     std::memcpy(settings.remote, device_->switch_address().data(), sizeof(settings.remote));
     settings.header_bytes = static_cast<uint32_t>(header_.size);
     settings.family = static_cast<uint32_t>(device_->family());
@@ -209,7 +229,7 @@ void XdpTransport::load_programs() {
     std::memcpy(const_cast<inagg_stream_settings *>(&bpf_->rodata->settings), &settings, sizeof(settings));
     if (bpf_map__set_max_entries(bpf_->maps.slots, job.slots + job.control_slots) ||
         bpf_map__set_max_entries(bpf_->maps.cells, rings_[0].cells + rings_[1].cells) ||
-        bpf_map__set_max_entries(bpf_->maps.owed, job.slots))
+        bpf_map__set_max_entries(bpf_->maps.owed, job.slots) || bpf_map__set_max_entries(bpf_->maps.orders, settings.orders))
         throw system_error("sizing the stream program's maps");
     if (const int error = without_signals([&] { return stream_bpf__load(bpf_.get()); }))
         throw system_error("loading the stream program", -error);
@@ -218,6 +238,7 @@ void XdpTransport::load_programs() {
 void XdpTransport::map_memory() {
     slots_ = MappedMap<inagg_worker_slot>(bpf_->maps.slots);
     cells_ = MappedMap<inagg_cell>(bpf_->maps.cells);
+    order_ring_ = MappedMap<inagg_order>(bpf_->maps.orders);
     shared_ = &bpf_->bss->shared;
     shared_->boots.latest = inagg_swap16(membership_.config.boot);
     for (const Ring &ring : rings_) {
@@ -237,6 +258,16 @@ void XdpTransport::send_probe() {
     out_->flush();
 }
 
+bool XdpTransport::is_proven() const {
+    const uint64_t until = monotonic_ns() + std::chrono::nanoseconds(probe_wait).count();
+    while (monotonic_ns() < until) {
+        if (shared_word(shared_->probe).load() == INAGG_PROBE_PROVEN)
+            return true;
+        std::this_thread::sleep_for(200us);
+    }
+    return false;
+}
+
 // Ask for the first block: the switch answers WAIT, the program asks again in the way that
 // all blocks will go, and the switch must answer once more. XDP_TX is tried once: frames that it leaves at
 // the other end of a veth without XDP would arrive with the next try. Then redirection; a veth whose other
@@ -249,21 +280,33 @@ void XdpTransport::prove_path() {
     std::memcpy(first.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
     first.bytes = 0;
     for (int i = 0; i < probes; i++) {
-        shared_word(shared_->redirect).store(i > 0 ? device_->index() : 0);
+        shared_word(shared_->redirect).store(i > 0);
         shared_word(shared_->probe).store(INAGG_PROBE_ASKED);
         send_probe();
-        const uint64_t until = monotonic_ns() + std::chrono::nanoseconds(probe_wait).count();
-        while (monotonic_ns() < until) {
-            if (shared_word(shared_->probe).load() == INAGG_PROBE_PROVEN)
-                return;
-            std::this_thread::sleep_for(200us);
-        }
+        if (is_proven())
+            return;
         hear();
     }
     throw Error(INAGG_ESYSTEM,
                 "device {}: the switch does not answer frames sent by XDP; if this is a veth, its other end needs "
                 "an XDP program or `ethtool -K DEVICE gro on`",
                 device_->name());
+}
+
+// A driver may have XDP_TX and no redirection, or blocks be too long: then the socket sends what live frames would.
+void XdpTransport::prove_live_frames() {
+    const std::size_t longest = header_.size + sizeof(inagg_hdr) + membership_.config.elements * std::size_t{4};
+    if (longest > INAGG_LIVE_BYTES)
+        return;
+    live_.emplace(*device_, header_, bpf_->rodata->settings, &order_ring_[0], *shared_);
+    bool proven = false;
+    for (int i = 0; i < live_probes && !proven; i++) {
+        shared_word(shared_->probe).store(INAGG_PROBE_ANSWERED);
+        proven = live_->probe() && is_proven();
+    }
+    shared_word(shared_->probe).store(INAGG_PROBE_PROVEN);
+    if (!proven)
+        live_.reset();
 }
 
 // Memory shared with BPF.
@@ -309,11 +352,23 @@ void XdpTransport::fill(Ring &ring) {
     if (!inagg_before(ring.loaded, end))
         return;
     while (inagg_before(ring.loaded, end)) {
-        fill_cell(ring, ring.loaded++);
-        if (ring.loaded % publish_every == 0)
-            publish(ring);
+        const uint32_t from = ring.loaded;
+        const uint32_t to = std::min(end - from, publish_every) + from;
+        while (ring.loaded != to)
+            fill_cell(ring, ring.loaded++);
+        publish(ring);
+        start(ring, from);
     }
-    publish(ring);
+}
+
+// Start the blocks from `from` on whose slots are idle, before the program goes on to later ones: who does without an earlier
+// block for long takes it for lost.
+void XdpTransport::start(const Ring &ring, uint32_t from) {
+    std::atomic_thread_fence(std::memory_order_seq_cst); // first the limit, then the slots' states
+    const uint64_t now = monotonic_ns();
+    for (uint32_t block = from; block != ring.loaded; block++)
+        serve(ring, ring.first_slot + (block & (ring.window - 1)), now);
+    send_orders(ring.wanted - ring.loaded >= ring.window);
 }
 
 // Hand finished blocks to the client, in order.
@@ -365,6 +420,21 @@ int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now
         earliest_due_ = std::min<uint64_t>(earliest_due_, slot.state.due_ns);
     shared_word(slot.busy).store(0);
     return action;
+}
+
+void XdpTransport::order(uint32_t index, int action, uint32_t block) {
+    orders_.push_back({index, block, static_cast<uint32_t>(action), 0});
+}
+
+void XdpTransport::send_orders(bool more) {
+    if (live_ && orders_.size() >= worth_live_frames) {
+        if (!live_->send(orders_, more))
+            live_.reset();
+    } else {
+        for (const inagg_order &o : orders_)
+            send(rings_[o.slot >= rings_[1].first_slot], slots_[o.slot], static_cast<int>(o.action), o.block);
+    }
+    orders_.clear();
 }
 
 void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block) {
@@ -431,23 +501,21 @@ void XdpTransport::send_restore(uint32_t index) {
     shared_word(shared_->counters.restores).fetch_add(1);
 }
 
-void XdpTransport::serve(const Ring &ring, uint64_t now) {
-    // In the order of blocks, oldest first: others would take an old block after a new one for a loss.
-    for (uint32_t i = 0; i < ring.window; i++) {
-        const uint32_t index = ring.first_slot + ((ring.tail + i) & (ring.window - 1));
-        const inagg_wslot seen = slot(index);
-        if (!may_need(ring, seen, now)) {
-            if (seen.state == INAGG_WSLOT_SENT)
-                earliest_due_ = std::min<uint64_t>(earliest_due_, seen.due_ns);
-            continue;
-        }
-        uint32_t block = 0;
-        const int action = decide(ring, slots_[index], now, block);
-        if (action != INAGG_W_NOTHING)
-            send(ring, slots_[index], action, block);
-        if (action == INAGG_W_RESEND_ASK_ALL)
-            send(ring, slots_[index], INAGG_W_REQUEST_ALL, block);
+void XdpTransport::serve(const Ring &ring, uint32_t index, uint64_t now) {
+    const inagg_wslot seen = slot(index);
+    if (!may_need(ring, seen, now)) {
+        if (seen.state == INAGG_WSLOT_SENT)
+            earliest_due_ = std::min<uint64_t>(earliest_due_, seen.due_ns);
+        return;
     }
+    uint32_t block = 0;
+    const int action = decide(ring, slots_[index], now, block);
+    if (action == INAGG_W_RESEND_ASK_ALL)
+        send(ring, slots_[index], INAGG_W_REQUEST_ALL, block);
+    if (action == INAGG_W_REQUEST_ALL)
+        send(ring, slots_[index], action, block);
+    else if (action != INAGG_W_NOTHING)
+        order(index, action == INAGG_W_SEND ? INAGG_W_SEND : INAGG_W_RESEND, block);
 }
 
 // Start every slot that may go, and those whose timers are due.
@@ -459,7 +527,11 @@ void XdpTransport::serve() {
     const uint64_t now = monotonic_ns();
     for (const Ring &ring : rings_)
         if (ring.tail != ring.loaded)
-            serve(ring, now);
+            // In the order of blocks, oldest first: others would take an old block after a new one for a loss.
+            for (uint32_t i = 0; i < ring.window; i++)
+                serve(ring, ring.first_slot + ((ring.tail + i) & (ring.window - 1)), now);
+    send_orders(false);
+    rebooted_ = false;
     if (const uint32_t wanted = shared_word(shared_->restore).exchange(0))
         send_restore(wanted - 1);
     out_->flush();

@@ -19,6 +19,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <string_view>
@@ -66,15 +67,32 @@ sockaddr_storage source_towards(const sockaddr_storage &peer, socklen_t length) 
 
 } // namespace
 
+void block_signals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
 int without_signals(const std::function<int()> &load) {
     int result = 0;
     std::thread([&] {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, nullptr);
+        block_signals();
         result = load();
     }).join();
     return result;
+}
+
+FrameHeader FrameHeader::reversed() const {
+    FrameHeader back = *this;
+    const auto swap = [&](std::size_t at, std::size_t length) {
+        std::swap_ranges(&back.bytes[at], &back.bytes[at + length], &back.bytes[at + length]);
+    };
+    const std::size_t udp = size - sizeof(udphdr);
+    const std::size_t address = ipv4_ ? 4 : 16;
+    swap(0, ETH_ALEN);
+    swap(udp - 2 * address, address); // the last of the IP header
+    swap(udp, sizeof(uint16_t));
+    return back;
 }
 
 void FrameHeader::set_payload(std::size_t payload) {
@@ -238,6 +256,14 @@ void XdpDevice::expect_config(uint16_t port) {
     // What a process that was killed on this port may have left behind.
     const uint32_t index = port;
     bpf_map_delete_elem(streams_.get(), &index);
+}
+
+// The program is attached: to run another so, the kernel would wait for two RCU grace periods. One batch: in the next the kernel
+// would use pages again, with what has become of the frame.
+int XdpDevice::run(std::span<const uint8_t> frame, uint32_t count) const {
+    LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = static_cast<uint32_t>(frame.size()),
+                .repeat = static_cast<int>(count), .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = count);
+    return bpf_prog_test_run_opts(program_.get(), &options) ? errno : 0;
 }
 
 FrameHeader XdpDevice::frame_header(uint16_t port) const {

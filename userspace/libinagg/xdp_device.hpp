@@ -12,9 +12,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace inagg {
+
+// In this thread: signals are for the application's.
+void block_signals();
 
 // Runs `load`, a libbpf call that returns 0 or a negative error, on a thread of its own without signals. The
 // verifier gives up with EAGAIN when one is pending, and io_uring signals the thread that set up a ring.
@@ -24,6 +28,9 @@ int without_signals(const std::function<int()> &load);
 struct FrameHeader {
     std::array<uint8_t, INAGG_FRAME_ROOM> bytes{};
     std::size_t size = 0;
+
+    // The way back.
+    FrameHeader reversed() const;
 
     // Write lengths (and the IPv4 checksum) for `payload` bytes behind the UDP header.
     void set_payload(std::size_t payload);
@@ -44,6 +51,10 @@ public:
     void expect_config(uint16_t port);
     // The headers learned; throws INAGG_ESYSTEM if no CONFIG came through this device.
     FrameHeader frame_header(uint16_t port) const;
+
+    static constexpr uint32_t live_batch = 64; // a veth's ring holds 256 frames, others' too
+    // Run the root program on so many live frames, live_batch at most, that look like `frame`. Returns 0 or an errno.
+    int run(std::span<const uint8_t> frame, uint32_t count) const;
 
     const std::string &name() const { return name_; }
     uint32_t index() const { return static_cast<uint32_t>(index_); }
