@@ -262,7 +262,7 @@ static __always_inline int send(struct xdp_md *ctx, const struct place *at, int 
 		bytes = cell->bytes;
 	}
 	if (write_cell(ctx, cell, bytes))
-		return hand_over(at, action);
+		return late ? XDP_DROP : hand_over(at, action);
 	/* If the slot moved on, another CPU may have written to the cell while we read it. */
 	if ((late || action != INAGG_W_SEND) && !still_has(at, block))
 		return XDP_DROP;
@@ -496,7 +496,10 @@ static __always_inline struct inagg_order *next_order(void)
 	return NULL;	/* its thread sees that it is left */
 }
 
-/* A live frame comes from no device, so XDP_TX would not send it. */
+/*
+ * A live frame seems to come from lo, where XDP_TX would send it.  That it can grow to the longest frame of the job is found out
+ * by the probe.
+ */
 static __always_inline int carry_out(struct xdp_md *ctx)
 {
 	struct inagg_order *order;
@@ -506,7 +509,7 @@ static __always_inline int carry_out(struct xdp_md *ctx)
 	if (bpf_xdp_adjust_head(ctx, -INAGG_LIVE_HEADROOM))
 		return XDP_DROP;
 	if (shared.probe == INAGG_PROBE_ANSWERED) {
-		verdict = send_probe(ctx);
+		verdict = resize(ctx, settings.longest) ? XDP_DROP : send_probe(ctx);
 	} else {
 		order = next_order();
 		if (!order || !find_slot(order->slot, &at))

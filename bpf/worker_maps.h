@@ -64,7 +64,6 @@ struct inagg_order {
 };
 
 #define INAGG_LIVE_HEADROOM	192	/* bytes of a live frame's headroom, 256, that are for data; the kernel wants 40 */
-#define INAGG_LIVE_BYTES	3520	/* that fit then: a page of 4 KiB less headroom and what the kernel keeps there */
 
 /* What a communicator is; constant, so that the verifier removes what it does not need. */
 struct inagg_stream_settings {
@@ -80,7 +79,7 @@ struct inagg_stream_settings {
 	__u32	checked;
 	__u32	device;		/* that leads to the switch */
 	__u32	orders;		/* places in the ring of that name, a power of two */
-	__u32	reserved;
+	__u32	longest;	/* frame of the job, in bytes */
 	__u16	job;		/* network byte order, as on the wire */
 	__u16	generation;
 	__u16	rank;

@@ -225,7 +225,7 @@ void Network::join_bridge(const Namespace &space, const std::string &port, const
 static unsigned queues(const Options &options) {
     if (options.queues)
         return options.queues;
-    return options.transport == "xdp" ? std::max(std::thread::hardware_concurrency(), 1U) : 1;
+    return options.transport == "xdp" ? std::clamp(std::thread::hardware_concurrency(), 1U, 64U) : 1;
 }
 
 // A veth pair from `device` here to `peer` there.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The xdp transport: blocks move in BPF (bpf/stream.bpf.c), through memory that this process maps. User
-// space fills cells with packets, opens the window, starts idle slots through its socket, serves timers,
-// and sleeps until a batch of results is stored.
+// space fills cells with packets, opens the window, starts idle slots and serves timers, by live frames or, where there are few,
+// through its socket, and sleeps until a batch of results is stored.
 #include "engine.hpp"
 #include "errors.hpp"
 #include "join.hpp"
@@ -40,6 +40,8 @@ constexpr uint32_t publish_every = 32;    // cells filled before the window open
 constexpr uint32_t worth_live_frames = 4; // packets: to have the program run takes 10 us, a datagram 3
 constexpr int probes = 20;
 constexpr int live_probes = 3;
+constexpr int live_tries =
+    2; // then the socket repeats: it has another way out, and the kernel does not tell of frames that it drops
 constexpr auto probe_wait = 20ms;
 // Higher than the core's: a rank whose thread waits for a CPU lets its slots rest, which is no loss.
 constexpr uint64_t timer_floor_ns = 3'000'000;
@@ -143,7 +145,6 @@ private:
     void start(const Ring &ring, uint32_t from);
     bool may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
     int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block);
-    void order(uint32_t index, int action, uint32_t block);
     void send_orders(bool more);
     void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
     void send_restore(uint32_t index);
@@ -173,7 +174,7 @@ private:
     inagg_stream_shared *shared_ = nullptr;
     std::unique_ptr<Registration> registration_;
     std::optional<LiveFrames> live_;  // if they get through
-    std::vector<inagg_order> orders_; // of this round of serve()
+    std::vector<inagg_order> orders_; // not sent yet
 
     Ring rings_[stream_count];
     uint64_t reboots_seen_ = 0;
@@ -214,6 +215,7 @@ void XdpTransport::load_programs() {
     settings.token = random_nonce();
     settings.orders = std::bit_ceil(2 * (job.slots + job.control_slots)); // one batch may wait for the helper, another be added
     settings.device = device_->index();
+    settings.longest = static_cast<uint32_t>(header_.size + sizeof(inagg_hdr)) + job.elements * 4U;
     std::memcpy(settings.remote, device_->switch_address().data(), sizeof(settings.remote));
     settings.header_bytes = static_cast<uint32_t>(header_.size);
     settings.family = static_cast<uint32_t>(device_->family());
@@ -293,11 +295,8 @@ void XdpTransport::prove_path() {
                 device_->name());
 }
 
-// A driver may have XDP_TX and no redirection, or blocks be too long: then the socket sends what live frames would.
+// A driver may have XDP_TX and no redirection, or a page no room for a whole block: then the socket sends what live frames would.
 void XdpTransport::prove_live_frames() {
-    const std::size_t longest = header_.size + sizeof(inagg_hdr) + membership_.config.elements * std::size_t{4};
-    if (longest > INAGG_LIVE_BYTES)
-        return;
     live_.emplace(*device_, header_, bpf_->rodata->settings, &order_ring_[0], *shared_);
     bool proven = false;
     for (int i = 0; i < live_probes && !proven; i++) {
@@ -388,7 +387,7 @@ bool XdpTransport::collect(Ring &ring) {
     return ring.tail != from;
 }
 
-// Sending from here: BPF answers packets, but starts nothing and has no timers that could send. What is
+// Sending from here: BPF answers packets, but starts nothing by itself and has no timers that could send. What is
 // decided is decided under the slot's lock, by the same functions.
 
 inagg_wslot XdpTransport::slot(uint32_t index) const {
@@ -422,15 +421,12 @@ int XdpTransport::decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now
     return action;
 }
 
-void XdpTransport::order(uint32_t index, int action, uint32_t block) {
-    orders_.push_back({index, block, static_cast<uint32_t>(action), 0});
-}
-
+// `more` is about to come.
 void XdpTransport::send_orders(bool more) {
-    if (live_ && orders_.size() >= worth_live_frames) {
-        if (!live_->send(orders_, more))
+    const bool live = live_ && orders_.size() >= worth_live_frames;
+    if (!live || !live_->send(orders_, more)) {
+        if (live)
             live_.reset();
-    } else {
         for (const inagg_order &o : orders_)
             send(rings_[o.slot >= rings_[1].first_slot], slots_[o.slot], static_cast<int>(o.action), o.block);
     }
@@ -510,12 +506,15 @@ void XdpTransport::serve(const Ring &ring, uint32_t index, uint64_t now) {
     }
     uint32_t block = 0;
     const int action = decide(ring, slots_[index], now, block);
+    if (action == INAGG_W_NOTHING)
+        return;
+    if (action == INAGG_W_SEND || (action == INAGG_W_RESEND && slot(index).tries < live_tries)) {
+        orders_.push_back({index, block, static_cast<uint32_t>(action), 0});
+        return;
+    }
+    send(ring, slots_[index], action, block);
     if (action == INAGG_W_RESEND_ASK_ALL)
         send(ring, slots_[index], INAGG_W_REQUEST_ALL, block);
-    if (action == INAGG_W_REQUEST_ALL)
-        send(ring, slots_[index], action, block);
-    else if (action != INAGG_W_NOTHING)
-        order(index, action == INAGG_W_SEND ? INAGG_W_SEND : INAGG_W_RESEND, block);
 }
 
 // Start every slot that may go, and those whose timers are due.

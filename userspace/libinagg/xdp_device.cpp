@@ -67,16 +67,12 @@ sockaddr_storage source_towards(const sockaddr_storage &peer, socklen_t length) 
 
 } // namespace
 
-void block_signals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);
-}
-
 int without_signals(const std::function<int()> &load) {
     int result = 0;
     std::thread([&] {
-        block_signals();
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, nullptr);
         result = load();
     }).join();
     return result;
@@ -258,8 +254,7 @@ void XdpDevice::expect_config(uint16_t port) {
     bpf_map_delete_elem(streams_.get(), &index);
 }
 
-// The program is attached: to run another so, the kernel would wait for two RCU grace periods. One batch: in the next the kernel
-// would use pages again, with what has become of the frame.
+// The program is attached: to run another so, the kernel would wait for two RCU grace periods.
 int XdpDevice::run(std::span<const uint8_t> frame, uint32_t count) const {
     LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_size_in = static_cast<uint32_t>(frame.size()),
                 .repeat = static_cast<int>(count), .flags = BPF_F_TEST_XDP_LIVE_FRAMES, .batch_size = count);

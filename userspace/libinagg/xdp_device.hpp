@@ -17,9 +17,6 @@
 
 namespace inagg {
 
-// In this thread: signals are for the application's.
-void block_signals();
-
 // Runs `load`, a libbpf call that returns 0 or a negative error, on a thread of its own without signals. The
 // verifier gives up with EAGAIN when one is pending, and io_uring signals the thread that set up a ring.
 int without_signals(const std::function<int()> &load);
@@ -52,7 +49,9 @@ public:
     // The headers learned; throws INAGG_ESYSTEM if no CONFIG came through this device.
     FrameHeader frame_header(uint16_t port) const;
 
-    static constexpr uint32_t live_batch = 64; // a veth's ring holds 256 frames, others' too
+    // The kernel takes so many pages at once, all with the frame on them; then it would use again what was sent or dropped, as it
+    // is by then. And a veth's ring holds 256 frames, others' too.
+    static constexpr uint32_t live_batch = 64;
     // Run the root program on so many live frames, live_batch at most, that look like `frame`. Returns 0 or an errno.
     int run(std::span<const uint8_t> frame, uint32_t count) const;
 

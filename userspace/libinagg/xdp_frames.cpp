@@ -2,7 +2,10 @@
 #include "xdp_frames.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
+#include <sched.h>
+#include <system_error>
 
 namespace inagg {
 
@@ -21,8 +24,17 @@ static std::vector<uint8_t> frame_with(const FrameHeader &header, uint64_t token
 LiveFrames::LiveFrames(const XdpDevice &device, const FrameHeader &header, const inagg_stream_settings &settings,
                        inagg_order *ring, inagg_stream_shared &shared)
     : device_(device), frame_(frame_with(header, settings.token)), ring_(ring), mask_(settings.orders - 1), shared_(shared) {
-    if (std::thread::hardware_concurrency() > 1) // of those that this process may use
+    cpu_set_t usable;
+    if (sched_getaffinity(0, sizeof(usable), &usable) || CPU_COUNT(&usable) < 2)
+        return;
+    sigset_t all, before; // signals are the application's
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
         helper_ = std::thread([this] { help(); });
+    } catch (const std::system_error &) { // a limit: it goes without
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LiveFrames::~LiveFrames() {
@@ -42,11 +54,15 @@ uint32_t LiveFrames::left() const {
 
 // Whose frames take an order does not matter: the oldest goes first.
 void LiveFrames::run(uint32_t frames) {
-    for (; frames && !failed_; frames -= std::min(frames, XdpDevice::live_batch))
-        failed_ = device_.run(frame_, std::min(frames, XdpDevice::live_batch)) != 0;
+    while (frames && !failed_) {
+        const uint32_t batch = std::min(frames, XdpDevice::live_batch);
+        if (device_.run(frame_, batch))
+            failed_ = true;
+        frames -= batch;
+    }
 }
 
-bool LiveFrames::send(std::span<const inagg_order> orders, bool help) {
+bool LiveFrames::send(std::span<const inagg_order> orders, bool more) {
     const uint32_t missed = frames_ ? 0 : left(); // by a frame that the program could not use
     uint32_t at = shared_.ordered;
     for (const inagg_order &order : orders)
@@ -54,7 +70,7 @@ bool LiveFrames::send(std::span<const inagg_order> orders, bool help) {
     std::atomic_ref(shared_.ordered).store(at);
     const auto frames = static_cast<uint32_t>(orders.size()) + missed;
     uint32_t none = 0;
-    if (help && helper_.joinable() && frames_.compare_exchange_strong(none, frames))
+    if (more && helper_.joinable() && frames_.compare_exchange_strong(none, frames))
         frames_.notify_one();
     else
         run(frames);
@@ -64,7 +80,6 @@ bool LiveFrames::send(std::span<const inagg_order> orders, bool help) {
 // On a veth what a rank sends is received within its own system call, by the switch and then, as results, by all ranks; so who
 // comes last does everybody's work. With the helper that is at least two CPUs'.
 void LiveFrames::help() {
-    block_signals();
     for (;;) {
         frames_.wait(0);
         uint32_t frames = frames_;

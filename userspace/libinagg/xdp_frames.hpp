@@ -28,10 +28,10 @@ public:
     // Has the program send its probe.
     bool probe() const;
 
-    // Have these sent, soon and behind those ordered before. At most a packet of each slot at once; one thread calls. False: the
-    // kernel no longer lets us, and what was ordered may be lost. `help`: there is more to come, so that it pays to wake a
-    // thread.
-    bool send(std::span<const inagg_order> orders, bool help);
+    // Have these sent, soon and behind those ordered before. At most a packet of each slot; one thread calls, in the device's
+    // network namespace. `more` is about to come, so that it pays to wake a thread. False: the kernel no longer lets us, and some
+    // are not sent.
+    bool send(std::span<const inagg_order> orders, bool more);
 
 private:
     static constexpr uint32_t leave = UINT32_MAX;
