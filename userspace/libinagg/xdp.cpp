@@ -40,8 +40,8 @@ constexpr uint32_t publish_every = 32;    // cells filled before the window open
 constexpr uint32_t worth_live_frames = 4; // packets: to have the program run takes 10 us, a datagram 3
 constexpr int probes = 20;
 constexpr int live_probes = 3;
-constexpr int live_tries =
-    2; // then the socket repeats: it has another way out, and the kernel does not tell of frames that it drops
+// Then the socket repeats: it has another way out, and the kernel does not tell of frames that it drops.
+constexpr int live_tries = 2;
 constexpr auto probe_wait = 20ms;
 // Higher than the core's: a rank whose thread waits for a CPU lets its slots rest, which is no loss.
 constexpr uint64_t timer_floor_ns = 3'000'000;
@@ -442,14 +442,14 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
     std::byte *to = out_->reserve();
     inagg_hdr h = from.hdr;
     std::memcpy(to + sizeof(h), from.payload, bytes);
+    // A result that came meanwhile has overwritten what we have read.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (shared_word(const_cast<uint32_t &>(slot.state.block)).load() != block)
+        return;
     inagg_stream_counters &counters = shared_->counters;
     if (action == INAGG_W_SEND) {
         shared_word(counters.contributions).fetch_add(1);
     } else {
-        // A result that came meanwhile has overwritten what we have read.
-        std::atomic_thread_fence(std::memory_order_acquire);
-        if (shared_word(const_cast<uint32_t &>(slot.state.block)).load() != block)
-            return;
         unsigned flags = inagg_swap16(h.level_flags);
         const uint32_t payload = whole ? inagg_hdr_payload_part(&h) : 0;
         if (whole) {
