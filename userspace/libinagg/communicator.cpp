@@ -5,9 +5,9 @@
 #include "errors.hpp"
 #include "float_mode.hpp"
 #include "options.hpp"
+#include "signals_blocked.hpp"
 
 #include <algorithm>
-#include <csignal>
 #include <system_error>
 
 namespace inagg {
@@ -52,18 +52,13 @@ void FairMutex::unlock() {
 
 Communicator::Communicator(const inagg_options &options)
     : options_(options), carrier_(join(options_, note_)), transport_name_(carrier_->name()) {
-    // Signals are the application's, not the keeper's.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
+        const SignalsBlocked blocked;
         keeper_ = std::thread(&Communicator::keep, this);
     } catch (const std::system_error &error) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
         carrier_->leave();
         throw system_error("a thread of libinagg", error.code().value());
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Communicator::~Communicator() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "xdp_frames.hpp"
 
+#include "signals_blocked.hpp"
+
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 #include <sched.h>
 #include <system_error>
@@ -27,14 +28,11 @@ LiveFrames::LiveFrames(const XdpDevice &device, const FrameHeader &header, const
     cpu_set_t usable;
     if (sched_getaffinity(0, sizeof(usable), &usable) || CPU_COUNT(&usable) < 2)
         return;
-    sigset_t all, before; // signals are the application's
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
+        const SignalsBlocked blocked;
         helper_ = std::thread([this] { help(); });
     } catch (const std::system_error &) { // a limit: it goes without
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 LiveFrames::~LiveFrames() {
