@@ -73,6 +73,7 @@ typedef struct inagg_options {
 	char key[33];           /* 32 hexadecimal digits that all ranks know, and nobody else: results are verified; "": they are not */
 	char join_key[33];      /* 32 others, which the ranks and the job's switches know: who does not cannot join, nor end the job; "": any can */
 	uint32_t join_timeout_ms;/* deadline of the join; 0, the default: timeout_ms */
+	uint32_t poll_us;       /* microseconds that calls look for results, since one came, before they sleep; default 500 */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */
@@ -118,7 +119,7 @@ void inagg_options_init(inagg_options *options);
  * INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_JOIN_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED, INAGG_EXPIRY ("500us", "10ms", "1s"; a
  * plain number is milliseconds), INAGG_QUORUM (ranks, or a fraction of the size like 0.88, rounded up),
  * INAGG_EXCLUDE_AFTER (a time like INAGG_EXPIRY), INAGG_HISTORY (MiB), INAGG_CONGESTION_CONTROL (0, 1, "aimd", "dctcp"), INAGG_TREES,
- * INAGG_AGGREGATE_FROM (bytes, "64K", "40M"), INAGG_KEY and INAGG_JOIN_KEY, or INAGG_KEY_FILE and
+ * INAGG_AGGREGATE_FROM (bytes, "64K", "40M"), INAGG_POLL (a time like INAGG_EXPIRY), INAGG_KEY and INAGG_JOIN_KEY, or INAGG_KEY_FILE and
  * INAGG_JOIN_KEY_FILE, files with them.
  * Rank and size come from torchrun, Open MPI or Slurm when those two are absent.
  * INAGG_EINVAL names the variable that is missing or wrong.  INAGG_SWITCH may be missing until inagg_join().

@@ -31,7 +31,8 @@ TEST(layout, inagg_options) {
     EXPECT_FIELD(inagg_options, key, 352u, 33u);
     EXPECT_FIELD(inagg_options, join_key, 385u, 33u);
     EXPECT_FIELD(inagg_options, join_timeout_ms, 420u, 4u);
-    EXPECT_EQ(sizeof(inagg_options), 424u);
+    EXPECT_FIELD(inagg_options, poll_us, 424u, 4u);
+    EXPECT_EQ(sizeof(inagg_options), 432u);
 }
 
 TEST(layout, inagg_stats_t) {

@@ -193,10 +193,17 @@ Handle Communicator::submit(const Call &call) {
 
 // Driving
 
+// A round trip is over before a thread that sleeps would be woken, so who waits looks for a while, and gives way in between: if
+// ranks share a CPU, what the others have to send is what it waits for.
 void Communicator::wait(Operation &operation) {
     std::unique_lock lock(mutex_);
+    uint64_t came_ns = monotonic_ns();
     while (!operation.done()) {
-        progress(drive_wait);
+        const bool polls = monotonic_ns() - came_ns < uint64_t{options_.poll_us} * 1000;
+        if (progress(polls ? 0ns : drive_wait))
+            came_ns = monotonic_ns();
+        else if (polls)
+            std::this_thread::yield();
         if (mutex_.contended()) {
             lock.unlock();
             lock.lock();

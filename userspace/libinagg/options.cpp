@@ -307,6 +307,7 @@ inagg_options default_options() {
     options.history_mib = 64;
     options.congestion_control = INAGG_CONGESTION_OWN;
     options.trees = 1;
+    options.poll_us = 500;
     return options;
 }
 
@@ -360,6 +361,8 @@ void read_environment(inagg_options &options) {
     read_number({"INAGG_TREES"}, options.trees, 1, max_trees);
     if (const auto aggregate_from = first_set({"INAGG_AGGREGATE_FROM"}))
         options.aggregate_from = parse_bytes(*aggregate_from);
+    if (const auto poll = first_set({"INAGG_POLL"}))
+        options.poll_us = parse_time(*poll);
     read_key("INAGG_KEY", "INAGG_KEY_FILE", options.key);
     read_key("INAGG_JOIN_KEY", "INAGG_JOIN_KEY_FILE", options.join_key);
     validate_settings(options);

@@ -184,7 +184,7 @@ void UdpIo::open_ring() {
 
     // Whoever drives the communicator reaps; nobody is interrupted for a completion.
     io_uring_params params{};
-    params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
+    params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
     params.cq_entries = completion_entries;
     if (const int error = io_uring_queue_init_params(tx_frames * 2, &ring_, &params))
         throw ring_error(-error);
@@ -394,8 +394,13 @@ void UdpIo::wait_for_events(std::chrono::nanoseconds wait) {
     timeout.tv_sec = wait.count() / 1'000'000'000;
     timeout.tv_nsec = wait.count() % 1'000'000'000;
     io_uring_cqe *cqe = nullptr;
-    const int result = wait.count() > 0 ? io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr)
-                                        : io_uring_submit_and_get_events(&ring_);
+    int result;
+    if (wait.count() > 0)
+        result = io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &timeout, nullptr);
+    else if (io_uring_sq_ready(&ring_))
+        result = io_uring_submit_and_get_events(&ring_);
+    else
+        result = io_uring_peek_cqe(&ring_, &cqe); // a system call only if the kernel has something
     release_frames();
     if (result < 0 && result != -ETIME && result != -EINTR && result != -EAGAIN && result != -EBUSY)
         throw system_error("io_uring_enter", -result);

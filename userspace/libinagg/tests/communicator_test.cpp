@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -422,6 +424,35 @@ TEST(Others, NobodyPassesABarrierBeforeTheLastHasCome) {
             EXPECT_GE(came.load(), i * 5);
         }
     });
+}
+
+// How often the thread of rank 0 sleeps in a call while rank 1 lets it wait.
+long sleeps(uint32_t poll_us, int calls) {
+    const auto slept = [] {
+        rusage usage{};
+        getrusage(RUSAGE_THREAD, &usage);
+        return usage.ru_nvcsw;
+    };
+    SoftwareSwitch software_switch;
+    long count = 0;
+    const auto body = [&](Communicator &c) {
+        for (int i = 0; i < calls; i++) {
+            if (c.rank() == 1)
+                std::this_thread::sleep_for(2ms);
+            const long before = slept();
+            c.wait(*c.barrier());
+            if (c.rank() == 0)
+                count += slept() - before;
+        }
+    };
+    run_ranks(software_switch, 2, body, [poll_us](inagg_options &options) { options.poll_us = poll_us; });
+    return count;
+}
+
+TEST(Waiting, PollsBeforeItSleeps) {
+    constexpr int calls = 40;
+    EXPECT_GE(sleeps(0, calls), calls);
+    EXPECT_LT(sleeps(10'000'000, calls), calls / 2);
 }
 
 // Infinities and NaN.

@@ -30,6 +30,7 @@ constexpr const char *known[] = {"INAGG_SWITCH",
                                  "INAGG_CONGESTION_CONTROL",
                                  "INAGG_TREES",
                                  "INAGG_AGGREGATE_FROM",
+                                 "INAGG_POLL",
                                  "RANK",
                                  "WORLD_SIZE",
                                  "OMPI_COMM_WORLD_RANK",
@@ -110,6 +111,8 @@ TEST(Environment, NamesWhatIsWrong) {
         with("INAGG_CONGESTION_CONTROL", value);
     for (const char *value : {"soon", "-1ms", "10min", "1e3", "ms", "5000s"})
         with("INAGG_EXPIRY", value);
+    for (const char *value : {"yes", "-1us", "2h"})
+        with("INAGG_POLL", value);
     for (const char *value : {"2", "-1", "1.5", "0.0", "0.5x", "half"})
         with("INAGG_QUORUM", value);
     for (const char *value : {"-1", "40MB", "1e6", "K", "9000000G"})
@@ -127,6 +130,9 @@ TEST(Environment, TimesAndQuorums) {
         EXPECT_EQ(with("INAGG_QUORUM", text).quorum, ranks) << text;
     EXPECT_EQ(with("INAGG_EXCLUDE_AFTER", "5s").exclude_ms, 5000U);
     EXPECT_EQ(with("INAGG_EXCLUDE_AFTER", "0").exclude_ms, 0U);
+    EXPECT_EQ(with("INAGG_POLL", "20us").poll_us, 20U);
+    EXPECT_EQ(with("INAGG_POLL", "0").poll_us, 0U);
+    EXPECT_EQ(with("INAGG_JOB", "5").poll_us, 500U);
     EXPECT_EQ(with("INAGG_HISTORY", "5").history_mib, 5U);
     EXPECT_EQ(with("INAGG_JOB", "5").history_mib, 64U);
 }

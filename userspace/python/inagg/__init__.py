@@ -65,6 +65,7 @@ class _Options(ctypes.Structure):
         ("key", ctypes.c_char * 33),
         ("join_key", ctypes.c_char * 33),
         ("join_timeout_ms", ctypes.c_uint32),
+        ("poll_us", ctypes.c_uint32),
     ]
 
 
@@ -273,13 +274,13 @@ class Communicator:
     The arguments default to the environment: INAGG_SWITCH, INAGG_JOB, INAGG_RANK, INAGG_SIZE (or torchrun's,
     Open MPI's or Slurm's), INAGG_ALGORITHM, INAGG_TRANSPORT, INAGG_TIMEOUT_MS, INAGG_SCALE, INAGG_CHECKED,
     INAGG_EXPIRY, INAGG_QUORUM, INAGG_EXCLUDE_AFTER, INAGG_HISTORY, INAGG_CONGESTION_CONTROL, INAGG_TREES,
-    INAGG_AGGREGATE_FROM and the keys. What the environment says has to make sense by itself.
+    INAGG_AGGREGATE_FROM, INAGG_POLL and the keys. What the environment says has to make sense by itself.
     """
 
     def __init__(self, **options):
         """Options are the fields of inagg_options: switch_address, job, rank, size, algorithm, transport,
         timeout_ms, scale, checked, expiry_us, quorum, history_mib, exclude_ms, congestion_control, trees,
-        aggregate_from, key, join_key, join_timeout_ms."""
+        aggregate_from, key, join_key, join_timeout_ms, poll_us."""
         self._comm = None
         self._requests = weakref.WeakSet()  # under way; leave() finishes them
         values = self._options(options)
