@@ -194,12 +194,15 @@ Handle Communicator::submit(const Call &call) {
 // Driving
 
 // A round trip is over before a thread that sleeps would be woken, so who waits looks for a while, and gives way in between: if
-// ranks share a CPU, what the others have to send is what it waits for.
+// ranks share a CPU, what the others have to send is what it waits for. What takes long gains nothing by it: results come
+// before they are waited for.
 void Communicator::wait(Operation &operation) {
     std::unique_lock lock(mutex_);
-    uint64_t came_ns = monotonic_ns();
+    const uint64_t poll_ns = uint64_t{options_.poll_us} * 1000, began_ns = monotonic_ns();
+    uint64_t came_ns = began_ns;
     while (!operation.done()) {
-        const bool polls = monotonic_ns() - came_ns < uint64_t{options_.poll_us} * 1000;
+        const uint64_t now = monotonic_ns();
+        const bool polls = now - came_ns < poll_ns && now - began_ns < 4 * poll_ns;
         if (progress(polls ? 0ns : drive_wait))
             came_ns = monotonic_ns();
         else if (polls)

@@ -126,6 +126,7 @@ private:
         uint32_t wanted = 0;            // blocks before this one may be sent
         uint64_t stored = 0;            // blocks handed to the client
         std::deque<uint32_t> ends = {}; // of wanted blocks that were wanted together
+        uint64_t look_at = 0;           // it is worth looking when so many blocks are done
     };
 
     void load_programs();
@@ -150,7 +151,8 @@ private:
     void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
     void send_restore(uint32_t index);
     void send_probe();
-    bool set_alarm(const Ring &ring);
+    void choose_look_at(Ring &ring) const;
+    bool is_worth_looking() const;
     void sleep(std::chrono::nanoseconds wait);
     bool is_waiting() const;
     bool stuck(uint64_t now) const;
@@ -540,8 +542,7 @@ void XdpTransport::serve() {
 
 // Sleeping.
 
-// Have the doorbell rung when it is worth waking up; false if it is now.
-bool XdpTransport::set_alarm(const Ring &ring) {
+void XdpTransport::choose_look_at(Ring &ring) const {
     const uint64_t loaded = ring.stored + (ring.loaded - ring.tail);
     // More than is done already: a late block at the head of the ring must not keep us awake.
     const uint64_t worthwhile = std::max<uint64_t>(ring.stored + ring.cells / 2, done(ring) + ring.window / 4);
@@ -549,15 +550,19 @@ bool XdpTransport::set_alarm(const Ring &ring) {
     uint64_t awaited = done(ring) + 1;
     if (ring.stream == Stream::data && !ring.ends.empty())
         awaited = ring.stored + (ring.ends.front() - ring.tail);
-    const uint64_t wake_at = std::min({loaded, worthwhile, awaited > done(ring) ? awaited : worthwhile});
-    shared_word(state(ring).wake_at).store(wake_at); // sequentially consistent: set, then look
-    return done(ring) < wake_at;
+    ring.look_at = std::min({loaded, worthwhile, awaited > done(ring) ? awaited : worthwhile});
+}
+
+bool XdpTransport::is_worth_looking() const {
+    return std::ranges::any_of(rings_,
+                               [&](const Ring &ring) { return ring.tail != ring.loaded && done(ring) >= ring.look_at; });
 }
 
 void XdpTransport::sleep(std::chrono::nanoseconds wait) {
     for (const Ring &ring : rings_)
-        if (ring.tail != ring.loaded && !set_alarm(ring))
-            return;
+        shared_word(state(ring).wake_at).store(ring.look_at); // sequentially consistent: set, then look
+    if (is_worth_looking())
+        return;
     const uint64_t now = monotonic_ns();
     const uint64_t until_due = earliest_due_ > now ? earliest_due_ - now : 0;
     const uint64_t longest = std::min({static_cast<uint64_t>(wait.count()), until_due, socket_check_ns});
@@ -625,17 +630,27 @@ void XdpTransport::extend(Stream stream, uint32_t limit) {
     ring.ends.push_back(limit);
     fill(ring);
     serve();
+    choose_look_at(ring);
 }
 
+// Results are left alone until they are worth it, also by who polls: many blocks are started at once for less than a few.
 bool XdpTransport::progress(std::chrono::nanoseconds wait) {
     bool any = false;
+    if (wait.count() <= 0 && !is_worth_looking()) {
+        if (monotonic_ns() - served_ns_ > poll_timers_ns) {
+            serve();
+            check_socket();
+        }
+        return false;
+    }
     for (int round = 0; round < 2; round++) {
         for (Ring &ring : rings_)
             any |= collect(ring);
         for (Ring &ring : rings_)
             fill(ring);
-        if (any || wait.count() > 0 || monotonic_ns() - served_ns_ > poll_timers_ns)
-            serve();
+        serve();
+        for (Ring &ring : rings_)
+            choose_look_at(ring);
         if (any || round || wait.count() <= 0)
             break;
         sleep(wait);
