@@ -24,20 +24,25 @@ public:
     virtual void packet(std::span<const std::byte> payload, bool congested) noexcept = 0;
 };
 
-// Datagrams to and from one switch, port INAGG_PORT. Used by one thread at a time, not always the same.
-class PacketIo {
+// Packets to one switch, port INAGG_PORT. Used by one thread at a time, not always the same.
+class PacketSender {
 public:
-    virtual ~PacketIo() = default;
+    virtual ~PacketSender() = default;
     // A frame to write the next packet to: the start of its UDP payload, 8-byte aligned, room for
     // max_packet bytes. Waits for an earlier packet to leave if all frames are taken; if that fails
     // returns an emergency frame whose packet is dropped, as a network may do. Never null.
     virtual std::byte *reserve() noexcept = 0;
     // Queue the frame reserved last as a packet with `bytes` of UDP payload.
     virtual void commit(std::size_t bytes) noexcept = 0;
-    // From now on contributions to as many consecutive data blocks as `job` says may leave in one packet.
-    virtual void join_blocks(const inagg_job_config & /*job*/) {}
     // Send what is queued.
     virtual void flush() = 0;
+};
+
+// Datagrams to and from it.
+class PacketIo : public PacketSender {
+public:
+    // From now on contributions to as many consecutive data blocks as `job` says may leave in one packet.
+    virtual void join_blocks(const inagg_job_config & /*job*/) {}
     // Send what is queued and hand every packet that has arrived to `receiver`; if none has, sleep up to
     // `wait` for one. What the receiver queues may stay queued until the next receive() or flush().
     // Throws inagg::Error if the system fails.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The xdp transport: blocks move in BPF (bpf/stream.bpf.c), through memory that this process maps. User
 // space fills cells with packets, opens the window, starts idle slots and serves timers, by live frames or, where there are few,
-// through its socket, and sleeps until a batch of results is stored.
+// through a packet socket, and sleeps until a batch of results is stored.
 #include "engine.hpp"
 #include "errors.hpp"
 #include "join.hpp"
 #include "transports.hpp"
 #include "xdp_device.hpp"
 #include "xdp_frames.hpp"
+#include "xdp_sender.hpp"
 
 #include "stream.skel.h"
 
@@ -37,11 +38,11 @@ namespace {
 constexpr uint32_t windows_in_ring = 4;   // cells for each slot; what is in more does not stay in a cache
 constexpr uint32_t fewest_cells = 256;    // in a ring: user space wakes up seldom, and late
 constexpr uint32_t publish_every = 32;    // cells filled before the window opens further
-constexpr uint32_t worth_live_frames = 4; // packets: to have the program run takes 10 us, a datagram 3
+constexpr uint32_t worth_live_frames = 4; // packets: to have the program run takes 10 us, to send one 3
 constexpr int probes = 20;
-constexpr int live_probes = 3;
-// Then the socket repeats: it has another way out, and the kernel does not tell of frames that it drops.
-constexpr int live_tries = 2;
+constexpr int frame_probes = 3;
+// Then datagrams repeat: they have another way out, and nobody tells of frames that are dropped there.
+constexpr int frame_tries = 2;
 constexpr auto probe_wait = 20ms;
 // Higher than the core's: a rank whose thread waits for a CPU lets its slots rest, which is no loss.
 constexpr uint64_t timer_floor_ns = 3'000'000;
@@ -132,8 +133,10 @@ private:
     void load_programs();
     void map_memory();
     void prove_path();
+    void prove_frames();
     void prove_live_frames();
     bool is_proven() const;
+    bool is_answered(const std::function<bool()> &ask) const;
     inagg_cell &cell(const Ring &ring, uint32_t block) const;
     inagg_stream_state &state(const Ring &ring) const;
     inagg_wslot slot(uint32_t index) const;
@@ -148,9 +151,9 @@ private:
     bool may_need(const Ring &ring, const inagg_wslot &slot, uint64_t now) const;
     int decide(const Ring &ring, inagg_worker_slot &slot, uint64_t now, uint32_t &block);
     void send_orders(bool more);
-    void send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
+    void send(PacketSender &out, const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block);
     void send_restore(uint32_t index);
-    void send_probe();
+    void send_probe(PacketSender &out) const;
     void choose_look_at(Ring &ring) const;
     bool is_worth_looking() const;
     void sleep(std::chrono::nanoseconds wait);
@@ -176,8 +179,9 @@ private:
     MappedMap<inagg_order> order_ring_;
     inagg_stream_shared *shared_ = nullptr;
     std::unique_ptr<Registration> registration_;
-    std::optional<LiveFrames> live_;  // if they get through
-    std::vector<inagg_order> orders_; // not sent yet
+    std::optional<FrameSender> frames_; // if they get through
+    std::optional<LiveFrames> live_;    // likewise
+    std::vector<inagg_order> orders_;   // not sent yet
 
     Ring rings_[stream_count];
     uint64_t reboots_seen_ = 0;
@@ -205,6 +209,7 @@ XdpTransport::XdpTransport(std::unique_ptr<XdpDevice> device, std::unique_ptr<Pa
     map_memory();
     registration_ = std::make_unique<Registration>(*device_, port_, bpf_program__fd(bpf_->progs.inagg_stream));
     prove_path();
+    prove_frames();
     prove_live_frames();
     io_ = std::move(io);
 }
@@ -258,10 +263,10 @@ void XdpTransport::map_memory() {
         throw system_error("doorbell");
 }
 
-void XdpTransport::send_probe() {
-    std::memcpy(out_->reserve(), &cells_[0].hdr, sizeof(inagg_hdr));
-    out_->commit(sizeof(inagg_hdr));
-    out_->flush();
+void XdpTransport::send_probe(PacketSender &out) const {
+    std::memcpy(out.reserve(), &cells_[0].hdr, sizeof(inagg_hdr));
+    out.commit(sizeof(inagg_hdr));
+    out.flush();
 }
 
 bool XdpTransport::is_proven() const {
@@ -288,7 +293,7 @@ void XdpTransport::prove_path() {
     for (int i = 0; i < probes; i++) {
         shared_word(shared_->redirect).store(i > 0);
         shared_word(shared_->probe).store(INAGG_PROBE_ASKED);
-        send_probe();
+        send_probe(*out_);
         if (is_proven())
             return;
         hear();
@@ -299,16 +304,36 @@ void XdpTransport::prove_path() {
                 device_->name());
 }
 
-// A driver may have XDP_TX and no redirection, or a page no room for a whole block: then the socket sends what live frames would.
-void XdpTransport::prove_live_frames() {
-    live_.emplace(*device_, header_, bpf_->rodata->settings, &order_ring_[0], *shared_);
+// Does the switch answer a probe that goes another way?
+bool XdpTransport::is_answered(const std::function<bool()> &ask) const {
     bool proven = false;
-    for (int i = 0; i < live_probes && !proven; i++) {
+    for (int i = 0; i < frame_probes && !proven; i++) {
         shared_word(shared_->probe).store(INAGG_PROBE_ANSWERED);
-        proven = live_->probe() && is_proven();
+        proven = ask() && is_proven();
     }
     shared_word(shared_->probe).store(INAGG_PROBE_PROVEN);
-    if (!proven)
+    return proven;
+}
+
+// What does without them, for want of CAP_NET_RAW or because the way from below IP is another, sends datagrams.
+void XdpTransport::prove_frames() {
+    try {
+        frames_.emplace(header_, *device_);
+    } catch (const Error &) {
+        return;
+    }
+    const auto ask = [&] {
+        send_probe(*frames_);
+        return true;
+    };
+    if (!is_answered(ask))
+        frames_.reset();
+}
+
+// A driver may have XDP_TX and no redirection, or a page no room for a whole block: then a socket sends what live frames would.
+void XdpTransport::prove_live_frames() {
+    live_.emplace(*device_, header_, bpf_->rodata->settings, &order_ring_[0], *shared_);
+    if (!is_answered([&] { return live_->probe(); }))
         live_.reset();
 }
 
@@ -431,19 +456,20 @@ void XdpTransport::send_orders(bool more) {
     if (!live || !live_->send(orders_, more)) {
         if (live)
             live_.reset();
+        PacketSender &out = frames_ ? static_cast<PacketSender &>(*frames_) : *out_;
         for (const inagg_order &o : orders_)
-            send(rings_[o.slot >= rings_[1].first_slot], slots_[o.slot], static_cast<int>(o.action), o.block);
+            send(out, rings_[o.slot >= rings_[1].first_slot], slots_[o.slot], static_cast<int>(o.action), o.block);
     }
     orders_.clear();
 }
 
-void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block) {
+void XdpTransport::send(PacketSender &out, const Ring &ring, const inagg_worker_slot &slot, int action, uint32_t block) {
     const inagg_cell &from = cell(ring, block);
     // A bare REQUEST would do for one answer, but a switch may lack room in its frame for the result: what
-    // the socket sends has none behind it. So the elements go again, unless everyone is asked.
+    // a socket sends has none behind it. So the elements go again, unless everyone is asked.
     const bool whole = action != INAGG_W_REQUEST_ALL;
     const std::size_t bytes = whole ? from.bytes : 0;
-    std::byte *to = out_->reserve();
+    std::byte *to = out.reserve();
     inagg_hdr h = from.hdr;
     std::memcpy(to + sizeof(h), from.payload, bytes);
     // A result that came meanwhile has overwritten what we have read.
@@ -472,7 +498,7 @@ void XdpTransport::send(const Ring &ring, const inagg_worker_slot &slot, int act
         seal(h, membership_.config, payload);
     }
     std::memcpy(to, &h, sizeof(h));
-    out_->commit(sizeof(h) + bytes);
+    out.commit(sizeof(h) + bytes);
 }
 
 // Give the slot's last result back to a switch that lost it.
@@ -512,13 +538,13 @@ void XdpTransport::serve(const Ring &ring, uint32_t index, uint64_t now) {
     const int action = decide(ring, slots_[index], now, block);
     if (action == INAGG_W_NOTHING)
         return;
-    if (action == INAGG_W_SEND || (action == INAGG_W_RESEND && slot(index).tries < live_tries)) {
+    if (action == INAGG_W_SEND || (action == INAGG_W_RESEND && slot(index).tries < frame_tries)) {
         orders_.push_back({index, block, static_cast<uint32_t>(action), 0});
         return;
     }
-    send(ring, slots_[index], action, block);
+    send(*out_, ring, slots_[index], action, block);
     if (action == INAGG_W_RESEND_ASK_ALL)
-        send(ring, slots_[index], INAGG_W_REQUEST_ALL, block);
+        send(*out_, ring, slots_[index], INAGG_W_REQUEST_ALL, block);
 }
 
 // Start every slot that may go, and those whose timers are due.
@@ -537,6 +563,8 @@ void XdpTransport::serve() {
     rebooted_ = false;
     if (const uint32_t wanted = shared_word(shared_->restore).exchange(0))
         send_restore(wanted - 1);
+    if (frames_)
+        frames_->flush();
     out_->flush();
 }
 
@@ -554,8 +582,7 @@ void XdpTransport::choose_look_at(Ring &ring) const {
 }
 
 bool XdpTransport::is_worth_looking() const {
-    return std::ranges::any_of(rings_,
-                               [&](const Ring &ring) { return ring.tail != ring.loaded && done(ring) >= ring.look_at; });
+    return std::ranges::any_of(rings_, [&](const Ring &ring) { return ring.tail != ring.loaded && done(ring) >= ring.look_at; });
 }
 
 void XdpTransport::sleep(std::chrono::nanoseconds wait) {
