@@ -57,8 +57,8 @@ vm-test: deps build ## the full matrix on Debian's 6.1 and 6.12 kernels in QEMU 
 vm-debug: deps build ## AF_INAGG for an hour on a kernel with KASAN and lockdep, which this builds first
 	@tests/vm/debug-kernel $(BUILD)/vm/debug && tests/vm/debug-test $(BUILD)/vm/debug $(BUILD)/bin 3600
 
-bench: deps build ## measure beside Open MPI and Gloo; writes $(BUILD)/bench/results.json
-	@tools/bench/run $(BUILD)
+bench: deps build ## measure beside Open MPI and Gloo; writes $(BUILD)/bench/results.json, and compares it with the last recorded
+	@tools/bench/run $(BUILD) && tools/bench/compare $(BUILD)
 
 packages: deps ## Debian packages of what is here, into $(BUILD)/packages
 	@tools/packages $(BUILD)
