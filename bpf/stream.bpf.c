@@ -4,7 +4,7 @@
  * frame into the slot's next contribution and sends it back.  No skb, no system call per packet.
  *
  * inagg_stream runs for received packets (tail call from worker.bpf.c), and for live frames, by which user space
- * starts idle slots and serves timers; where there are few of them, through its socket.  Both decide under the
+ * starts idle slots and serves timers; where there are few of them, through a packet socket.  Both decide under the
  * slot's lock, by core/worker.h; payload is copied outside it.  That is safe because a cell changes hands only
  * when its slot moves on: a copy that might have raced with that is recognised afterwards and not sent.
  */

@@ -69,11 +69,11 @@ typedef struct inagg_options {
 	uint32_t exclude_ms;    /* trio: milliseconds of a rank's silence, from 1000, after which the others go on without; 0: never */
 	int congestion_control; /* atp, panama: enum inagg_congestion_control, alike on all ranks; default INAGG_CONGESTION_OWN */
 	uint16_t trees;         /* 1 .. 64: jobs, each with a switch or server of its own, that share each tensor; default 1 */
+	uint32_t poll_us;       /* microseconds since the last result, and four times as many in all, that a call polls before it sleeps; default 500 */
 	uint64_t aggregate_from;/* smaller tensors, in bytes, go by a ring of the ranks' hosts; alike on all ranks; 0, the default: none */
 	char key[33];           /* 32 hexadecimal digits that all ranks know, and nobody else: results are verified; "": they are not */
 	char join_key[33];      /* 32 others, which the ranks and the job's switches know: who does not cannot join, nor end the job; "": any can */
 	uint32_t join_timeout_ms;/* deadline of the join; 0, the default: timeout_ms */
-	uint32_t poll_us;       /* microseconds that calls look for results, since one came, before they sleep; default 500 */
 } inagg_options;
 
 /** Counters of one communicator since it joined. */

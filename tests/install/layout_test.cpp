@@ -27,12 +27,12 @@ TEST(layout, inagg_options) {
     EXPECT_FIELD(inagg_options, exclude_ms, 328u, 4u);
     EXPECT_FIELD(inagg_options, congestion_control, 332u, 4u);
     EXPECT_FIELD(inagg_options, trees, 336u, 2u);
+    EXPECT_FIELD(inagg_options, poll_us, 340u, 4u); // was padding
     EXPECT_FIELD(inagg_options, aggregate_from, 344u, 8u);
     EXPECT_FIELD(inagg_options, key, 352u, 33u);
     EXPECT_FIELD(inagg_options, join_key, 385u, 33u);
     EXPECT_FIELD(inagg_options, join_timeout_ms, 420u, 4u);
-    EXPECT_FIELD(inagg_options, poll_us, 424u, 4u);
-    EXPECT_EQ(sizeof(inagg_options), 432u);
+    EXPECT_EQ(sizeof(inagg_options), 424u);
 }
 
 TEST(layout, inagg_stats_t) {

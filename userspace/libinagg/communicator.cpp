@@ -17,6 +17,8 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr std::chrono::nanoseconds drive_wait = 5ms; // a blocked caller hands over to others after this
+constexpr uint64_t others_turn_ns = 1'000'000;       // longer than other ranks take for what is small
+constexpr uint64_t poll_pause_ns = 100'000'000;
 constexpr std::chrono::nanoseconds keeper_period = 5ms;
 constexpr std::chrono::nanoseconds keeper_wait = 1ms; // while operations are under way
 // Leaving waits so long for others, who ask all ranks at their third time-out. Ranks of canary lead blocks: of what others ask of
@@ -195,18 +197,19 @@ Handle Communicator::submit(const Call &call) {
 
 // A round trip is over before a thread that sleeps would be woken, so who waits looks for a while, and gives way in between: if
 // ranks share a CPU, what the others have to send is what it waits for. What takes long gains nothing by it: results come
-// before they are waited for.
+// before they are waited for. Nor does who shares a CPU with something that computes: it would not be given it back for a result,
+// as who is woken is.
 void Communicator::wait(Operation &operation) {
     std::unique_lock lock(mutex_);
     const uint64_t poll_ns = uint64_t{options_.poll_us} * 1000, began_ns = monotonic_ns();
     uint64_t came_ns = began_ns;
     while (!operation.done()) {
         const uint64_t now = monotonic_ns();
-        const bool polls = now - came_ns < poll_ns && now - began_ns < 4 * poll_ns;
+        const bool polls = now - came_ns < poll_ns && now - began_ns < 4 * poll_ns && now >= poll_from_ns_;
         if (progress(polls ? 0ns : drive_wait))
             came_ns = monotonic_ns();
         else if (polls)
-            std::this_thread::yield();
+            give_way(now);
         if (mutex_.contended()) {
             lock.unlock();
             lock.lock();
@@ -216,6 +219,13 @@ void Communicator::wait(Operation &operation) {
         progress(0ns); // send what the last results set free
     lock.unlock();
     operation.check();
+}
+
+void Communicator::give_way(uint64_t now) {
+    std::this_thread::yield();
+    const uint64_t back_ns = monotonic_ns();
+    if (back_ns - now > others_turn_ns)
+        poll_from_ns_ = back_ns + poll_pause_ns;
 }
 
 bool Communicator::test(Operation &operation) {

@@ -59,6 +59,7 @@ public:
 private:
     Handle submit(const Call &call);
     bool progress(std::chrono::nanoseconds wait);
+    void give_way(uint64_t now);
     void drain();
     void settle();
     void wait_until_given(uint64_t quiet_ns, uint64_t last, const std::function<bool()> &done);
@@ -77,6 +78,7 @@ private:
     FairMutex mutex_;               // over everything below and the carrier
     std::deque<Handle> operations_; // not done yet, in call order
     uint64_t oldest_since_ns_ = 0;  // when the first of them became that
+    uint64_t poll_from_ns_ = 0;     // not before
 
     std::mutex keeper_mutex_;
     std::condition_variable keeper_wake_;

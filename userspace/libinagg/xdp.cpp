@@ -47,6 +47,7 @@ constexpr auto probe_wait = 20ms;
 // Higher than the core's: a rank whose thread waits for a CPU lets its slots rest, which is no loss.
 constexpr uint64_t timer_floor_ns = 3'000'000;
 constexpr uint64_t poll_timers_ns = 50'000; // each look at all slots costs a third of a microsecond
+constexpr uint64_t poll_results_ns = 1'000'000;
 constexpr uint64_t socket_check_ns = 50'000'000;
 
 struct StreamDeleter {
@@ -127,6 +128,7 @@ private:
         uint32_t wanted = 0;            // blocks before this one may be sent
         uint64_t stored = 0;            // blocks handed to the client
         std::deque<uint32_t> ends = {}; // of wanted blocks that were wanted together
+        uint64_t seen = 0;              // blocks done when it was looked at last
         uint64_t look_at = 0;           // it is worth looking when so many blocks are done
     };
 
@@ -187,7 +189,7 @@ private:
     uint64_t reboots_seen_ = 0;
     bool rebooted_ = false; // of this round of serve()
     uint64_t earliest_due_ = UINT64_MAX;
-    uint64_t served_ns_ = 0;
+    uint64_t served_ns_ = 0, looked_ns_ = 0;
     uint64_t socket_checked_ns_ = 0;
     uint64_t waiting_since_ = 0; // for the result of a block
     std::optional<Error> ended_; // by a REFUSED
@@ -402,6 +404,7 @@ void XdpTransport::start(const Ring &ring, uint32_t from) {
 // Hand finished blocks to the client, in order.
 bool XdpTransport::collect(Ring &ring) {
     const uint32_t from = ring.tail;
+    ring.seen = done(ring); // first: what is done from now on may be missed, and is new next time
     while (inagg_before(ring.tail, ring.loaded)) {
         inagg_cell &at = cell(ring, ring.tail);
         if (!shared_word(at.done).load(std::memory_order_acquire))
@@ -572,13 +575,13 @@ void XdpTransport::serve() {
 
 void XdpTransport::choose_look_at(Ring &ring) const {
     const uint64_t loaded = ring.stored + (ring.loaded - ring.tail);
-    // More than is done already: a late block at the head of the ring must not keep us awake.
-    const uint64_t worthwhile = std::max<uint64_t>(ring.stored + ring.cells / 2, done(ring) + ring.window / 4);
+    // More than has been looked at: a late block at the head of the ring must not keep us awake.
+    const uint64_t worthwhile = std::max<uint64_t>(ring.stored + ring.cells / 2, ring.seen + ring.window / 4);
     // What somebody may wait for: one that tells scales, or the rest of the oldest tensor; unless that is late.
-    uint64_t awaited = done(ring) + 1;
+    uint64_t awaited = ring.seen + 1;
     if (ring.stream == Stream::data && !ring.ends.empty())
         awaited = ring.stored + (ring.ends.front() - ring.tail);
-    ring.look_at = std::min({loaded, worthwhile, awaited > done(ring) ? awaited : worthwhile});
+    ring.look_at = std::min({loaded, worthwhile, awaited > ring.seen ? awaited : worthwhile});
 }
 
 bool XdpTransport::is_worth_looking() const {
@@ -599,6 +602,8 @@ void XdpTransport::sleep(std::chrono::nanoseconds wait) {
     pollfd doorbell{bpf_map__fd(bpf_->maps.doorbell), POLLIN, 0};
     if (ppoll(&doorbell, 1, &timeout, nullptr) > 0)
         ring_buffer__consume(doorbell_.get());
+    for (const Ring &ring : rings_)
+        shared_word(state(ring).wake_at).store(0); // never: who polls needs no doorbell
 }
 
 bool XdpTransport::is_waiting() const {
@@ -663,13 +668,15 @@ void XdpTransport::extend(Stream stream, uint32_t limit) {
 // Results are left alone until they are worth it, also by who polls: many blocks are started at once for less than a few.
 bool XdpTransport::progress(std::chrono::nanoseconds wait) {
     bool any = false;
-    if (wait.count() <= 0 && !is_worth_looking()) {
-        if (monotonic_ns() - served_ns_ > poll_timers_ns) {
+    const uint64_t now = monotonic_ns();
+    if (wait.count() <= 0 && !is_worth_looking() && now - looked_ns_ < poll_results_ns) {
+        if (now - served_ns_ > poll_timers_ns) {
             serve();
             check_socket();
         }
         return false;
     }
+    looked_ns_ = now;
     for (int round = 0; round < 2; round++) {
         for (Ring &ring : rings_)
             any |= collect(ring);

@@ -18,9 +18,7 @@ FrameSender::FrameSender(const FrameHeader &header, const XdpDevice &device)
     sockaddr_ll address{};
     address.sll_family = AF_PACKET;
     address.sll_ifindex = static_cast<int>(device.index());
-    const int on = 1;
-    if (!socket_ || bind(socket_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) ||
-        setsockopt(socket_.get(), SOL_PACKET, PACKET_QDISC_BYPASS, &on, sizeof(on)))
+    if (!socket_ || bind(socket_.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)))
         throw system_error(fmt::format("a packet socket on device {}", device.name()));
 }
 

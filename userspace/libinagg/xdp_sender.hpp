@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sends packets to the switch as frames of a device, through a packet socket (packet(7)): neither the IP stack nor a queueing
-// discipline is on their way.
+// Sends packets to the switch as frames of a device, through a packet socket (packet(7)): the IP stack is not on their way.
 #pragma once
 
 #include "packet_io.hpp"

@@ -54,9 +54,9 @@ void units(const std::string &text) {
 }
 
 constexpr const char *variables[] = {
-    "INAGG_SWITCH", "INAGG_JOB",           "INAGG_RANK",   "INAGG_SIZE",           "INAGG_ALGORITHM",         "INAGG_TRANSPORT",
-    "INAGG_SCALE",  "INAGG_CHECKED",       "INAGG_EXPIRY", "INAGG_QUORUM",         "INAGG_TIMEOUT_MS",        "INAGG_HISTORY",
-    "INAGG_TREES",  "INAGG_EXCLUDE_AFTER", "INAGG_KEY",    "INAGG_AGGREGATE_FROM", "INAGG_CONGESTION_CONTROL"};
+    "INAGG_SWITCH", "INAGG_JOB",           "INAGG_RANK",   "INAGG_SIZE",           "INAGG_ALGORITHM",          "INAGG_TRANSPORT",
+    "INAGG_SCALE",  "INAGG_CHECKED",       "INAGG_EXPIRY", "INAGG_QUORUM",         "INAGG_TIMEOUT_MS",         "INAGG_HISTORY",
+    "INAGG_TREES",  "INAGG_EXCLUDE_AFTER", "INAGG_KEY",    "INAGG_AGGREGATE_FROM", "INAGG_CONGESTION_CONTROL", "INAGG_POLL"};
 
 // Lines NAME=VALUE, of which only those count whose name a rank reads.
 void environment(const std::string &text) {

@@ -61,11 +61,11 @@ class _Options(ctypes.Structure):
         ("exclude_ms", ctypes.c_uint32),
         ("congestion_control", ctypes.c_int),
         ("trees", ctypes.c_uint16),
+        ("poll_us", ctypes.c_uint32),
         ("aggregate_from", ctypes.c_uint64),
         ("key", ctypes.c_char * 33),
         ("join_key", ctypes.c_char * 33),
         ("join_timeout_ms", ctypes.c_uint32),
-        ("poll_us", ctypes.c_uint32),
     ]
 
 
