@@ -58,7 +58,7 @@ vm-debug: deps build ## AF_INAGG for an hour on a kernel with KASAN and lockdep,
 	@tests/vm/debug-kernel $(BUILD)/vm/debug && tests/vm/debug-test $(BUILD)/vm/debug $(BUILD)/bin 3600
 
 bench: deps build ## measure beside Open MPI and Gloo; writes $(BUILD)/bench/results.json, and compares it with the last recorded
-	@tools/bench/run $(BUILD) && tools/bench/compare $(BUILD)
+	@tools/bench/run $(BUILD); status=$$?; tools/bench/compare $(BUILD) || status=1; exit $$status
 
 packages: deps ## Debian packages of what is here, into $(BUILD)/packages
 	@tools/packages $(BUILD)
