@@ -60,7 +60,7 @@ def test_eight_tensors_in_flight(tmp_path, transport):
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_call_ends_before_the_next_has_begun_elsewhere(tmp_path, transport):
     run = netns(tmp_path, "--workers", 2, "--transport", transport, "--", PYTHON, "-B", Path(__file__).with_name("order_rank.py"),
-                tmp_path / "told", environment={"INAGG_POLL": "60s", "INAGG_TIMEOUT_MS": "5000"})
+                tmp_path / "told", environment={"INAGG_POLL": "60s", "INAGG_TIMEOUT_MS": "15000"})
     assert run.status == 0
     assert [run.lines(rank) for rank in range(2)] == [[transport]] * 2
 
@@ -76,7 +76,7 @@ def test_large_mtu(tmp_path, transport):
 
 
 @pytest.mark.parametrize("size, calls, privileges, few", [
-    ("128K", 20, "setpriv --bounding-set=-net_raw", True), ("1K", 200, "", True), ("1K", 200, "setpriv --bounding-set=-net_raw", False)],
+    ("128K", 20, "setpriv --bounding-set=-net_raw", True), ("1K", 500, "", True), ("1K", 500, "setpriv --bounding-set=-net_raw", False)],
     ids=["live frames", "a packet socket", "datagrams for want of CAP_NET_RAW"])
 def test_xdp_starts_blocks_below_ip(tmp_path, size, calls, privileges, few):
     """The datagrams of a rank stay a fraction of its blocks, also where a tensor fits the window and each block is a first one."""
@@ -84,9 +84,8 @@ def test_xdp_starts_blocks_below_ip(tmp_path, size, calls, privileges, few):
     result = allreduce(tmp_path, 3, "-b", size, "-e", size, *compared(calls), transport="xdp",
                        command=f"{privileges} {{}} && {datagrams}")
     sent = next(value["datagrams"] for value in objects("\n".join(result.run.lines(0)) + "\n") if "datagrams" in value)
-    first = sent - result.counters["requests"] - result.counters["retransmissions"]  # of all ranks: what is repeated are datagrams, too
     assert result.counters["blocks"] // 3 >= calls
-    assert (result.counters["blocks"] // 3 > 4 * first) == few
+    assert (result.counters["blocks"] // 3 > 4 * sent) == few
 
 
 @pytest.mark.parametrize("loss", [0, 0.02])

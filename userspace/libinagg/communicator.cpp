@@ -209,7 +209,7 @@ void Communicator::wait(Operation &operation) {
         if (progress(polls ? 0ns : drive_wait))
             came_ns = monotonic_ns();
         else if (polls)
-            give_way(now);
+            give_way();
         if (mutex_.contended()) {
             lock.unlock();
             lock.lock();
@@ -221,10 +221,11 @@ void Communicator::wait(Operation &operation) {
     operation.check();
 }
 
-void Communicator::give_way(uint64_t now) {
+void Communicator::give_way() {
+    const uint64_t before_ns = monotonic_ns();
     std::this_thread::yield();
     const uint64_t back_ns = monotonic_ns();
-    if (back_ns - now > others_turn_ns)
+    if (back_ns - before_ns > others_turn_ns)
         poll_from_ns_ = back_ns + poll_pause_ns;
 }
 

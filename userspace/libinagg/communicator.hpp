@@ -59,7 +59,7 @@ public:
 private:
     Handle submit(const Call &call);
     bool progress(std::chrono::nanoseconds wait);
-    void give_way(uint64_t now);
+    void give_way();
     void drain();
     void settle();
     void wait_until_given(uint64_t quiet_ns, uint64_t last, const std::function<bool()> &done);

@@ -159,6 +159,7 @@ private:
     void choose_look_at(Ring &ring) const;
     bool is_worth_looking() const;
     void sleep(std::chrono::nanoseconds wait);
+    void await_doorbell(std::chrono::nanoseconds wait);
     bool is_waiting() const;
     bool stuck(uint64_t now) const;
     void check_socket();
@@ -591,8 +592,13 @@ bool XdpTransport::is_worth_looking() const {
 void XdpTransport::sleep(std::chrono::nanoseconds wait) {
     for (const Ring &ring : rings_)
         shared_word(state(ring).wake_at).store(ring.look_at); // sequentially consistent: set, then look
-    if (is_worth_looking())
-        return;
+    if (!is_worth_looking())
+        await_doorbell(wait);
+    for (const Ring &ring : rings_)
+        shared_word(state(ring).wake_at).store(0); // never: who polls needs no doorbell
+}
+
+void XdpTransport::await_doorbell(std::chrono::nanoseconds wait) {
     const uint64_t now = monotonic_ns();
     const uint64_t until_due = earliest_due_ > now ? earliest_due_ - now : 0;
     const uint64_t longest = std::min({static_cast<uint64_t>(wait.count()), until_due, socket_check_ns});
@@ -602,8 +608,6 @@ void XdpTransport::sleep(std::chrono::nanoseconds wait) {
     pollfd doorbell{bpf_map__fd(bpf_->maps.doorbell), POLLIN, 0};
     if (ppoll(&doorbell, 1, &timeout, nullptr) > 0)
         ring_buffer__consume(doorbell_.get());
-    for (const Ring &ring : rings_)
-        shared_word(state(ring).wake_at).store(0); // never: who polls needs no doorbell
 }
 
 bool XdpTransport::is_waiting() const {

@@ -450,11 +450,13 @@ long sleeps(uint32_t poll_us, int calls) {
 }
 
 TEST(Waiting, PollsBeforeItSleeps) {
-    constexpr int calls = 20, tries = 100;
-    EXPECT_GE(sleeps(0, calls), calls * 3 / 4); // the thread that keeps things moving may take a call's
-    long fewest = calls;
-    for (int i = 0; i < tries && fewest >= calls / 2; i++) // nobody polls beside a test that computes
+    constexpr int calls = 20, tries = 100; // beside other tests a rank may find the result there, and nobody polls for long
+    long fewest = calls, most = 0;
+    for (int i = 0; i < tries && most < calls * 3 / 4; i++)
+        most = std::max(most, sleeps(0, calls));
+    for (int i = 0; i < tries && fewest >= calls / 2; i++)
         fewest = std::min(fewest, sleeps(10'000'000, calls));
+    EXPECT_GE(most, calls * 3 / 4);
     EXPECT_LT(fewest, calls / 2);
 }
 
