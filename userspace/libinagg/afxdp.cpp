@@ -186,8 +186,7 @@ void AfxdpIo::commit(std::size_t bytes) noexcept {
     if (!have_reserved_ || xsk_ring_prod__reserve(&transmit_, 1, &index) != 1)
         return; // lost, as in a network; the timer repeats it
     free_.pop_back();
-    header_.set_payload(bytes);
-    std::memcpy(memory_.get() + reserved_ + transmit_offset - header_.size, header_.bytes.data(), header_.size);
+    header_.write_before(memory_.get() + reserved_ + transmit_offset, bytes);
     xdp_desc *descriptor = xsk_ring_prod__tx_desc(&transmit_, index);
     descriptor->addr = reserved_ + transmit_offset - header_.size;
     descriptor->len = static_cast<uint32_t>(header_.size + bytes);

@@ -24,6 +24,7 @@
 #include <bit>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -173,7 +174,6 @@ private:
     BlockClient &client_;
     uint16_t port_;
     FrameHeader header_;
-    std::size_t header_payload_ = 0; // that header_'s lengths are right for
 
     std::unique_ptr<stream_bpf, StreamDeleter> bpf_;
     std::unique_ptr<ring_buffer, RingDeleter> doorbell_;
@@ -290,8 +290,7 @@ void XdpTransport::prove_path() {
     inagg_cell &first = cells_[0];
     first.hdr = header_for(membership_.config, INAGG_REQUEST);
     seal(first.hdr, membership_.config, 0);
-    header_.set_payload(sizeof(inagg_hdr));
-    std::memcpy(first.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
+    header_.write_before(first.frame + INAGG_FRAME_ROOM, sizeof(inagg_hdr));
     first.bytes = 0;
     for (int i = 0; i < probes; i++) {
         shared_word(shared_->redirect).store(i > 0);
@@ -362,12 +361,7 @@ void XdpTransport::fill_cell(const Ring &ring, uint32_t block) {
     inagg_hdr_set_meta(&h, &meta);
     seal(h, membership_.config, membership_.config.checked ? inagg_payload_checksum(at.payload, bytes) : 0);
     at.hdr = h;
-
-    if (header_payload_ != sizeof(h) + bytes) {
-        header_payload_ = sizeof(h) + bytes;
-        header_.set_payload(header_payload_);
-    }
-    std::memcpy(at.frame + INAGG_FRAME_ROOM - header_.size, header_.bytes.data(), header_.size);
+    header_.write_before(at.frame + INAGG_FRAME_ROOM, sizeof(h) + bytes);
     at.bytes = bytes;
 }
 

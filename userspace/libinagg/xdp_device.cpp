@@ -91,8 +91,17 @@ FrameHeader FrameHeader::reversed() const {
     return back;
 }
 
-void FrameHeader::set_payload(std::size_t payload) {
-    const auto udp_length = static_cast<uint16_t>(payload + sizeof(udphdr));
+std::byte *FrameHeader::write_before(void *payload, std::size_t payload_bytes) {
+    if (payload_bytes_ != payload_bytes)
+        set_payload(payload_bytes);
+    std::byte *frame = static_cast<std::byte *>(payload) - size;
+    std::memcpy(frame, bytes.data(), size);
+    return frame;
+}
+
+void FrameHeader::set_payload(std::size_t payload_bytes) {
+    payload_bytes_ = payload_bytes;
+    const auto udp_length = static_cast<uint16_t>(payload_bytes + sizeof(udphdr));
     uint8_t *udp = bytes.data() + size - sizeof(udphdr);
     const uint16_t wire_udp = htons(udp_length);
     std::memcpy(udp + offsetof(udphdr, len), &wire_udp, 2);

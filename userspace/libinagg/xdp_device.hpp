@@ -29,12 +29,15 @@ struct FrameHeader {
     // The way back.
     FrameHeader reversed() const;
 
-    // Write lengths (and the IPv4 checksum) for `payload` bytes behind the UDP header.
-    void set_payload(std::size_t payload);
+    // Write it right before a UDP payload of so many bytes; returns where the frame begins.
+    std::byte *write_before(void *payload, std::size_t payload_bytes);
 
 private:
     friend class XdpDevice;
+    void set_payload(std::size_t payload_bytes);
+
     bool ipv4_ = false;
+    std::size_t payload_bytes_ = SIZE_MAX; // that lengths and the IPv4 checksum are right for
 };
 
 class XdpDevice {

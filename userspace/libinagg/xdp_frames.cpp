@@ -13,12 +13,11 @@ namespace inagg {
 // What the program knows live frames by: a packet to us that nobody else could send.
 static std::vector<uint8_t> frame_with(const FrameHeader &header, uint64_t token) {
     FrameHeader back = header.reversed();
-    back.set_payload(sizeof(inagg_hdr));
     inagg_hdr h{};
     h.contributors = token;
     std::vector<uint8_t> frame(back.size + sizeof(h));
-    std::copy_n(back.bytes.begin(), back.size, frame.begin());
     std::memcpy(&frame[back.size], &h, sizeof(h));
+    back.write_before(&frame[back.size], sizeof(h));
     return frame;
 }
 

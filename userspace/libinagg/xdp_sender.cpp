@@ -4,7 +4,6 @@
 #include "errors.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include <linux/if_packet.h>
 
@@ -29,10 +28,7 @@ std::byte *FrameSender::reserve() noexcept {
 }
 
 void FrameSender::commit(std::size_t bytes) noexcept {
-    std::byte *frame = payload(queued_) - header_.size;
-    header_.set_payload(bytes);
-    std::memcpy(frame, header_.bytes.data(), header_.size);
-    parts_[queued_] = {frame, header_.size + bytes};
+    parts_[queued_] = {header_.write_before(payload(queued_), bytes), header_.size + bytes};
     messages_[queued_].msg_hdr.msg_iov = &parts_[queued_];
     messages_[queued_].msg_hdr.msg_iovlen = 1;
     queued_++;
