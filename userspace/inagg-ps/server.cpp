@@ -8,6 +8,7 @@
 
 #include <inagg/core/aggregator.h>
 #include <inagg/core/checksum.h>
+#include <inagg/core/packet.h>
 #include <inagg/core/raw.h>
 
 #include <spdlog/spdlog.h>
@@ -237,14 +238,15 @@ int Server::decide(const Job &job, Slot &slot, uint64_t ranks, const inagg_block
 // What is folded in of floats is kept by rank: in which order packets come must not show in their sum.
 void Server::fold(Job &job, const Slot &slot, const Packet &packet, int action) {
     const inagg_block &block = packet.block;
+    const auto fold_lanes = is_flagged(job.record, INAGG_JOIN_BIG_ENDIAN) ? inagg::fold_turned_lanes : inagg::fold_lanes;
     if (inagg_raw_holds(&slot.state, &block))
         std::memcpy(&job.raw.at(index_of(job, slot))[std::size_t{block.rank} * block.elements], packet.body.data(),
                     packet.body.size());
     else if (action == INAGG_STORE)
         std::memcpy(lanes_of(job, slot), packet.body.data(), packet.body.size());
     else if (action == INAGG_ADD)
-        inagg::fold_lanes(lanes_of(job, slot), reinterpret_cast<const uint32_t *>(packet.body.data()), block.elements,
-                          block.dtype_op & 0xf);
+        fold_lanes(lanes_of(job, slot), reinterpret_cast<const uint32_t *>(packet.body.data()), block.elements,
+                   block.dtype_op & 0xf);
 }
 
 // False if `block` brings floats that were asked for and there is no memory for them. A job that has none gets some, whatever the
@@ -268,10 +270,21 @@ std::size_t Server::raw_bytes() const {
     return bytes;
 }
 
+// All ranks' floats are there, in the job's byte order, and so is their sum.
+void Server::sum_raw(const Job &job, const Slot &slot, float *floats) const {
+    const bool turned = is_flagged(job.record, INAGG_JOIN_BIG_ENDIAN);
+    const uint32_t count = slot.state.elements;
+    if (turned)
+        inagg_turn_elements(floats, static_cast<uint32_t>(sizeof *floats * count * job.record.size));
+    sum_floats(lanes_of(job, slot), floats, count, job.record.size);
+    if (turned)
+        inagg_turn_elements(lanes_of(job, slot), static_cast<uint32_t>(sizeof(uint32_t) * count));
+}
+
 // Where the position's next block goes is decided here, once, so that all copies of the result say the same.
 void Server::complete(Job &job, Slot &slot, const Packet &packet) {
     if (const auto raw = job.raw.find(index_of(job, slot)); raw != job.raw.end()) {
-        sum_floats(lanes_of(job, slot), raw->second.get(), slot.state.elements, job.record.size);
+        sum_raw(job, slot, raw->second.get());
         job.raw.erase(raw);
     }
     const uint32_t position = inagg_swap32(packet.header.slot);

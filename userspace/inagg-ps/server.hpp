@@ -68,7 +68,7 @@ private:
         uint16_t number = 0;
         inagg_job record{};
         std::vector<Slot> slots;                         // position * 2 + pool version
-        std::unique_ptr<uint32_t[]> lanes;               // record.elements of each
+        std::unique_ptr<uint32_t[]> lanes;               // record.elements of each, as they travel
         std::vector<uint32_t> moves;                     // atp: by position, collisions that were acted on
         std::array<Endpoint, INAGG_MAX_RANKS> at{};      // where each rank has joined from
         std::array<uint64_t, INAGG_MAX_RANKS> subtree{}; // ranks behind its switch; 0: it is behind none
@@ -121,6 +121,7 @@ private:
     int request(Job &job, const Slot &slot, const Packet &packet);
     bool reserve_raw(Job &job, const Slot &slot, const inagg_block &block);
     std::size_t raw_bytes() const;
+    void sum_raw(const Job &job, const Slot &slot, float *floats) const;
     void complete(Job &job, Slot &slot, const Packet &packet);
     uint16_t next_aggregator(const Job &job, uint32_t position) const;
     std::size_t index_of(const Job &job, const Slot &slot) const { return &slot - job.slots.data(); }

@@ -346,13 +346,21 @@ uint16_t JobBook::most_elements_here(uint8_t family, uint8_t algorithm, Straggle
 
 // Of a job that begins here. Where switches in a tree add, and where a switch cannot add halves, those travel as fixed
 // point; where it cannot add floats, all of them do.
-uint8_t JobBook::flags_of(uint8_t algorithm, bool checked) const {
+uint8_t JobBook::flags_of(uint8_t algorithm, bool checked, bool big_endian) const {
     const Limits &limits = policy_.limits;
-    const bool tree = policy_.in_tree() || is_spread(algorithm) || !limits.adds_halves || limits.big_endian;
+    const bool tree = policy_.in_tree() || is_spread(algorithm) || !limits.adds_halves || big_endian;
     const bool checks = checked && limits.checks_payloads;
     const bool integers = algorithm == INAGG_PANAMA && !limits.adds_floats;
     return static_cast<uint8_t>((tree ? INAGG_JOIN_TREE : 0) | (checks ? INAGG_JOIN_CHECKED : 0) |
-                                (integers ? INAGG_JOIN_INTEGERS : 0) | (limits.big_endian ? INAGG_JOIN_BIG_ENDIAN : 0));
+                                (integers ? INAGG_JOIN_INTEGERS : 0) | (big_endian ? INAGG_JOIN_BIG_ENDIAN : 0));
+}
+
+// In which byte order are the elements of the JOIN's job added, or would be if it began with this one?  A server does as the
+// switches below.
+bool JobBook::is_big_endian(const inagg_event &event) const {
+    if (const auto job = jobs_.find(event.job); job != jobs_.end())
+        return job->second.record.flags & INAGG_JOIN_BIG_ENDIAN;
+    return policy_.limits.big_endian || (policy_.server && from_switch(event) && event.join.flags & INAGG_JOIN_BIG_ENDIAN);
 }
 
 // Why the job of a JOIN, which says that it has been in one, goes on without it; NONE: it does not. A rank has a boot id from
@@ -410,9 +418,9 @@ std::optional<Outcome> JobBook::unfit(const inagg_event &event) const {
         return refused(INAGG_R_POLICY, fmt::format("this switch has no jobs of more than {} ranks", policy_.limits.ranks));
     if (std::string why = objection(policy_, want.algorithm); !why.empty())
         return refused(INAGG_R_ALGORITHM, std::move(why));
-    if (policy_.limits.big_endian && !(event.join.flags & INAGG_JOIN_BIG_ENDIAN))
-        return refused(INAGG_R_POLICY, fmt::format("this switch adds elements in network byte order, and {} has no others",
-                                                   from_switch(event) ? "the one below" : "the rank"));
+    if (is_big_endian(event) && !(event.join.flags & INAGG_JOIN_BIG_ENDIAN))
+        return refused(INAGG_R_POLICY, fmt::format("elements are added in network byte order here, and {} has others",
+                                                   from_switch(event) ? "the switch below" : "the rank"));
     if (want.stragglers.quorum > want.size)
         return refused(INAGG_R_SIZE, fmt::format("quorum {} is more than the {} ranks", want.stragglers.quorum, want.size));
     if (want.algorithm != INAGG_TRIO && want.stragglers != Stragglers{})
@@ -763,8 +771,9 @@ Outcome JobBook::join_new(const inagg_event &event, Outcome so_far, Time now) {
         return refused(INAGG_R_MTU, fmt::format("{} elements per packet: less than one chunk", want.elements), std::move(so_far));
     if (std::optional<Outcome> no = beyond_port(event, so_far, now))
         return *no;
-    inagg_job record = new_record(want.algorithm, want.size, usual_slots(want.algorithm, slots_on_the_way(event, elements)),
-                                  policy_.job_control, elements, flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED));
+    inagg_job record =
+        new_record(want.algorithm, want.size, usual_slots(want.algorithm, slots_on_the_way(event, elements)), policy_.job_control,
+                   elements, flags_of(want.algorithm, event.join.flags & INAGG_JOIN_CHECKED, is_big_endian(event)));
     record.blocks = blocks_here(event.family, record);
     JobState *job = create(event.job, record, want.stragglers, so_far, now);
     if (!job)
@@ -1110,9 +1119,9 @@ Outcome JobBook::add(const JobSpec &spec, const std::function<uint32_t(const std
     if (found != jobs_.end() && found->second.record.keep)
         otherwise = found->second.record;
     const uint16_t elements = spec.elements ? spec.elements : otherwise.elements;
-    inagg_job record =
-        new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : otherwise.slots,
-                   spec.control ? spec.control : otherwise.control_slots, elements, flags_of(spec.algorithm, spec.checked));
+    inagg_job record = new_record(spec.algorithm, spec.size, spec.slots ? spec.slots : otherwise.slots,
+                                  spec.control ? spec.control : otherwise.control_slots, elements,
+                                  flags_of(spec.algorithm, spec.checked, policy_.limits.big_endian));
     if (policy_.has_parent())
         throw Error("job {}: jobs of this switch are its parent's; configure it at the root", spec.number);
     if (spec.stragglers.exclude_ms && !policy_.limits.excludes)

@@ -264,7 +264,8 @@ private:
     uint32_t usual_slots(uint8_t algorithm, uint32_t on_the_way) const;
     uint8_t blocks_here(uint8_t family, const inagg_job &record) const;
     uint16_t most_elements_here(uint8_t family, uint8_t algorithm, Stragglers stragglers) const;
-    uint8_t flags_of(uint8_t algorithm, bool checked) const;
+    uint8_t flags_of(uint8_t algorithm, bool checked, bool big_endian) const;
+    bool is_big_endian(const inagg_event &event) const;
     Outcome ask_parent(const inagg_event &event, Time now);
     Message passed_on(const inagg_event &event) const;
     bool from_parent(const inagg_event &event) const;

@@ -74,7 +74,8 @@ int Leader::contribute(const inagg_hdr &header, std::span<const std::byte> eleme
     if (action == INAGG_STORE)
         std::memcpy(lanes_of(index), elements.data(), elements.size());
     else if (action == INAGG_ADD)
-        fold_lanes(lanes_of(index), reinterpret_cast<const uint32_t *>(elements.data()), block.elements, block.dtype_op & 0xf);
+        (config_.big_endian ? fold_turned_lanes : fold_lanes)(
+            lanes_of(index), reinterpret_cast<const uint32_t *>(elements.data()), block.elements, block.dtype_op & 0xf);
     if (!(verdict & INAGG_COMPLETES))
         return 0;
     if (config_.size > 1)

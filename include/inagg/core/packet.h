@@ -83,12 +83,6 @@ INAGG_INLINE void inagg_turn_elements(void *payload, __u32 bytes)
 	}
 }
 
-/** Can ranks leave it to a switch in which byte order elements are added?  With canary they add, too. */
-INAGG_INLINE int inagg_can_turn(__u8 algorithm)
-{
-	return algorithm != INAGG_CANARY;
-}
-
 /** 32-bit elements per packet that a UDP payload of @path_payload bytes can carry; 0: too small. */
 INAGG_INLINE __u16 inagg_elements_for(__u32 path_payload)
 {
@@ -178,8 +172,7 @@ INAGG_INLINE void inagg_join_fill(struct inagg_join *join, const struct inagg_jo
 	join->elements = inagg_swap16(job->elements);
 	join->receive_port = inagg_swap16(receive_port);
 	join->algorithm = job->algorithm;
-	join->flags = (job->checked ? INAGG_JOIN_CHECKED : 0) |
-		      (inagg_can_turn(job->algorithm) ? INAGG_JOIN_BIG_ENDIAN : 0);
+	join->flags = (job->checked ? INAGG_JOIN_CHECKED : 0) | INAGG_JOIN_BIG_ENDIAN;
 	join->expiry_us = inagg_swap32(job->expiry_us);
 	join->quorum = inagg_swap16(job->quorum);
 	join->exclude_ms = inagg_swap32(job->exclude_ms);
@@ -187,7 +180,7 @@ INAGG_INLINE void inagg_join_fill(struct inagg_join *join, const struct inagg_jo
 
 /**
  * Take over what a CONFIG says, @h its header.  0, or why no sane switch would answer this to what @job
- * asked: -INAGG_R_SIZE, _ALGORITHM, _POLICY, _MTU or _SLOT.
+ * asked: -INAGG_R_SIZE, _ALGORITHM, _MTU or _SLOT.
  */
 INAGG_INLINE int inagg_config_accept(struct inagg_job_config *job, const struct inagg_hdr *h, const struct inagg_config *c)
 {
@@ -207,8 +200,6 @@ INAGG_INLINE int inagg_config_accept(struct inagg_job_config *job, const struct 
 		return -INAGG_R_SIZE;
 	if (c->algorithm != job->algorithm)
 		return -INAGG_R_ALGORITHM;
-	if (job->big_endian && !inagg_can_turn(job->algorithm))
-		return -INAGG_R_POLICY;
 	if (!job->elements || job->elements % INAGG_CHUNK || job->elements > offered)
 		return -INAGG_R_MTU;
 	if (!job->slots || (job->slots & (job->slots - 1)) || job->slots > INAGG_MAX_SLOTS || !job->control_slots ||

@@ -154,6 +154,8 @@ protected:
         inagg_hdr_start(&p.header, &config, INAGG_JOIN);
         struct inagg_join body;
         inagg_join_fill(&body, &config, nonce, flags & INAGG_JOIN_TREE ? INAGG_PORT : 5000);
+        if (flags & INAGG_JOIN_TREE) // a switch says what it adds itself
+            body.flags &= static_cast<uint8_t>(~INAGG_JOIN_BIG_ENDIAN);
         body.flags |= flags;
         p.body.resize(sizeof body / 4);
         std::memcpy(p.body.data(), &body, sizeof body);
@@ -527,6 +529,47 @@ TEST_F(SaturationTest, TheOrderOfArrivalDoesNotShow) {
         block++;
     } while (std::next_permutation(order.begin(), order.end()));
     EXPECT_EQ(block, 6u);
+}
+
+// What a rank or switch says and is told where elements travel in network byte order.
+Packet turned(Packet packet) {
+    inagg_turn_elements(packet.body.data(), static_cast<uint32_t>(packet.body.size() * sizeof(uint32_t)));
+    return packet;
+}
+
+TEST_F(SaturationTest, AddsInTheByteOrderOfTheSwitchBelow) {
+    for (const uint16_t rank : {0, 2})
+        deliver(join_packet(rank, nonce_of(rank), INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN), child());
+    deliver(join_packet(1, nonce_of(1)), host_of(1));
+    const Sent config = mail.take().back();
+    ASSERT_EQ(config.type(), INAGG_CONFIG);
+    EXPECT_TRUE(server->book().jobs().at(job_number).record.flags & INAGG_JOIN_BIG_ENDIAN);
+
+    Packet both = turned(contribution(0, 0, {0x00ff00ffu}));
+    both.header.version_type = INAGG_WIRE_VERSION << 4 | INAGG_PARTIAL;
+    both.header.contributors = inagg_swap64(0b101);
+    both.header.count = inagg_swap16(2);
+    deliver(both, child());
+    deliver(turned(contribution(1, 0, {1})), host_of(1));
+    EXPECT_EQ(mail.take().at(0).lane(0), inagg_swap32(0x00ff0100u));
+
+    Packet wanting = turned(contribution(1, 1, {1}));
+    wanting.header.scale = 3;
+    wanting.flag(INAGG_F_SATURATED);
+    deliver(wanting, host_of(1));
+    deliver(turned(floats(0, {1.5f}, 1)), child());
+    deliver(turned(floats(1, {0.25f}, 1)), host_of(1));
+    deliver(turned(floats(2, {-1}, 1)), child());
+    EXPECT_EQ(mail.take().back().lane(0), inagg_swap32(std::bit_cast<uint32_t>(0.75f)));
+}
+
+TEST_F(ServerTest, SwitchesBelowAddInOneByteOrder) {
+    deliver(join_packet(0, nonce_of(0), INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN), child());
+    mail.take();
+    deliver(join_packet(2, nonce_of(2), INAGG_JOIN_TREE), child());
+    const Sent refused = only();
+    EXPECT_EQ(refused.type(), INAGG_REFUSED);
+    EXPECT_EQ(inagg_swap32(refused.header.slot), uint32_t{INAGG_R_POLICY});
 }
 
 TEST_F(SaturationTest, WhateverIsLostIsAskedForAgain) {

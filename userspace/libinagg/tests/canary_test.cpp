@@ -145,6 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Trouble{"Loss1", {.loss = 0.01}}, Trouble{"Loss10", {.loss = 0.1}},
                                      Trouble{"Duplication", {.duplication = 0.1}}, Trouble{"Reordering", {.reordering = 0.1}},
                                      Trouble{"Collisions", {.collision = 0.3}}, Trouble{"OnlyCollisions", {.collision = 1}},
+                                     Trouble{"BigEndian", {.loss = 0.02, .big_endian = true, .collision = 0.1}},
                                      Trouble{"ImpatientSums", {.loss = 0.01, .sum_wait_us = 0}},
                                      Trouble{"PatientSums", {.loss = 0.01, .sum_wait_us = 20000}},
                                      Trouble{"All", {.loss = 0.02, .duplication = 0.05, .reordering = 0.05, .collision = 0.05}})),

@@ -246,19 +246,6 @@ TEST(BigEndian, OnTheWire) {
     EXPECT_EQ(words, std::set<uint32_t>{0x01000000});
 }
 
-// With canary ranks add, too.
-TEST(BigEndian, NotWithCanary) {
-    SoftwareSwitch software_switch({.elements = 64, .big_endian = true});
-    inagg_options options = options_for(software_switch, 0, 2);
-    std::strcpy(options.algorithm, "canary");
-    try {
-        Communicator{options};
-        FAIL() << "joined";
-    } catch (const Error &error) {
-        EXPECT_NE(std::string(error.what()).find("network byte order"), std::string::npos) << error.what();
-    }
-}
-
 TEST(Allreduce, InPlaceUnderLoss) {
     SoftwareSwitch software_switch({.elements = 64, .loss = 0.05});
     const auto inputs = random_inputs(INAGG_FLOAT32, 20000, 3, 1);

@@ -42,7 +42,8 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, Verified, testing::Values("switchml", "trio
 class VerifiedCalls : public testing::TestWithParam<std::tuple<const char *, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Algorithms, VerifiedCalls,
                          testing::Values(std::tuple{"switchml", false}, std::tuple{"trio", false}, std::tuple{"panama", false},
-                                         std::tuple{"canary", false}, std::tuple{"switchml", true}, std::tuple{"trio", true}),
+                                         std::tuple{"canary", false}, std::tuple{"switchml", true}, std::tuple{"trio", true},
+                                         std::tuple{"canary", true}),
                          [](const auto &info) {
                              return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "BigEndian" : "");
                          });
