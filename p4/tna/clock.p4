@@ -6,7 +6,7 @@
 #define INAGG_P4_TNA_CLOCK
 
 #define CLOCK_PORT 68 &&& 0x7f	// of any pipe
-#define APP_TICK 2	// of the generator: decides what is due
+#define APP_TICK 2 &&& 6	// of the generator, for IPv4 and for IPv6: decides what is due
 
 // States of the parser.  `place` is a field of 16 bits.
 #define CLOCK_STATES(place) \

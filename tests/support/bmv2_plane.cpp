@@ -178,10 +178,8 @@ void Bmv2Plane::reset() {
 
 void Bmv2Plane::add_job(const JobSpec &spec) {
     change_job(spec);
-    if (spec.algorithm != INAGG_TRIO)
-        return;
-    put_floors(spec);
-    tables_->put(inaggd::p4::policy_entry(static_cast<uint16_t>(spec.number), spec.policy()));
+    if (spec.algorithm == INAGG_TRIO)
+        put_floors(spec);
 }
 
 void Bmv2Plane::change_job(const JobSpec &spec) {
@@ -195,8 +193,11 @@ void Bmv2Plane::change_job(const JobSpec &spec) {
     if (spec.algorithm == INAGG_CANARY)
         for (const inaggd::p4::Entry &entry : inaggd::p4::up_entries(above.ups))
             tables_->put(entry);
-    tables_->put_job(static_cast<uint16_t>(spec.number),
-                     inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, above));
+    tables_->put_job({.number = static_cast<uint16_t>(spec.number),
+                      .record = spec.job(),
+                      .seats = seats,
+                      .above = above,
+                      .policy = spec.policy()});
 }
 
 void Bmv2Plane::clear_slots() {

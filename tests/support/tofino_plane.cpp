@@ -28,7 +28,6 @@ constexpr uint16_t flood_group = 0xffff;
 constexpr uint32_t reasons = 64; // of a row of the counters
 constexpr int answer_ms = 60000;
 constexpr uint16_t clock_port = 68;             // of the packet generator
-constexpr uint8_t decides = 2;                  // its application, as in p4/tna/clock.p4
 constexpr size_t byte_columns = 1 + 16 * 3 + 1; // of a line that shows a part of a frame
 
 // Tables whose keys have a name in the program that is not the agent's business.
@@ -67,16 +66,10 @@ Frame turned(Frame frame) {
 
 // A packet of the generator: its header, and what is in its buffer.
 Frame clock_frame(uint16_t place, int family) {
-    Packet packet;
-    packet.type = INAGG_TICK;
-    packet.family = family;
-    packet.source = packet.target = switch_address(family);
-    packet.source_mac = packet.target_mac = switch_mac();
-    packet.payload.assign(INAGG_CHUNK * sizeof(uint32_t), 0);
-    Frame frame = build(packet);
-    const auto header = frame.begin() + static_cast<long>(header_offset(family));
-    std::fill(header, header + sizeof(inagg_hdr), 0);
-    const uint8_t before[] = {decides, 0, 0, 0, static_cast<uint8_t>(place >> 8), static_cast<uint8_t>(place)};
+    Frame frame =
+        inaggd::p4::tofino_tick(switch_mac(), {.family = static_cast<uint8_t>(family), .bytes = switch_address(family)});
+    const uint8_t application = family == 4 ? 2 : 3; // as in p4/tna/clock.p4
+    const uint8_t before[] = {application, 0, 0, 0, static_cast<uint8_t>(place >> 8), static_cast<uint8_t>(place)};
     frame.insert(frame.begin(), std::begin(before), std::end(before));
     return frame;
 }
@@ -185,17 +178,12 @@ void TofinoPlane::put_job(const JobSpec &spec) {
     for (uint32_t rank = 0; rank < spec.ranks; rank++)
         seats[rank].member = spec.member(rank);
     const inaggd::p4::Above above{.ups = {parent_of(spec)}, .live = spec.has_parent(), .timeout_us = 0};
-    const auto job = inaggd::p4::job_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, above);
-    const inaggd::p4::Shared shared{.count = switch_aggregators, .share = switch_share};
+    const inaggd::p4::JobEntries job = inaggd::p4::tofino_job(
+        {.number = static_cast<uint16_t>(spec.number), .record = spec.job(), .seats = seats, .above = above, .policy = {}},
+        {.count = switch_aggregators, .share = switch_share});
     put_group(job.group, job.copies);
     for (const inaggd::p4::Entry &entry : job.entries)
-        for (const inaggd::p4::Entry &own :
-             spec.algorithm == INAGG_ATP ? inaggd::p4::tofino_entries(entry, shared) : inaggd::p4::tofino_entries(entry))
-            put(own);
-    if (spec.algorithm == INAGG_CANARY)
-        for (const inaggd::p4::Entry &entry :
-             inaggd::p4::descriptor_entries(static_cast<uint16_t>(spec.number), spec.job(), seats, shared, 0))
-            put(entry);
+        put(entry);
 }
 
 void TofinoPlane::put(const inaggd::p4::Entry &entry) {

@@ -1408,6 +1408,11 @@ std::optional<uint32_t> JobBook::free_slots(const inagg_job &record) const {
     std::vector<SlotRange> taken;
     if (needs_no_slots(record))
         return 0;
+    uint32_t listed = pool_slots(record);
+    for (const auto &[number, job] : jobs_)
+        listed += pool_slots(job.record);
+    if (policy_.limits.lists_slots && listed > policy_.slots)
+        return {};
     for (const auto &[number, job] : jobs_)
         if (in_one_pool(job.record, record) && !needs_no_slots(job.record))
             taken.push_back({job.record.first_slot, pool_slots(job.record)});

@@ -42,8 +42,9 @@ struct Limits {
     bool adds_floats = true;                // else all floats do, with panama, too
     bool big_endian = false;                // elements are in network byte order
     bool checks_payloads = true;
-    bool excludes = true; // ranks that are silent, with trio, or tells of them
-    bool trees = true;    // adds what switches below have added, and has some above
+    bool excludes = true;     // ranks that are silent, with trio, or tells of them
+    bool trees = true;        // adds what switches below have added, and has some above
+    bool lists_slots = false; // canary: so that all jobs together have at most those of the switch
 };
 
 struct Policy {

@@ -20,8 +20,9 @@ from network import (BUILD, ROOT, add_worker, die_with_parent, enter_namespaces,
                      until)
 
 RANKS = 3
+SERVER_PORT, SERVER_ADDRESS = f"p{RANKS}", f"10.77.0.{10 + RANKS}"  # atp's server
 CPU = 10  # an ordinary one: the harness hears nothing of what leaves by 64
-SERVER = "127.0.0.1:50052"
+BF_RUNTIME = "127.0.0.1:50052"
 LOSS = "0.03"
 PATIENCE = 60
 
@@ -37,13 +38,14 @@ def need_tools():
 
 
 def build_network():
-    """Ports p0, p1, ... lead to hosts; the switch's addresses are those of `cpu`, whose other end is its CPU port."""
+    """Ports p0, p1, ... lead to hosts, the last one is the server's; the switch's addresses are those of `cpu`, whose other end is
+    its CPU port."""
     mount_all()
     run("ip", "-batch", "-", input="link set lo up\nlink add cpu address 02:00:0a:4d:00:01 type veth peer name cpu-port\n"
         "link set cpu up\nlink set cpu-port up\naddr add 10.77.0.1/24 dev cpu\n")
     run("ethtool", "-K", "cpu", "tx", "off", stdout=subprocess.DEVNULL)
-    holders = [add_worker(rank) for rank in range(RANKS)]
-    for port in [*(f"p{rank}" for rank in range(RANKS)), "cpu-port"]:
+    holders = [add_worker(host) for host in range(RANKS + 1)]
+    for port in [*(f"p{host}" for host in range(RANKS + 1)), "cpu-port"]:
         run("sysctl", "-qw", f"net.ipv4.conf.{port}.arp_ignore=8", f"net.ipv4.conf.{port}.rp_filter=1",
             f"net.ipv6.conf.{port}.disable_ipv6=1")
     for holder in holders:
@@ -85,6 +87,16 @@ def allreduce(holders, algorithm, job, size, *options):
     return rows
 
 
+def start_server(holder):
+    read, write = os.pipe()
+    server = subprocess.Popen([*inside(holder), BUILD / "bin/inagg-ps", "--address", SERVER_ADDRESS, "--child", "10.77.0.1", "--ready-fd",
+                               str(write)], pass_fds=[write], preexec_fn=die_with_parent)
+    os.close(write)
+    assert os.read(read, 1), "inagg-ps did not get ready"
+    os.close(read)
+    return server
+
+
 def test(holders, algorithm):
     """A LEAVE may get lost, and a job stay: each has its number."""
     resent = 0
@@ -92,7 +104,8 @@ def test(holders, algorithm):
         rows = allreduce(holders, algorithm, job, RANKS, "-b", "2K", "-e", "2K", "-n", "1", "-d", dtype)
         resent += rows[0]["retransmissions"]
     assert resent > 0, "nothing was lost"
-    inaggctl("job", "add", f"9:size=2,algorithm={algorithm}")
+    if algorithm != "atp":  # whose jobs are the server's
+        inaggctl("job", "add", f"9:size=2,algorithm={algorithm}")
     allreduce(holders, algorithm, 9, 2, "-b", "256", "-e", "256", "-n", "1", "-d", "int32")
     shown = ctl("job", "show", "9")
     assert shown["big_endian"] and shown["elements"] == 32, shown
@@ -110,16 +123,20 @@ def main():
         need_tools()
         enter_namespaces(algorithm)
     holders = build_network()
+    parent = []
+    if algorithm == "atp":
+        start_server(holders[RANKS])
+        parent = ["--parent", f"{SERVER_PORT}/{SERVER_ADDRESS}"]
     with tempfile.TemporaryDirectory() as folder:
         compiled = subprocess.run([ROOT / "tests/p4/tna", algorithm, ROOT, "--bf-rt-schema", f"{folder}/bf-rt.json"],
                                   env={**os.environ, "KEEP": folder})
         if compiled.returncode:
             sys.exit(compiled.returncode)
-        ports = [f"{rank + 1}=p{rank}" for rank in range(RANKS)]
-        switch = started([sys.executable, "-B", HERE / "model_switch.py", f"{folder}/out/pipe", f"{folder}/bf-rt.json", SERVER, LOSS,
+        ports = [f"{host + 1}=p{host}" for host in range(len(holders))]
+        switch = started([sys.executable, "-B", HERE / "model_switch.py", f"{folder}/out/pipe", f"{folder}/bf-rt.json", BF_RUNTIME, LOSS,
                           f"{CPU}=cpu-port", *ports], cwd=folder)
-        agent = subprocess.Popen([BUILD / "bin/inaggd", "--tofino", SERVER, "--cpu-port", f"cpu={CPU}",
-                                  *(f"--port=p{rank}={rank + 1}" for rank in range(RANKS))], preexec_fn=die_with_parent)
+        agent = subprocess.Popen([BUILD / "bin/inaggd", "--tofino", BF_RUNTIME, "--cpu-port", f"cpu={CPU}", "--job-slots", "8",
+                                  *(f"--port=p{host}={host + 1}" for host in range(len(holders))), *parent], preexec_fn=die_with_parent)
         until(lambda: subprocess.run([BUILD / "bin/inaggctl", "status"], capture_output=True).returncode == 0, "inaggd is ready", PATIENCE)
         test(holders, algorithm)
         agent.terminate()

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent import futures
 
 import grpc
@@ -31,23 +32,33 @@ def field(number, name, kind, width=None):
     return {"id": number, "name": name, "repeated": False, "annotations": [], "mandatory": False, "match_type": "Exact", "type": said}
 
 
-def table(number, name, kind, key, data):
+def table(number, name, kind, keys, data, actions=()):
     singles = [{"mandatory": False, "read_only": False,
                 "singleton": {"id": i, "name": field_name, "repeated": many, "annotations": [], "type": {"type": type_}}}
                for i, (field_name, type_, many) in enumerate(data, 1)]
     return {"name": name, "id": number, "table_type": kind, "size": 65536, "annotations": [], "depends_on": [],
-            "key": [{**field(1, *key), "mandatory": True}], "data": singles, "attributes": [], "supported_operations": [],
-            "has_const_default_action": False}
+            "key": [{**field(i, *key), "mandatory": True} for i, key in enumerate(keys, 1)], "data": singles, "attributes": [],
+            "supported_operations": [], "has_const_default_action": False,
+            **({"action_specs": [{"id": i, "name": action, "data": [field(100 + j, *of) for j, of in enumerate(parameters)]}
+                                 for i, (action, parameters) in enumerate(actions, 1)]} if actions else {})}
 
 
 # Of the tables that every Tofino has, those that inaggd needs.
 OTHERS = {"schema_version": "1.0.0", "learn_filters": [], "tables": [
-    table(1, "$pre.mgid", "PreMgid", ("$MGID", "uint16"),
+    table(1, "$pre.mgid", "PreMgid", [("$MGID", "uint16")],
           [("$MULTICAST_NODE_ID", "uint32", True), ("$MULTICAST_NODE_L1_XID_VALID", "bool", True),
            ("$MULTICAST_NODE_L1_XID", "uint16", True)]),
-    table(2, "$pre.node", "PreNode", ("$MULTICAST_NODE_ID", "uint32"),
+    table(2, "$pre.node", "PreNode", [("$MULTICAST_NODE_ID", "uint32")],
           [("$MULTICAST_RID", "uint16", False), ("$MULTICAST_LAG_ID", "uint8", True), ("$DEV_PORT", "uint32", True)]),
-    table(3, "$PORT", "PortConfigure", ("$DEV_PORT", "uint32"), [("$PORT_UP", "bool", False)])]}
+    table(3, "$PORT", "PortConfigure", [("$DEV_PORT", "uint32")], [("$PORT_UP", "bool", False)]),
+    table(4, "tf1.dev.device_configuration", "DevConfigure", [], [("num_pipes", "uint32", False)]),
+    table(5, "tf1.pktgen.port_cfg", "PktgenPortCfg", [("dev_port", "uint32")], [("pktgen_enable", "bool", False)]),
+    table(6, "tf1.pktgen.pkt_buffer", "PktgenPktBufferCfg", [("pkt_buffer_offset", "uint32"), ("pkt_buffer_size", "uint32")],
+          [("buffer", "bytes", True)]),
+    table(7, "tf1.pktgen.app_cfg", "PktgenAppCfg", [("app_id", "uint32")],
+          [("app_enable", "bool", False), *((name, "uint32", False) for name in (
+              "pkt_len", "pkt_buffer_offset", "pipe_local_source_port", "batch_count_cfg", "packets_per_batch_cfg", "ibg", "ipg"))],
+          [("trigger_timer_periodic", [("timer_nanosec", "uint32")])])]}
 
 
 class Refused(Exception):
@@ -155,12 +166,49 @@ def is_offset(text, expected):
         return False
 
 
+class Generator:
+    """The packet generator: what makes packets for a port without a cable.  One packet takes the model a millisecond or more, so
+    that only those come that find a descriptor of a job, one after the other, and seldom."""
+
+    ROUND = 0.1  # seconds, from the first to the first
+
+    def __init__(self):
+        self.buffers, self.applications, self.ports = {}, {}, set()
+        self.next = 0
+
+    def write(self, name, key, said):
+        kind = name.rsplit(".", 1)[-1]
+        if kind == "pkt_buffer":
+            self.buffers[key["pkt_buffer_offset"]] = said[1]["buffer"].to_bytes(key["pkt_buffer_size"], "big")
+        elif kind == "app_cfg":
+            self.applications.setdefault(key["app_id"], {}).update(said[1])
+        elif said[1]["pktgen_enable"]:
+            self.ports.add(key["dev_port"])
+
+    def packets(self, entries):
+        """(port, frame) of one round, if it is time for one."""
+        if time.monotonic() < self.next:
+            return
+        self.next = time.monotonic() + self.ROUND
+        places = sorted({said[1]["descriptor"] | version for (name, _), said in entries.items() if name.endswith(".positions")
+                         for version in (0, 1)})
+        for number, said in self.applications.items():
+            port = said["pipe_local_source_port"]
+            if not said["app_enable"] or port not in self.ports:
+                continue
+            frame = self.buffers[said["pkt_buffer_offset"]][:said["pkt_len"]]
+            for place in places:
+                assert place <= said["packets_per_batch_cfg"], f"descriptor {place} is not visited"
+                yield port, bytes([number, 0, 0, 0]) + place.to_bytes(2, "big") + frame
+
+
 class Model:
     """What is in the tables, and a harness that has that."""
 
     def __init__(self, compiled, schema):
         self.compiled, self.schema = compiled, schema
         self.entries, self.defaults, self.groups, self.nodes = {}, {}, {}, {}
+        self.generator = Generator()
         self.counted = {}  # by the models before, and less what was cleared
         self.harness = Harness(compiled)
         self.is_old = False
@@ -212,6 +260,8 @@ class Model:
                 self.is_old = True
             elif not self.is_old:
                 self.say_group(group)
+        elif ".pktgen." in name:
+            self.generator.write(name, key, said)
         elif self.schema.by_name[name]["table_type"] == "Register":
             self.is_old = True  # with zeros only
             if said and any(said[1].values()):
@@ -335,9 +385,12 @@ class Server(bfruntime_pb2_grpc.BfRuntimeServicer):
     def Read(self, request, context):
         answer = pb.ReadResponse()
         entries = [entity.table_entry for entity in request.entities]
-        if self.schema.name(entries[0].table_id) == "$pre.node":
+        name = self.schema.name(entries[0].table_id)
+        if name == "$pre.node":
             yield self.all_nodes(entries[0].table_id)
             return
+        if self.schema.tables[entries[0].table_id]["table_type"] == "Register":
+            return  # nobody can read them here
         with self.lock:
             self.model.ready()
             counted = self.model.count([place for entry in entries if self.is_counter(entry) for place in self.places(entry)])
@@ -362,7 +415,10 @@ class Server(bfruntime_pb2_grpc.BfRuntimeServicer):
         found.table_id = asked.table_id
         found.key.CopyFrom(asked.key)
         data = found.data.fields.add(field_id=1)
-        if name == "$PORT":
+        if name.endswith(".device_configuration"):
+            data.stream = (1).to_bytes(4, "big")
+            found.is_default_entry = True
+        elif name == "$PORT":
             if key["$DEV_PORT"] not in self.ports:
                 raise Refused(NOT_FOUND, "no such port")
             data.bool_val = True
@@ -402,16 +458,20 @@ def carry(model, ports, lock, loss):
     poll = select.poll()
     for fd in numbers:
         poll.register(fd, select.POLLIN)
+    def exchange(port, frame):
+        with lock:
+            out = model.ready().packet(port, frame)
+        for port, data in out:
+            if port in ports:
+                ports[port].send(data)
+
     while True:
-        for fd, _ in poll.poll():
+        for fd, _ in poll.poll(1000 * Generator.ROUND):
             frame = ports[numbers[fd]].recv(4096)
-            if chance.random() < loss:
-                continue
-            with lock:
-                out = model.ready().packet(numbers[fd], frame)
-            for port, data in out:
-                if port in ports:
-                    ports[port].send(data)
+            if chance.random() >= loss:
+                exchange(numbers[fd], frame)
+        for port, frame in model.generator.packets(model.entries):
+            exchange(port, frame)
 
 
 def main():

@@ -25,7 +25,7 @@ using json = nlohmann::ordered_json;
 using Kind = Outcome::Change::Kind;
 using Verdict = Outcome::Verdict;
 
-constexpr std::chrono::milliseconds clock_period{50};
+constexpr std::chrono::milliseconds clock_period{50}, tidy_interval{1000};
 constexpr uint32_t canary_timeout_us = 10'000; // of a sum that something is missing in
 
 constexpr Mac everybody = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
@@ -91,7 +91,7 @@ void P4Agent::start(const std::vector<JobSpec> &jobs) {
         everywhere.push_back(number);
     driver_.put_flood(everywhere);
     write_stations();
-    driver_.put(settings_entry(around_.settings));
+    driver_.put_settings(around_.settings);
     for (const JobSpec &job : jobs)
         add_job(job);
 }
@@ -296,11 +296,11 @@ void P4Agent::apply_renew(const Outcome::Change &change) {
 
 void P4Agent::write_job(uint16_t number) {
     const JobState &job = book_.jobs().at(number);
-    const Above above{.ups = {job.uplink}, .live = 0, .timeout_us = canary_timeout_us};
-    JobEntries wanted = job_entries(number, job.record, seats_of(job), above);
-    if (has_records(job.record))
-        wanted.entries.insert(wanted.entries.begin(), policy_entry(number, policy_of(job)));
-    driver_.put_job(number, wanted);
+    driver_.put_job({.number = number,
+                     .record = job.record,
+                     .seats = seats_of(job),
+                     .above = {.ups = {job.uplink}, .live = 0, .timeout_us = canary_timeout_us},
+                     .policy = policy_of(job)});
 }
 
 // As policy_of() of an XDP switch's agent, in this clock's sweeps.
@@ -315,7 +315,7 @@ inagg_policy P4Agent::policy_of(const JobState &job) const {
 
 // Without jobs there is nothing to look at.
 std::optional<std::chrono::milliseconds> P4Agent::clock_interval() const {
-    if (book_.jobs().empty() || (algorithm() != INAGG_TRIO && algorithm() != INAGG_CANARY))
+    if (book_.jobs().empty() || driver_.has_clock() || (algorithm() != INAGG_TRIO && algorithm() != INAGG_CANARY))
         return {};
     return clock_period;
 }
@@ -375,6 +375,10 @@ std::chrono::milliseconds P4Agent::tend_interval() const {
 }
 
 void P4Agent::poll_activity() {
+    if (const Time now = Clock::now(); now >= tidied_ + tidy_interval) {
+        driver_.tidy();
+        tidied_ = now;
+    }
     const std::vector<inagg_stats> stats = all_stats();
     for (const auto &[number, job] : book_.jobs()) {
         const inagg_stats &seen = stats[job.record.index];

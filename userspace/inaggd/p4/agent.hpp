@@ -56,7 +56,7 @@ public:
     // Sends the switch its clock: once in each clock_interval(), if there is one.
     void clock();
     std::optional<std::chrono::milliseconds> clock_interval() const;
-    // Notes which jobs have been heard since the last call, and removes those whose ranks do not come.
+    // Notes which jobs have been heard since the last call, and removes those whose ranks do not come, and what others have left.
     void poll_activity();
 
     const JobBook &book() const { return book_; }
@@ -106,6 +106,7 @@ private:
     std::map<Neighbour, Mac> switches_;                      // above and below, as they were last heard
     std::map<uint16_t, uint64_t> last_packets_, last_joins_; // by job
     std::vector<inagg_stats> counted_;                       // here, beside what the switch counts: rows as there
+    Time tidied_{};
 };
 
 } // namespace inaggd::p4

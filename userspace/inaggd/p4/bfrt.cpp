@@ -4,8 +4,10 @@
 #include "error.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <filesystem>
 #include <utility>
 
@@ -17,8 +19,12 @@ using Json = nlohmann::json;
 constexpr uint32_t reasons = 64; // of a row of the counters `drops`, p4/tna/leave.p4
 static_assert(INAGG_R_COUNT <= reasons && reasons <= INAGG_R_CAPACITY);
 // What this agent may have left.
-const Json own_tables = {"settings", "own4",     "own6",   "own_sources", "jobs",
-                         "members",  "stations", "copies", "slot_newest", "drops"};
+const Json own_tables = {"settings", "own4",   "own6",      "own_sources", "jobs", "members",     "stations", "copies",
+                         "uplinks",  "places", "positions", "speakers",    "rows", "slot_newest", "owners",   "drops"};
+// atp: a position of a job is one of so many; further ones go on to the server as they are.
+constexpr uint32_t positions_of_job = 1024;
+// canary: blocks whose results do not come have their descriptors for so long.
+constexpr std::chrono::seconds abandoned_after{2};
 
 // Beside this program, or where packages have it.
 std::string client_path() {
@@ -60,9 +66,17 @@ BfRuntime::BfRuntime(const std::string &address)
     const Json program = heard();
     spdlog::debug("BF Runtime at {}: {}", address, program.dump());
     program.at("tables").get_to(sizes_);
-    if (!sizes_.contains("slot_newest"))
-        throw Error("BF Runtime at {}: inaggd drives switchml and panama of p4/tna, and {} is neither", address,
+    if (!sizes_.contains("claims") && !sizes_.contains("owners") && !sizes_.contains("slot_newest"))
+        throw Error("BF Runtime at {}: inaggd drives the programs of p4/tna, and {} is none of them", address,
                     program.at("program").get<std::string>());
+}
+
+// By what only one program has.
+uint8_t BfRuntime::algorithm() const {
+    return sizes_.contains("claims")           ? INAGG_ATP
+           : sizes_.contains("owners")         ? INAGG_CANARY
+           : sizes_.contains("marked_packets") ? INAGG_PANAMA
+                                               : INAGG_SWITCHML;
 }
 
 // What Python says beside it, if it does, is in front of it.
@@ -75,12 +89,20 @@ Json BfRuntime::heard() {
                 answer.is_object() && answer.contains("error") ? answer["error"].get<std::string>() : said);
 }
 
-// A slot has two versions.
+// A slot of a pool has two versions.
 Program BfRuntime::program() {
-    return {.name = fmt::format("Tofino at {}", address_),
-            .slots = sizes_.at("slot_newest") / 2,
-            .shared_slots = 1,
-            .limits = tofino_limits(sizes_.contains("marked_packets") ? INAGG_PANAMA : INAGG_SWITCHML)};
+    Program program{
+        .name = fmt::format("Tofino at {}", address_), .slots = 0, .shared_slots = 1, .limits = tofino_limits(algorithm())};
+    if (algorithm() == INAGG_ATP) {
+        program.slots = INAGG_MAX_JOBS * positions_of_job;
+        program.shared_slots = sizes_.at("claims");
+    } else if (algorithm() == INAGG_CANARY) {
+        program.slots = sizes_.at("positions");
+        program.shared_slots = sizes_.at("owners");
+    } else {
+        program.slots = sizes_.at("slot_newest") / 2;
+    }
+    return program;
 }
 
 std::map<uint16_t, bool> BfRuntime::links(const std::map<std::string, uint16_t> &ports) {
@@ -103,11 +125,53 @@ std::map<uint16_t, bool> BfRuntime::links(const std::map<std::string, uint16_t> 
     return links;
 }
 
-std::vector<Entry> BfRuntime::own(const Entry &entry) const { return tofino_entries(entry); }
+void BfRuntime::put_settings(const Settings &settings) {
+    shared_ = {.count = settings.shared_slots, .share = settings.share};
+    Tables::put_settings(settings);
+    if (!has_clock())
+        return;
+    Json frames = Json::array();
+    for (const Address &own : {settings.address4, settings.address6})
+        frames.push_back(own.family ? fmt::format("{:02x}", fmt::join(tofino_tick(settings.mac, own), "")) : "");
+    ask("set_clock", frames, shared_.count, std::chrono::nanoseconds(tofino_clock_period).count());
+}
 
-// A slot of no block is one of no generation.
+void BfRuntime::put_job(const Job &job) {
+    Tables::put_job(job);
+    run_clock(true);
+}
+
+void BfRuntime::remove_job(uint16_t number) {
+    Tables::remove_job(number);
+    run_clock(!jobs().empty());
+}
+
+void BfRuntime::run_clock(bool runs) {
+    if (!has_clock() || clock_runs_ == runs)
+        return;
+    ask("run_clock", runs);
+    clock_runs_ = runs;
+}
+
+// A slot of no block is one of no generation. Aggregators of another generation give way, and so do descriptors but for one in
+// 256.
 void BfRuntime::clear_slots(const inagg_job &record) {
-    ask("zero", "slot_newest", 2 * record.first_slot, 2 * pool_slots(record));
+    if (algorithm() == INAGG_CANARY)
+        tidy();
+    else if (algorithm() != INAGG_ATP)
+        ask("zero", "slot_newest", 2 * record.first_slot, 2 * pool_slots(record));
+}
+
+// Descriptors of no job that is here, and those whose block has not ended.
+void BfRuntime::tidy() {
+    if (algorithm() != INAGG_CANARY)
+        return;
+    Json rows = Json::array();
+    for (const auto &[number, job] : jobs())
+        for (const Entry &entry : job.entries)
+            if (entry.table == "rows")
+                rows.push_back(entry.key.front());
+    ask("free_descriptors", rows, abandoned_after / tofino_clock_period);
 }
 
 // A job's row is its group's number, less one; nobody asks for others.
@@ -144,6 +208,10 @@ void BfRuntime::write_group(uint16_t group, const std::vector<Copy> &copies) {
 
 void BfRuntime::erase_group(uint16_t group) { ask("remove_group", group); }
 
-void BfRuntime::erase_all() { ask("clear", own_tables); }
+void BfRuntime::erase_all() {
+    ask("clear", own_tables);
+    clock_runs_ = true; // if a former agent has left it so
+    run_clock(false);
+}
 
 } // namespace inaggd::p4

@@ -150,8 +150,9 @@ void need_possible(const Policy &policy) {
     if (!policy.has_parent() && algorithm == INAGG_ATP)
         throw Error("atp in a P4 switch needs a server behind it: start inagg-ps there, and name it with "
                     "--parent PORT/ADDRESS");
-    if (!policy.limits.trees && (policy.has_parent() || !policy.children.empty()))
-        throw Error("{}: {} here is a switch of its own; leave the option out", policy.has_parent() ? "--parent" : "--child",
+    const bool has_another_above = policy.has_parent() && algorithm != INAGG_ATP;
+    if (!policy.limits.trees && (has_another_above || !policy.children.empty()))
+        throw Error("{}: {} here is a switch of its own; leave the option out", has_another_above ? "--parent" : "--child",
                     algorithm_name(algorithm));
 }
 

@@ -15,11 +15,12 @@ public:
     virtual ~Driver() = default;
     // Nothing is in tables, multicast groups and registers.
     virtual void reset() = 0;
+    virtual void put_settings(const Settings &settings) = 0;
     // Adds the entry, or gives the one with its key this action. A table without keys: its default action.
     virtual void put(const Entry &entry) = 0;
     virtual void remove(const Entry &entry) = 0;
-    // The job's entries and its multicast group become these.
-    virtual void put_job(uint16_t number, const JobEntries &wanted) = 0;
+    // The job's entries and its multicast group become what this job needs.
+    virtual void put_job(const Job &job) = 0;
     // First the one by which packets find the job.
     virtual void remove_job(uint16_t number) = 0;
     // What leaves by all ports but the one that it came by.
@@ -29,6 +30,10 @@ public:
     // Rows of jobs, and last that of packets of none. What the program does not count is zero.
     virtual std::vector<inagg_stats> stats() = 0;
     virtual void clear_stats(uint32_t row) = 0;
+    // Does it look after blocks whose time has come by itself?  Else its agent sends it the packets of a clock.
+    virtual bool has_clock() const { return false; }
+    // Frees what blocks have left behind that nobody completes. Call it every second or two.
+    virtual void tidy() {}
 };
 
 } // namespace inaggd::p4

@@ -49,6 +49,13 @@ void add_route(uint16_t number, const Above &above, JobEntries &all) {
     }
 }
 
+Entry policy_entry(uint16_t number, const inagg_policy &policy) {
+    return {"policies",
+            {hex(number)},
+            "set_policy",
+            {{"sweeps", hex(policy.expiry_sweeps)}, {"ranks", hex(policy.quorum)}, {"blocks", hex(policy.most_open)}}};
+}
+
 bool is_here(const Seat &seat) { return seat.member.ifindex != 0; }
 
 } // namespace
@@ -87,9 +94,12 @@ Entry settings_entry(const Settings &settings) {
                            {"share", hex(settings.share)}}};
 }
 
-JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Above &above) {
+JobEntries job_entries(const Job &of) {
+    const auto &[number, job, seats, above, policy] = of;
     JobEntries all;
     all.group = static_cast<uint16_t>(job.index + 1);
+    if (job.algorithm == INAGG_TRIO)
+        all.entries.push_back(policy_entry(number, policy));
     for (uint16_t rank = 0; rank < job.size; rank++) {
         const Seat &seat = seats[rank];
         if (!is_here(seat))
@@ -128,13 +138,6 @@ JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats
 
 Entry station_entry(const std::array<uint8_t, 6> &mac, uint16_t port) {
     return {.table = "stations", .key = {hex(mac)}, .action = "to_station", .parameters = {{"port", hex(port)}}};
-}
-
-Entry policy_entry(uint16_t number, const inagg_policy &policy) {
-    return {"policies",
-            {hex(number)},
-            "set_policy",
-            {{"sweeps", hex(policy.expiry_sweeps)}, {"ranks", hex(policy.quorum)}, {"blocks", hex(policy.most_open)}}};
 }
 
 std::vector<inagg_floor> first_floors(const inagg_job &job) {

@@ -83,10 +83,16 @@ struct Above {
     uint8_t live = 0;        // canary: bitmap of those by which its packets may go
     uint32_t timeout_us = 0; // canary: how long a sum waits for more
 };
-JobEntries job_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Above &above = {});
+// A job, as its switch is to know it.
+struct Job {
+    uint16_t number;
+    inagg_job record{};
+    Seats seats{};
+    Above above{};
+    inagg_policy policy{}; // trio: when its blocks are decided without all ranks
+};
+JobEntries job_entries(const Job &job);
 
-// trio: when the job's blocks are decided without all ranks.
-Entry policy_entry(uint16_t number, const inagg_policy &policy);
 // trio: what the registers floor_block, floor_generation, floor_epoch and floor_known hold when a generation begins, by position.
 std::vector<inagg_floor> first_floors(const inagg_job &job);
 

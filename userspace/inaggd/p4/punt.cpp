@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace inaggd::p4 {
 namespace {
@@ -137,12 +138,11 @@ std::vector<uint8_t> clock_frame(uint16_t index, uint8_t work) {
     return frame;
 }
 
-std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port, inagg_hdr header,
-                                  const inagg_join &body) {
+std::vector<uint8_t> write_datagram(const Endpoint &from, const Endpoint &to, uint16_t udp_port, const inagg_hdr &header,
+                                    std::span<const uint8_t> body) {
     const bool four = to.address.family == 4;
     udphdr udp{};
-    constexpr uint16_t bytes = sizeof udp + sizeof header + sizeof body;
-    PuntHeader punt{.to = {}, .from = {}, .type = htons(punt_type), .port = htons(port)};
+    const auto bytes = static_cast<uint16_t>(sizeof udp + sizeof header + body.size());
     ether_header ethernet{};
     std::copy(to.mac.begin(), to.mac.end(), ethernet.ether_dhost);
     std::copy(from.mac.begin(), from.mac.end(), ethernet.ether_shost);
@@ -150,15 +150,23 @@ std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const End
     udp.source = htons(INAGG_PORT);
     udp.dest = udp_port;
     udp.len = htons(bytes); // and no checksum: RFC 6935
-    inagg_hdr_seal_checked(&header, inagg_body_checksum(&body));
 
     std::vector<uint8_t> frame;
-    append(frame, punt);
     append(frame, ethernet);
     (four ? append_ipv4 : append_ipv6)(frame, from.address, to.address, bytes);
     append(frame, udp);
     append(frame, header);
-    append(frame, body);
+    frame.insert(frame.end(), body.begin(), body.end());
+    return frame;
+}
+
+std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port, inagg_hdr header,
+                                  const inagg_join &body) {
+    inagg_hdr_seal_checked(&header, inagg_body_checksum(&body));
+    std::vector<uint8_t> frame;
+    append(frame, PuntHeader{.to = {}, .from = {}, .type = htons(punt_type), .port = htons(port)});
+    const auto *bytes = reinterpret_cast<const uint8_t *>(&body);
+    std::ranges::copy(write_datagram(from, to, udp_port, header, {bytes, sizeof body}), std::back_inserter(frame));
     return frame;
 }
 

@@ -34,7 +34,10 @@ struct Endpoint {
     Address address;
 };
 
-// A frame that leaves the switch by `port`, sealed. `udp_port`: to which it goes, in network order.
+// A frame, sealed already. `udp_port`: to which it goes, in network order.
+std::vector<uint8_t> write_datagram(const Endpoint &from, const Endpoint &to, uint16_t udp_port, const inagg_hdr &header,
+                                    std::span<const uint8_t> body);
+// One of the agent's that leaves the switch by `port`. This seals it.
 std::vector<uint8_t> write_punted(uint16_t port, const Endpoint &from, const Endpoint &to, uint16_t udp_port, inagg_hdr header,
                                   const inagg_join &body);
 

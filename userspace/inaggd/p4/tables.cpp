@@ -2,7 +2,7 @@
 #include "p4/tables.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <set>
 
 namespace inaggd::p4 {
 namespace {
@@ -51,18 +51,18 @@ void Tables::remove_own(const Entry &entry) {
     installed_.erase(found);
 }
 
-void Tables::put_job(uint16_t number, const JobEntries &wanted) {
-    std::vector<Entry> entries;
+void Tables::put_job(const Job &job) {
+    JobEntries wanted = own_job(job);
+    std::set<Key> keys;
     for (const Entry &entry : wanted.entries)
-        std::ranges::copy(own(entry), std::back_inserter(entries));
-    JobEntries &now = jobs_[number];
+        keys.insert({entry.table, entry.key});
+    JobEntries &now = jobs_[job.number];
     for (const Entry &old : now.entries)
-        if (std::ranges::none_of(entries, [&](const Entry &entry) { return entry.table == old.table && entry.key == old.key; }))
+        if (!keys.contains({old.table, old.key}))
             remove_own(old);
     if (now.group != wanted.group)
         remove_group(now.group);
-    // Also if not all of it can be written: what has been is to be removed with the job.
-    now = {.entries = std::move(entries), .group = wanted.group, .copies = wanted.copies};
+    now = std::move(wanted); // also if not all of it can be written: what has been is to be removed with the job
     put_group(now.group, now.copies);
     for (const Entry &entry : now.entries)
         put_own(entry);

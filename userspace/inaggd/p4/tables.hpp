@@ -29,9 +29,10 @@ public:
     // Which ports, by number, have somebody at the other end. `ports`: by the names that users know.
     virtual std::map<uint16_t, bool> links(const std::map<std::string, uint16_t> &ports) = 0;
     void reset() override;
+    void put_settings(const Settings &settings) override { put(settings_entry(settings)); }
     void put(const Entry &entry) override;
     void remove(const Entry &entry) override;
-    void put_job(uint16_t number, const JobEntries &wanted) override;
+    void put_job(const Job &job) override;
     void remove_job(uint16_t number) override;
     void put_flood(const std::vector<uint16_t> &ports) override;
 
@@ -40,8 +41,9 @@ protected:
 
     // As they are, or were to be, in the tables.
     const std::map<uint16_t, JobEntries> &jobs() const { return jobs_; }
-    // What the switch's program has for this entry of one of p4/v1model.
+    // What the switch's program has in its tables for this entry, or job, of p4/v1model.
     virtual std::vector<Entry> own(const Entry &entry) const { return {entry}; }
+    virtual JobEntries own_job(const Job &job) const { return job_entries(job); }
     // The switch's way to do so. An entry is known by its table and key.
     virtual void write_default(const Entry &entry) = 0;
     virtual void add(const Entry &entry) = 0;

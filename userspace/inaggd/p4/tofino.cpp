@@ -4,8 +4,13 @@
 #include <inagg/core/aggregator.h>
 #include <inagg/core/leader.h>
 
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <initializer_list>
+#include <iterator>
 #include <utility>
 
 namespace inaggd::p4 {
@@ -92,44 +97,19 @@ std::vector<Entry> parent_of(const Entry &entry) {
     return entries;
 }
 
-// What tells a slot's descriptors from all others, but for the slot: rows of the table `rows`.
-uint32_t id_of(const inagg_job &job) { return 0x8000 | (job.generation & 0xffu) << 7 | job.index; }
-
-Entry position_of(uint16_t number, const inagg_job &job, uint32_t slot, const Shared &descriptors) {
-    const bool is_control = slot >= job.slots;
-    const uint32_t window = is_control ? job.control_slots : job.slots;
-    const uint32_t leader = inagg_leader_of(job.size, slot);
-    // The pool version tells the two of a slot apart.
-    const uint32_t descriptor =
-        inagg_shared_entry(job.index, inagg_aggregator_index(number, slot, 0), descriptors.share, descriptors.count) & ~1u;
-    return {"positions",
-            {hex(number), hex(slot)},
-            "set_position",
-            {{"id", hex(uint64_t{id_of(job)} << 16 | slot)},
-             {"descriptor", hex(descriptor)},
-             {"leader", hex(leader)},
-             {"others", hex(inagg_all_ranks(job.size) & ~inagg_rank_bit(leader))},
-             {"mask", hex(window - 1)},
-             {"place", hex(is_control ? slot - job.slots : slot)}}};
-}
-
-} // namespace
-
-std::vector<Entry> tofino_entries(const Entry &entry) {
-    if (entry.table == "settings")
-        return settings(entry);
+// An entry of a job's in p4/v1model, as the pool has it.
+std::vector<Entry> pool_entries(const Entry &entry) {
     if (entry.table == "jobs")
         return {job_of(entry)};
     if (entry.table == "members")
         return {with(entry, {"port", "address", "receive_port"})};
     if (entry.action == "to_rank")
         return {with(entry, {"mac", "address", "receive_port"})};
-    if (entry.table == "stations")
-        return {entry};
     return {};
 }
 
-std::vector<Entry> tofino_entries(const Entry &entry, const Shared &aggregators) {
+// Likewise atp.
+std::vector<Entry> aggregator_entries(const Entry &entry, const Shared &aggregators) {
     if (entry.table == "jobs")
         return {job_with(entry, aggregators)};
     if (entry.table == "members")
@@ -138,31 +118,79 @@ std::vector<Entry> tofino_entries(const Entry &entry, const Shared &aggregators)
         return {with(entry, {"port"})};
     if (entry.table == "parents")
         return parent_of(entry);
-    return tofino_entries(entry);
+    return pool_entries(entry);
 }
 
-std::vector<Entry> descriptor_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Shared &descriptors,
-                                      uint32_t patience) {
+Entry position_of(const Job &of, uint32_t slot, const Shared &descriptors) {
+    const inagg_job &job = of.record;
+    const bool is_control = slot >= job.slots;
+    const uint32_t window = is_control ? job.control_slots : job.slots;
+    const uint32_t leader = inagg_leader_of(job.size, slot);
+    // The pool version tells the two of a slot apart.
+    const uint32_t descriptor =
+        inagg_shared_entry(job.index, inagg_aggregator_index(of.number, slot, 0), descriptors.share, descriptors.count) & ~1u;
+    return {"positions",
+            {hex(of.number), hex(slot)},
+            "set_position",
+            {{"id", hex(uint64_t{descriptor_row(job)} << 16 | slot)},
+             {"descriptor", hex(descriptor)},
+             {"leader", hex(leader)},
+             {"others", hex(inagg_all_ranks(job.size) & ~inagg_rank_bit(leader))},
+             {"mask", hex(window - 1)},
+             {"place", hex(is_control ? slot - job.slots : slot)}}};
+}
+
+// canary: whose address is whose; for how many visits of the clock a sum waits; and of each slot its leader and descriptors.
+std::vector<Entry> descriptor_entries(const Job &of, const Shared &descriptors) {
+    const inagg_job &job = of.record;
     std::vector<Entry> entries;
     bool is_six = false;
     for (uint16_t rank = 0; rank < job.size; rank++) {
-        const inagg_member &member = seats[rank].member;
+        const inagg_member &member = of.seats[rank].member;
         if (!member.ifindex)
             continue;
         const std::string port = hex(member.ifindex);
         is_six = member.family == 6;
         const auto [high, low] = halves(hex(Address::of(member)));
-        entries.push_back({"places", {hex(number), hex(rank)}, "set_place", {{"port", port}}});
-        entries.push_back({"speakers", {hex(number), high, low, port}, "set_speaker", {{"rank", hex(rank)}}});
+        entries.push_back({"places", {hex(of.number), hex(rank)}, "set_place", {{"port", port}}});
+        entries.push_back({"speakers", {hex(of.number), high, low, port}, "set_speaker", {{"rank", hex(rank)}}});
     }
-    entries.push_back(
-        {"rows",
-         {hex(id_of(job)), hex(is_six)},
-         "set_row",
-         {{"job", hex(number)}, {"generation", hex(job.generation)}, {"size", hex(job.size)}, {"patience", hex(patience)}}});
+    const auto patience = std::chrono::microseconds(of.above.timeout_us) / tofino_clock_period;
+    entries.push_back({"rows",
+                       {hex(descriptor_row(job)), hex(is_six)},
+                       "set_row",
+                       {{"job", hex(of.number)},
+                        {"generation", hex(job.generation)},
+                        {"size", hex(job.size)},
+                        {"patience", hex(static_cast<uint64_t>(patience))}}});
     for (uint32_t slot = 0; slot < job.slots + job.control_slots; slot++)
-        entries.push_back(position_of(number, job, slot, descriptors));
+        entries.push_back(position_of(of, slot, descriptors));
     return entries;
+}
+
+} // namespace
+
+std::vector<Entry> tofino_entries(const Entry &entry) {
+    return entry.table == "settings" ? settings(entry) : std::vector<Entry>{entry};
+}
+
+// That of the table `jobs` stays the last.
+JobEntries tofino_job(const Job &job, const Shared &shared) {
+    const bool is_atp = job.record.algorithm == INAGG_ATP;
+    const JobEntries all = job_entries(job);
+    JobEntries own{.entries = {}, .group = all.group, .copies = all.copies};
+    if (job.record.algorithm == INAGG_CANARY)
+        own.entries = descriptor_entries(job, shared);
+    for (const Entry &entry : all.entries)
+        std::ranges::copy(is_atp ? aggregator_entries(entry, shared) : pool_entries(entry), std::back_inserter(own.entries));
+    return own;
+}
+
+uint32_t descriptor_row(const inagg_job &job) { return 0x8000 | (job.generation & 0xffu) << 7 | job.index; }
+
+std::vector<uint8_t> tofino_tick(const Mac &mac, const Address &own) {
+    const std::array<uint8_t, INAGG_CHUNK * sizeof(uint32_t)> elements{};
+    return write_datagram({mac, own}, {mac, own}, htons(INAGG_PORT), inagg_hdr{}, elements);
 }
 
 } // namespace inaggd::p4

@@ -3,26 +3,31 @@
 #pragma once
 
 #include "p4/entries.hpp"
+#include "p4/punt.hpp"
 
+#include <chrono>
 #include <vector>
 
 namespace inaggd::p4 {
 
 constexpr uint16_t tofino_ranks = 32; // of a job, at most
 
-// None, if the program has no such table.
+// Of the switch itself: settings, and stations.
 std::vector<Entry> tofino_entries(const Entry &entry);
 
 // Places of blocks that all jobs of atp (aggregators) or canary (descriptors) share, and how many of them a job has; both are
 // powers of two.
 struct Shared {
-    uint32_t count, share;
+    uint32_t count = 1, share = 1;
 };
-// Likewise, of a switch with atp.
-std::vector<Entry> tofino_entries(const Entry &entry, const Shared &aggregators);
-// canary: of each slot its leader and its descriptors, of each rank whose address is whose, and for how many visits of the clock
-// a sum waits.
-std::vector<Entry> descriptor_entries(uint16_t number, const inagg_job &job, const Seats &seats, const Shared &descriptors,
-                                      uint32_t patience);
+// By the job's algorithm.
+JobEntries tofino_job(const Job &job, const Shared &shared = {});
+// What tells the descriptors of a job of canary from those of others, as the table `rows` has it.
+uint32_t descriptor_row(const inagg_job &job);
+
+// canary: how often the packet generator sends the clock by each descriptor.
+constexpr std::chrono::milliseconds tofino_clock_period{1};
+// What it sends behind its own header.
+std::vector<uint8_t> tofino_tick(const Mac &mac, const Address &own);
 
 } // namespace inaggd::p4

@@ -1739,6 +1739,28 @@ TEST(Shares, JobsHaveTheByteOrderOfTheirSwitch) {
     EXPECT_EQ(book.jobs().at(1).record.flags, INAGG_JOIN_TREE | INAGG_JOIN_BIG_ENDIAN);
 }
 
+TEST(Shares, JobsHaveNoMoreSlotsThanTheirSwitchLists) {
+    Policy policy;
+    policy.slots = 40;
+    policy.limits.lists_slots = true;
+    JobBook book(policy, [] { return uint16_t{1}; });
+    const auto add = [&](uint16_t number) {
+        JobSpec spec;
+        spec.number = number;
+        spec.size = 4;
+        spec.algorithm = INAGG_CANARY;
+        spec.slots = 16;
+        spec.control = 4;
+        book.add(
+            spec, [](const std::string &) { return 1u; }, Time{});
+    };
+    add(1);
+    add(2);
+    EXPECT_THROW(add(3), Error);
+    book.policy().limits.lists_slots = false;
+    EXPECT_NO_THROW(add(3)) << "descriptors are for whoever comes";
+}
+
 TEST_F(Book, WhoCannotTurnElementsIsToldBeforeItJoins) {
     Worker worker = Worker::of(0, 2);
     worker.flags = INAGG_JOIN_BIG_ENDIAN;

@@ -28,15 +28,16 @@ struct FakeSwitch : Driver {
     std::vector<inagg_stats> counted = std::vector<inagg_stats>(INAGG_STATS_NO_JOB + 1);
 
     void reset() override { done.push_back("reset"); }
+    void put_settings(const Settings &settings) override { put(settings_entry(settings)); }
     void put(const Entry &entry) override {
         done.push_back("put " + entry.table);
         if (entry.table == "stations")
             stations[entry.key] = entry;
     }
     void remove(const Entry &entry) override { stations.erase(entry.key); }
-    void put_job(uint16_t number, const JobEntries &wanted) override {
+    void put_job(const Job &job) override {
         done.push_back("put job");
-        jobs[number] = wanted;
+        jobs[job.number] = job_entries(job);
     }
     void remove_job(uint16_t number) override {
         done.push_back("remove job");

@@ -39,8 +39,9 @@ class KeyTuple:
 
 
 class DataTuple:
-    def __init__(self, name, val=None, int_arr_val=None, bool_arr_val=None):
-        self.name, self.value = name, val if val is not None else int_arr_val if int_arr_val is not None else bool_arr_val
+    def __init__(self, name, val=None, **others):
+        self.name, self.value = name, val if val is not None else next(iter(others.values()), None)
+        self.value = list(self.value) if isinstance(self.value, bytearray) else self.value
 
 
 class Row:
@@ -67,9 +68,9 @@ class Table:
         return tuple(field.value for field in fields)
 
     def make_data(self, fields=(), action=None, get=False):
-        known = self.said["actions"][action] if action else self.said["data"]
+        known = self.said["actions"][action] if action and "actions" in self.said else self.said["data"]
         names = {field.name for field in fields}
-        assert names <= set(known) and (get or not action or names == set(known)), f"{self.name}: {action} {names}"
+        assert names <= set(known) and (get or not action or names == set(known)), f"{self.name}: {action} {names ^ set(known)}"
         return [action, {field.name: field.value for field in fields}]
 
     def entry_add(self, target, keys, rows):
@@ -82,6 +83,8 @@ class Table:
     def entry_mod(self, target, keys, rows):
         for key, row in zip(keys, rows, strict=True):
             self.need(key in self.entries or self.is_array(), NOT_FOUND)
+            if self.name.startswith("pktgen."):  # what is not said stays as it was
+                row = [row[0], {**self.entries.get(key, [None, {}])[1], **row[1]}]
             self.entries[key] = row
         self.server.save()
 
@@ -105,7 +108,12 @@ class Table:
         for key in self.entries if keys is None else keys:
             self.need(key in self.entries or self.is_array(), NOT_FOUND)
             row = self.entries.get(key, [None, dict.fromkeys(self.said["data"], 0)])
-            yield Row(row[1]), Row({name: {"value": value} for name, value in zip(self.said["key"], key)})
+            data = {name: value if isinstance(value, list) or "$REGISTER_INDEX" not in self.said["key"] else [value]
+                    for name, value in row[1].items()}  # a register's are by pipeline
+            yield Row(data), Row({name: {"value": value} for name, value in zip(self.said["key"], key)})
+
+    def default_entry_get(self, target):
+        yield (Row(self.said["default"]),)
 
     def default_entry_set(self, target, row):
         self.default = row
