@@ -22,7 +22,6 @@
 #include "findings.p4"
 #include "aggregator.p4"
 #include "elements.p4"
-#define COUNTED meta.path >= PATH_NOWHERE && meta.path != PATH_AGAIN
 #include "leave.p4"
 #include "mark.p4"
 

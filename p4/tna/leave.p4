@@ -3,9 +3,6 @@
 #ifndef INAGG_P4_TNA_LEAVE
 #define INAGG_P4_TNA_LEAVE
 
-#ifndef COUNTED
-#define COUNTED meta.path == PATH_BLOCK || meta.path == PATH_NOWHERE
-#endif
 control Leave(inout frame_t hdr, in facts_t meta, in ingress_intrinsic_metadata_t intrinsic,
               inout ingress_intrinsic_metadata_for_deparser_t deparser_intrinsic,
               inout ingress_intrinsic_metadata_for_tm_t tm) {
@@ -48,7 +45,7 @@ control Leave(inout frame_t hdr, in facts_t meta, in ingress_intrinsic_metadata_
     }
 
     apply {
-        if (COUNTED) {
+        if (IS_COUNTED(meta.path)) {
             count();
         }
         if (meta.path == PATH_ORDINARY) {

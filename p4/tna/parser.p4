@@ -216,17 +216,21 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
 
 #if defined(AGGREGATORS)
     // The first two bytes of inagg's header: version, type; data type, operator. What cannot be summed here may be the server's.
+#define ONLY_BY_SERVER(type, state) \
+            type##11: state; \
+            type##12: state; \
+            type##50: state;
 #define KNOWN_BY_SERVER(type, state) \
             type##00: state; \
             type##10: state; \
-            type##11: state; \
-            type##12: state; \
             type##20: state; \
-            type##50: state;
+            ONLY_BY_SERVER(type, state)
     state judge_bare {
         transition select(packet.lookahead<bit<16>>()) {
             0x1100: empty;
-            KNOWN_BY_SERVER(0x11, servers_empty)
+            0x1110: servers_empty;
+            0x1120: servers_empty;
+            ONLY_BY_SERVER(0x11, servers_empty)
             KNOWN_BY_SERVER(0x12, request)
             0x1300 &&& 0xff00: restore_empty;
             KNOWN_BY_SERVER(0x16, result_empty)
@@ -240,11 +244,13 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
             0x1110: full;
             0x1120: full;
             0x1100: elements;
-            KNOWN_BY_SERVER(0x11, servers)
+            ONLY_BY_SERVER(0x11, servers)
             0x1200 &&& 0xff00: odd_length;
             0x1300 &&& 0xff00: restore;
             0x1600: elements;
-            KNOWN_BY_SERVER(0x16, result)
+            0x1610: result;
+            0x1620: result;
+            ONLY_BY_SERVER(0x16, result)
             0x1700 &&& 0xff00: odd_length;
             KNOWN_BY_SERVER(0x1a, partial)
             default: judge_type;

@@ -53,14 +53,18 @@ typedef bit<8> path_t;
 const path_t PATH_ORDINARY = 0;
 const path_t PATH_TO_AGENT = 1;
 const path_t PATH_FROM_AGENT = 2;
-const path_t PATH_NOWHERE = 3;
-const path_t PATH_BLOCK = 4;	// to its slot
 #ifdef AGGREGATORS
-const path_t PATH_AGAIN = 5;	// once more through ingress
+const path_t PATH_AGAIN = 3;	// once more through ingress
+#endif
+// Packets of blocks, which are counted. One condition asks for their bits: where it compares numbers it hashes them.
+#define IS_COUNTED(path) path[7:2] != 0
+const path_t PATH_NOWHERE = 4;
+const path_t PATH_BLOCK = 5;	// to its slot
+#ifdef AGGREGATORS
 const path_t PATH_UP = 6;	// to the parent, as it came
-const path_t PATH_SUM = 9;	// likewise, a sum
 const path_t PATH_DOWN = 7;	// to one rank
 const path_t PATH_ALL = 8;
+const path_t PATH_SUM = 9;	// as PATH_UP, a sum
 const PortId_t PORT_NONE = 0x1ff;
 #endif
 
