@@ -34,7 +34,8 @@ def field(number, name, kind, width=None):
 
 def table(number, name, kind, keys, data, actions=()):
     singles = [{"mandatory": False, "read_only": False,
-                "singleton": {"id": i, "name": field_name, "repeated": many, "annotations": [], "type": {"type": type_}}}
+                "singleton": {"id": i, "name": field_name, "repeated": many, "annotations": [],
+                              "type": {"type": type_, **({"width": 8} if type_ == "bytes" else {})}}}
                for i, (field_name, type_, many) in enumerate(data, 1)]
     return {"name": name, "id": number, "table_type": kind, "size": 65536, "annotations": [], "depends_on": [],
             "key": [{**field(i, *key), "mandatory": True} for i, key in enumerate(keys, 1)], "data": singles, "attributes": [],
