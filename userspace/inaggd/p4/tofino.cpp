@@ -126,9 +126,8 @@ Entry position_of(const Job &of, uint32_t slot, const Shared &descriptors) {
     const bool is_control = slot >= job.slots;
     const uint32_t window = is_control ? job.control_slots : job.slots;
     const uint32_t leader = inagg_leader_of(job.size, slot);
-    // The pool version tells the two of a slot apart.
-    const uint32_t descriptor =
-        inagg_shared_entry(job.index, inagg_aggregator_index(of.number, slot, 0), descriptors.share, descriptors.count) & ~1u;
+    // That of a first attempt, as inagg_descriptor_index() has it; the pool version tells the two of a slot apart.
+    const uint32_t descriptor = inagg_shared_entry(job.index, 2 * (job.first_slot + slot), descriptors.share, descriptors.count);
     return {"positions",
             {hex(of.number), hex(slot)},
             "set_position",
