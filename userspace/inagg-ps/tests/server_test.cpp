@@ -553,14 +553,15 @@ TEST_F(SaturationTest, AddsInTheByteOrderOfTheSwitchBelow) {
     deliver(turned(contribution(1, 0, {1})), host_of(1));
     EXPECT_EQ(mail.take().at(0).lane(0), inagg_swap32(0x00ff0100u));
 
-    Packet wanting = turned(contribution(1, 1, {1}));
-    wanting.header.scale = 3;
-    wanting.flag(INAGG_F_SATURATED);
-    deliver(wanting, host_of(1));
-    deliver(turned(floats(0, {1.5f}, 1)), child());
-    deliver(turned(floats(1, {0.25f}, 1)), host_of(1));
-    deliver(turned(floats(2, {-1}, 1)), child());
-    EXPECT_EQ(mail.take().back().lane(0), inagg_swap32(std::bit_cast<uint32_t>(0.75f)));
+    const Endpoint senders[ranks] = {child(), host_of(1), child()};
+    for (uint16_t rank = 0; rank < ranks; rank++)
+        deliver(turned(fixed(rank, 1)), senders[rank]);
+    const std::vector<float> values[ranks] = {{1.5f}, {0.25f}, {-1}};
+    for (uint16_t rank = 0; rank < ranks; rank++)
+        deliver(turned(floats(rank, values[rank], 1)), senders[rank]);
+    const Sent result = mail.take().back();
+    EXPECT_EQ(result.header.dtype_op, INAGG_RAW_DTYPE_OP);
+    EXPECT_EQ(result.lane(0), inagg_swap32(std::bit_cast<uint32_t>(0.75f)));
 }
 
 TEST_F(ServerTest, SwitchesBelowAddInOneByteOrder) {
