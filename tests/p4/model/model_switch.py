@@ -194,13 +194,12 @@ class Generator:
         places = sorted({said[1]["descriptor"] | version for (name, _), said in entries.items() if name.endswith(".positions")
                          for version in (0, 1)})
         for number, said in self.applications.items():
-            port = said["pipe_local_source_port"]
-            if not said["app_enable"] or port not in self.ports:
+            if not said["app_enable"] or said["pipe_local_source_port"] not in self.ports:
                 continue
             frame = self.buffers[said["pkt_buffer_offset"]][:said["pkt_len"]]
             for place in places:
                 assert place <= said["packets_per_batch_cfg"], f"descriptor {place} is not visited"
-                yield port, bytes([number, 0, 0, 0]) + place.to_bytes(2, "big") + frame
+                yield said["pipe_local_source_port"], bytes([number, 0, 0, 0]) + place.to_bytes(2, "big") + frame
 
 
 class Model:
