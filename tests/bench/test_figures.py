@@ -34,6 +34,11 @@ class Pretended(Runner):
             return LIMITED_US * (1 if transport in bench.TRANSPORTS else 2)
         return TIMES[transport] * (size / 4096) * (2 if more == "fresh" else 1) * LOSS.get(network.loss, 1)
 
+    def ping_pong(self, mtu):
+        if "ping-pong" in self.failing:
+            raise Failed("it does not run here")
+        return 10
+
     def tcp(self, switch, seconds):
         return {"none": 40, "inaggd": 4}[switch]
 
@@ -75,6 +80,8 @@ def test_names_that_others_rely_on(tmp_path):
     assert rows["allreduce_4K_n8_fresh_vs_best_ring"]["value"] == 160 / 40
     assert rows["allreduce_4K_n8_vs_best_peer"]["value"] == 50 / 20
     assert rows["allreduce_64M_n8_vs_best_ring"]["value"] == 160 / 20
+    assert rows["allreduce_4K_n8_vs_ping_pong"]["value"] == 20 / 10
+    assert rows["allreduce_4K_n8_mtu1500_ping-pong"]["value"] == 10
     # 4 MiB in 0.4 s: 84 of the 100 Mbit/s, of which headers have a part
     assert rows["limited_link_n8_fraction"]["value"] == pytest.approx(0.84 / bench.payload_share(1500), rel=0.01)
     assert rows["limited_link_n8_fraction"]["ratio"] == 2
@@ -89,6 +96,7 @@ def test_bars(tmp_path, capsys):
     lines = {line.split()[0]: line for line in capsys.readouterr().out.split("== summary")[1].splitlines() if line.strip()}
     assert "meets at most 1.8" in lines["switch_add_vs_copy_352"]
     assert "meets at least 5" in lines["allreduce_4K_n8_vs_best_ring"]
+    assert "meets at most 3" in lines["allreduce_4K_n8_vs_ping_pong"]
     assert "MISSES at most 1.5" in lines["loss_1pct_inflation"]
     assert "MISSES at least 1, as a ratio" in lines["straggler_20_p99_ms_2"]
     assert "meets at least 1, as a ratio" in lines["straggler_20_p99_ms_10"]
@@ -99,4 +107,12 @@ def test_what_does_not_run_is_said(tmp_path):
     one, rows = measured(tmp_path, failing={"gloo-ring"})
     assert rows["allreduce_4K_n8_vs_best_ring"]["value"] is None and "gloo-ring" in rows["allreduce_4K_n8_vs_best_ring"]["peer"]
     assert rows["allreduce_4K_n8_mtu1500_gloo-ring"]["error"]
+    assert not one.summary()
+
+
+def test_without_a_ping_pong(tmp_path):
+    one, rows = measured(tmp_path, failing={"ping-pong"})
+    assert rows["allreduce_4K_n8_vs_ping_pong"]["value"] is None
+    assert rows["allreduce_4K_n8_mtu1500_ping-pong"]["error"]
+    assert rows["allreduce_4K_n8_vs_best_ring"]["value"] == 160 / 20
     assert not one.summary()

@@ -22,9 +22,11 @@ from contenders import (CONTENDERS, PEERS, RINGS, TRANSPORTS, Failed, Network, R
 HEADER_BYTES = {"ethernet": 14, "ip": 20, "udp": 8, "inagg": 64}
 PARTS = ("switch", "free", "limited", "loss", "tcp", "stragglers", "training", "tenants", "ddp", "verify")
 VERIFYING = ("udp", "afxdp")
-SMALL = 4 << 10  # bytes: few enough blocks that their scale is guessed
+PING_PONG = "ping-pong"
+SMALL = 4 << 10  # bytes: few enough blocks that their scale is guessed, and that a round trip is most of their time
 # What figures are to reach: at least, or at most.
 BARS = {"switch_add_vs_copy_352": ("most", 1.8), "allreduce_4K_n8_vs_best_ring": ("least", 5),
+        "allreduce_4K_n8_vs_ping_pong": ("most", 3),
         "allreduce_4M_n8_vs_best_ring": ("least", 1), "allreduce_64M_n8_vs_best_ring": ("least", 1),
         "limited_link_n8_fraction": ("least", 0.9), "loss_1pct_inflation": ("most", 1.5)}
 # And what their ratios are to reach, at least: a bound over ours, the ideal's or another's time over ours.
@@ -160,12 +162,18 @@ class Bench:
         return {key: Failed(f"{len(errors[key])} of {self.plan.rounds} turns: {errors[key][-1]}") if errors[key]
                 else statistics.median(values[key]) for key in cases}
 
+    @staticmethod
+    def is_small(network, size):
+        return size <= SMALL and not network.rate
+
     def times(self, network, size, contenders):
-        """{contender: time or Failed} of one allreduce."""
+        """{contender: time or Failed} of one allreduce, and of a ping-pong beside a small one."""
         iterations = ITERATIONS.get(size, 3) if not network.rate else 3
-        return self.interleaved({
-            contender: lambda contender=contender: self.runner.allreduce(contender, network, size, iterations)
-            for contender in contenders}), iterations
+        cases = {contender: lambda contender=contender: self.runner.allreduce(contender, network, size, iterations)
+                 for contender in contenders}
+        if self.is_small(network, size):
+            cases[PING_PONG] = lambda: self.runner.ping_pong(network.mtu)
+        return self.interleaved(cases), iterations
 
     # (a)
 
@@ -199,14 +207,17 @@ class Bench:
     def row(self, label, network, size, prefix):
         """One line of a table of times, and its figures; returns the times."""
         present = self.contenders()
-        if size <= SMALL and not network.rate:
+        if self.is_small(network, size):
             present += [f"{transport}+fresh" for transport in TRANSPORTS]
         times, iterations = self.times(network, size, present)
         good = {name: value for name, value in times.items() if not isinstance(value, Failed)}
         ring = min(RINGS, key=good.get) if good.keys() >= set(RINGS) else None
         cells = "".join(f"{good[name]:>12.1f}" if name in good else f"{'-':>12}" for name in CONTENDERS)
         print(f"{label}{cells}", flush=True)
-        for name in times:
+        if PING_PONG in times:
+            self.add(f"{prefix}_{PING_PONG}", good.get(PING_PONG), "us", command=shlex.join(self.runner.ping_pong_command(network.mtu)),
+                     **({} if PING_PONG in good else {"error": str(times[PING_PONG])}))
+        for name in present:
             value = good.get(name)
             self.add(f"{prefix}_{name}", value, "us", f"{ring}: {good[ring]:.5g} us" if ring else "",
                      good[ring] / value if ring and value else None,
@@ -255,6 +266,16 @@ class Bench:
                 command = ours and self.runner.repeat_command(ours[1], Network(workers, ours[2]), size, ITERATIONS[size])
                 self.add(f"allreduce_{text_of_size(size)}_n{workers}{kind}_vs_{suffix}", ratio, "their time over ours",
                          peer, ratio, command or "", ours=f"{ours[1]} at MTU {ours[2]}: {ours[0]:.5g} us" if ours else "none measured")
+        if size <= SMALL:
+            self.versus_ping_pong(workers, size, fastest(TRANSPORTS), fastest([PING_PONG]))
+
+    def versus_ping_pong(self, workers, size, ours, theirs):
+        """Beside a datagram and its answer, which a sum of one packet cannot be faster than."""
+        ratio = ours[0] / theirs[0] if ours and theirs else None
+        self.add(f"allreduce_{text_of_size(size)}_n{workers}_vs_ping_pong", ratio, "our time over a UDP ping-pong's",
+                 f"2 workers at MTU {theirs[2]}: {theirs[0]:.5g} us" if theirs else "not measured", ratio,
+                 shlex.join(self.runner.ping_pong_command(theirs[2])) if theirs else "",
+                 ours=f"{ours[1]} at MTU {ours[2]}: {ours[0]:.5g} us" if ours else "none measured")
 
     def limited(self):
         size = self.plan.limited_size

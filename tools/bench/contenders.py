@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shlex
 import signal
 import subprocess
@@ -156,10 +157,25 @@ class Runner:
         command += f" --size {text_of_size(size)} --iterations {iterations}"
         return command + (f" --rate {network.rate}" if network.rate else "")
 
+    def between_two(self, mtu, switch, *command):
+        """The same for a program of which rank 1 prints what it finds; SWITCH is "inaggd", or "none": a plain bridge."""
+        return [option for option in self.netns(Network(2, mtu), "--switch", switch) if option != "--quiet-ranks"] + list(command)
+
+    def ping_pong_command(self, mtu):
+        """sockperf through the bridge: the largest datagrams that one packet carries."""
+        return self.between_two(mtu, "none", str(HERE / "ping-rank"), str(mtu - 28), "2")
+
+    def ping_pong(self, mtu):
+        """Median time of a datagram and its answer in microseconds."""
+        output = run(self.ping_pong_command(mtu))
+        median = re.search(r"percentile 50\.000 =\s*([0-9.]+)", output)
+        if not median:
+            raise Failed("sockperf printed no median", output)
+        return float(median[1])
+
     def tcp_command(self, switch, seconds):
         """iperf3 through the ports, with ("inaggd") or without ("none") the switch on them."""
-        return [option for option in self.netns(Network(2), "--switch", switch) if option != "--quiet-ranks"] + [
-            CUBIC, str(HERE / "tcp-rank"), str(seconds)]
+        return self.between_two(1500, switch, CUBIC, str(HERE / "tcp-rank"), str(seconds))
 
     def tcp(self, switch, seconds):
         """Gbit/s of one TCP connection."""
