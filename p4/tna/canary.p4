@@ -509,6 +509,7 @@ control Present(inout facts_t meta) {
             (WISH_ADD, _, SECOND_ONLY, _, _, _): do_nothing(DEED_STALE);
             (WISH_ADD, _, _, FIRST_ONLY, _, _): do_nothing(DEED_EVADE);	// the leader's to refuse
             (WISH_ADD, _, _, _, _, _): do_nothing(DEED_PASS);	// of an earlier attempt
+            (WISH_ASK, _, _, _, _, _): do_nothing(DEED_LOOK);	// at nothing
             (WISH_HEAR, _, _, _, _, _): do_nothing(DEED_HEAR);
             (WISH_FAIL, _, _, _, _, _): do_nothing(DEED_FAIL);
             (WISH_PASS, _, _, _, _, _): do_nothing(DEED_PASS);
@@ -683,8 +684,8 @@ control Answer(inout frame_t hdr, inout facts_t meta) {
             hdr.bridge.told: ternary;
             meta.slot_tag: ternary;
         }
-        actions = { refuse; absorb; pass_on; evade; collide; spread; spread_result; complete; expire; expire_empty; }
-        const default_action = absorb;
+        actions = { refuse; absorb; pass_on; evade; collide; spread; spread_result; complete; expire; expire_empty; NoAction; }
+        const default_action = NoAction;
         size = 32;
         const entries = {
             (DEED_TAKE, _, _, _, 0, _, _): pass_on();	// nobody else is to come
@@ -696,6 +697,7 @@ control Answer(inout frame_t hdr, inout facts_t meta) {
             (DEED_LOOK, _, BOTH, FIRST_ONLY, _, _, _): absorb();	// it has gone on when the last was in
             (DEED_LOOK, _, BOTH, _, _, _, 0 &&& TAG_DTYPE): expire_empty();	// INAGG_WIRE_NONE
             (DEED_LOOK, _, BOTH, _, _, _, _): expire();
+            (DEED_LOOK, _, _, _, _, _, _): absorb();
             (DEED_HEAR, _, _, _, _, 0, _): refuse(INAGG_R_STALE);
             (DEED_HEAR, _, _, _, _, _, _): spread_result();
             (DEED_FAIL, _, _, _, _, _, _): spread();
