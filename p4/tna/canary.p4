@@ -616,7 +616,7 @@ control Wait(inout facts_t meta) {
 }
 
 // What follows.
-control Answer(inout frame_t hdr, inout facts_t meta) {
+control Answer(inout frame_t hdr, inout facts_t meta, inout ingress_intrinsic_metadata_for_tm_t tm) {
     action refuse(bit<8> reason) {
         meta.path = PATH_NOWHERE;
         meta.reason = reason;
@@ -624,10 +624,15 @@ control Answer(inout frame_t hdr, inout facts_t meta) {
     action absorb() {
         meta.path = PATH_NOWHERE;
     }
-    action pass_on() {
-        hdr.bridge.errand = ERRAND_REPLY;
+    // Something goes on.
+    action send(errand_t errand) {
+        hdr.bridge.errand = hdr.bridge.errand | errand;	// the parser knows whether there are elements
+        hdr.bridge.job = hdr.inagg.job;
         meta.is_answer = true;
         hdr.inagg.boot = meta.boot;
+    }
+    action pass_on() {
+        send(ERRAND_REPLY);
     }
     action evade() {
         pass_on();
@@ -638,9 +643,8 @@ control Answer(inout frame_t hdr, inout facts_t meta) {
         hdr.inagg.flags[7:7] = 1;	// INAGG_F_COLLISION
     }
     action spread() {
-        hdr.bridge.errand = ERRAND_MULTICAST;
-        meta.is_answer = true;
-        hdr.inagg.boot = meta.boot;
+        send(ERRAND_MULTICAST);
+        tm.mcast_grp_a = (bit<16>)meta.row + 1;
     }
     // A rank sees all ranks.
     action spread_result() {
@@ -648,13 +652,11 @@ control Answer(inout frame_t hdr, inout facts_t meta) {
         hdr.inagg.contributors = (bit<64>)meta.everyone;
     }
     action send_sum() {
-        hdr.bridge.errand = ERRAND_REPLY;
-        meta.is_answer = true;
+        send(ERRAND_REPLY);
         hdr.inagg.version = INAGG_WIRE_VERSION;
         hdr.inagg.type = INAGG_PARTIAL;
         hdr.inagg.window_cap = 0;
         hdr.inagg.payload_checksum = 0;
-        hdr.inagg.boot = meta.boot;
         hdr.inagg.fan_in = meta.size;
     }
     action complete() {
@@ -670,6 +672,7 @@ control Answer(inout frame_t hdr, inout facts_t meta) {
     // Of a control block.
     action expire_empty() {
         expire();
+        hdr.bridge.errand = ERRAND_REPLY;
         hdr.inagg.elements = 0;
         hdr.chunk0.setInvalid();
     }
@@ -831,33 +834,14 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
         hdr.bridge.told = meta.others & ~hdr.inagg.contributors[31:0];
     }
 
-    action to_all() {
-        tm.mcast_grp_a = (bit<16>)meta.row + 1;
-    }
-    action set_place(bit<9> port) {
-        tm.ucast_egress_port = port;
-    }
-    action know_no_place() {
-        deparser_intrinsic.drop_ctl = 1;
-    }
-    table places {
-        key = { hdr.inagg.job: exact; hdr.bridge.target: exact @name("rank"); }
-        actions = { set_place; know_no_place; }
-        const default_action = know_no_place;
-        size = 2048;
-    }
     action add_flags() {
         meta.flags = meta.flags | meta.result_flags[11:0];
     }
-    action set_flags() {
+    // What sums of blocks say beside their elements.
+    action dress() {
         hdr.inagg.level = 0;
         hdr.inagg.flags = meta.flags;
-    }
-    action set_next_scale() {
         hdr.inagg.next_scale = meta.next_scale[7:0];
-    }
-    action has_elements() {
-        hdr.bridge.errand = hdr.bridge.errand | ERRAND_ELEMENTS;
     }
 
     apply {
@@ -886,24 +870,11 @@ control Ingress(inout frame_t hdr, inout facts_t meta, in ingress_intrinsic_meta
         add_flags();
         describe_sum.apply(hdr, meta);
         elements.apply(hdr, meta);
-        answer.apply(hdr, meta);
+        answer.apply(hdr, meta, tm);
 
-        if (meta.path != PATH_BLOCK) {
-            leave.apply(hdr, meta, intrinsic, deparser_intrinsic, tm);
-        } else {
-            hdr.bridge.job = hdr.inagg.job;
-            if (hdr.bridge.errand & ERRAND_MULTICAST != 0) {
-                to_all();
-            } else {
-                places.apply();
-            }
-            if (hdr.inagg.type == INAGG_PARTIAL) {
-                set_flags();
-                set_next_scale();
-            }
-            if (hdr.chunk0.isValid()) {
-                has_elements();
-            }
+        leave.apply(hdr, meta, intrinsic, deparser_intrinsic, tm);
+        if (meta.path == PATH_BLOCK && hdr.inagg.type == INAGG_PARTIAL) {
+            dress();
         }
     }
 }

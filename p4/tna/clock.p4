@@ -44,6 +44,7 @@
         packet.extract(hdr.udp); \
         packet.extract(hdr.inagg); \
         packet.extract(hdr.chunk0); \
+        hdr.bridge.errand = ERRAND_ELEMENTS; \
         transition accept; \
     }
 

@@ -8,6 +8,7 @@ control Leave(inout frame_t hdr, in facts_t meta, in ingress_intrinsic_metadata_
               inout ingress_intrinsic_metadata_for_tm_t tm) {
     // Ordinary frames go where their station is, or everywhere.
     action to_station(bit<9> port) {
+        hdr.bridge.errand = ERRAND_NONE;
         tm.ucast_egress_port = port;
     }
     action flood() {
@@ -20,6 +21,22 @@ control Leave(inout frame_t hdr, in facts_t meta, in ingress_intrinsic_metadata_
         const default_action = flood;
         size = 4096;	// ranks of all jobs, and the switch
     }
+
+#ifdef CANARY
+    // What goes to one rank only.
+    action set_place(bit<9> port) {
+        tm.ucast_egress_port = port;
+    }
+    action know_no_place() {
+        deparser_intrinsic.drop_ctl = 1;
+    }
+    table places {
+        key = { hdr.inagg.job: exact; hdr.bridge.target: exact @name("rank"); }
+        actions = { set_place; know_no_place; }
+        const default_action = know_no_place;
+        size = 2048;
+    }
+#endif
 
     // To the agent, with the port that it came by.
     action punt() {
@@ -56,6 +73,10 @@ control Leave(inout frame_t hdr, in facts_t meta, in ingress_intrinsic_metadata_
             unpunt();
         } else if (meta.path == PATH_NOWHERE) {
             drop();
+#ifdef CANARY
+        } else if (hdr.bridge.errand & ERRAND_MULTICAST == 0) {
+            places.apply();
+#endif
         }
     }
 }

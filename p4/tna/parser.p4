@@ -436,6 +436,9 @@ parser IngressParser(packet_in packet, out frame_t hdr, out facts_t meta, out in
     }
     state parse_chunk {
         packet.extract(hdr.chunk0);
+#ifdef CANARY
+        hdr.bridge.errand = ERRAND_ELEMENTS;
+#endif
         transition accept;
     }
 }

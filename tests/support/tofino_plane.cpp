@@ -48,7 +48,7 @@ const Table tables[] = {
     {"uplinks", "Ingress.uplinks", {"hdr.inagg.job"}},
     {"positions", "Ingress.position.positions", {"hdr.inagg.job", "hdr.inagg.slot"}},
     {"speakers", "Ingress.position.speakers", {"hdr.inagg.job", "meta.source_high", "meta.source_low", "port"}},
-    {"places", "Ingress.places", {"hdr.inagg.job", "rank"}},
+    {"places", "Ingress.leave.places", {"hdr.inagg.job", "rank"}},
     {"rows", "Ingress.rows", {"id", "is_six"}, 16},
 };
 
