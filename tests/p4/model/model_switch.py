@@ -175,7 +175,7 @@ class Generator:
 
     def __init__(self):
         self.buffers, self.applications, self.ports = {}, {}, set()
-        self.next = 0
+        self.round, self.next = iter(()), 0
 
     def write(self, name, key, said):
         kind = name.rsplit(".", 1)[-1]
@@ -186,11 +186,16 @@ class Generator:
         elif said[1]["pktgen_enable"]:
             self.ports.add(key["dev_port"])
 
+    def packet(self, entries):
+        """(port, frame); None until it is time for another round."""
+        packet = next(self.round, None)
+        if not packet and time.monotonic() >= self.next:
+            self.next = time.monotonic() + self.ROUND
+            self.round = self.packets(entries)
+        return packet
+
     def packets(self, entries):
-        """(port, frame) of one round, if it is time for one."""
-        if time.monotonic() < self.next:
-            return
-        self.next = time.monotonic() + self.ROUND
+        """Those of one round."""
         places = sorted({said[1]["descriptor"] | version for (name, _), said in entries.items() if name.endswith(".positions")
                          for version in (0, 1)})
         for number, said in self.applications.items():
@@ -205,13 +210,18 @@ class Generator:
 class Model:
     """What is in the tables, and a harness that has that."""
 
+    SETTLED = 0.3  # seconds without a change: to start anew takes longer, and an agent changes many entries in a row
+
     def __init__(self, compiled, schema):
         self.compiled, self.schema = compiled, schema
         self.entries, self.defaults, self.groups, self.nodes = {}, {}, {}, {}
         self.generator = Generator()
         self.counted = {}  # by the models before, and less what was cleared
         self.harness = Harness(compiled)
-        self.is_old = False
+        self.is_old, self.written = False, 0
+
+    def is_settled(self):
+        return not self.is_old or time.monotonic() > self.written + self.SETTLED
 
     def ready(self):
         """The harness, as the tables are now."""
@@ -246,6 +256,7 @@ class Model:
         return {place: packets + self.counted.get(place, 0) for place, packets in self.harness.counters(list(places)).items()}
 
     def write(self, kind, name, key, said, takes_away):
+        self.written = time.monotonic()
         if name == "$pre.node":
             self.write_row(kind, self.nodes, key["$MULTICAST_NODE_ID"],
                            said and (said[1]["$MULTICAST_RID"], said[1]["$DEV_PORT"]))
@@ -459,19 +470,24 @@ def carry(model, ports, lock, loss):
     for fd in numbers:
         poll.register(fd, select.POLLIN)
     def exchange(port, frame):
-        with lock:
-            out = model.ready().packet(port, frame)
+        while True:
+            with lock:
+                if model.is_settled():
+                    out = model.ready().packet(port, frame)
+                    break
+            time.sleep(Model.SETTLED / 10)
         for port, data in out:
             if port in ports:
                 ports[port].send(data)
 
     while True:
-        for fd, _ in poll.poll(1000 * Generator.ROUND):
+        tick = model.generator.packet(model.entries)
+        for fd, _ in poll.poll(0 if tick else 1000 * Generator.ROUND):
             frame = ports[numbers[fd]].recv(4096)
             if chance.random() >= loss:
                 exchange(numbers[fd], frame)
-        for port, frame in model.generator.packets(model.entries):
-            exchange(port, frame)
+        if tick:
+            exchange(*tick)
 
 
 def main():
