@@ -171,7 +171,7 @@ def test_results_go_round_what_others_fill(tmp_path, policy):
     repeats = 4 if policy == "ecmp" else 10  # it takes long
     result = canary(tmp_path, 4, "-b", "1M", "-e", "1M", "-n", repeats, "-w", 1, options=fabric, switches=SPINES[:2])
     first, second = (row["replies"] for row in result.switches)
-    assert second > first / 8 if policy == "ecmp" else second < first / 10
+    assert (second > first / 4) == (policy == "ecmp"), "half of them, without regard, and otherwise hardly any"
 
 
 def test_answers_go_round_what_others_fill(tmp_path):

@@ -72,7 +72,10 @@ def test_sweeps_without_an_agent(tmp_path):
 def test_a_short_lived_job_does_not_age_the_blocks_of_another(tmp_path):
     """Blocks age by sweeps, so these do not become rarer when the job that they were so frequent for has gone."""
     perf, status = "inagg-perf allreduce -b 4K -e 4K -w 0", "inaggctl --json status"
-    script = (f"INAGG_EXPIRY=1s {perf} -n 1000000 & sleep $((1 + INAGG_RANK)); {status}; INAGG_JOB=2 INAGG_EXPIRY=10ms {perf} -n 2; sleep 0.5; {status}; "
+    shown = tmp_path / "shown"
+    first = f"until {status} | grep -q 250000; do sleep 0.1; done; {status}; touch {shown}"
+    script = (f"INAGG_EXPIRY=1s {perf} -n 1000000 & test $INAGG_RANK = 1 || {{ {first}; }}; until test -e {shown}; do sleep 0.1; done; "
+              f"INAGG_JOB=2 INAGG_EXPIRY=10ms {perf} -n 2; sleep 0.5; {status}; "
               f"test $INAGG_RANK = 1 || {{ inaggctl job del 1; {status}; }}; wait")
     run = netns(tmp_path, "--workers", 2, "--algorithm", "trio", "--", "sh", "-c", script)
     periods = [value["sweeps"]["period_us"] for value in objects("\n".join(run.lines(0)) + "\n") if "sweeps" in value]
